@@ -1,0 +1,55 @@
+# Everything a fresh machine needs is `python3` (3.11 or newer) and `make`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+UV     := $(shell command -v uv 2>/dev/null)
+
+.PHONY: help demo test test-oldest check format lint types imports tests clean bench-foundation
+.DEFAULT_GOAL := help
+
+help:                ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+ifdef UV
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+else
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+endif
+	@touch $(READY)
+
+demo: $(READY)       ## train private models on a synthetic cohort and show what it costs
+	$(BIN)/discreet demo
+
+test: $(READY)       ## run the tests and the documentation's examples
+	$(BIN)/python -m pytest -q -n 2
+
+check: format lint types imports tests  ## format, lint, strict types, import contract, tests, doctests
+
+format: $(READY)
+	$(BIN)/ruff format --check .
+
+lint: $(READY)
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports --no-cache
+
+tests: test
+
+test-oldest:         ## run the scikit-learn contract on the oldest supported scikit-learn
+	$(PYTHON) -m venv $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pip install --quiet scikit-learn==1.6.0 -e '.[dev]'
+	$(VENV)-oldest/bin/python -m pytest -q -n 2 tests/test_sklearn.py tests/estimators
+
+bench-foundation: $(READY)  ## measure accuracy, speed, noise and ledger against the foundation's targets
+	$(BIN)/python -m benchmarks.foundation
+
+clean:               ## remove the environment and caches
+	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,57 @@
+"""Validation of scalars and choices, with errors that say what was wrong, what is allowed and what to do."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any, SupportsFloat, cast
+
+import numpy as np
+
+
+def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -> float:
+    """A finite real number, greater than ``above`` if given; booleans and strings are refused."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}{_hint(hint)}")
+    number = float(cast(SupportsFloat, value))
+    if not math.isfinite(number) or (above is not None and not number > above):
+        wanted = "a finite number" if above is None else f"a finite number greater than {above:g}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}{_hint(hint)}")
+    return number
+
+
+def count(name: str, value: Any, *, at_least: int = 1, hint: str = "") -> int:
+    """A whole number of at least ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}{_hint(hint)}")
+    if int(value) < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value!r}{_hint(hint)}")
+    return int(value)
+
+
+def choice(name: str, value: Any, allowed: Collection[str]) -> str:
+    """One of a few names."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {sorted(allowed)}, got {value!r}")
+    return str(value)
+
+
+def seed(random_state: Any) -> np.random.SeedSequence:
+    """Seed of splits and optimizers (never of privacy noise): None, a whole number, or a SeedSequence.
+
+    Generators are refused: scikit-learn copies constructor arguments, and a copied generator repeats itself.
+    """
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    if random_state is None:
+        return np.random.SeedSequence()
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return np.random.SeedSequence(int(random_state))
+    raise TypeError(
+        f"random_state must be None, a whole number or a numpy SeedSequence, got {random_state!r}"
+    )
+
+
+def _hint(text: str) -> str:
+    return f"; {text}" if text else ""

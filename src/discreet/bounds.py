@@ -1,0 +1,151 @@
+"""What is publicly promised about a row, and the rule that makes it true of every row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+#: A row with a larger entry is no measurement; it is treated like one that is not finite. The limit keeps
+#: every later product of a row and a model far from overflow (docs/proofs/rounding.md, section 1).
+LARGEST_ENTRY = 2.0**900
+
+_SMALLEST_NORM, _LARGEST_NORM = 2.0**-100, 2.0**100
+_SAFE_SQUARE = 2.0**1000
+_MAX_COLUMNS = 2**31
+_BLOCK_ENTRIES = 1 << 18
+_SPARSE = (sp.csr_array, sp.csr_matrix)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The public promise |v|_2 <= feature_norm about every record that reaches a sum.
+
+    A row x becomes the record v = s (x, 1), or s x without an intercept, with the row scale
+    s = min(1, R' / |(x, 1)|_2), where R' is ``feature_norm`` lowered by a few units in the last place. The
+    intercept is inside the clip: a constant column added after clipping would make the true bound
+    sqrt(R^2 + 1).
+
+    Parameters
+    ----------
+    feature_norm : float
+        R, the largest Euclidean norm of a record. Declare it; never look at private data to choose it.
+    intercept : bool
+        Whether the record carries a constant 1 beside the row.
+
+    Privacy
+    -------
+    The rule looks at one row at a time, so it commutes with every neighboring relation. The exact real norm
+    of s (x, 1), with the floating-point number s taken as an exact real, is at most R: the shrink to R'
+    pays for every rounding in the computation of s (docs/proofs/rounding.md, section 1). A row that is not
+    finite, or has an entry beyond 2**900, has s = 0: a null record, which contributes nothing to any sum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.array([[0.3, 0.4], [3.0, 4.0], [np.nan, 0.0]])
+    >>> Bounds(feature_norm=1.0, intercept=False).row_scales(rows)
+    array([1. , 0.2, 0. ])
+    """
+
+    feature_norm: float = 1.0
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        norm = self.feature_norm
+        if isinstance(norm, bool) or not isinstance(norm, int | float | np.integer | np.floating):
+            raise ValueError(f"feature_norm must be a number, got {norm!r}")
+        if not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
+            raise ValueError(
+                f"feature_norm must lie between 2**-100 and 2**100, got {norm!r}; scale the columns by "
+                "public constants so that rows have a norm near 1"
+            )
+        object.__setattr__(self, "feature_norm", float(norm))
+        object.__setattr__(self, "intercept", bool(self.intercept))
+
+    def n_features(self, n_columns: int) -> int:
+        """The length of a record made from a row of ``n_columns`` entries."""
+        return n_columns + int(self.intercept)
+
+    def row_scales(self, X: Any) -> NDArray[np.float64]:
+        """The scale s of every row of a dense or CSR matrix; 0 for rows that are not finite or absurd."""
+        if isinstance(X, _SPARSE):
+            X = without_duplicates(X)
+        n_rows, n_columns = X.shape
+        if n_columns > _MAX_COLUMNS:
+            raise ValueError(f"at most 2**31 columns are supported, got {n_columns}")
+        radius = self.feature_norm * (1.0 - (n_columns + 8) * 2.0**-52)
+        one = 1.0 if self.intercept else 0.0
+        scales = np.empty(n_rows)
+        with np.errstate(all="ignore"):
+            for rows, squares in _squared_norms(X):
+                norms = np.sqrt(squares + one)
+                scales[rows] = np.where(norms <= radius, 1.0, radius / norms)
+                for offset in np.flatnonzero(~(squares <= _SAFE_SQUARE)):
+                    row = rows.start + int(offset)
+                    scales[row] = _scale_of_large_row(_row(X, row), radius, one)
+        return scales
+
+    def valid_rows(self, X: Any) -> NDArray[np.bool_]:
+        """Which rows are records; the others can only enter a sum as null records."""
+        return self.row_scales(X) > 0
+
+
+def without_duplicates(X: Any) -> Any:
+    """A CSR matrix that stores each place at most once: X itself if it does so in order, else a float64 copy.
+
+    Two entries for one place add up, so the norm of the entries would understate the norm of the row. The
+    matrix's own flags are not trusted.
+    """
+    row_ends = np.asarray(X.indptr[1:-1], dtype=np.int64)
+    for start in range(0, max(0, X.indices.size - 1), 1 << 20):
+        stop = min(start + (1 << 20), X.indices.size - 1)
+        unordered = X.indices[start + 1 : stop + 1] <= X.indices[start:stop]
+        ends = row_ends[np.searchsorted(row_ends, start + 1) : np.searchsorted(row_ends, stop, side="right")]
+        unordered[ends - start - 1] = False  # the step from one row to the next may go anywhere
+        if unordered.any():
+            ordered = X.astype(np.float64, copy=True)
+            ordered.has_sorted_indices = ordered.has_canonical_format = False
+            ordered.sum_duplicates()
+            return ordered
+    return X
+
+
+def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Squared row norms, block by block, so that no copy of the matrix is ever made."""
+    n_rows, n_columns = X.shape
+    height = max(1, _BLOCK_ENTRIES // max(1, n_columns))
+    if not isinstance(X, _SPARSE):
+        for start in range(0, n_rows, height):
+            block = np.asarray(X[start : start + height], dtype=np.float64)
+            yield slice(start, start + len(block)), np.einsum("ij,ij->i", block, block)
+        return
+    for start in range(0, n_rows, 1 << 16):
+        indptr = np.asarray(X.indptr[start : start + (1 << 16) + 1], dtype=np.int64)
+        entries = np.asarray(X.data[indptr[0] : indptr[-1]], dtype=np.float64)
+        squares = np.zeros(len(indptr) - 1)
+        occupied = np.flatnonzero(np.diff(indptr))
+        if len(occupied):
+            squares[occupied] = np.add.reduceat(entries * entries, indptr[occupied] - indptr[0])
+        yield slice(start, start + len(squares)), squares
+
+
+def _row(X: Any, index: int) -> NDArray[np.float64]:
+    """The stored entries of one row."""
+    entries = X.data[X.indptr[index] : X.indptr[index + 1]] if isinstance(X, _SPARSE) else X[index]
+    return np.asarray(entries, dtype=np.float64)
+
+
+def _scale_of_large_row(row: NDArray[np.float64], radius: float, one: float) -> float:
+    """The scale of a row whose squares overflow, by dividing through a power of two."""
+    largest = float(np.max(np.abs(row)))
+    if not largest <= LARGEST_ENTRY:  # also true of nan
+        return 0.0
+    unit = 2.0 ** math.frexp(largest)[1]
+    norm = math.sqrt(float(np.sum(np.square(row / unit))) + (one / unit) ** 2)
+    return radius / unit / norm

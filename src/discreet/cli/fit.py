@@ -1,0 +1,89 @@
+"""``discreet fit``: a table in, a private model out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from discreet.cli import options
+from discreet.cli.ledger import opened
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "fit",
+        help="train a private model on a CSV or Parquet file",
+        description="Train a private model. What can be wrong is checked before the ledger is charged.",
+    )
+    parser.add_argument("data", metavar="DATA", help="private table, .csv or .parquet")
+    parser.add_argument(
+        "--schema", required=True, metavar="FILE", help="public domains and target, .toml or .json"
+    )
+    parser.add_argument("--output", required=True, metavar="MODEL", help="model file to write (JSON)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model file")
+    options.add_guarantee(parser, delta_default="1 / rows^2")
+    parser.add_argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`")
+    options.add_model(parser)
+    parser.add_argument(
+        "--max-rows", type=options.count, metavar="N", help="public bound on the rows, under add-remove-one"
+    )
+    parser.add_argument(
+        "--bad-rows",
+        choices=("error", "null"),
+        default="error",
+        help="rows with meaningless cells or labels: an error, which tells you about the data you hold, "
+        "or a record that counts for nothing, silently (default: error)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Read, check, charge, fit, save, state."""
+    from discreet import card
+    from discreet._console import note, paragraph, say, working
+    from discreet.schema import Schema
+    from discreet.tables import read_table
+
+    schema = Schema.from_file(arguments.schema)
+    classes = schema.classes.tolist()
+    _check_output(Path(arguments.output), arguments.overwrite, schema)
+    ledger = None if arguments.ledger is None else opened(arguments.ledger)
+    with working("reading the table"):
+        table = read_table(arguments.data, schema.needed, bad_rows=arguments.bad_rows)
+        rows, labels = schema.encode(table, bad_rows=arguments.bad_rows)
+    model = options.estimator(
+        arguments,
+        schema.feature_bound(intercept=not arguments.no_intercept),
+        classes=classes,
+        ledger=ledger,
+        bad_rows=arguments.bad_rows,
+        n_samples=arguments.max_rows,
+    )
+    with working("fitting"):
+        model.fit(rows, labels)
+    try:
+        card.save(model, arguments.output, schema=schema)
+    except OSError as error:
+        charged = "; the ledger was charged" if ledger is not None else ""
+        raise OSError(f"the model was fitted but not saved{charged}: {error.strerror or error}") from error
+    say(model.privacy_)
+    say(f"\nModel written to {arguments.output}")
+    if ledger is None:
+        note("no --ledger was given: nothing keeps count of what this data has been used for")
+    else:
+        paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
+
+
+def _check_output(output: Path, overwrite: bool, schema: Any) -> None:
+    """Notice what would keep the model from being saved while the fit is still free."""
+    from discreet._files import check_writable
+
+    if output.exists() and not overwrite:
+        raise FileExistsError(
+            f"{str(output)!r} exists, and a private model cannot be had twice for one price; "
+            "name another file, or pass --overwrite"
+        )
+    numbers = (schema.n_features + 1) * len(schema.classes)
+    check_writable(output, 65_536 + 64 * numbers + 256 * schema.n_features)

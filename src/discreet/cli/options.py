@@ -1,0 +1,90 @@
+"""Options that several commands share, and the estimator they describe."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
+MODELS = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}
+
+
+def add_guarantee(parser: argparse.ArgumentParser, *, delta_default: str) -> None:
+    """--epsilon, --delta, --neighboring."""
+    parser.add_argument(
+        "--epsilon", type=positive, required=True, metavar="E", help="privacy budget; smaller is more private"
+    )
+    parser.add_argument(
+        "--delta",
+        type=fraction,
+        metavar="D",
+        help=f"probability of exceeding epsilon (default: {delta_default})",
+    )
+    parser.add_argument(
+        "--neighboring", choices=NEIGHBORING, default="replace-one", help="which data sets must look alike"
+    )
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """--model, --solver, --feature-bound, --l2, --no-intercept."""
+    parser.add_argument("--model", choices=tuple(MODELS), default="logistic", help="default: logistic")
+    parser.add_argument("--solver", default="objective", metavar="NAME", help="default: objective")
+    parser.add_argument(
+        "--feature-bound",
+        type=positive,
+        metavar="R",
+        help="longest row norm (default: what the schema allows)",
+    )
+    parser.add_argument(
+        "--l2", type=positive, metavar="L", help="ridge coefficient (default: by public rule)"
+    )
+    parser.add_argument("--no-intercept", action="store_true", help="fit no constant term")
+
+
+def estimator(arguments: argparse.Namespace, feature_bound: float, **parameters: Any) -> Any:
+    """The unfitted estimator that the shared options describe."""
+    from discreet.estimators import linear
+
+    kind = getattr(linear, MODELS[arguments.model])
+    return kind(
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        neighboring=arguments.neighboring,
+        feature_bound=feature_bound if arguments.feature_bound is None else arguments.feature_bound,
+        l2=arguments.l2,
+        fit_intercept=not arguments.no_intercept,
+        solver=arguments.solver,
+        **parameters,
+    )
+
+
+def positive(text: str) -> float:
+    """A finite number greater than 0, for argparse."""
+    return _number(text, lambda value: value > 0, "a finite number greater than 0")
+
+
+def fraction(text: str) -> float:
+    """A number in [0, 1), for argparse."""
+    return _number(text, lambda value: 0 <= value < 1, "at least 0 and less than 1")
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return value
+
+
+def _number(text: str, allowed: Any, wanted: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and allowed(value)):
+        raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
+    return value

@@ -1,0 +1,156 @@
+"""The one path of a private fit: validate, bound, plan, charge, run, state.
+
+A reader of this file sees the whole privacy argument. Nothing before `charge` is released except errors to the
+person who holds the data; nothing after `run` looks at the data again.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _inputs
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.statement import PrivacyStatement
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers.base import Plan, Progress, Release
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+Array = NDArray[np.float64]
+
+
+class PrivacyWarning(UserWarning):
+    """Something the user should know about what is, or is not, protected."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as codes into a public label set; -1 marks a null record."""
+
+    classes: NDArray[Any]
+    codes: NDArray[np.int64]
+    declared: bool
+
+
+def guarantee_of(
+    epsilon: Any, delta: Any, neighboring: Any, n_rows: int | None, n_samples: int | None
+) -> tuple[Guarantee, int]:
+    """The promise asked for, and the public number of records it may rely on.
+
+    Where the relation makes the number of rows public it is used as it is; otherwise the user declares an upper
+    bound, which must not have been read off the data.
+    """
+    relation = Neighboring(
+        _inputs.choice("neighboring", neighboring, [member.value for member in Neighboring])
+    )
+    epsilon = _inputs.real(
+        "epsilon", epsilon, above=0, hint="1.0 is a common choice, smaller is more private"
+    )
+    if n_samples is not None:
+        n_samples = _inputs.count("n_samples", n_samples)
+    known = n_rows if relation.size_is_public else None
+    size = n_samples if known is None else known
+    if size is None:
+        raise ValueError(
+            "under add-remove-one the number of rows is private: declare a public upper bound with n_samples=..., "
+            "or use neighboring='replace-one'"
+        )
+    if n_rows is not None and n_rows > size:
+        raise ValueError(
+            f"the data has more rows than the declared n_samples={size}; declare a larger public bound"
+        )
+    if delta is None:
+        if size < 2:
+            raise ValueError(
+                f"delta defaults to 1 / n_samples**2, which needs at least 2 rows; n_samples = {size}"
+            )
+        delta = 1.0 / size**2
+    return Guarantee(epsilon, _inputs.real("delta", delta), relation), size
+
+
+def read_labels(y: NDArray[Any], classes: Any, bad_rows: str) -> Labels:
+    """Codes of the labels; the label set is the declared one, or read from the data with a warning."""
+    if classes is not None:
+        known = np.unique(np.asarray(classes))
+        if known.ndim != 1 or len(known) < 2 or len(known) != len(np.asarray(classes).ravel()):
+            raise ValueError(f"classes must list at least two different labels, got {classes!r}")
+    else:
+        if bad_rows == "null":
+            raise ValueError("bad_rows='null' needs the public label set: pass classes=[...]")
+        known = np.unique(y)
+        if len(known) < 2:
+            raise ValueError(
+                f"the labels hold {len(known)} class; a classifier needs at least two. If only one class occurs in "
+                "this data, declare the public label set with classes=[...]"
+            )
+        warnings.warn(
+            "the label set was read from the private data and is treated as public; pass classes=[...] to declare it",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+    codes = np.full(len(y), -1, dtype=np.int64)
+    for code, label in enumerate(known):
+        codes[np.asarray(y == label, dtype=bool)] = code
+    if bad_rows == "error" and np.any(codes < 0):
+        strange = np.unique(y[codes < 0].astype(str))[:5].tolist()
+        raise ValueError(
+            f"y holds labels outside classes={known.tolist()}: {strange}; correct them, extend classes, or pass "
+            "bad_rows='null' to leave such rows out"
+        )
+    return Labels(known, codes, classes is not None)
+
+
+def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Plan, label: str) -> None:
+    """Take the price of the plan from the ledger, before anything private runs."""
+    if ledger is None:
+        return
+    from discreet.privacy.ledger import Ledger
+
+    account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    account.charge(plan.event, label=label, neighboring=plan.guarantee.neighboring)
+
+
+def run(plan: Plan, records: list[ArrayRecords], progress: Progress | None = None) -> Release:
+    """The only place where data meets noise; the noise source is made here and dies here."""
+    return plan.run(records, fresh_entropy(), progress)
+
+
+def state(plan: Plan, release: Release, assumptions: tuple[str, ...]) -> PrivacyStatement:
+    """The promise that travels with the released numbers."""
+    return PrivacyStatement(
+        guarantee=plan.guarantee,
+        event=plan.event,
+        mechanism=plan.mechanism,
+        theorem=plan.theorem,
+        noise=plan.noise,
+        bounds={
+            "row norm (intercept included)": plan.problem.bounds.feature_norm,
+            "records": float(plan.problem.n_samples),
+            "coefficients": float(plan.problem.n_coefficients),
+        },
+        assumptions=assumptions + _COMMON_ASSUMPTIONS,
+        not_covered=_NOT_COVERED,
+        secure=release.secure,
+    )
+
+
+_COMMON_ASSUMPTIONS = (
+    "each person is one row (given by the user): who has k rows is protected by k times epsilon only",
+    "columns were scaled and chosen without looking at the private data (given by the user)",
+    "the operating system's random numbers and AES-256 are unpredictable",
+    "arithmetic follows IEEE 754 double precision, with exp and log accurate to a few units in the last place",
+)
+_NOT_COVERED = (
+    "how long the fit took and how much memory it used",
+    "scores and predictions computed on private rows and published afterwards",
+    "facts about the population that would be learned without any one person's row",
+    "other releases from the same data: their costs add up, which is what a ledger is for",
+)

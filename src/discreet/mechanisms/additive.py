@@ -1,0 +1,351 @@
+"""Gaussian and Laplace noise on a public grid, and the mechanisms that release a vector with it.
+
+A floating-point sum ``value + noise`` leaks through its last bits (Mironov, 2012; Haney et al., 2022). Here
+the value is rounded to an integer multiple of a power of two that depends on public numbers only, the noise
+is an exact sample of a discrete law on the integers, and the sum is an integer sum. What the caller
+sees, ``k * grid``, is a function of the integer k: post-processing. Proofs: docs/proofs/discrete-noise.md.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.mechanisms.discrete import DiscreteLaw, Integers, discrete_gaussian, discrete_laplace
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.recording import observed
+from discreet.privacy.events import Discretized, Event, Gaussian, Pure
+from discreet.privacy.guarantee import Sensitivity
+
+Array = NDArray[np.float64]
+Shape = SupportsIndex | Sequence[int]
+
+_STEPS = 2.0**30  # the least number of grid steps in one unit of noise scale
+_TABLE_SCALE = 256  # scale of the table's law: one table serves every noise scale
+_LARGEST = 2.0**62  # values are clamped to this many grid steps, which leaves int64 room for the noise
+_SCALES = (2.0**-900, 2.0**900)
+_ROUND_UP = 1 + 2.0**-48  # pays for every float64 rounding in a scale, and for the underflow of value / grid
+
+
+def _check_scale(name: str, value: float) -> None:
+    low, high = _SCALES
+    if not low <= value <= high:
+        raise ValueError(
+            f"{name} must lie between {low:.3g} and {high:.3g}, got {value!r}; "
+            "rescale the data if it really lies outside"
+        )
+
+
+def _grid(scale: float) -> float:
+    """The power of two of which ``scale`` holds at least 2^30 and fewer than 2^31."""
+    return math.ldexp(1.0, math.frexp(scale)[1] - 31)
+
+
+def _width(scale: float) -> int:
+    """How many grid steps share one entry of the table: rounded up, by less than one part in 2^22."""
+    return math.ceil(scale / _grid(scale) / _TABLE_SCALE)
+
+
+def _from_grid(steps: Integers, grid: float) -> Array:
+    """``steps * grid``: exact below 2^53 steps, the nearest float above."""
+    return steps.astype(np.float64) * grid
+
+
+def _samples(law: DiscreteLaw, shape: Shape, entropy: Entropy) -> Integers:
+    sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
+    return law.draw(math.prod(sizes), entropy).reshape(sizes)
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Discrete Gaussian noise of at least the given standard deviation on a grid finer than 2^-30 of it.
+
+    Parameters
+    ----------
+    stddev : float
+        Standard deviation asked for, per coordinate.
+
+    Attributes
+    ----------
+    grid : float
+        A power of two with ``stddev / grid`` in [2^30, 2^31). Every draw is a multiple of it.
+    effective_stddev : float
+        The scale of the law that is sampled: ``stddev`` rounded up, by less than one part in 2^22.
+    total_variation : float
+        Bound, per coordinate, on the distance to a continuous Gaussian of ``effective_stddev`` rounded to the
+        grid.
+
+    Privacy
+    -------
+    Added to vectors of multiples of ``grid`` that differ by at most D in L2 norm, the noise is rho-zCDP with
+    rho = (D / effective_stddev)^2 / 2 exactly (Canonne, Kamath and Steinke, 2020), and as private as
+    continuous Gaussian noise up to ``total_variation`` per coordinate. Rounding a value to the grid is the
+    caller's affair: :class:`GaussianMechanism` does it.
+
+    Examples
+    --------
+    >>> noise = GaussianNoise(0.7)
+    >>> noise.grid == 2.0**-31, noise.effective_stddev >= 0.7, noise.total_variation < 1e-19
+    (True, True, True)
+    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> draws = noise.draw((3, 4), fresh_entropy())
+    >>> draws.shape, bool(np.all(draws % noise.grid == 0))
+    ((3, 4), True)
+    """
+
+    stddev: float
+
+    def __post_init__(self) -> None:
+        _check_scale("stddev", self.stddev)
+
+    @property
+    def grid(self) -> float:
+        """The step between neighboring values of the noise."""
+        return _grid(self.stddev)
+
+    @property
+    def effective_stddev(self) -> float:
+        """The scale that is sampled, exact in float64."""
+        return _TABLE_SCALE * _width(self.stddev) * self.grid
+
+    @property
+    def total_variation(self) -> float:
+        """Distance per coordinate to the rounded Gaussian, proved for scales of 20 steps and more."""
+        return 0.021 / (_TABLE_SCALE * _width(self.stddev)) ** 2
+
+    def draw(self, shape: Shape, entropy: Entropy) -> Array:
+        """Independent noise of the given shape, in multiples of ``grid``."""
+        noise = _from_grid(self.draw_integers(shape, entropy), self.grid)
+        return observed(self, entropy, noise, scale=self.effective_stddev)
+
+    def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
+        """The same noise, counted in steps of ``grid``."""
+        return _samples(discrete_gaussian(_TABLE_SCALE, _width(self.stddev)), shape, entropy)
+
+
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """Discrete Laplace noise of at least the given scale on a grid finer than 2^-30 of it.
+
+    Attributes
+    ----------
+    grid : float
+        A power of two with ``scale / grid`` in [2^30, 2^31). Every draw is a multiple of it.
+    effective_scale : float
+        The scale of the law that is sampled: ``scale`` rounded up, by less than one part in 2^22.
+
+    Privacy
+    -------
+    Added to vectors of multiples of ``grid`` that differ by at most D in L1 norm, the noise is
+    (D / effective_scale)-DP exactly, with delta = 0.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _check_scale("scale", self.scale)
+
+    @property
+    def grid(self) -> float:
+        """The step between neighboring values of the noise."""
+        return _grid(self.scale)
+
+    @property
+    def effective_scale(self) -> float:
+        """The scale that is sampled, exact in float64."""
+        return _TABLE_SCALE * _width(self.scale) * self.grid
+
+    def draw(self, shape: Shape, entropy: Entropy) -> Array:
+        """Independent noise of the given shape, in multiples of ``grid``."""
+        noise = _from_grid(self.draw_integers(shape, entropy), self.grid)
+        return observed(self, entropy, noise, scale=self.effective_scale)
+
+    def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
+        """The same noise, counted in steps of ``grid``."""
+        return _samples(discrete_laplace(_TABLE_SCALE, _width(self.scale)), shape, entropy)
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Release a vector of ``size`` numbers with Gaussian noise of ``noise_multiplier`` times its sensitivity.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        L2 distance between the values of neighbors. It must hold for the float64 numbers that are passed to
+        ``release``, including the rounding errors of whoever computed them.
+    noise_multiplier : float
+        Noise scale over sensitivity.
+    size : int
+        Number of coordinates, public.
+
+    Privacy
+    -------
+    Event: ``Gaussian(noise_multiplier)`` up to a total variation of less than 2e-20 per coordinate, under
+    whatever relation the sensitivity refers to. Rounding down to the grid moves two values apart by at most
+    ``grid * sqrt(size)``, which ``stddev`` includes. Values that are not finite are replaced by 0 and huge
+    ones are clamped, without an error, because an error would tell that they were there; but the guarantee
+    speaks only of neighbors whose values are finite and within the sensitivity.
+
+    Examples
+    --------
+    >>> mechanism = GaussianMechanism(Sensitivity(2.0), noise_multiplier=1.5, size=3)
+    >>> 3.0 <= mechanism.stddev < 3.0 * (1 + 1e-8)
+    True
+    >>> mechanism.event
+    Discretized(event=Gaussian(noise_multiplier=1.5), variates=...)
+    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> mechanism.release([0.0, 1.0, 2.0], fresh_entropy()).shape
+    (3,)
+    """
+
+    sensitivity: Sensitivity
+    noise_multiplier: float
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.size)
+        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation per coordinate, with the price of rounding."""
+        return _scale_with_rounding(self.sensitivity.value, self.noise_multiplier, math.sqrt(self.size))
+
+    @cached_property
+    def noise(self) -> GaussianNoise:
+        """The noise that is added."""
+        return GaussianNoise(self.stddev)
+
+    @property
+    def event(self) -> Event:
+        """What one call of ``release`` does to privacy."""
+        return Discretized(Gaussian(self.noise_multiplier), self.size)
+
+    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
+        """The noisy value, in the shape of ``value``."""
+        steps = _to_grid(value, self.size, self.noise.grid)
+        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
+        return observed(
+            self,
+            entropy,
+            _from_grid(noisy, self.noise.grid),
+            scale=self.noise.effective_stddev,
+            value=value,
+            sensitivity=self.sensitivity,
+            event=self.event,
+        )
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism:
+    """Release a vector of ``size`` numbers with Laplace noise of ``noise_multiplier`` times its sensitivity.
+
+    Parameters
+    ----------
+    sensitivity : Sensitivity
+        L1 distance between the values of neighbors (norm 1), for the float64 numbers passed to ``release``.
+    noise_multiplier : float
+        Noise scale over sensitivity: 1 / epsilon.
+    size : int
+        Number of coordinates, public.
+
+    Privacy
+    -------
+    Event: ``Pure(1 / noise_multiplier)``, exactly, under whatever relation the sensitivity refers to.
+    Rounding down to the grid adds at most ``grid * size`` to the distance, which ``scale`` includes. The
+    event is not ``Laplace``: the loss of the discrete law at its largest value is slightly likelier than that
+    of the continuous one. Values that are not finite are handled as in :class:`GaussianMechanism`.
+
+    Examples
+    --------
+    >>> LaplaceMechanism(Sensitivity(1.0, norm=1), noise_multiplier=2.0, size=1).event
+    Pure(epsilon=0.5)
+    """
+
+    sensitivity: Sensitivity
+    noise_multiplier: float
+    size: int
+
+    def __post_init__(self) -> None:
+        _check_mechanism(self.sensitivity, 1.0, self.noise_multiplier, self.size)
+        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise per coordinate, with the price of rounding."""
+        return _scale_with_rounding(self.sensitivity.value, self.noise_multiplier, float(self.size))
+
+    @cached_property
+    def noise(self) -> LaplaceNoise:
+        """The noise that is added."""
+        return LaplaceNoise(self.scale)
+
+    @property
+    def event(self) -> Event:
+        """What one call of ``release`` does to privacy."""
+        return Pure(1 / self.noise_multiplier)
+
+    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
+        """The noisy value, in the shape of ``value``."""
+        steps = _to_grid(value, self.size, self.noise.grid)
+        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
+        return observed(
+            self,
+            entropy,
+            _from_grid(noisy, self.noise.grid),
+            scale=self.noise.effective_scale,
+            value=value,
+            sensitivity=self.sensitivity,
+            event=self.event,
+        )
+
+
+def _check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: float, size: int) -> None:
+    if sensitivity.norm != norm:
+        raise ValueError(
+            f"the sensitivity must be stated in the L{norm:.0f} norm, got norm {sensitivity.norm!r}"
+        )
+    if not sensitivity.value > 0:
+        raise ValueError("the sensitivity must be greater than 0; a value that never changes needs no noise")
+    if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
+        raise ValueError(f"noise_multiplier must be a finite number greater than 0, got {noise_multiplier!r}")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"size must be a whole number of at least 1, got {size!r}")
+
+
+def _scale_with_rounding(sensitivity: float, noise_multiplier: float, rounding_steps: float) -> float:
+    """The smallest scale s known to satisfy s >= noise_multiplier (sensitivity + grid(s) rounding_steps).
+
+    The grid is at most s / 2^30, so that s = noise_multiplier sensitivity / (1 - noise_multiplier
+    rounding_steps / 2^30) will do.
+    """
+    share = noise_multiplier * rounding_steps / _STEPS
+    if not share <= 0.5:
+        raise ValueError(
+            f"noise_multiplier={noise_multiplier!r} is too large for so many coordinates: rounding them to "
+            "the grid would need more noise than the value itself; release fewer coordinates or use "
+            "less noise"
+        )
+    return noise_multiplier * sensitivity / (1 - share) * _ROUND_UP
+
+
+def _to_grid(value: ArrayLike, size: int, grid: float) -> Integers:
+    """``value`` in whole steps of ``grid``, rounded down; total on float64, so that no value can raise.
+
+    Clamping moves no two numbers further apart. Rounding down moves two numbers apart by less than one step,
+    and unlike rounding to even it commutes with whole steps.
+    """
+    array = np.asarray(value, dtype=np.float64)
+    if array.size != size:
+        raise ValueError(f"this mechanism releases {size} numbers, got an array of shape {array.shape}")
+    with np.errstate(all="ignore"):  # a warning can be turned into an error, and would speak of the data
+        steps = np.where(np.isfinite(array), array, 0.0) / grid
+        return np.floor(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)

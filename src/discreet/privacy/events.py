@@ -1,0 +1,251 @@
+"""What was run: a frozen tree of events, priced elsewhere.
+
+An event describes the randomness of a mechanism in units of its sensitivity *under the relation it was calibrated
+for*; whoever prices it must name that relation. Events are append-only: a class is never removed and never changes
+its meaning, because ledgers and model files outlive library versions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events; comparable, hashable, and exact through ``to_dict`` / ``from_dict``."""
+
+    kinds: ClassVar[dict[str, type[Event]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Event.kinds[cls.__name__] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain JSON-ready values."""
+        fields: dict[str, Any] = {"kind": type(self).__name__}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Event):
+                value = value.to_dict()
+            elif isinstance(value, tuple):
+                value = [part.to_dict() for part in value]
+            fields[field.name] = value
+        return fields
+
+    @staticmethod
+    def from_dict(fields: dict[str, Any]) -> Event:
+        """Rebuild an event; unknown or malformed descriptions raise ``ValueError``."""
+        try:
+            values = dict(fields)
+            kind = Event.kinds[values.pop("kind")]
+            for name, value in values.items():
+                if isinstance(value, dict):
+                    values[name] = Event.from_dict(value)
+                elif isinstance(value, list):
+                    values[name] = tuple(Event.from_dict(part) for part in value)
+            return kind(**values)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not the description of a privacy event: {fields!r}") from error
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise ValueError(f"{name} must be a number greater than 0, got {value!r}")
+
+
+def _check_fraction(**values: float) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
+
+
+@dataclass(frozen=True)
+class NonPrivate(Event):
+    """Something with no guarantee at all."""
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise of ``noise_multiplier`` times the L2 sensitivity: (1 / noise_multiplier)-Gaussian DP."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _check_positive(noise_multiplier=self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Laplace noise, each coordinate of scale ``noise_multiplier`` times the L1 sensitivity."""
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _check_positive(noise_multiplier=self.noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Pure(Event):
+    """Any epsilon-DP mechanism."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _check_positive(epsilon=self.epsilon)
+
+
+@dataclass(frozen=True)
+class Approximate(Event):
+    """Any (epsilon, delta)-DP mechanism of which nothing more is known."""
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, got {self.epsilon!r}")
+        _check_fraction(delta=self.delta)
+
+
+@dataclass(frozen=True)
+class BoundedRange(Event):
+    """An exponential mechanism whose log-likelihood ratio ranges over an interval of length ``epsilon``."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _check_positive(epsilon=self.epsilon)
+
+
+@dataclass(frozen=True)
+class ZeroConcentrated(Event):
+    """Any rho-zCDP mechanism (for instance discrete Gaussian noise of any scale)."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check_positive(rho=self.rho)
+
+
+Family = Literal["logistic", "monotone", "general", "softmax"]
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbation(Event):
+    """Gaussian objective perturbation of a generalized linear model, with its noisy output stage.
+
+    family : "logistic"; "monotone" (the derivative of a record's loss never changes sign, as for SVM losses);
+        "general" (any GLM loss); "softmax" (multinomial logistic).
+    noise_multiplier : standard deviation of the linear term over (Lipschitz constant x feature bound), or over the
+        feature bound for a softmax. The relation's factor of two is applied by the profile, not here.
+    leverage : feature bound squared over the total l2 coefficient (sum scale).
+    smoothness : sup of the loss's second derivative in the raw prediction (ignored by logistic and softmax).
+    output_mu : Gaussian-DP parameter of the output stage that covers the inexact minimizer.
+    n_outputs : number of classes of a softmax; number of independently perturbed models otherwise.
+    """
+
+    family: Family
+    noise_multiplier: float
+    leverage: float
+    smoothness: float
+    output_mu: float
+    n_outputs: int = 1
+
+    def __post_init__(self) -> None:
+        if self.family not in ("logistic", "monotone", "general", "softmax"):
+            raise ValueError(f"unknown family of objective perturbation: {self.family!r}")
+        _check_positive(
+            noise_multiplier=self.noise_multiplier,
+            leverage=self.leverage,
+            smoothness=self.smoothness,
+            n_outputs=self.n_outputs,
+        )
+        if not (self.output_mu >= 0 and math.isfinite(self.output_mu)):
+            raise ValueError(f"output_mu must be a finite number >= 0, got {self.output_mu!r}")
+
+
+@dataclass(frozen=True)
+class Approximated(Event):
+    """``event`` carried out with a law within ``total_variation`` of the ideal one, on every data set.
+
+    Adds (1 + e^epsilon) x total_variation to delta.
+    """
+
+    event: Event
+    total_variation: float
+
+    def __post_init__(self) -> None:
+        _check_fraction(total_variation=self.total_variation)
+
+
+@dataclass(frozen=True)
+class Discretized(Event):
+    """``event`` with its Gaussian variates, ``variates`` in number, drawn from discrete Gaussians.
+
+    Every one of them has a standard deviation of at least 2^30 grid steps, and what it is added to lies on the grid.
+    """
+
+    event: Event
+    variates: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.variates, bool) or not isinstance(self.variates, int) or self.variates < 1:
+            raise ValueError(f"variates must be a whole number of at least 1, got {self.variates!r}")
+
+
+@dataclass(frozen=True)
+class Subsampled(Event):
+    """``event`` on a random subset: ``scheme`` "poisson" keeps every record with probability ``rate``."""
+
+    event: Event
+    rate: float
+    scheme: Literal["poisson"] = "poisson"
+
+    def __post_init__(self) -> None:
+        _check_fraction(rate=self.rate)
+        if self.scheme != "poisson":
+            raise ValueError(f"unknown sampling scheme {self.scheme!r}; known: 'poisson'")
+
+
+@dataclass(frozen=True)
+class Repeated(Event):
+    """``event``, ``times`` times, adaptively and with fresh randomness."""
+
+    event: Event
+    times: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1:
+            raise ValueError(f"times must be a whole number of at least 1, got {self.times!r}")
+
+
+@dataclass(frozen=True)
+class Composed(Event):
+    """All of ``events``, adaptively and with fresh randomness."""
+
+    events: tuple[Event, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+
+
+def flatten(event: Event, times: int = 1) -> list[tuple[Event, int]]:
+    """The leaves of an event tree with their multiplicities; equal leaves are merged.
+
+    >>> flatten(Composed((Repeated(Gaussian(2.0), 3), Gaussian(2.0), Pure(1.0))))
+    [(Gaussian(noise_multiplier=2.0), 4), (Pure(epsilon=1.0), 1)]
+    """
+    counts: dict[Event, int] = {}
+    stack = [(event, times)]
+    while stack:
+        node, count = stack.pop(0)
+        if isinstance(node, Repeated):
+            stack.insert(0, (node.event, count * node.times))
+        elif isinstance(node, Composed):
+            stack[:0] = [(part, count) for part in node.events]
+        else:
+            counts[node] = counts.get(node, 0) + count
+    return list(counts.items())

@@ -1,0 +1,272 @@
+"""Privacy filters: when may one more mechanism run, if its size was chosen after looking at earlier results?
+
+Ordinary composition prices a list of mechanisms that was fixed in advance. Once sizes are chosen along the
+way only some of its rules remain valid as stopping rules, and the ones used here are all sums that may not
+pass a threshold fixed at the start. Three families watch the same charges, each with a third of delta:
+
+* basic: the epsilons add up, the deltas add up (Rogers, Roth, Ullman and Vadhan, 2016);
+* Gaussian: the squares of the Gaussian-DP parameters add up (Smith and Thakurta, 2022; Koskela, Tobaben and
+  Honkela, 2022);
+* Renyi: the divergences of one fixed order add up (Feldman and Zrnic, 2021).
+
+A charge may run if any family still certifies everything. The proof is in docs/ledger.md and
+docs/proofs/composition.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from discreet.privacy.accountants import RenyiAccountant
+from discreet.privacy.events import Approximate, BoundedRange, Event, Gaussian, Laplace, Pure
+from discreet.privacy.gaussian import gaussian_delta, gaussian_epsilon
+from discreet.privacy.grid import ideal_target
+from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.leaves import leaves_of
+from discreet.privacy.renyi import renyi_epsilon
+
+FAMILIES = 3
+# The part of a family's delta that is set aside for failures (inexact sampling, the delta of Approximate
+# events). It must be fixed in advance: a split that follows the charges would be one more adaptive choice.
+RESERVE = Fraction(1, 16)
+# How many variates a ledger may ever draw on a grid; fixed for the same reason. Costs 3e-6 of epsilon.
+MOST_VARIATES = 2**36
+_UP = 1 + 1e-12  # covers the few roundings between an exact sum and its price
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one or many events add to every family's sums; None where a family has no price.
+
+    epsilon, mu_squared, divergence : the sums of the three families, of ideal mechanisms.
+    mass : probability with which some mechanism may fail altogether (the deltas of ``Approximate`` events).
+    variation : total variation between what runs and the ideal.
+    variates : how many Gaussian variates are drawn on a grid instead of the reals.
+
+    Sums are exact rationals, so that neither the order nor the number of charges matters.
+    """
+
+    epsilon: Fraction | None = Fraction(0)
+    mu_squared: Fraction | None = Fraction(0)
+    divergence: Fraction | None = Fraction(0)
+    mass: Fraction = Fraction(0)
+    variation: Fraction = Fraction(0)
+    variates: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            _plus(self.epsilon, other.epsilon),
+            _plus(self.mu_squared, other.mu_squared),
+            _plus(self.divergence, other.divergence),
+            self.mass + other.mass,
+            self.variation + other.variation,
+            self.variates + other.variates,
+        )
+
+    def times(self, count: int) -> Cost:
+        """The cost of ``count`` equal events."""
+        return Cost(
+            None if self.epsilon is None else self.epsilon * count,
+            None if self.mu_squared is None else self.mu_squared * count,
+            None if self.divergence is None else self.divergence * count,
+            self.mass * count,
+            self.variation * count,
+            self.variates * count,
+        )
+
+    def failures(self, epsilon: float) -> Fraction:
+        """Delta lost, at ``epsilon``, by replacing every mechanism by an ideal one; at most 1."""
+        if epsilon > 500 and self.variation:
+            return Fraction(1)
+        lost = self.mass
+        if self.variation:
+            lost += (1 + Fraction(math.exp(epsilon) * _UP)) * self.variation
+        return min(Fraction(1), lost)
+
+
+NOTHING = Cost()
+UNPRICED = Cost(None, None, None, Fraction(1))
+
+
+def _plus(a: Fraction | None, b: Fraction | None) -> Fraction | None:
+    return None if a is None or b is None else a + b
+
+
+def exactly(value: float) -> Fraction:
+    """The decimal number that ``value`` is written as: three times 0.1 is 0.3.
+
+    >>> 3 * exactly(0.1) == exactly(0.3), 3 * 0.1 == 0.3
+    (True, False)
+    """
+    return Fraction(repr(float(value)))
+
+
+def _float(value: Fraction) -> float:
+    """The nearest float, infinite where Python would raise."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+@lru_cache(maxsize=65536)
+def cost(event: Event, order: float | None, neighboring: Neighboring) -> Cost:
+    """The price of ``event`` in every family, fixed before it runs and independent of all other charges."""
+    leaves = leaves_of(event)
+    if not leaves.private:
+        return UNPRICED
+    total = Cost(variation=exactly(leaves.total_variation), variates=leaves.variates)
+    for leaf, times in leaves.counts:
+        total += _leaf_cost(leaf, order, neighboring).times(times)
+    return total
+
+
+@lru_cache(maxsize=65536)
+def _leaf_cost(leaf: Event, order: float | None, neighboring: Neighboring) -> Cost:
+    if isinstance(leaf, Approximate):
+        # An (epsilon, delta)-DP mechanism is an epsilon-DP one except with probability delta
+        # (Kairouz, Oh and Viswanath, 2015; Murtagh and Vadhan, 2016).
+        ideal = _leaf_cost(Pure(leaf.epsilon), order, neighboring) if leaf.epsilon > 0 else NOTHING
+        return replace(ideal, mass=exactly(leaf.delta))
+    return Cost(_pure_epsilon(leaf), _mu_squared(leaf), _divergence(leaf, order, neighboring))
+
+
+def _pure_epsilon(leaf: Event) -> Fraction | None:
+    """Epsilon of a mechanism that needs no delta."""
+    if isinstance(leaf, Pure | BoundedRange):
+        return exactly(leaf.epsilon)
+    return 1 / exactly(leaf.noise_multiplier) if isinstance(leaf, Laplace) else None
+
+
+def _mu_squared(leaf: Event) -> Fraction | None:
+    """The squared Gaussian-DP parameter; only Gaussian noise has one here."""
+    return 1 / exactly(leaf.noise_multiplier) ** 2 if isinstance(leaf, Gaussian) else None
+
+
+def _divergence(event: Event, order: float | None, neighboring: Neighboring) -> Fraction | None:
+    """The Renyi divergence of the ledger's order, in the worse direction."""
+    if order is None:
+        return None
+    value = RenyiAccountant(order).divergence(event, neighboring)
+    return Fraction(value) if math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The stopping rule of one cap: admits any adaptive sequence of charges whose total it certifies.
+
+    Privacy
+    -------
+    Whatever an analyst charges, in whatever order and however its sizes depend on earlier results, as long as
+    every total was admitted the whole sequence of results is (epsilon, delta)-DP under ``neighboring``.
+
+    Examples
+    --------
+    >>> rule = Filter.for_cap(1.0, 0.0, Neighboring.REPLACE_ONE)
+    >>> rule.admits(rule.cost(Pure(0.1)).times(10)), rule.admits(rule.cost(Pure(0.1)).times(11))
+    (True, False)
+    """
+
+    cap_epsilon: float
+    cap_delta: float
+    neighboring: Neighboring
+    order: float | None
+
+    @staticmethod
+    def for_cap(epsilon: float, delta: float, neighboring: Neighboring) -> Filter:
+        """The filter of a new cap, with the Renyi order under which the most Gaussian noise fits below it."""
+        return Filter(epsilon, delta, neighboring, best_order(epsilon, delta) if delta > 0 else None)
+
+    def cost(self, event: Event) -> Cost:
+        """The price of one event, in every family."""
+        return cost(event, self.order, self.neighboring)
+
+    def admits(self, total: Cost) -> bool:
+        """Whether some family certifies the cap for everything in ``total``."""
+        share = self._share(self.cap_delta)
+        if self.basic_sums_fit(total, share):
+            return True
+        if self.order is None or not self._failures_fit(total, share, self.cap_epsilon):
+            return False
+        shift, rest = _ideal(share, self.cap_epsilon)
+        target = self.cap_epsilon - shift
+        if rest <= 0 or target < 0:
+            return False
+        if total.mu_squared is not None and float(gaussian_delta(target, _mu(total.mu_squared))) <= rest:
+            return True
+        return (
+            total.divergence is not None
+            and renyi_epsilon(_float(total.divergence), self.order, rest) <= target
+        )
+
+    def basic_sums_fit(self, total: Cost, delta: Fraction) -> bool:
+        """Whether the epsilons add up to the cap's at most, and the failures to ``delta``."""
+        fits = total.epsilon is not None and total.epsilon <= exactly(self.cap_epsilon)
+        return fits and total.variates == 0 and total.failures(self.cap_epsilon) <= delta
+
+    def epsilon(self, total: Cost, delta: float) -> float:
+        """The smallest cap epsilon whose filter, at ``delta`` and the same order, admits ``total``."""
+        share = self._share(delta)
+        found = [self.summed_epsilon(total, share)]
+        if self.order is None or share == 0:
+            return found[0]
+        # The grid is priced for losses up to a reach: the cap, or if that is not enough, anything reasonable.
+        for reach in (self.cap_epsilon, max(1000.0, self.cap_epsilon)):
+            shift, rest = _ideal(share, reach)
+            ideals = []
+            if total.mu_squared is not None and rest > 0:
+                ideals.append(gaussian_epsilon(_mu(total.mu_squared), rest))
+            if total.divergence is not None and rest > 0:
+                ideals.append(renyi_epsilon(_float(total.divergence), self.order, rest))
+            # A larger epsilon would only make failures dearer, so the smallest is the only candidate.
+            found += [
+                ideal + shift
+                for ideal in ideals
+                if ideal + shift <= reach and self._failures_fit(total, share, ideal + shift)
+            ]
+        return min(found)
+
+    def summed_epsilon(self, total: Cost, delta: Fraction) -> float:
+        """The sum of all epsilons, if there is one and the failures are within ``delta``; else infinite."""
+        if total.epsilon is None or total.variates:
+            return math.inf
+        summed = _float(total.epsilon)
+        return summed if total.failures(summed) <= delta else math.inf
+
+    def _failures_fit(self, total: Cost, share: Fraction, epsilon: float) -> bool:
+        return total.failures(epsilon) <= share * RESERVE and total.variates <= MOST_VARIATES
+
+    def _share(self, delta: float) -> Fraction:
+        return exactly(delta) / (FAMILIES if self.order is not None else 1)
+
+
+def _ideal(share: Fraction, epsilon: float) -> tuple[float, float]:
+    """(shift, delta'): what meets delta' at epsilon - shift on the reals meets the share on a grid."""
+    return ideal_target(_float(share * (1 - RESERVE)), MOST_VARIATES, epsilon)
+
+
+def _mu(mu_squared: Fraction) -> float:
+    return math.sqrt(_float(mu_squared)) * _UP
+
+
+def best_order(epsilon: float, delta: float) -> float:
+    """The order at which a Renyi filter of the cap admits the most Gaussian noise.
+
+    Order a admits a sum of mu^2 up to 2 (epsilon - gain) / a, where gain is what the conversion adds at that
+    order.
+
+    >>> best_order(1.0, 1e-6)
+    24.0
+    """
+    rest = float(exactly(delta) / FAMILIES * (1 - RESERVE))
+
+    def room(order: float) -> float:
+        gain = math.log1p(-1 / order) - (math.log(rest) + math.log(order)) / (order - 1)
+        return (epsilon - gain) / order
+
+    candidates = [1 + step / 8 for step in range(1, 8)] + [float(order) for order in range(2, 129)]
+    candidates += [float(round(128 * 1.1**step)) for step in range(1, 60)]
+    return max(candidates, key=room)

@@ -1,0 +1,167 @@
+"""The promise that travels with a released model, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Guarantee, Neighboring
+
+_WIDTH = 96
+_MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of epsilon, at which the printed curve is evaluated
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What was promised for one released model, why it is true, and what it does not cover.
+
+    ``print`` it for a statement in words, ``to_dict`` it for a machine. ``delta_at`` prices the run at any other
+    epsilon: a guarantee is a whole curve, of which (epsilon, delta) is one point.
+
+    Attributes
+    ----------
+    guarantee : the promise: epsilon, delta, relation, unit.
+    event : what was run, from which the promise can be recomputed.
+    mechanism, theorem : how the noise was added and which theorem turns it into the promise.
+    noise, bounds : the public numbers of the run.
+    assumptions : what must be true for the promise to hold, each one that came from the user included.
+    not_covered : what the promise does not say.
+    secure : False if the noise was seeded for a test, in which case nothing is promised.
+    """
+
+    guarantee: Guarantee
+    event: Event
+    mechanism: str
+    theorem: str
+    noise: Mapping[str, float | str] = field(default_factory=dict)
+    bounds: Mapping[str, float | str] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    not_covered: tuple[str, ...] = ()
+    secure: bool = True
+
+    @property
+    def epsilon(self) -> float:
+        """The promised epsilon; infinite if the noise was seeded."""
+        return self.guarantee.epsilon if self.secure else math.inf
+
+    @property
+    def delta(self) -> float:
+        """The promised delta; one if the noise was seeded."""
+        return self.guarantee.delta if self.secure else 1.0
+
+    @property
+    def neighboring(self) -> Neighboring:
+        """The relation under which the promise holds."""
+        return self.guarantee.neighboring
+
+    def delta_at(self, epsilon: float) -> float:
+        """Smallest proved delta of this run at another epsilon."""
+        from discreet.privacy import accountants
+
+        return accountants.delta(self.event, epsilon, self.neighboring) if self.secure else 1.0
+
+    def epsilon_at(self, delta: float) -> float:
+        """Smallest proved epsilon of this run at another delta."""
+        from discreet.privacy import accountants
+
+        return accountants.epsilon(self.event, delta, self.neighboring) if self.secure else math.inf
+
+    def curve(self) -> list[tuple[float, float]]:
+        """(epsilon, delta) pairs around the promised point."""
+        return [(k * self.guarantee.epsilon, self.delta_at(k * self.guarantee.epsilon)) for k in _MULTIPLES]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statement as plain JSON-ready values; infinite values are written as strings."""
+        return {
+            "private": self.secure,
+            "guarantee": self.guarantee.to_dict(),
+            "epsilon": self.epsilon if self.secure else "infinity",
+            "delta": self.delta,
+            "neighboring": self.neighboring.value,
+            "mechanism": self.mechanism,
+            "theorem": self.theorem,
+            "noise": dict(self.noise),
+            "bounds": dict(self.bounds),
+            "assumptions": list(self.assumptions),
+            "not_covered": list(self.not_covered),
+            "event": self.event.to_dict(),
+        }
+
+    @staticmethod
+    def from_dict(fields: Mapping[str, Any]) -> PrivacyStatement:
+        """Rebuild a statement; malformed input raises ``ValueError``."""
+        try:
+            return PrivacyStatement(
+                guarantee=Guarantee(**fields["guarantee"]),
+                event=Event.from_dict(fields["event"]),
+                mechanism=str(fields["mechanism"]),
+                theorem=str(fields["theorem"]),
+                noise=dict(fields["noise"]),
+                bounds=dict(fields["bounds"]),
+                assumptions=tuple(map(str, fields["assumptions"])),
+                not_covered=tuple(map(str, fields["not_covered"])),
+                secure=fields["private"] is True,
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a privacy statement: {error}") from error
+
+    def to_json(self) -> str:
+        """The statement as a JSON document."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __str__(self) -> str:
+        lines = ["Privacy statement", "=" * 17]
+        if not self.secure:
+            lines += [
+                "NOT PRIVATE: the noise was seeded for a test, so anyone who knows the seed can subtract it.",
+                "What follows is what would be promised with secret noise.",
+                "",
+            ]
+        promise = self.guarantee
+        lines += _entry("Guarantee", f"({promise.epsilon:g}, {promise.delta:.3g})-differential privacy")
+        lines += _entry("Neighboring", f"{promise.neighboring.value}: {promise.neighboring.meaning}")
+        lines += _entry("Unit", promise.unit)
+        lines += _entry("Meaning", _in_words(promise))
+        lines += _entry("Mechanism", self.mechanism)
+        lines += _entry("Theorem", self.theorem)
+        lines += _entry("Noise", _pairs(self.noise))
+        lines += _entry("Bounds", _pairs(self.bounds))
+        lines += _items("Assumptions", self.assumptions)
+        lines += _items("Not covered", self.not_covered)
+        if self.secure:
+            curve = ", ".join(f"{epsilon:.3g}: {delta:.2g}" for epsilon, delta in self.curve())
+            lines += _entry("Delta at epsilon", curve)
+        return "\n".join(lines)
+
+
+def _in_words(promise: Guarantee) -> str:
+    odds = math.exp(min(promise.epsilon, 700.0))
+    return (
+        f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
+        f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
+    )
+
+
+def _pairs(values: Mapping[str, float | str]) -> str:
+    texts = (
+        f"{name} {value if isinstance(value, str) else format(value, '.6g')}"
+        for name, value in values.items()
+    )
+    return "; ".join(texts) or "none"
+
+
+def _entry(name: str, text: str) -> list[str]:
+    label = f"{name}:".ljust(18)
+    return textwrap.wrap(label + text, _WIDTH, subsequent_indent=" " * 18, break_long_words=False)
+
+
+def _items(name: str, texts: tuple[str, ...]) -> list[str]:
+    lines = [f"{name}:"]
+    for text in texts or ("none",):
+        lines += textwrap.wrap(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return lines

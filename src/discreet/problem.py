@@ -1,0 +1,50 @@
+"""The learning problem in public numbers only: no row, label or seed is ever stored here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from discreet.bounds import Bounds
+from discreet.geometries import Geometry
+from discreet.losses import Loss
+from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimize the mean loss of a linear model plus (l2 / 2)|theta|^2.
+
+    Attributes
+    ----------
+    loss : loss of (label, raw prediction), with its constants.
+    bounds : what is promised about every row, and enforced by clipping.
+    n_samples : public number of records, or a declared upper bound where the number is private.
+    n_features : number of coefficients of one output, the intercept included.
+    n_models : how many models are fitted side by side on the same rows (one-vs-rest); 1 otherwise.
+    l2 : ridge coefficient on the mean scale that the user asked for, None to let the solver choose.
+    geometry : set in which the coefficients must lie, None for all of space.
+    label_bound : largest absolute value of a regression target, enforced by clipping; None for classes.
+    """
+
+    loss: Loss
+    bounds: Bounds
+    n_samples: int
+    n_features: int
+    n_models: int = 1
+    l2: float | None = None
+    geometry: Geometry | None = None
+    label_bound: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the coefficients of one model."""
+        return (self.n_features,) if self.loss.n_outputs == 1 else (self.n_features, self.loss.n_outputs)
+
+    @property
+    def n_coefficients(self) -> int:
+        """Number of released numbers."""
+        return self.n_features * self.loss.n_outputs * self.n_models
+
+    def gradient_sensitivity(self, neighboring: Neighboring) -> Sensitivity:
+        """L2 sensitivity of one model's summed gradient at a fixed point."""
+        return sum_sensitivity(self.loss.lipschitz * self.bounds.feature_norm, neighboring)

@@ -1,0 +1,214 @@
+"""Tables in and out: CSV and Parquet files, Arrow tables, pandas frames and plain dictionaries of columns.
+
+CSV cells are always read as text and given a meaning by the schema. Letting a reader guess the type of a
+column would make the treatment of every row depend on every other row, which no sensitivity bound covers.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from discreet._files import write_atomically
+
+# A pyarrow.Table, anything that exports one (polars, DuckDB), a pandas DataFrame, or {name: array}.
+TableLike: TypeAlias = Any
+
+
+class TableError(ValueError):
+    """A table could not be read; the message says which and what to do, and never quotes a cell."""
+
+
+def read_table(
+    path: str | os.PathLike[str], columns: Sequence[str] | None = None, *, bad_rows: str = "error"
+) -> TableLike:
+    """Read a ``.csv`` or ``.parquet`` file into a ``pyarrow.Table``.
+
+    Parameters
+    ----------
+    path : file whose suffix names its format.
+    columns : names of the columns to read, all by default.
+    bad_rows : with "null", a CSV line with the wrong number of fields becomes a row of missing cells instead
+        of an error, so that the number of rows stays what it was.
+    """
+    path = Path(path)
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise TableError(f"{str(path)!r}: the name must end in one of {', '.join(readers)}")
+    if not path.exists():
+        raise TableError(f"there is no file {str(path)!r}")
+    if not path.is_file():
+        raise TableError(f"{str(path)!r} is not a file")
+    if path.stat().st_size == 0:
+        raise TableError(f"{str(path)!r} is empty")
+    table = readers[path.suffix.lower()](path, columns, bad_rows)
+    if table.num_rows == 0:
+        raise TableError(f"{str(path)!r} has column names but no rows")
+    return table
+
+
+def column_names(table: TableLike) -> list[str]:
+    """The names of a table's columns, in order."""
+    if isinstance(table, Mapping):
+        return [str(name) for name in table]
+    names = getattr(table, "column_names", None)  # pyarrow
+    if names is None:
+        names = getattr(table, "columns", None)  # pandas, polars
+    if names is None or callable(names):
+        raise TableError(
+            f"cannot use {type(table).__name__} as a table; pass a pyarrow Table, a pandas DataFrame "
+            "or a dictionary of columns"
+        )
+    return [str(name) for name in names]
+
+
+def require_columns(table: TableLike, needed: Sequence[str]) -> None:
+    """Raise unless each needed column is there exactly once."""
+    names = column_names(table)
+    missing = [name for name in needed if name not in names]
+    if missing:
+        raise TableError(f"no such column: {_quoted(missing)}; the table has {_quoted(names)}")
+    twice = [name for name in needed if names.count(name) > 1]
+    if twice:
+        raise TableError(f"more than one column is named {_quoted(twice)}; rename all but one")
+
+
+def column(table: TableLike, name: str) -> Any:
+    """One column as a ``pyarrow.Array``; missing cells (None, NaN, NA) are null, mixed types become text."""
+    import numpy as np
+    import pyarrow as pa
+
+    require_columns(table, [name])
+    if not isinstance(table, Mapping | pa.Table) and not hasattr(table, "iloc"):
+        table = pa.table(table)
+    values = table.column(name) if isinstance(table, pa.Table) else table[name]
+    if len(getattr(values, "shape", (0,))) != 1:
+        raise TableError(f"column {name!r} must be one-dimensional")
+    if isinstance(values, list | tuple) or np.dtype(object) == getattr(values, "dtype", None):
+        cells = pa.array([cell_text(value) for value in np.asarray(values, dtype=object)], pa.string())
+    elif isinstance(values, pa.Array | pa.ChunkedArray):
+        cells = values
+    else:
+        try:
+            cells = pa.array(values, from_pandas=True)
+        except (pa.ArrowException, TypeError):
+            raise TableError(f"column {name!r} holds values of a type that cannot be used") from None
+    if isinstance(cells, pa.ChunkedArray):
+        cells = pa.concat_arrays(cells.chunks) if cells.num_chunks else pa.array([], cells.type)
+    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+
+
+def cell_text(value: object) -> str | None:
+    """The text by which a cell is compared with declared categories; None when the cell is missing.
+
+    >>> cell_text(" north "), cell_text(3), cell_text(3.0), cell_text(True), cell_text(float("nan"))
+    ('north', '3', '3', 'true', None)
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "item"):  # a NumPy scalar
+        value = value.item()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        # A column of whole numbers with one missing cell is floating point in pandas: 3.0 must still be "3".
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    return str(value)
+
+
+def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
+    """Write named columns of equal length as a CSV file, whole or not at all."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    table = pa.table({name: pa.array(np.asarray(values)) for name, values in columns.items()})
+    stream = io.BytesIO()
+    csv.write_csv(table, stream)
+    write_atomically(path, stream.getvalue())
+
+
+def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
+    """Read text cells; malformed lines are an error or rows of missing cells."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    malformed: list[int] = []
+
+    def keep_as_null(row: Any) -> str:
+        malformed.append(1)
+        return "skip"
+
+    parse = csv.ParseOptions(invalid_row_handler=keep_as_null if bad_rows == "null" else None)
+    try:
+        with csv.open_csv(path, parse_options=parse) as opened:
+            names = opened.schema.names
+        malformed.clear()
+        _require_in_file(path, names, columns)
+        convert = csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.binary() if bad_rows == "null" else pa.string()),
+            include_columns=list(columns) if columns is not None else names,
+            strings_can_be_null=True,
+            null_values=[""],
+        )
+        table = csv.read_csv(path, parse_options=parse, convert_options=convert)
+        if bad_rows == "null":
+            table = pa.table({name: _decoded(table.column(name)) for name in table.column_names})
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+        # Arrow quotes the offending line, which is somebody's record; keep only its kind.
+        kind = "not UTF-8 text" if "UTF8" in str(error) else "lines with different numbers of fields"
+        raise TableError(
+            f"{str(path)!r} is not a readable CSV file ({kind}); "
+            "it needs a line of column names and then as many comma-separated fields in each line"
+        ) from None
+    if malformed:
+        nulls = pa.table({name: pa.nulls(len(malformed), pa.string()) for name in table.column_names})
+        table = pa.concat_tables([table, nulls])
+    return table
+
+
+def _decoded(cells: Any) -> Any:
+    """Bytes as text; what is not UTF-8 becomes text that no number or category matches, cell by cell."""
+    import pyarrow as pa
+
+    try:
+        return cells.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if cell is None else cell.decode(errors="replace") for cell in cells.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+
+
+def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path) as opened:
+            _require_in_file(path, opened.schema_arrow.names, columns)
+            return opened.read(columns=None if columns is None else list(columns))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise TableError(f"{str(path)!r} is not a readable Parquet file: {reason}") from None
+
+
+def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
+    try:
+        require_columns(dict.fromkeys(names), columns or [])
+    except TableError as error:
+        raise TableError(f"{str(path)!r}: {error}") from None
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise TableError(f"{str(path)!r}: more than one column is named {_quoted(twice)}; rename all but one")
+
+
+def _quoted(names: Sequence[str]) -> str:
+    shown = [repr(name) for name in names[:20]]
+    return ", ".join(shown) + (f" and {len(names) - 20} more" if len(names) > 20 else "")

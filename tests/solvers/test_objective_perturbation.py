@@ -1,0 +1,192 @@
+"""Objective perturbation: the law of what is released, and that the optimizer cannot break it."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.optimize import minimize as scipy_minimize
+
+from discreet import insecure_noise
+from discreet.bounds import Bounds
+from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy import accountants
+from discreet.privacy.events import Discretized
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
+from discreet.solvers.objective_perturbation import DissertationRule, ObjectivePerturbation
+
+GUARANTEE = Guarantee(1.0, 1e-5)
+
+
+def problem(loss=None, n=500, p=3, radius=1.0, n_models=1, l2=None, intercept=False):
+    return Problem(loss or Logistic(), Bounds(radius, intercept), n, p, n_models, l2)
+
+
+def run(plan, X, y, seed):
+    with insecure_noise(seed):
+        return plan.run([ArrayRecords(X, y, plan.problem.bounds)], fresh_entropy()).theta
+
+
+def test_without_data_the_release_is_pure_noise():
+    """theta = -b / l2 plus the output noise: Gaussian with a known scale, and no other."""
+    plan = ObjectivePerturbation().plan(problem(p=4), GUARANTEE)
+    X, y = np.zeros((500, 4)), np.ones(500)
+    draws = np.concatenate([run(plan, X, y, seed).ravel() for seed in range(400)])
+    scale = math.hypot(plan.objective_noise.effective_stddev / plan.total_l2, plan.output.stddev)
+    assert stats.kstest(draws / scale, "norm").pvalue > 1e-3
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(draws / (wrong * scale), "norm").pvalue < 1e-6
+
+
+def test_law_in_one_dimension_is_the_exact_density():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(30, 1))
+    y = np.sign(X.ravel() + 0.3 * rng.normal(size=30))
+    plan = ObjectivePerturbation().plan(problem(n=30, p=1), Guarantee(2.0, 1e-2))
+    draws = np.array([run(plan, X, y, seed).item() for seed in range(1500)])
+    stddev, l2 = plan.objective_noise.effective_stddev, plan.total_l2
+    # b(theta) is monotone, so the distribution function of the minimizer is that of b.
+    theta = np.sort(draws)
+    gradient = np.array([(X.ravel() * Logistic().derivative(y, X.ravel() * t)).sum() for t in theta])
+    cdf = 1 - stats.norm.cdf(-(gradient + l2 * theta) / stddev)
+    assert stats.kstest(cdf, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), HuberRegression(1.0), Softmax(4)], ids=str)
+@pytest.mark.parametrize("neighboring", list(Neighboring))
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0, 1e3])
+def test_price_never_exceeds_the_guarantee_and_wastes_little(loss, neighboring, epsilon):
+    guarantee = Guarantee(epsilon, 1e-7, neighboring)
+    plan = ObjectivePerturbation().plan(problem(loss, n=10_000, p=20), guarantee)
+    price = accountants.delta(plan.event, epsilon, neighboring)
+    assert 0.99e-7 <= price <= 1e-7
+    half = type(plan)(plan.problem, guarantee, plan.stddev / 2, plan.total_l2, plan.output_mu)
+    assert accountants.delta(half.event, epsilon, neighboring) > 10 * 1e-7
+
+
+def test_scaling_rows_scales_the_noise():
+    small = ObjectivePerturbation().plan(problem(radius=1.0), GUARANTEE)
+    large = ObjectivePerturbation().plan(problem(radius=3.0), GUARANTEE)
+    assert large.stddev == pytest.approx(3 * small.stddev, rel=1e-6)
+    assert large.total_l2 == pytest.approx(9 * small.total_l2, rel=1e-6)
+
+
+def test_every_coordinate_is_regularized_and_perturbed():
+    plan = ObjectivePerturbation().plan(problem(p=4, intercept=True), GUARANTEE)
+    X, y = np.zeros((500, 3)), np.ones(500)
+    draws = np.array([run(plan, X, y, seed)[0] for seed in range(60)])
+    assert np.all(draws.std(axis=0) > 0.3 * plan.stddev / (plan.total_l2 + 500 / 4))
+
+
+def worst_optimizer(fun, x0, jac=None, **_):
+    """Stops as far from the minimum as it is allowed to, in a direction that depends on the data."""
+    found = scipy_minimize(fun, x0, jac=jac, method="BFGS", options={"gtol": 1e-12}).x
+    return found + 1e-3 * np.sign(jac(x0))
+
+
+def lying_optimizer(fun, x0, jac=None, **_):
+    return np.full_like(x0, np.nan)
+
+
+def failing_optimizer(fun, x0, jac=None, **_):
+    raise RuntimeError("no convergence")
+
+
+@pytest.mark.parametrize(
+    "optimizer", [worst_optimizer, lying_optimizer, failing_optimizer, "newton", "lbfgs", "newton-cg"]
+)
+def test_any_optimizer_ends_within_the_verified_tolerance(optimizer):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(500, 3))
+    y = np.sign(X[:, 0])
+    reference = run(ObjectivePerturbation().plan(problem(), GUARANTEE), X, y, 7)
+    plan = ObjectivePerturbation(optimizer=optimizer).plan(problem(), GUARANTEE)
+    # Same noise: the two releases differ by at most both distances to the minimizer and a grid step.
+    allowed = 2 * plan.gradient_tolerance / plan.total_l2 + 4 * plan.output.noise.grid
+    assert np.linalg.norm(run(plan, X, y, 7) - reference) <= allowed
+
+
+def test_gradient_shift_between_neighbors_is_within_the_record_bound():
+    rng = np.random.default_rng(2)
+    bounds = Bounds(1.0, True)
+    for _ in range(50):
+        X = 5 * rng.normal(size=(20, 3))
+        y = np.sign(rng.normal(size=20))
+        X2, y2 = X.copy(), y.copy()
+        X2[0], y2[0] = -X[0], y[0]
+        theta = 10 * rng.normal(size=4)
+        for loss in (Logistic(), HuberHinge(0.5)):
+            gradients = [
+                ArrayRecords(a, b, bounds).value_and_gradient(loss, theta)[1] for a, b in ((X, y), (X2, y2))
+            ]
+            assert np.linalg.norm(gradients[0] - gradients[1]) <= 2.0 + 1e-9
+
+
+def test_worst_pair_attains_the_record_bound():
+    theta = np.array([-1e3, 0.0])
+    X = np.array([[1.0, 0.0]])
+    gradients = [
+        ArrayRecords(rows, [1.0], Bounds(1.0, False)).value_and_gradient(HuberHinge(0.5), point)[1]
+        for rows, point in ((X, theta), (-X, -theta))
+    ]
+    assert np.linalg.norm(gradients[0] - gradients[1]) == pytest.approx(2.0, rel=1e-9)
+
+
+def test_dissertation_rule_is_as_printed_and_private():
+    plan = DissertationRule().plan(problem(n=45_000, p=100), Guarantee(1.0, 1 / 45_000**2))
+    assert plan.stddev == pytest.approx(16.83, rel=1e-3)  # the printed constant at epsilon 1
+    assert accountants.delta(plan.event, 1.0, Neighboring.REPLACE_ONE) <= plan.guarantee.delta
+    ours = ObjectivePerturbation().plan(problem(n=45_000, p=100), plan.guarantee)
+    assert ours.stddev < plan.stddev / 1.3
+    plan = DissertationRule().plan(problem(n=45_000, p=100), Guarantee(0.1, 1 / 45_000**2))
+    assert plan.stddev == pytest.approx(163.6, rel=1e-3)
+
+
+def test_dissertation_rule_splits_over_classes():
+    plan = DissertationRule().plan(problem(n=1000, p=5, n_models=3), GUARANTEE)
+    assert accountants.delta(plan.event, 1.0, Neighboring.REPLACE_ONE) <= 1e-5
+    with pytest.raises(ValueError, match="one-vs-rest"):
+        DissertationRule().plan(problem(Softmax(3)), GUARANTEE)
+
+
+def test_pure_guarantee_is_refused_with_advice():
+    with pytest.raises(ValueError, match="delta greater than 0"):
+        ObjectivePerturbation().plan(problem(), Guarantee(1.0, 0.0))
+
+
+def test_user_ridge_is_respected_unless_privacy_needs_more():
+    strong = ObjectivePerturbation().plan(problem(l2=1.0), GUARANTEE)
+    assert strong.total_l2 == 500.0
+    weak = ObjectivePerturbation().plan(problem(l2=1e-9), GUARANTEE)
+    assert weak.total_l2 == pytest.approx(2.5)
+
+
+def test_event_counts_every_variate():
+    plan = ObjectivePerturbation().plan(problem(Softmax(4), p=7), GUARANTEE)
+    assert isinstance(plan.event, Discretized)
+    assert plan.event.variates == 2 * 7 * 4
+
+
+def test_zero_columns_do_not_change_the_law_of_the_others():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 2))
+    y = np.sign(X[:, 0])
+    plan = ObjectivePerturbation(prediction_noise=1.0).plan(problem(n=300, p=2), GUARANTEE)
+    wide = ObjectivePerturbation(prediction_noise=1.0).plan(problem(n=300, p=6), GUARANTEE)
+    assert wide.stddev == pytest.approx(plan.stddev, rel=1e-6)
+    narrow = [run(plan, X, y, seed)[0, 0] for seed in range(300)]
+    padded = [run(wide, np.hstack([X, np.zeros((300, 4))]), y, 1000 + seed)[0, 0] for seed in range(300)]
+    assert stats.ks_2samp(narrow, padded).pvalue > 1e-3
+
+
+def test_solvers_are_found_by_name():
+    assert isinstance(base.resolve("objective"), ObjectivePerturbation)
+    assert {"objective", "objective-dissertation"} <= set(base.names())
+    with pytest.raises(ValueError, match="unknown solver"):
+        base.resolve("nonsense")
+    with pytest.raises(TypeError, match="solver"):
+        base.resolve(42)

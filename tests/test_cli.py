@@ -1,0 +1,438 @@
+"""The command line: the whole path by commands, exit codes, one-line errors, and help that is instant."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as parquet
+import pytest
+
+from discreet import card
+from discreet.cli import main
+from discreet.cohort import COHORT_SCHEMA, make_cohort
+from discreet.privacy.ledger import Ledger
+from discreet.schema import Boolean, Categorical, Numeric, Schema, Target
+from discreet.tables import read_table
+
+HEAVY = {"numpy", "scipy", "sklearn", "numba", "dp_accounting", "pyarrow", "pandas", "rich"}
+
+
+@pytest.fixture(scope="module")
+def cohort():
+    return make_cohort(6_000)
+
+
+@pytest.fixture
+def place(tmp_path, cohort):
+    """A folder with a private table in both formats, its schema, and a ledger."""
+    parquet.write_table(cohort, tmp_path / "table.parquet")
+    arrow_csv.write_csv(cohort, tmp_path / "table.csv")
+    COHORT_SCHEMA.to_file(tmp_path / "schema.toml")
+    Ledger(tmp_path / "budget.ledger", 2.0, 1e-6)
+    return tmp_path
+
+
+def fit_command(place, data="table.parquet", *more):
+    return [
+        *("fit", str(place / data), "--schema", str(place / "schema.toml"), "--epsilon", "1"),
+        *("--ledger", str(place / "budget.ledger"), "--output", str(place / "model.json")),
+        *more,
+    ]
+
+
+def failure(capsys, *arguments):
+    """Run a command that must fail; returns its one line of explanation."""
+    assert main([str(argument) for argument in arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+# --- help ---
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["demo"], ["plan"], ["fit"], ["predict"], ["ledger"], ["ledger", "create"]], ids=" ".join
+)
+def test_help_exists(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([*command, "--help"])
+    assert stopped.value.code == 0
+    assert "usage: discreet" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom discreet.cli import main\n"
+        "for command in ([], ['demo'], ['plan'], ['fit'], ['predict'], ['ledger']):\n"
+        "    try: main([*command, '--help'])\n"
+        "    except SystemExit: pass\n"
+        "print('LOADED', *sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.splitlines()[-1].split())
+    assert "argparse" in loaded
+    assert not loaded & HEAVY
+
+
+def test_no_command_is_a_usage_error(capsys):
+    assert main([]) == 2
+    assert "usage: discreet" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("discreet 0.")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "0"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "-1"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "nan"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "inf"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1", "--delta", "1"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1", "--delta", "-0.1"],
+        ["plan", "--rows", "0", "--columns", "3", "--epsilon", "1"],
+        ["plan", "--rows", "100", "--epsilon", "1"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1", "--model", "forest"],
+        ["fit", "table.csv"],
+        ["ledger"],
+        ["ledger", "create", "x"],
+        ["nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_command_lines(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+# --- plan ---
+
+
+def test_plan_needs_no_data(capsys):
+    assert main(["plan", "--rows", "40000", "--columns", "30", "--epsilon", "0.5"]) == 0
+    output = capsys.readouterr().out
+    assert "0.5" in output
+    assert "6.25e-10" in output  # 1 / rows^2
+    assert "noise" in output
+    assert "l2" in output
+    assert "No data was read" in output
+
+
+def test_plan_by_schema_equals_plan_by_shape(tmp_path, capsys):
+    path = tmp_path / "schema.json"
+    COHORT_SCHEMA.with_target("care_level", ("a", "b", "c")).to_file(path)
+    common = ["plan", "--rows", "40000", "--epsilon", "1", "--model", "svm"]
+    assert main([*common, "--schema", str(path)]) == 0
+    by_schema = capsys.readouterr().out
+    bound = repr(COHORT_SCHEMA.feature_bound())
+    columns = str(COHORT_SCHEMA.n_features)
+    assert main([*common, "--columns", columns, "--classes", "3", "--feature-bound", bound]) == 0
+    assert capsys.readouterr().out == by_schema
+
+
+def test_plan_that_is_impossible(capsys):
+    message = failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--delta", 0)
+    assert "delta" in message
+    message = failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--solver", "magic")
+    assert "magic" in message
+    failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--classes", 1)
+
+
+# --- fit and predict ---
+
+
+@pytest.mark.parametrize("data", ["table.csv", "table.parquet"])
+def test_from_table_to_predictions(place, data, capsys, cohort):
+    assert main(fit_command(place, data)) == 0
+    output = capsys.readouterr().out
+    assert "Privacy statement" in output
+    assert "replace-one" in output
+    model = card.load(place / "model.json")
+    assert model.privacy_.epsilon == 1.0
+    assert model.privacy_.delta == pytest.approx(1 / 6000**2)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.schema_ == COHORT_SCHEMA
+    assert len(Ledger(place / "budget.ledger").history()) == 1
+
+    assert (
+        main(["predict", str(place / "model.json"), str(place / data), "--output", str(place / "out.csv")])
+        == 0
+    )
+    written = read_table(place / "out.csv")
+    assert written.column_names == ["prediction", "probability of no", "probability of yes"]
+    predicted = np.array(written.column("prediction").to_pylist())
+    np.testing.assert_array_equal(predicted, model.predict(COHORT_SCHEMA.transform(cohort)))
+    chances = np.array(written.column("probability of yes").to_pylist(), dtype=float)
+    np.testing.assert_array_equal(predicted == "yes", chances > 0.5)
+    truth = np.array(cohort.column("readmitted").to_pylist())
+    assert np.mean(predicted == truth) > 0.7
+
+
+def test_statement_never_holds_accuracy_on_private_rows(place, capsys):
+    assert main(fit_command(place)) == 0
+    captured = capsys.readouterr()
+    assert "accuracy" not in (captured.out + captured.err).lower()
+
+
+def test_svm_of_three_classes(place, capsys):
+    COHORT_SCHEMA.with_target("care_level", ("self care", "home visits", "nursing")).to_file(
+        place / "schema.toml"
+    )
+    assert main(fit_command(place, "table.parquet", "--model", "svm")) == 0
+    arguments = [
+        "predict",
+        str(place / "model.json"),
+        str(place / "table.csv"),
+        "--output",
+        str(place / "out.csv"),
+    ]
+    assert main(arguments) == 0
+    written = read_table(place / "out.csv")
+    assert set(written.column("prediction").to_pylist()) <= {"self care", "home visits", "nursing"}
+
+
+def test_add_remove_hides_the_number_of_rows(place, capsys):
+    command = ["fit", str(place / "table.csv"), "--schema", str(place / "schema.toml"), "--epsilon", "1"]
+    command += ["--neighboring", "add-remove-one", "--output", str(place / "model.json")]
+    assert "public" in failure(capsys, *command)
+    assert main([*command, "--max-rows", "9000"]) == 0
+    captured = capsys.readouterr()
+    assert "6000" not in captured.out
+    assert "9000" in captured.out
+    assert "no --ledger was given" in captured.err
+
+
+def test_without_a_ledger_a_note_says_so(place, capsys):
+    command = fit_command(place)
+    del command[command.index("--ledger") : command.index("--ledger") + 2]
+    assert main(command) == 0
+    assert "no --ledger was given" in capsys.readouterr().err
+
+
+# --- bad input is noticed before anything is charged ---
+
+
+def write_table(place, **columns):
+    content = {"age": ["30", "40"], "ward": ["a", "b"], "y": ["no", "yes"], **columns}
+    lines = [",".join(content), *(",".join(row) for row in zip(*content.values(), strict=True))]
+    (place / "small.csv").write_text("\n".join(lines) + "\n")
+    schema = Schema(
+        {"age": Numeric(0, 100), "ward": Categorical(("a", "b"))}, target=Target("y", ("no", "yes"))
+    )
+    schema.to_file(place / "schema.toml")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"age": ["30", "secret"]}, "column 'age' is declared numeric"),
+        ({"y": ["no", "secret"]}, "allowed: 'no', 'yes'"),
+        ({"y": ["no", ""]}, "labels that are missing"),
+    ],
+)
+def test_bad_cells(place, capsys, columns, message):
+    write_table(place, **columns)
+    line = failure(capsys, *fit_command(place, "small.csv"))
+    assert message in line
+    assert "secret" not in line
+    assert Ledger(place / "budget.ledger").history() == []
+    assert not (place / "model.json").exists()
+
+
+def test_bad_rows_can_be_ignored_silently(place, capsys):
+    write_table(
+        place, age=["30", "secret"] * 50, ward=["a", "b"] * 50, y=["no", "yes"] * 49 + ["what", "yes"]
+    )
+    assert main(fit_command(place, "small.csv", "--bad-rows", "null")) == 0
+    captured = capsys.readouterr()
+    assert "secret" not in captured.out + captured.err
+    assert len(Ledger(place / "budget.ledger").history()) == 1
+
+
+def test_missing_and_broken_files(place, capsys):
+    assert "there is no file" in failure(capsys, *fit_command(place, "none.csv"))
+    assert "must end in" in failure(capsys, *fit_command(place, "budget.ledger"))
+    (place / "broken.parquet").write_bytes(b"PAR1")
+    assert "not a readable Parquet file" in failure(capsys, *fit_command(place, "broken.parquet"))
+    write_table(place)
+    (place / "small.csv").write_text("age,y\n1,no\n")
+    assert "no such column: 'ward'" in failure(capsys, *fit_command(place, "small.csv"))
+    Schema({"age": Boolean()}).to_file(place / "schema.toml")
+    assert "declares no target" in failure(capsys, *fit_command(place))
+    (place / "schema.toml").write_text("columns = 3")
+    assert "schema file" in failure(capsys, *fit_command(place))
+    (place / "schema.toml").unlink()
+    assert "there is no schema file" in failure(capsys, *fit_command(place))
+    assert Ledger(place / "budget.ledger").history() == []
+
+
+def test_places_for_the_model_are_checked_first(place, capsys):
+    (place / "model.json").write_text("precious")
+    assert "--overwrite" in failure(capsys, *fit_command(place))
+    assert (place / "model.json").read_text() == "precious"
+    command = fit_command(place)
+    command[command.index("--output") + 1] = str(place / "none" / "model.json")
+    assert "cannot write" in failure(capsys, *command)
+    assert Ledger(place / "budget.ledger").history() == []
+    assert main(fit_command(place, "table.csv", "--overwrite")) == 0
+    assert card.load(place / "model.json").privacy_.epsilon == 1.0
+
+
+def test_ledgers_that_cannot_pay(place, capsys):
+    small = Ledger(place / "small.ledger", 0.5, 1e-6)
+    command = fit_command(place)
+    command[command.index("--ledger") + 1] = str(small.path)
+    assert "does not fit" in failure(capsys, *command)
+    assert not (place / "model.json").exists()
+    assert small.history() == []
+    command[command.index("--ledger") + 1] = str(place / "none.ledger")
+    assert "there is no ledger" in failure(capsys, *command)
+    assert not (place / "none.ledger").exists()
+    (place / "corrupt.ledger").write_bytes(b"garbage" * 100)
+    command[command.index("--ledger") + 1] = str(place / "corrupt.ledger")
+    assert "ledger" in failure(capsys, *command)
+    other = Ledger(place / "other.ledger", 5.0, 1e-6, neighboring="add-remove-one")
+    command[command.index("--ledger") + 1] = str(other.path)
+    assert "add-remove-one" in failure(capsys, *command)
+
+
+def test_a_disk_that_fills_up_during_the_fit(place, capsys, monkeypatch):
+    def full(*_args, **_options):
+        raise OSError(28, "could not write: No space left on device")
+
+    monkeypatch.setattr(card, "save", full)
+    line = failure(capsys, *fit_command(place))
+    assert "not saved; the ledger was charged" in line
+    assert "No space left" in line
+
+
+def test_models_that_cannot_predict(place, capsys):
+    output = ["--output", place / "out.csv"]
+    assert "there is no model file" in failure(
+        capsys, "predict", place / "none.json", place / "table.csv", *output
+    )
+    assert main(fit_command(place)) == 0
+    capsys.readouterr()
+    write_table(place)
+    assert "no such column" in failure(capsys, "predict", place / "model.json", place / "small.csv", *output)
+    content = json.loads((place / "model.json").read_text())
+    content["classes"] = ["yes", "no"]
+    (place / "model.json").write_text(json.dumps(content))
+    assert "damaged or changed" in failure(
+        capsys, "predict", place / "model.json", place / "table.csv", *output
+    )
+    assert not (place / "out.csv").exists()
+
+
+def test_unexpected_errors_show_no_traceback_unless_asked(place, capsys, monkeypatch):
+    def broken(_path):
+        raise ZeroDivisionError("first line\nsecond line")
+
+    monkeypatch.setattr(card, "load", broken)
+    command = ["predict", str(place / "m.json"), str(place / "table.csv"), "--output", str(place / "o.csv")]
+    assert failure(capsys, *command) == "error: first line second line\n"
+    with pytest.raises(ZeroDivisionError):
+        main(["--traceback", *command])
+
+
+# --- ledger ---
+
+
+def test_ledger_commands(place, capsys):
+    path = str(place / "new.ledger")
+    assert main(["ledger", "create", path, "--epsilon", "2", "--delta", "1e-6", "--fixed-sizes"]) == 0
+    assert "epsilon 2, delta 1e-06, replace-one" in capsys.readouterr().out
+    assert not Ledger(path).adaptive
+    assert main(["ledger", "show", path]) == 0
+    assert "nothing spent" in capsys.readouterr().out
+    command = fit_command(place)
+    command[command.index("--ledger") + 1] = path
+    assert main(command) == 0
+    capsys.readouterr()
+    assert main(["ledger", "show", path]) == 0
+    shown = capsys.readouterr().out
+    assert "1 charge" in shown
+    assert "Remaining" in shown
+    assert main(["ledger", "history", path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[0] == "no"
+    assert "PrivateLogisticRegression" in lines[3]
+    assert "ObjectivePerturbation" in lines[3]
+    assert len(lines) == 4
+
+
+def test_ledger_mistakes(place, capsys):
+    path = place / "budget.ledger"
+    assert "exists" in failure(capsys, "ledger", "create", path, "--epsilon", 9, "--delta", 0.5)
+    assert Ledger(path).epsilon == 2.0
+    for action in ("show", "history"):
+        assert "there is no ledger" in failure(capsys, "ledger", action, place / "none.ledger")
+    assert not (place / "none.ledger").exists()
+    (place / "corrupt.ledger").write_bytes(b"SQLite format 3\x00" + b"x" * 1000)
+    assert "ledger" in failure(capsys, "ledger", "show", place / "corrupt.ledger")
+    failure(capsys, "ledger", "create", place / "none" / "x.ledger", "--epsilon", 1, "--delta", 0)
+
+
+# --- what people see ---
+
+
+def test_tables_on_a_terminal_and_elsewhere(capsys, monkeypatch):
+    from discreet import _console
+
+    rows = [("a [bold]label[/bold]", "0.5", "81.2%"), ("b", "", "9%")]
+    _console.table("A title", ("model", "epsilon", "accuracy"), rows)
+    plain = capsys.readouterr().out
+    assert plain.splitlines()[0] == "A title"
+    assert plain.splitlines()[3].endswith("81.2%")
+    assert plain.splitlines()[4].endswith("   9%")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    _console.table("A title", ("model", "epsilon", "accuracy"), rows)
+    drawn = capsys.readouterr().out
+    assert "┃" in drawn
+    assert "a [bold]label[/bold]" in drawn
+
+
+def test_progress_is_drawn_on_terminals_only(capsys, monkeypatch):
+    from discreet import _console
+
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with _console.progress("first step", 2) as done:
+            done("second step")
+        with _console.working("something"):
+            pass
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert bool(captured.err) == terminal
+
+
+# --- demo ---
+
+
+def test_demo(tmp_path, capsys):
+    folder = tmp_path / "demo"
+    assert main(["demo", "--people", "5000", "--output", str(folder)]) == 0
+    output = capsys.readouterr().out
+    for text in ("commoner answer", "without privacy", "0.05", "Privacy statement", "Remaining", "Refused: "):
+        assert text in output
+    ledger = Ledger(folder / "budget.ledger")
+    assert len(ledger.history()) == 4  # the refused charge is not among them
+    assert ledger.spent().epsilon <= ledger.epsilon
+    assert {path.name for path in folder.iterdir()} >= {"cohort.parquet", "schema.toml", "model.json"}
+    arguments = ["predict", str(folder / "model.json"), str(folder / "cohort.parquet")]
+    assert main([*arguments, "--output", str(folder / "out.csv")]) == 0
+    capsys.readouterr()
+    assert "never started over" in failure(capsys, "demo", "--output", folder)
