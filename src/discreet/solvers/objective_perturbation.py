@@ -231,13 +231,14 @@ class ObjectivePerturbationPlan:
         problem, promise = self.problem, self.guarantee
         signal = problem.n_samples * _record_scale(problem)
         spread = self.stddev * math.sqrt(problem.n_features * problem.loss.n_outputs)
-        lines = [
-            f"Plan: {self.mechanism}",
-            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
-            *(f"  {name:<36}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
-            f"  {'largest signal over noise':<36}{signal / spread:.4g}  (below 10, expect little more than noise)",
-        ]
+        size = f"{problem.n_samples} x {problem.n_features} (intercept included)"
+        values = {
+            "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+            "records x coefficients of one output": size,
+            **{name: f"{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)},
+            "largest signal over noise": f"{signal / spread:.4g}  (below 10, expect little more than noise)",
+        }
+        lines = [f"Plan: {self.mechanism}", *(f"  {name:<38}{value}" for name, value in values.items())]
         return "\n".join(lines)
 
 
