@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo test test-oldest check format lint types imports tests clean bench-foundation
+.PHONY: help demo test test-oldest check format lint types imports tests clean bench-foundation audit
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -50,6 +50,9 @@ test-oldest:         ## run the scikit-learn contract on the oldest supported sc
 
 bench-foundation: $(READY)  ## measure accuracy, speed, noise and ledger against the foundation's targets
 	$(BIN)/python -m benchmarks.foundation
+
+audit: $(READY)      ## replay and attack everything shipped, and its half-noise twins (under an hour)
+	$(BIN)/python -m benchmarks.audit
 
 clean:               ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .ruff_cache .pytest_cache

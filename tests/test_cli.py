@@ -357,7 +357,7 @@ def test_ledger_commands(place, capsys):
     assert not Ledger(path).adaptive
     assert main(["ledger", "show", path]) == 0
     assert "nothing spent" in capsys.readouterr().out
-    command = fit_command(place)
+    command = fit_command(place, "table.parquet", "--solver", "objective")
     command[command.index("--ledger") + 1] = path
     assert main(command) == 0
     capsys.readouterr()

@@ -6,6 +6,7 @@ column would make the treatment of every row depend on every other row, which no
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 import os
@@ -32,8 +33,8 @@ def read_table(
     ----------
     path : file whose suffix names its format.
     columns : names of the columns to read, all by default.
-    bad_rows : with "null", a CSV line with the wrong number of fields becomes a row of missing cells instead
-        of an error, so that the number of rows stays what it was.
+    bad_rows : with "null", each line of a CSV file after the first is one row, of missing cells if it is blank or
+        malformed, so that no line can raise an error or touch the rows of others.
     """
     path = Path(path)
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
@@ -137,31 +138,25 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
 
 
 def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
-    """Read text cells; malformed lines are an error or rows of missing cells."""
+    """Read text cells; malformed lines are an error, or each is one row of missing cells."""
+    return _read_csv_by_lines(path, columns) if bad_rows == "null" else _read_csv_strictly(path, columns)
+
+
+def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    malformed: list[int] = []
-
-    def keep_as_null(row: Any) -> str:
-        malformed.append(1)
-        return "skip"
-
-    parse = csv.ParseOptions(invalid_row_handler=keep_as_null if bad_rows == "null" else None)
     try:
-        with csv.open_csv(path, parse_options=parse) as opened:
+        with csv.open_csv(path) as opened:
             names = opened.schema.names
-        malformed.clear()
         _require_in_file(path, names, columns)
         convert = csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.binary() if bad_rows == "null" else pa.string()),
+            column_types=dict.fromkeys(names, pa.string()),
             include_columns=list(columns) if columns is not None else names,
             strings_can_be_null=True,
             null_values=[""],
         )
-        table = csv.read_csv(path, parse_options=parse, convert_options=convert)
-        if bad_rows == "null":
-            table = pa.table({name: _decoded(table.column(name)) for name in table.column_names})
+        return csv.read_csv(path, convert_options=convert)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         # Arrow quotes the offending line, which is somebody's record; keep only its kind.
         kind = "not UTF-8 text" if "UTF8" in str(error) else "lines with different numbers of fields"
@@ -169,21 +164,42 @@ def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
             f"{str(path)!r} is not a readable CSV file ({kind}); "
             "it needs a line of column names and then as many comma-separated fields in each line"
         ) from None
-    if malformed:
-        nulls = pa.table({name: pa.nulls(len(malformed), pa.string()) for name in table.column_names})
-        table = pa.concat_tables([table, nulls])
-    return table
 
 
-def _decoded(cells: Any) -> Any:
-    """Bytes as text; what is not UTF-8 becomes text that no number or category matches, cell by cell."""
+def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
+    """One line is one row, whatever it holds: no line may swallow, split or delete the rows of others.
+
+    Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
+    """
     import pyarrow as pa
 
+    with path.open("rb") as stream:
+        names = _fields(next(stream))
+        if names is None or len(set(names)) != len(names):
+            raise TableError(f"{str(path)!r} does not begin with a line of different column names in UTF-8")
+        _require_in_file(path, names, columns)
+        wanted = list(columns) if columns is not None else names
+        places = [names.index(name) for name in wanted]
+        cells: list[list[str | None]] = [[] for _ in wanted]
+        for line in stream:
+            fields = _fields(line)
+            whole = fields is not None and len(fields) == len(names)
+            for place, kept in zip(places, cells, strict=True):
+                kept.append((fields[place] or None) if whole and fields is not None else None)
+    return pa.table({name: pa.array(kept, pa.string()) for name, kept in zip(wanted, cells, strict=True)})
+
+
+def _fields(line: bytes) -> list[str] | None:
+    """The fields of one line, None if it is not one well-formed line of text."""
+    # What is not UTF-8 becomes characters that match no domain.
+    text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
+    if "\r" in text or "\0" in text:
+        return None
     try:
-        return cells.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [None if cell is None else cell.decode(errors="replace") for cell in cells.to_pylist()]
-        return pa.chunked_array([pa.array(texts, pa.string())])
+        rows = list(csv.reader([text], strict=True))
+    except csv.Error:
+        return None
+    return rows[0] if len(rows) == 1 else None
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: demo, plan, fit, predict, ledger.
+"""The command line: demo, plan, fit, predict, ledger, audit.
 
 Each command is one module with ``add_parser`` (which imports nothing heavy, so that help is instant) and
 ``run``. Exit codes: 0 for success, 1 for a failure, explained in one line on standard error, 2 for a wrong
@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import demo, fit, ledger, plan, predict
+from discreet.cli import audit, demo, fit, ledger, plan, predict, transfer
 
-COMMANDS = (demo, plan, fit, predict, ledger)
+COMMANDS = (demo, plan, transfer, fit, predict, ledger, audit)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = _parser()
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(transfer.joined(sys.argv[1:] if argv is None else argv))
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)
         return 2

@@ -29,7 +29,7 @@ def add_guarantee(parser: argparse.ArgumentParser, *, delta_default: str) -> Non
 def add_model(parser: argparse.ArgumentParser) -> None:
     """--model, --solver, --feature-bound, --l2, --no-intercept."""
     parser.add_argument("--model", choices=tuple(MODELS), default="logistic", help="default: logistic")
-    parser.add_argument("--solver", default="objective", metavar="NAME", help="default: objective")
+    parser.add_argument("--solver", default="auto", metavar="NAME", help="default: auto, by public facts")
     parser.add_argument(
         "--feature-bound",
         type=positive,

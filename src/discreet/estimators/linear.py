@@ -20,7 +20,6 @@ from discreet.privacy.guarantee import Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
-from discreet.solvers import objective_perturbation as _objective_perturbation  # noqa: F401  (registers itself)
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -193,8 +192,9 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
         One softmax with one noise matrix, or one model per class with the exact cost of all together.
     fit_intercept : bool, default True
         Whether to add a constant column (regularized and perturbed like every other).
-    solver : str or solver object, default "objective"
-        "objective" (tight objective perturbation) or "objective-dissertation".
+    solver : str or solver object, default "auto"
+        "auto" chooses by public facts; "objective" (tight objective perturbation), "noisy-gd", "noisy-sgd", "newton",
+        "output", "psgd", and names ending in "-dissertation" for the printed calibrations.
     ledger : Ledger or path, default None
         Budget from which every fit is charged before it runs.
     bad_rows : {"error", "null"}
@@ -241,7 +241,7 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
         classes: Any = None,
         multi_class: str = "auto",
         fit_intercept: bool = True,
-        solver: str | base.Solver = "objective",
+        solver: str | base.Solver = "auto",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
         n_samples: int | None = None,
@@ -322,7 +322,7 @@ random_state
         l2: float | None = None,
         classes: Any = None,
         fit_intercept: bool = True,
-        solver: str | base.Solver = "objective",
+        solver: str | base.Solver = "auto",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
         n_samples: int | None = None,

@@ -189,6 +189,10 @@ class Simplex:
         theta *= 1 - rate
         theta[index] += rate * self.size
 
+    def combination(self, weights: Array) -> Array:
+        """The point with the given weights on the vertices."""
+        return self.size * weights
+
     def project(self, theta: Array) -> Array:
         """Shift and cut at 0."""
         return project_to_simplex(theta, self.size)

@@ -68,6 +68,10 @@ class VertexPolytope:
         theta *= 1 - rate
         theta += rate * self._rows[index]
 
+    def combination(self, weights: Array) -> Array:
+        """The point with the given weights on the vertices."""
+        return np.asarray(weights @ self._rows)
+
     def linear_minimizer(self, direction: Array) -> Array:
         """The row with the smallest inner product."""
         return self.vertex(int(np.argmin(self._rows @ direction)))

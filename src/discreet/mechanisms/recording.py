@@ -34,6 +34,7 @@ class Call:
     output : what the mechanism answered.
     sensitivity : the declared distance between the inputs of neighbors; None where there is no input.
     event : what the mechanism says the call costs; None for noise by itself, which its user prices.
+    score_range : for selections, the declared spread max_i h_i - min_i h_i of the change h of the scores ``value``.
     exact_tries : True for samplers whose use of random words may depend on the input (documented exceptions).
     """
 
@@ -43,6 +44,7 @@ class Call:
     output: Any
     sensitivity: Sensitivity | None = None
     event: Event | None = None
+    score_range: float | None = None
     exact_tries: bool = False
 
     @property
@@ -54,7 +56,7 @@ class Call:
     def public(self) -> tuple[Any, ...]:
         """Everything about the call that must not depend on the data."""
         sizes = None if self.value is None else np.shape(self.value)
-        return self.mechanism, self.scale, self.sensitivity, self.event, sizes, self.shape
+        return self.mechanism, self.scale, self.sensitivity, self.score_range, self.event, sizes, self.shape
 
 
 class Recorder:
@@ -81,6 +83,7 @@ def observed(
     value: Any = None,
     sensitivity: Sensitivity | None = None,
     event: Event | None = None,
+    score_range: float | None = None,
     exact_tries: bool = False,
 ) -> Answer:
     """Pass on a mechanism's answer, past the recorder if one listens.
@@ -90,7 +93,7 @@ def observed(
     mechanism : the mechanism, whose class names the call.
     entropy : the source the answer was drawn from.
     output : the answer.
-    scale, value, sensitivity, event, exact_tries : see `Call`.
+    scale, value, sensitivity, event, score_range, exact_tries : see `Call`.
 
     Privacy
     -------
@@ -106,7 +109,8 @@ def observed(
         )
     if value is not None:
         value = np.array(value, copy=True)
-    call = Call(type(mechanism).__name__, float(scale), value, output, sensitivity, event, exact_tries)
+    name = type(mechanism).__name__
+    call = Call(name, float(scale), value, output, sensitivity, event, score_range, exact_tries)
     return recorder.heard(call)  # type: ignore[no-any-return]
 
 

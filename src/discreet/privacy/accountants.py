@@ -250,9 +250,7 @@ class RenyiAccountant(Accountant):
 
 
 def _core(leaf: Event) -> Event:
-    """An (epsilon, delta)-DP mechanism is epsilon-DP outside an event of probability delta (KOV 2015,
-    section 3).
-    """
+    """An (epsilon, delta)-DP mechanism is epsilon-DP but for a part of mass delta (Kairouz et al., 2015)."""
     if not isinstance(leaf, Approximate):
         return leaf
     return Pure(leaf.epsilon) if leaf.epsilon > 0 else Gaussian(math.inf)

@@ -141,9 +141,7 @@ def concentration(leaf: Event) -> float:
 
 
 def renyi_delta(divergence: float, order: float, epsilon: float) -> float:
-    """Delta at ``epsilon`` of a divergence at one order (Canonne, Kamath and Steinke, 2020, Proposition
-    12).
-    """
+    """Delta at ``epsilon`` of a divergence at one order (Canonne, Kamath and Steinke, 2020)."""
     if not math.isfinite(divergence):
         return 1.0
     log_delta = (order - 1) * (divergence - epsilon) + order * math.log1p(-1 / order) - math.log(order - 1)

@@ -92,7 +92,7 @@ class ArrayRecords(ClippedRows):
                 return value, gradient
 
         parts = self._map(lane_sum)
-        return float(sum(value for value, _ in parts)), np.sum([part for _, part in parts], axis=0)
+        return float(sum(value for value, _ in parts)), _total([part for _, part in parts], point.shape)
 
     def raw_predictions(self, theta: ArrayLike) -> Array:
         """<v_i, theta> for every record (0 for null records)."""
@@ -125,7 +125,7 @@ class ArrayRecords(ClippedRows):
                         kernels.weighted_product(block, weights[rows], vector, self._height, total)
                 return total
 
-            return cast(Array, np.sum(self._map(lane_sum), axis=0))
+            return _total(self._map(lane_sum), (self.n_features,))
 
         return product
 
@@ -226,7 +226,7 @@ class ArrayRecords(ClippedRows):
                 self._combine(block, _by_row(scales, moved), total)
             return total
 
-        return cast(Array, np.sum(self._map(lane_sum), axis=0))
+        return _total(self._map(lane_sum), theta.shape)
 
     def _gram_sum(
         self,
@@ -296,6 +296,11 @@ class ArrayRecords(ClippedRows):
                 )
             self._checked_losses.add(loss)
         return point
+
+
+def _total(parts: list[Array], shape: tuple[int, ...]) -> Array:
+    """The sum of the lanes' sums; zeros where there are no records and so no lanes."""
+    return np.asarray(np.sum(parts, axis=0)) if parts else np.zeros(shape)
 
 
 def _by_row(scales: Array, values: Array) -> Array:

@@ -1,0 +1,27 @@
+"""Solvers: each plans from public facts and runs where data meets noise. Importing the package registers them all."""
+
+from discreet.solvers import (
+    auto,
+    frank_wolfe,
+    frank_wolfe_laplace,
+    mirror_descent,
+    newton,
+    noisy_gradient,
+    objective_perturbation,
+    output_perturbation,
+    permutation_sgd,
+    sufficient_statistics,
+)
+
+__all__ = [
+    "auto",
+    "frank_wolfe",
+    "frank_wolfe_laplace",
+    "mirror_descent",
+    "newton",
+    "noisy_gradient",
+    "objective_perturbation",
+    "output_perturbation",
+    "permutation_sgd",
+    "sufficient_statistics",
+]

@@ -246,7 +246,7 @@ def _refuse_pure(guarantee: Guarantee) -> None:
     if guarantee.delta == 0:
         raise ValueError(
             "objective perturbation adds Gaussian noise, which cannot give delta = 0; "
-            "choose a delta greater than 0, for instance 1 / n**2"
+            "choose a delta greater than 0, for instance 1 / n**2, or solver='output', whose Laplace noise is pure"
         )
 
 

@@ -1,0 +1,182 @@
+"""Worst neighbors: pairs of data sets, and points of coefficient space, that bring bounds close to equality.
+
+For a loss of one linear prediction (and the softmax) two records v and v' shift the summed gradient most when
+they point in opposite directions and both are badly misclassified. Opposite records have opposite predictions,
+so both at once needs a small common component along which the coefficients are large: v = (r, s), v' = (-r, s)
+with s small, and coefficients far out along the second axis. Then |shift| = 2 r L, as close to the bound 2 R L as
+one likes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from discreet.privacy.guarantee import Neighboring
+from discreet.problem import Problem
+
+Array = NDArray[np.float64]
+
+_FAR = 2.0**20  # how far out adversarial coefficients lie, in units of 1 / R
+_COMMON = 2.0**-10  # the common component s of the two records, in units of R
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighboring data sets ``(X, y)`` and the relation between them."""
+
+    first: tuple[Any, Any]
+    second: tuple[Any, Any]
+    neighboring: Neighboring
+
+
+def worst_pair(
+    neighboring: Neighboring | str,
+    *,
+    n_columns: int = 2,
+    n_rest: int = 0,
+    feature_bound: float = 1.0,
+    fit_intercept: bool = True,
+    labels: tuple[Any, Any] = (0, 1),
+    common: float = _COMMON,
+    flip: bool = False,
+) -> Pair:
+    """Data sets whose first row differs as much as the relation allows.
+
+    Parameters
+    ----------
+    neighboring : relation. Replace: the row is exchanged for one in the opposite direction. Zero-out: it is
+        replaced by a row of nan, a null record under ``bad_rows="null"``. Add-remove: it is left out.
+    n_columns : number of columns; at least 2 without an intercept.
+    n_rest : number of further rows, all alike, which push the coefficients to where the first row is
+        misclassified.
+    labels : the label of the further rows, and that of the row that differs.
+    common : share of a record's norm along the axis on which the coefficients grow.
+    flip : under replace-one, keep the row almost as it is and change its label instead: two equal contributions of
+        opposite sign. It shows what opposite rows hide, a constant column outside the clip.
+
+    Examples
+    --------
+    >>> pair = worst_pair("replace-one", n_columns=1)
+    >>> pair.first[0].round(2).tolist(), pair.second[0].round(2).tolist()
+    ([[1024.0]], [[-1024.0]])
+    """
+    relation = Neighboring(neighboring)
+    if n_columns < 1 or (n_columns < 2 and not fit_intercept):
+        raise ValueError("the worst pair needs two directions: two columns, or one column and an intercept")
+    row, rest = np.zeros(n_columns), np.zeros(n_columns)
+    if fit_intercept:
+        # Beside a constant 1, and then clipped to the bound.
+        row[0] = max(feature_bound, np.sqrt(1 / common**2 - 1)) if common < 1 else 0.0
+    else:
+        row[:2] = feature_bound * np.sqrt(1 - common**2), feature_bound * common
+        rest[1] = feature_bound
+    opposite = row.copy()
+    if flip:
+        if n_columns < 2:
+            raise ValueError("flip needs two columns")
+        row[1] = common * row[0]
+        opposite[:2] = row[0], -row[1]
+    else:
+        opposite[0] = -row[0]
+    others = np.tile(rest, (n_rest, 1))
+    y = np.array([labels[1]] + [labels[0]] * n_rest)
+    first = np.vstack([row[None, :], others])
+    if relation is Neighboring.REPLACE_ONE:
+        second, other_y = np.vstack([opposite[None, :], others]), y.copy()
+        other_y[0] = labels[0] if flip else y[0]
+    elif relation is Neighboring.ZERO_OUT:
+        second, other_y = np.vstack([np.full((1, n_columns), np.nan), others]), y
+    else:
+        second, other_y = others, y[1:]
+    return Pair((first, y), (second, other_y), relation)
+
+
+def neighbors_of(
+    X: Any, y: Any, index: int, neighboring: Neighboring | str, row: Any = None, label: Any = None
+) -> Pair:
+    """The data set and its neighbor in which record ``index`` is replaced, blanked out or removed.
+
+    Parameters
+    ----------
+    X, y : data set.
+    index : which record differs.
+    row, label : what it is replaced by, under replace-one.
+    """
+    relation = Neighboring(neighboring)
+    X, y = np.array(X, dtype=np.float64), np.array(y)
+    if relation is Neighboring.ADD_REMOVE_ONE:
+        return Pair((X, y), (np.delete(X, index, axis=0), np.delete(y, index)), relation)
+    other, other_y = X.copy(), y.copy()
+    if relation is Neighboring.ZERO_OUT:
+        other[index] = np.nan
+    else:
+        other[index], other_y[index] = row, label
+    return Pair((X, y), (other, other_y), relation)
+
+
+def audit_case(estimator: Any, others: int = 300) -> tuple[Any, Pair]:
+    """An estimator like the given one, and the pair on which its released coefficients differ most.
+
+    The guarantee, the relation, the solver and the bounds stay; data, sizes and the ridge coefficient are the
+    adversary's. A loss whose gradient is largest at zero coefficients needs one other record. The logistic and the
+    softmax loss need many (``others``), which leave the canary misclassified: it stands alone on its side.
+    """
+    needed = ("neighboring", "classes", "fit_intercept", "feature_bound", "l2", "n_samples")
+    if missing := [name for name in needed if not hasattr(estimator, name)]:
+        raise ValueError(
+            f"worst-case data is known for linear classifiers, not for {type(estimator).__name__} (no {missing[0]}); "
+            "replay it on neighbors of your own with discreet.audit.replay"
+        )
+    relation = Neighboring(estimator.neighboring)
+    steep = type(estimator).__name__ == "PrivateLinearSVC"
+    n_rest = 1 if steep else others
+    share = _COMMON if steep else 0.4
+    if not steep and relation is not Neighboring.REPLACE_ONE:
+        share = 1.0
+    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+    intercept = bool(estimator.fit_intercept)
+    case = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null")
+    # The least ridge coefficient that the solver's proof allows keeps the coefficients farthest out.
+    case.set_params(n_samples=n_rest + 1, l2=estimator.l2 if steep else 1e-12)
+    pair = worst_pair(
+        relation,
+        n_columns=1 if intercept else 2,
+        n_rest=n_rest,
+        feature_bound=estimator.feature_bound,
+        fit_intercept=intercept,
+        labels=(classes[0], classes[1]),
+        common=share,
+    )
+    return case, pair
+
+
+def adversarial_points(problem: Problem) -> list[Array]:
+    """Coefficients at which the gradients of `worst_pair` reach their bounds, and zero.
+
+    Along each of the last two axes, one class's prediction is sent far above another's, in all orders.
+    """
+    points = [np.zeros(problem.shape)]
+    far = _FAR / problem.bounds.feature_norm
+    for axis in sorted({problem.n_features - 1, min(1, problem.n_features - 1)}):
+        if problem.loss.n_outputs == 1:
+            directions = [np.array(sign) for sign in (-far, far)]
+        else:
+            pairs = itertools.islice(itertools.permutations(range(problem.loss.n_outputs), 2), 12)
+            directions = [far * _between(problem.loss.n_outputs, up, down) for up, down in pairs]
+        for direction in directions:
+            point = np.zeros(problem.shape)
+            point[axis] = direction
+            points.append(point)
+    return points
+
+
+def _between(size: int, up: int, down: int) -> Array:
+    vector = np.zeros(size)
+    vector[up], vector[down] = 1.0, -1.0
+    return vector

@@ -1,0 +1,314 @@
+"""Lower bounds on epsilon from attack scores: pure functions of arrays, each with the confidence it is stated at.
+
+All of them hold whatever the attack was; a bad attack gives a small bound, never a false one. ``delta`` is that of
+the claim under test, ``confidence`` the probability with which a returned bound is truly a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import log1p, ndtr, ndtri, xlogy
+from scipy.stats import beta, binom
+
+from discreet.privacy.gaussian import gaussian_epsilon
+
+Array = NDArray[np.float64]
+
+_MOST = 50.0  # epsilons beyond this are not searched
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """A statistical lower bound.
+
+    Attributes
+    ----------
+    epsilon : the bound, at least 0.
+    delta : at which it holds.
+    confidence : probability that it is one.
+    method : how it was obtained, with what it assumes.
+    details : rates, thresholds and counts.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    method: str
+    details: dict[str, float]
+
+    def __str__(self) -> str:
+        sure = f"confidence {self.confidence:.7g}; {self.method}"
+        return f"epsilon >= {self.epsilon:.4g} at delta {self.delta:g} ({sure})"
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
+    """One-sided exact bounds (low, high) on a success probability, each with the stated confidence.
+
+    >>> low, high = clopper_pearson(0, 100, 0.95)
+    >>> low, round(high, 4)  # 1 - 0.05^(1/100)
+    (0.0, 0.0295)
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise ValueError(f"need 0 <= successes <= trials and trials >= 1, got {successes} of {trials}")
+    _check_confidence(confidence)
+    low = 0.0 if successes == 0 else float(beta.ppf(1 - confidence, successes, trials - successes + 1))
+    high = 1.0 if successes == trials else float(beta.ppf(confidence, successes + 1, trials - successes))
+    return low, high
+
+
+def threshold_bound(
+    first: ArrayLike, second: ArrayLike, delta: float, confidence: float = 0.95, *, joint: bool = False
+) -> LowerBound:
+    """Threshold test; the threshold is chosen on the first 30% of the runs and judged on the others.
+
+    Under (epsilon, delta)-DP every event S has P(S | first) <= e^epsilon P(S | second) + delta and the same with the
+    data sets exchanged. An event {score > t} or {score < t} and an order of the data sets are chosen; the held-out
+    runs, independent of the choice, bound its probabilities p and q, and
+
+        epsilon >= log((p - delta) / q)    for every plausible (p, q).
+
+    Parameters
+    ----------
+    first, second : scores of independent runs on the two data sets, in the order in which they were run.
+    joint : False for Clopper-Pearson bounds on p and q, each with half of the error (exact, and what the literature
+        reports); True for one Chernoff region of both, { n kl(p', p) + m kl(q', q) <= c } with (1 + c) e^-c the error:
+        each term exceeds x with probability at most e^-x, so their sum is dominated by a Gamma(2) variable. At high
+        confidence the region is smaller than the box.
+    """
+    a, b = _scores(first, second)
+    a_choice, a_test = _parts(a)
+    b_choice, b_test = _parts(b)
+    swap, above, level = _best_event(a_choice, b_choice, delta, confidence)
+    p_scores, q_scores = (b_test, a_test) if swap else (a_test, b_test)
+    p_hits, q_hits = _hits(p_scores, above, level), _hits(q_scores, above, level)
+    details = {
+        "threshold": level,
+        "p": p_hits / len(p_scores),
+        "q": q_hits / len(q_scores),
+        "swapped": float(swap),
+        "above": float(above),
+    }
+    if joint:
+        epsilon = _joint_epsilon(p_hits, len(p_scores), q_hits, len(q_scores), delta, confidence)
+        return LowerBound(epsilon, delta, confidence, "held-out threshold, joint Chernoff region", details)
+    share = 1 - (1 - confidence) / 2
+    p_low = clopper_pearson(p_hits, len(p_scores), share)[0]
+    q_high = clopper_pearson(q_hits, len(q_scores), share)[1]
+    epsilon = _log_ratio(p_low - delta, q_high)
+    return LowerBound(epsilon, delta, confidence, "held-out threshold, Clopper-Pearson", details)
+
+
+def gaussian_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: float = 0.95) -> LowerBound:
+    """Lower bound on mu of a mu-Gaussian-DP mechanism, read as an epsilon.
+
+    A mu-GDP mechanism admits no test with ndtri(1 - q) + ndtri(p) > mu for its rates q (false alarms) and p (hits)
+    (Dong, Roth and Su, 2022, Definition 2.6). With held-out threshold and Clopper-Pearson bounds this bounds mu from
+    below. The epsilon is that of the mu-GDP curve at ``delta``: a lower bound for mechanisms WHOSE TRADE-OFF CURVE IS
+    GAUSSIAN (a Gaussian mechanism), and otherwise a description, not a bound (Nasr et al., 2023).
+    """
+    a, b = _scores(first, second)
+    a_choice, a_test = _parts(a)
+    b_choice, b_test = _parts(b)
+    # The middle of the two samples balances both errors, where mu is estimated best.
+    level = float(np.median(np.concatenate([a_choice, b_choice])))
+    swap = bool(np.mean(b_choice) > np.mean(a_choice))
+    p_scores, q_scores = (b_test, a_test) if swap else (a_test, b_test)
+    share = 1 - (1 - confidence) / 2
+    p_low = clopper_pearson(_hits(p_scores, True, level), len(p_scores), share)[0]
+    q_high = clopper_pearson(_hits(q_scores, True, level), len(q_scores), share)[1]
+    mu = 0.0 if p_low <= 0 or q_high >= 1 else max(0.0, float(ndtri(p_low) - ndtri(q_high)))
+    details = {"mu": mu, "threshold": level, "p_low": p_low, "q_high": q_high}
+    return LowerBound(
+        gaussian_epsilon(mu, delta),
+        delta,
+        confidence,
+        "Gaussian trade-off curve assumed, Clopper-Pearson",
+        details,
+    )
+
+
+def loss_bound(losses: ArrayLike, delta: float, confidence: float = 0.95) -> LowerBound:
+    """Bound from exact privacy losses log(p(output) / q(output)), output drawn from p.
+
+    delta(epsilon) = E (1 - exp(epsilon - loss))_+ is the mean of a number in [0, 1]. The first 30% of the losses
+    choose the epsilon that looks largest; on the others a mean of at least m is refuted by the Chernoff bound
+    n kl(mean, m) >= log(1 / (1 - confidence)) (Hoeffding, 1963), so that delta(epsilon) > ``delta`` is either shown or
+    not. Infinite losses are allowed and count as 1.
+    """
+    values = np.asarray(losses, dtype=np.float64).ravel()
+    if values.size < 4 or np.isnan(values).any():
+        raise ValueError(f"need at least 4 losses, none of them nan, got {values.size}")
+    _check_confidence(confidence)
+    choice, test = _parts(values)
+    candidates = np.linspace(
+        0.0, min(_MOST, float(np.max(choice, initial=0.0, where=np.isfinite(choice))) + 1), 400
+    )
+    # Testing every candidate on the choosing half finds the largest that should survive on the other.
+    chosen = max((e for e in candidates if _mean_low(_tail(choice, e), confidence) > delta), default=0.0)
+    shown = 0.0
+    for epsilon in (chosen, 0.95 * chosen, 0.85 * chosen):  # three tries share the error
+        if _mean_low(_tail(test, epsilon), 1 - (1 - confidence) / 3) > delta:
+            shown = max(shown, float(epsilon))
+    details = {"chosen": float(chosen), "mean": float(np.mean(_tail(test, shown)))}
+    return LowerBound(shown, delta, confidence, "exact likelihood ratios, Chernoff", details)
+
+
+def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+    """Probability under (epsilon, delta)-DP of so many correct guesses about canaries of a single run.
+
+    Each of m canaries is included or not (or is one of two records) by its own fair coin; after one run the auditor
+    guesses r of the coins, and v guesses are right. If the run is (epsilon, delta)-DP in each coin then
+
+        P(at least v right) <= f(v) + 2 m delta max_{1 <= i <= v} (f(v - i) - f(v)) / i,   f(v) = P(B >= v),
+
+    with B binomial of r trials and success probability e^epsilon / (1 + e^epsilon) (Steinke, Nasr and Jagielski, 2023,
+    Theorem 5.2). For delta = 0 the proof is in docs/audit.md; the term in delta is quoted.
+
+    >>> one_run_p_value(100, 10, 10, epsilon=0.0, delta=0.0) == 2.0**-10
+    True
+    """
+    if not 0 <= correct <= guesses <= canaries or canaries < 1:
+        raise ValueError(f"need correct <= guesses <= canaries, got {correct}, {guesses}, {canaries}")
+    if epsilon < 0 or not 0 <= delta <= 1:
+        raise ValueError(f"need epsilon >= 0 and delta in [0, 1], got {epsilon}, {delta}")
+    chance = 1 / (1 + math.exp(-epsilon))
+    tail = float(binom.sf(correct - 1, guesses, chance))
+    if delta == 0 or correct == 0:
+        return min(1.0, tail)
+    below = np.arange(1, correct + 1)
+    gains = np.cumsum(binom.pmf(correct - below, guesses, chance)) / below
+    return float(min(1.0, tail + 2 * canaries * delta * np.max(gains)))
+
+
+def one_run_bound(
+    scores: ArrayLike, included: ArrayLike, delta: float, confidence: float = 0.95, guesses: int | None = None
+) -> LowerBound:
+    """Bound from one run with many canaries; the most extreme scores are guessed, the others passed over.
+
+    Parameters
+    ----------
+    scores : one number per canary, larger where it seems included.
+    included : the truth, by independent fair coins that nothing else depends on.
+    guesses : number of guesses in all, half at each end; fixed before the run (default: a fifth of the canaries).
+    """
+    values, truth = np.asarray(scores, dtype=np.float64).ravel(), np.asarray(included, dtype=bool).ravel()
+    if values.size != truth.size or values.size < 2:
+        raise ValueError(f"need one score and one truth per canary, got {values.size} and {truth.size}")
+    _check_confidence(confidence)
+    each = max(1, (values.size // 5 if guesses is None else guesses) // 2)
+    order = np.argsort(values, kind="stable")
+    right = int(np.sum(truth[order[-each:]])) + int(np.sum(~truth[order[:each]]))
+
+    def excess(epsilon: float) -> float:
+        return one_run_p_value(values.size, 2 * each, right, epsilon, delta) - (1 - confidence)
+
+    epsilon = 0.0
+    if excess(0.0) < 0:
+        epsilon = _MOST if excess(_MOST) < 0 else float(brentq(excess, 0.0, _MOST, xtol=1e-10)) * (1 - 1e-9)
+    details = {"canaries": float(values.size), "guesses": float(2 * each), "correct": float(right)}
+    return LowerBound(epsilon, delta, confidence, "many canaries in one run", details)
+
+
+def _best_event(a: Array, b: Array, delta: float, confidence: float) -> tuple[bool, bool, float]:
+    """The event and order of data sets that promise most, by the bound that will be used on the held-out runs.
+
+    Few runs choose, so their tails are smoothed by averaging with those of a normal law: a matter of power only.
+    """
+    levels = np.unique(np.quantile(np.concatenate([a, b]), np.linspace(0.002, 0.998, 250)))
+    share, heldout = 1 - (1 - confidence) / 2, len(a) * 7 / 3
+    best, chosen = -1.0, (False, True, float(levels[0]))
+    for swap in (False, True):
+        for above in (True, False):
+            p, q = (_smooth_rates(scores, above, levels) for scores in ((b, a) if swap else (a, b)))
+            p_low = beta.ppf(1 - share, np.maximum(p * heldout, 1e-9), (1 - p) * heldout + 1)
+            q_high = beta.ppf(share, q * heldout + 1, np.maximum((1 - q) * heldout, 1e-9))
+            ratio = np.where(p_low > delta, (p_low - delta) / q_high, 0.0)
+            place = int(np.argmax(ratio))
+            if ratio[place] > best:
+                best, chosen = float(ratio[place]), (swap, above, float(levels[place]))
+    return chosen
+
+
+def _smooth_rates(scores: Array, above: bool, levels: Array) -> Array:
+    """How often scores lie above (or below) each level: half as seen, half as of a normal law.
+
+    Scores with few different values are taken as seen.
+    """
+    ordered, sign = np.sort(scores), 1.0 if above else -1.0
+    below = np.searchsorted(ordered, levels, side="right" if above else "left") / len(ordered)
+    seen = np.asarray((1 - below) if above else below)
+    if len(np.unique(ordered)) < len(ordered) / 2:
+        return seen
+    spread = float(np.std(scores)) or 1.0
+    normal = ndtr(sign * (float(np.mean(scores)) - levels) / spread)
+    return np.asarray(0.5 * seen + 0.5 * normal)
+
+
+def _hits(scores: Array, above: bool, level: float) -> int:
+    return int(np.sum(scores > level if above else scores < level))
+
+
+def _log_ratio(numerator: float, denominator: float) -> float:
+    return max(0.0, math.log(numerator / denominator)) if numerator > 0 else 0.0
+
+
+def _tail(losses: Array, epsilon: float) -> Array:
+    return -np.expm1(np.minimum(epsilon - losses, 0.0))
+
+
+def _mean_low(values: Array, confidence: float) -> float:
+    """The smallest mean that numbers in [0, 1] with this sample could have had, by the Chernoff bound."""
+    return _kl_low(float(np.mean(values)), -float(log1p(-confidence)) / len(values))
+
+
+def _kl_low(mean: float, budget: float) -> float:
+    """The smallest m <= mean with kl(mean, m) <= budget."""
+    if mean <= 0:
+        return 0.0
+    if mean >= 1:
+        return math.exp(-budget)
+
+    def excess(m: float) -> float:
+        return float(xlogy(mean, mean / m) + xlogy(1 - mean, (1 - mean) / (1 - m))) - budget
+
+    floor = 1e-300
+    return (
+        float(brentq(excess, floor, mean, xtol=1e-15))
+        if excess(floor) > 0 and budget > 0
+        else mean * (budget <= 0)
+    )
+
+
+def _joint_epsilon(p_hits: int, n: int, q_hits: int, m: int, delta: float, confidence: float) -> float:
+    """The smallest log((p - delta) / q) over the plausible region, scanned along its edge.
+
+    Between two points of the scan p and q are monotone, so the smaller p with the larger q is a safe value.
+    """
+    budget = float(brentq(lambda c: math.log1p(c) - c - float(log1p(-confidence)), 1e-12, 1e4))
+    splits = np.linspace(0.0, budget, 257)
+    p_low = np.array([_kl_low(p_hits / n, spent / n) for spent in splits])
+    q_high = np.array([1 - _kl_low(1 - q_hits / m, (budget - spent) / m) for spent in splits])
+    return min(_log_ratio(p - delta, q) for p, q in zip(p_low[1:], q_high[:-1], strict=True))
+
+
+def _parts(values: Array) -> tuple[Array, Array]:
+    middle = max(1, int(0.3 * len(values)))
+    return values[:middle], values[middle:]
+
+
+def _scores(first: Any, second: Any) -> tuple[Array, Array]:
+    a, b = (np.asarray(scores, dtype=np.float64).ravel() for scores in (first, second))
+    if min(a.size, b.size) < 4 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        raise ValueError(f"need at least 4 finite scores of each data set, got {a.size} and {b.size}")
+    return a, b
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")

@@ -1,0 +1,223 @@
+"""Record a program on one data set, replay it on a neighbor, and compare everything that must agree.
+
+Differential privacy of a program follows from a few facts about each call of a mechanism: the inputs of
+neighbors are within the declared sensitivity, given equal earlier answers; the noise is what was charged for;
+and nothing reaches the outside except through answers. A replay checks these facts on two concrete data sets.
+It finds errors, it proves nothing: the search for bad neighbors is the caller's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.audit import sensitivity
+from discreet.audit.sensitivity import Distance
+from discreet.audit.witness import Program, Trace, difference, frozen, noise_of, trace
+
+#: What a replay looks at, by the name under which a finding is reported.
+CHECKS = {
+    "plan": "the plan, and with it the price, does not depend on the data",
+    "repeatable": "the same data and seed give the same run: no randomness from elsewhere",
+    "calls": "number, order, scale, shape and declared sensitivity of the calls do not depend on the data",
+    "distance": "private inputs differ by no more than was declared",
+    "words": "the use of random words does not depend on the data",
+    "state": "given equal answers, everything published is equal to the last bit",
+    "warnings": "warnings do not depend on the data",
+    "errors": "errors do not depend on the data, and the program runs at all",
+    "reuse": "no noise is used twice",
+    "noise": "perturbed objectives draw the noise that was charged for",
+    "price": "the calls cost no more than what was charged",
+    "claim": "what was charged is worth the printed guarantee",
+    "heard": "a plan that charges something makes at least one call that was recorded",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fact that should have held and did not."""
+
+    check: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The outcome of one replay.
+
+    Attributes
+    ----------
+    findings : what was wrong, empty if nothing was.
+    distances : every observed distance with its declared bound.
+    """
+
+    findings: tuple[Finding, ...]
+    distances: tuple[Distance, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was wrong."""
+        return not self.findings
+
+    @property
+    def failed_checks(self) -> set[str]:
+        """Names of the checks that found something."""
+        return {finding.check for finding in self.findings}
+
+    @property
+    def worst_ratio(self) -> float:
+        """The largest observed over declared distance; near 1, the pair is a worst case."""
+        return max((distance.ratio for distance in self.distances), default=0.0)
+
+    @property
+    def worst_input_ratio(self) -> float | None:
+        """The same over inputs of mechanisms alone; None where no input had a sensitivity of its own."""
+        return max((d.ratio for d in self.distances if d.where.startswith("call")), default=None)
+
+    def __str__(self) -> str:
+        lines = [f"replay: {'passed' if self.passed else f'{len(self.findings)} findings'}"]
+        lines += [f"  {finding}" for finding in self.findings]
+        lines += [
+            f"  {d.where:<34} observed {d.observed:.6g}  declared {d.declared:.6g}  ratio {d.ratio:.4f}"
+            for d in self.distances
+        ]
+        return "\n".join(lines)
+
+
+def replay(program: Program, first: Any, second: Any, *, seed: int = 0, skip: Collection[str] = ()) -> Replay:
+    """Run ``program`` on two neighboring data sets with equal answers of all mechanisms, and compare.
+
+    Parameters
+    ----------
+    program : function of the data that returns what it publishes; see `witness.fitting` for an estimator.
+    first, second : neighboring data sets under the relation of the program's guarantee.
+    seed : seed of the (insecure) noise.
+    skip : names of checks to leave out, for documented exceptions; see `CHECKS`.
+
+    Privacy
+    -------
+    None: the noise is seeded and private inputs are kept. Replay invented data, or data you may look at.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLinearSVC
+    >>> from discreet.audit.witness import fitting
+    >>> X, y = np.array([[3.0, 4.0], [0.1, 0.2]]), np.array([1, 0])
+    >>> other = np.array([[-3.0, -4.0], [0.1, 0.2]])
+    >>> found = replay(fitting(PrivateLinearSVC(1.0, 1e-2, classes=[0, 1])), (X, y), (other, y))
+    >>> found.passed, 0.95 < found.worst_ratio <= 1.0
+    (True, True)
+    """
+    unknown = set(skip) - set(CHECKS)
+    if unknown:
+        raise ValueError(f"skip names unknown checks {sorted(unknown)}; there are {sorted(CHECKS)}")
+    one = trace(program, first, seed=seed)
+    two = trace(program, second, seed=seed, answers=one.calls)
+    findings: list[Finding] = []
+    if "repeatable" not in skip:
+        findings += _compare_repeat(one, trace(program, first, seed=seed))
+    findings += _compare(one, two)
+    distances = sensitivity.input_distances(one, two)
+    for a, b in zip(one.runs, two.runs, strict=False):
+        findings += _priced(a, one)
+        if not _same_plan(a.plan, b.plan):
+            findings.append(Finding("plan", f"{a.plan.event} on one data set, {b.plan.event} on the other"))
+            continue
+        distances += sensitivity.gradient_distances(a, b)
+        if sensitivity.perturbs_objective(a.plan):
+            distances += sensitivity.output_distances(a, b, one, two)
+    findings += [
+        Finding("distance", f"{d.where}: observed {d.observed:.6g}, declared {d.declared:.6g}")
+        for d in distances
+        if d.exceeded
+    ]
+    return Replay(tuple(finding for finding in findings if finding.check not in skip), tuple(distances))
+
+
+def _compare(one: Trace, two: Trace) -> list[Finding]:
+    """What both traces must agree on."""
+    found = []
+    if len(one.calls) != len(two.calls):
+        found.append(
+            Finding("calls", f"{len(one.calls)} calls on one data set, {len(two.calls)} on the other")
+        )
+    for index, (a, b) in enumerate(zip(one.calls, two.calls, strict=False)):
+        if a.public != b.public:
+            found.append(
+                Finding("calls", f"call {index} is {a.public} on one data set, {b.public} on the other")
+            )
+    for a_run, b_run in zip(one.runs, two.runs, strict=False):
+        exempt = any(call.exact_tries for call in one.calls[a_run.first_call : a_run.last_call])
+        if a_run.words != b_run.words and not exempt:
+            found.append(Finding("words", f"{sum(a_run.words)} random words against {sum(b_run.words)}"))
+    if one.error != two.error:
+        found.append(Finding("errors", f"{one.error} on one data set, {two.error} on the other"))
+    elif one.error is not None:
+        found.append(Finding("errors", f"the program failed on both data sets: {one.error}"))
+    if one.warnings != two.warnings:
+        found.append(Finding("warnings", f"{one.warnings} on one data set, {two.warnings} on the other"))
+    if one.error is None and two.error is None:
+        where = difference(one.state, two.state)
+        if where is not None:
+            found.append(Finding("state", f"{where} depends on the data beyond the mechanisms' answers"))
+    repeated = _repeated(one)
+    if repeated:
+        found.append(Finding("reuse", f"calls {repeated} added the same noise"))
+    return found
+
+
+def _same_plan(one: Any, two: Any) -> bool:
+    def facts(plan: Any) -> Any:
+        return frozen([plan.event, plan.guarantee, getattr(plan, "problem", None)])
+
+    return bool(facts(one) == facts(two))
+
+
+def _compare_repeat(one: Trace, again: Trace) -> list[Finding]:
+    same = [a.public for a in one.calls] == [b.public for b in again.calls] and all(
+        np.array_equal(np.asarray(a.output), np.asarray(b.output))
+        for a, b in zip(one.calls, again.calls, strict=True)
+    )
+    if same and one.state == again.state and one.error == again.error:
+        return []
+    return [Finding("repeatable", "two runs on the same data with the same seed differ: unseen randomness")]
+
+
+def _priced(run: Any, one: Trace) -> list[Finding]:
+    """What can be said about a plan and its calls without the neighbor."""
+    found = []
+    calls = one.calls[run.first_call : run.last_call]
+    if not calls and one.error is None:
+        found.append(Finding("heard", f"{type(run.plan).__name__} made no call that was recorded"))
+    if sensitivity.perturbs_objective(run.plan):
+        found += [Finding("noise", text) for text in sensitivity.objective_problems(run, one.calls)]
+    price = sensitivity.price_problem(run, one.calls)
+    claim = sensitivity.claim_problem(run.plan)
+    found += [Finding("price", price)] if price else []
+    found += [Finding("claim", claim)] if claim else []
+    return found
+
+
+def _repeated(one: Trace) -> list[tuple[int, int]]:
+    """Pairs of calls that added the same noise, up to their scales and the grid they are rounded to.
+
+    Independent draws agree to 4e-9 of their scale with a probability below 4e-9 per pair and coordinate.
+    """
+    noises = []
+    for index, call in enumerate(one.calls[:200]):
+        noise = noise_of(call)
+        if noise is not None and noise.size and noise.dtype.kind == "f":
+            noises.append((index, noise.ravel() / call.scale))
+    return [
+        (i, j)
+        for (i, a), (j, b) in itertools.combinations(noises, 2)
+        if np.allclose(a[: b.size], b[: a.size], rtol=0.0, atol=4e-9)
+    ]

@@ -1,0 +1,156 @@
+"""One call for users: replay an estimator on its worst neighbors, attack it, say what that shows and what not."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.audit.attack import Attack, attack, prepared
+from discreet.audit.canaries import audit_case, worst_pair
+from discreet.audit.replay import Replay, replay
+from discreet.audit.witness import fitting
+from discreet.privacy.guarantee import Guarantee
+
+_WIDTH = 96
+SEEN = (
+    "the attacker knew both data sets, every public number and the noise law, chose the data sets, and saw the "
+    "released coefficients of every run"
+)
+NOT_SEEN = (
+    "the attacker did not see how long a run took, how much memory it used, or the state of the random generator",
+    "one pair of data sets was attacked: a worse pair, which the theory does not know, would not have been noticed",
+    "only epsilon at the delta shown was measured; the tails behind a much smaller delta show in no number of runs",
+    "a lower bound below the claim is no proof of the claim: that is in docs/proofs",
+)
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What was promised, what an attack found, and what a replay saw inside.
+
+    Attributes
+    ----------
+    subject : what was audited.
+    guarantee : the promise.
+    replayed : replay on the pair that strains the declared sensitivities most.
+    attacked : attack on the pair that strains the released coefficients most.
+    twin : the same attack on a copy with half of the noise, which it must see through; None if not asked for.
+    """
+
+    subject: str
+    guarantee: Guarantee
+    replayed: Replay
+    attacked: Attack
+    twin: Attack | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing contradicts the promise."""
+        return self.replayed.passed and not self.attacked.refuted
+
+    def __str__(self) -> str:
+        promise, found = self.guarantee, self.attacked
+        lines = [
+            f"Audit of {self.subject}: {'nothing contradicts the promise' if self.passed else 'THE PROMISE IS FALSE'}",
+            f"  promised             ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+            f"  claimed epsilon      {found.claimed:.4f} at delta {found.delta:g}, by the charged event",
+            f"  empirical epsilon    {found.bound.epsilon:.4f} or more, with confidence {found.bound.confidence:g}",
+            f"                       ({found.runs} runs on each of two neighbors, {found.score})",
+        ]
+        if found.exact is not None:
+            lines.append(
+                f"  from inside          {found.exact.epsilon:.4f} or more, by exact likelihood ratios"
+            )
+        lines.append(
+            f"  alarm                {'RAISED' if found.refuted else 'not raised'}: "
+            f"epsilon is {found.alarm.epsilon:.4f} or more, beyond 1e-6 of doubt"
+        )
+        if self.twin is not None:
+            caught = "caught" if self.twin.refuted else "NOT caught: too few runs to see such an error"
+            lines.append(f"  half-noise twin      {caught} (epsilon {self.twin.alarm.epsilon:.4f} or more)")
+        lines.append(
+            f"  replay               {'passed' if self.replayed.passed else 'FAILED'}, largest distance "
+            f"{self.replayed.worst_ratio:.4f} of the declared one"
+        )
+        lines += [f"    {finding}" for finding in self.replayed.findings]
+        lines += _folded("could see", SEEN)
+        for text in NOT_SEEN:
+            lines += _folded("could not see", text)
+        return "\n".join(lines)
+
+
+def audit(
+    estimator: Any,
+    *,
+    runs: int = 2000,
+    delta: float = 1e-2,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    with_twin: bool = False,
+    others: int = 300,
+    share: float = 1.0,
+) -> AuditReport:
+    """Audit an estimator's configuration on invented worst-case data; its own training data is not needed.
+
+    Parameters
+    ----------
+    estimator : unfitted or fitted private estimator; its parameters are used, its coefficients are not.
+    runs : runs on each of the two data sets.
+    delta, confidence : of the lower bound on epsilon.
+    seed : for repeatable noise; None attacks the real noise. The replay and the twin are always seeded.
+    with_twin : whether to attack the same configuration with half of the noise too, to show that it is noticed.
+    others : how many records stand around the canary, where the loss needs them.
+    share : part of the noise that is kept; less than 1 audits a broken copy, and needs a seed.
+
+    Examples
+    --------
+    >>> from discreet import PrivateLinearSVC
+    >>> report = audit(PrivateLinearSVC(epsilon=1.0, delta=1e-2), runs=200, seed=0)
+    >>> report.passed, report.attacked.bound.epsilon <= report.attacked.claimed
+    (True, True)
+    """
+    case, pair = audit_case(estimator, others)
+    strained = worst_pair(
+        pair.neighboring,
+        n_columns=2,
+        n_rest=3,
+        feature_bound=case.feature_bound,
+        fit_intercept=case.fit_intercept,
+        labels=(case.classes[0], case.classes[1]),
+    )
+    first, second = prepared(case, pair.first), prepared(case, pair.second)
+    options: dict[str, Any] = {"runs": runs, "delta": delta, "confidence": confidence}
+    inside = 0 if seed is None or share != 1.0 else runs // 2
+    return AuditReport(
+        subject=f"{type(estimator).__name__}, solver {_name(estimator)}",
+        guarantee=first.plan.guarantee,
+        replayed=replay(fitting(case), strained.first, strained.second),
+        attacked=attack(first, second, seed=seed, share=share, exact_runs=inside, **options),
+        twin=attack(first, second, seed=0 if seed is None else seed, share=0.5, **options)
+        if with_twin
+        else None,
+    )
+
+
+def histogram(found: Attack, bins: int = 48) -> str:
+    """The scores on either data set as two rows of bars: what the attacker has to tell apart."""
+    low, high = np.quantile(np.concatenate(found.scores), [0.002, 0.998])
+    counts = [
+        np.histogram(np.clip(part, low, high), bins=bins, range=(low, high))[0] for part in found.scores
+    ]
+    tallest = max(1, max(int(part.max()) for part in counts))
+    bars = " ▁▂▃▄▅▆▇█"
+    rows = ["".join(bars[int(np.ceil(8 * count / tallest))] for count in part) for part in counts]
+    return f"  scores, with record  |{rows[0]}|\n  scores, neighbor     |{rows[1]}|"
+
+
+def _folded(name: str, text: str) -> list[str]:
+    return textwrap.wrap(f"  {name + ':':<21}{text}", _WIDTH, subsequent_indent=" " * 23)
+
+
+def _name(estimator: Any) -> str:
+    solver = getattr(estimator, "solver", "")
+    return repr(solver) if isinstance(solver, str) else repr(getattr(solver, "name", type(solver).__name__))

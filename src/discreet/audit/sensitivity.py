@@ -1,0 +1,214 @@
+"""Observed against declared: distances between neighbors' private inputs, and prices of what was run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.audit.canaries import adversarial_points
+from discreet.audit.witness import PlannedRun, Trace
+from discreet.mechanisms.recording import Call
+from discreet.privacy import accountants, events
+from discreet.problem import Problem
+
+Array = NDArray[np.float64]
+
+_ROUNDING = 1e-9  # float64 sums over the few records of a replay; declared bounds are exact reals
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far apart two neighbors' values were, and how far they were declared to be at most."""
+
+    where: str
+    observed: float
+    declared: float
+
+    @property
+    def ratio(self) -> float:
+        """Observed over declared; above 1 the declared sensitivity is false."""
+        return self.observed / self.declared if self.declared > 0 else math.inf * (self.observed > 0)
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the declaration was false, beyond what rounding explains."""
+        return not self.observed <= self.declared * (1 + _ROUNDING)
+
+
+def input_distances(first: Trace, second: Trace) -> list[Distance]:
+    """Distances between the private inputs of calls with a declared sensitivity, calls taken in order.
+
+    Sound because the second trace replayed the first one's answers. The output stage of an objective
+    perturbation is not compared here: its declaration is conditional on the exact minimizer.
+    """
+    conditional = {
+        index for run in first.runs if perturbs_objective(run.plan) for index in _output_calls(run, first)
+    }
+    found = []
+    for index, (a, b) in enumerate(zip(first.calls, second.calls, strict=False)):
+        if index in conditional or a.value is None or b.value is None:
+            continue
+        if a.value.shape != b.value.shape:
+            continue  # reported as a difference between calls
+        change = a.value.astype(np.float64) - b.value.astype(np.float64)
+        where = f"call {index} ({a.mechanism})"
+        if a.sensitivity is not None:
+            found.append(Distance(where, _norm(change, a.sensitivity.norm), a.sensitivity.value))
+        if a.score_range is not None and change.size:
+            found.append(Distance(where, float(np.ptp(change)), a.score_range))
+    return found
+
+
+def gradient_distances(first: PlannedRun, second: PlannedRun) -> list[Distance]:
+    """The shift of the summed gradient at points an adversary would choose, against the problem's bound.
+
+    Whatever a solver does with gradients, its privacy proof starts from this bound on one record.
+    """
+    problem = getattr(first.plan, "problem", None)
+    if not isinstance(problem, Problem) or not _summable(first.records) or not _summable(second.records):
+        return []
+    declared = problem.gradient_sensitivity(first.plan.guarantee.neighboring).value
+    if not math.isfinite(declared):
+        return []
+    found = []
+    for model, (a, b) in enumerate(zip(first.records, second.records, strict=True)):
+        shifts = [
+            _gradient(a, problem, point) - _gradient(b, problem, point)
+            for point in adversarial_points(problem)
+        ]
+        worst = max(float(np.linalg.norm(shift)) for shift in shifts)
+        # A sum of n gradients is rounded; the shift of one record is not to blame for that.
+        slack = 2.0**-50 * (a.n_samples + b.n_samples) * declared
+        found.append(Distance(f"record gradient (model {model})", max(0.0, worst - slack), declared))
+    return found
+
+
+def perturbs_objective(plan: Any) -> bool:
+    """Whether a plan's privacy rests on noise in the objective and an output stage (Theorem 4)."""
+    return all(
+        hasattr(plan, name) for name in ("total_l2", "objective_noise", "gradient_tolerance", "output")
+    )
+
+
+def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
+    """What is wrong with the noise of an objective perturbation: one fresh draw per model, at the priced scale."""
+    plan, problem = run.plan, run.plan.problem
+    draws = [call for call in calls[run.first_call : run.last_call] if call.value is None]
+    leaves = [
+        leaf
+        for leaf, _ in events.flatten(_core(plan.event))
+        if isinstance(leaf, events.ObjectivePerturbation)
+    ]
+    wrong = []
+    if len(draws) != problem.n_models:
+        wrong.append(f"{len(draws)} noise vectors were drawn for {problem.n_models} perturbed objectives")
+    if len(leaves) != 1:
+        wrong.append(f"a perturbed objective was charged as {plan.event}")
+        return wrong
+    unit = problem.bounds.feature_norm * (1.0 if problem.loss.family == "softmax" else problem.loss.lipschitz)
+    priced = leaves[0].noise_multiplier * unit
+    wrong += [
+        f"noise of scale {draw.scale:.6g} was drawn where {priced:.6g} was charged for"
+        for draw in draws
+        if draw.scale < priced * (1 - _ROUNDING)
+    ]
+    priced_l2 = problem.bounds.feature_norm**2 / leaves[0].leverage
+    if plan.total_l2 < priced_l2 * (1 - _ROUNDING):
+        wrong.append(f"an l2 of {plan.total_l2:.6g} was used where {priced_l2:.6g} was charged for")
+    return wrong
+
+
+def output_distances(first: PlannedRun, second: PlannedRun, a: Trace, b: Trace) -> list[Distance]:
+    """The premise of the output stage, recomputed: both approximate minimizers lie close to the exact ones.
+
+    An exact gradient of norm g means a distance of at most g / l2 to the exact minimizer; half a step of the
+    objective's grid counts as gradient (docs/proofs/objective-perturbation.md, Theorem 4). The two distances
+    together may not exceed what the output mechanism declares.
+    """
+    plan = first.plan
+    releases = _output_calls(first, a)
+    if len(releases) != 1 or _output_calls(second, b) != releases:
+        return []
+    release = a.calls[releases[0]]
+    grid = plan.objective_noise.grid * math.sqrt(plan.problem.n_features * plan.problem.loss.n_outputs) / 2
+    squares = 0.0
+    for norm, other in zip(_leftovers(first, a), _leftovers(second, b), strict=True):
+        squares += (norm + other + 2 * grid) ** 2
+    assert release.sensitivity is not None
+    return [Distance("output stage", math.sqrt(squares) / plan.total_l2, release.sensitivity.value)]
+
+
+def price_problem(run: PlannedRun, calls: list[Call]) -> str | None:
+    """Whether the calls that were made cost more than the event that was charged; None if they do not.
+
+    Under subsampling the calls themselves do not show the sampling, so there the noise multipliers of all
+    calls are compared instead.
+    """
+    plan = run.plan
+    made = [call.event for call in calls[run.first_call : run.last_call] if call.event is not None]
+    if perturbs_objective(plan) or not made:
+        return None
+    if any(isinstance(leaf, events.Subsampled) for leaf, _ in events.flatten(_core(plan.event))):
+        charged = Counter(dict(events.flatten(_core(plan.event))))
+        inner: Counter[events.Event] = Counter()
+        for leaf, count in charged.items():
+            inner[_core(leaf.event) if isinstance(leaf, events.Subsampled) else _core(leaf)] += count
+        ran = Counter(_core(event) for event in made)
+        return None if ran == inner else f"the run made {dict(ran)}, the charge says {dict(inner)}"
+    promise = plan.guarantee
+    tolerated = accountants.epsilon(plan.event, promise.delta, promise.neighboring)
+    total = accountants.epsilon(events.Composed(tuple(made)), promise.delta, promise.neighboring)
+    if total <= tolerated * (1 + _ROUNDING):
+        return None
+    return f"the run cost epsilon {total:.6g} at delta {promise.delta:.3g}, the charge is {tolerated:.6g}"
+
+
+def claim_problem(plan: Any) -> str | None:
+    """Whether the charged event is worth less than the guarantee that is printed; None if it is not."""
+    promise = plan.guarantee
+    delta = accountants.delta(plan.event, promise.epsilon, promise.neighboring)
+    if delta <= promise.delta * (1 + _ROUNDING):
+        return None
+    return f"delta is {delta:.3g} at epsilon {promise.epsilon:g}, the guarantee says {promise.delta:.3g}"
+
+
+def _leftovers(run: PlannedRun, trace: Trace) -> list[float]:
+    """The gradient norm of every model's perturbed objective at the point that was handed to the output stage."""
+    plan, problem = run.plan, run.plan.problem
+    own = trace.calls[run.first_call : run.last_call]
+    draws = [np.asarray(call.output) for call in own if call.value is None]
+    points = own[_output_calls(run, trace)[0] - run.first_call].value.reshape(
+        problem.n_models, *problem.shape
+    )
+    return [
+        float(np.linalg.norm(_gradient(part, problem, point) + plan.total_l2 * point + noise))
+        for part, point, noise in zip(run.records, points, draws, strict=False)
+    ]
+
+
+def _output_calls(run: PlannedRun, trace: Trace) -> list[int]:
+    return [index for index in range(run.first_call, run.last_call) if trace.calls[index].value is not None]
+
+
+def _summable(records: Any) -> bool:
+    return isinstance(records, list) and all(hasattr(part, "value_and_gradient") for part in records)
+
+
+def _gradient(records: Any, problem: Problem, theta: Array) -> Array:
+    return np.asarray(records.value_and_gradient(problem.loss, theta)[1], dtype=np.float64)
+
+
+def _core(event: events.Event) -> events.Event:
+    """An event without the wrappers that only state how exactly it was sampled."""
+    while isinstance(event, events.Discretized | events.Approximated):
+        event = event.event
+    return event
+
+
+def _norm(vector: Array, order: float) -> float:
+    return float(np.linalg.norm(vector.ravel(), order)) if vector.size else 0.0

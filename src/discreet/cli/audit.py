@@ -1,0 +1,104 @@
+"""``discreet audit``: what an attacker learns from a model's configuration, against what was promised."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from discreet.cli import options
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "audit",
+        help="attack a model's promise and replay its mechanisms on worst-case neighbors",
+        description="Fit the same configuration many times on invented worst-case neighbors and bound epsilon from "
+        "below. Reads no private data and charges no ledger.",
+    )
+    parser.add_argument(
+        "subject",
+        metavar="MODEL_OR_ESTIMATOR",
+        help=f"a model file written by `discreet fit`, or one of: {', '.join(options.MODELS)}",
+    )
+    parser.add_argument(
+        "--epsilon", type=options.positive, default=1.0, metavar="E", help="of an estimator (default: 1)"
+    )
+    parser.add_argument(
+        "--delta", type=options.fraction, default=1e-2, metavar="D", help="of an estimator (default: 0.01)"
+    )
+    parser.add_argument(
+        "--neighboring", choices=options.NEIGHBORING, default="replace-one", help="of an estimator"
+    )
+    parser.add_argument(
+        "--solver", default="objective", metavar="NAME", help="of an estimator (default: objective)"
+    )
+    parser.add_argument(
+        "--at-delta",
+        type=options.fraction,
+        default=1e-2,
+        metavar="D",
+        help="where to measure (default: 0.01)",
+    )
+    parser.add_argument(
+        "--runs", type=options.count, default=2000, metavar="N", help="per data set (default: 2000)"
+    )
+    parser.add_argument(
+        "--confidence", type=options.fraction, default=0.95, metavar="C", help="default: 0.95"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="repeatable noise; by default the real noise is attacked"
+    )
+    parser.add_argument(
+        "--twin",
+        action="store_true",
+        help="also attack a copy with half the noise, to show that it is noticed",
+    )
+    parser.add_argument("--plot", action="store_true", help="draw the attacker's scores")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Attack and print; 1 if the promise turned out to be false."""
+    from discreet._console import say, working
+    from discreet.audit.report import audit, histogram
+
+    if arguments.runs < 20:
+        raise ValueError(f"--runs must be at least 20 to say anything, got {arguments.runs}")
+    if not 0 < arguments.confidence < 1:
+        raise ValueError("--confidence must lie strictly between 0 and 1")
+    with working(f"fitting {2 * arguments.runs} models"):
+        report = audit(
+            _subject(arguments),
+            runs=arguments.runs,
+            delta=arguments.at_delta,
+            confidence=arguments.confidence,
+            seed=arguments.seed,
+            with_twin=arguments.twin,
+        )
+    say(report)
+    if arguments.plot:
+        say(histogram(report.attacked))
+    return 0 if report.passed else 1
+
+
+def _subject(arguments: argparse.Namespace) -> Any:
+    """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
+    if arguments.subject not in options.MODELS:
+        from discreet import card
+
+        model = card.load(arguments.subject)
+        promise = model.privacy_.guarantee
+        return model.set_params(
+            epsilon=promise.epsilon, delta=promise.delta, neighboring=promise.neighboring.value
+        )
+    from discreet.estimators import linear
+
+    kind = getattr(linear, options.MODELS[arguments.subject])
+    return kind(
+        epsilon=arguments.epsilon,
+        delta=arguments.delta,
+        neighboring=arguments.neighboring,
+        solver=arguments.solver,
+        classes=[0, 1],
+    )

@@ -1,0 +1,308 @@
+"""Sparse vector: answer any number of questions, pay only for those whose answer is unstable.
+
+Every question comes with a distance to instability, a whole number of sensitivity 1. With one-sided geometric
+noise the rule is
+
+    threshold = margin - Geometric(threshold_scale)
+    release the answer  if and only if  distance - Geometric(query_scale) > threshold,
+
+and after ``max_unstable`` refusals there are no more answers. Proofs: docs/proofs/sparse-vector.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.geometric import GeometricNoise
+from discreet.privacy import accountants
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.events import Approximate, Event, Pure, Repeated
+from discreet.privacy.guarantee import Guarantee, Neighboring
+
+Integers = NDArray[np.int64]
+Outcomes = NDArray[np.int8]
+
+RELEASED, UNSTABLE, HALTED = 1, 0, -1
+_BLOCK = 4096
+_UP = 1 + 1e-12  # far above the rounding of a logarithm and a product
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """A calibrated sparse vector mechanism for distances of sensitivity 1.
+
+    Parameters
+    ----------
+    epsilon : float
+        The epsilon at which ``delta`` is stated.
+    threshold_scale, query_scale : float
+        Scales b1 and b2 of the one-sided noise on the threshold and on every question.
+    margin : int
+        w: a question of distance 0 is released only if the threshold's noise exceeds w.
+    max_unstable : int
+        T: questions that may be refused before the mechanism halts. Exactly T, never T + 1.
+    refresh : bool
+        False: one threshold for the whole stream, 1/b1 + 2T/b2 <= epsilon, nothing spent on composition.
+        True: a new threshold after every refusal; T runs of a (1/b1 + 2/b2)-DP mechanism, composed exactly.
+
+    Privacy
+    -------
+    ``Approximate(epsilon, delta)`` for any adaptive stream of any length, under every relation for which the
+    distances have sensitivity 1 and are 0 on both sides whenever the answers of neighbors differ. ``delta`` is
+    the composition's share (zero without refresh) plus n_thresholds exp(-(w + 1) / b1), whatever the stream.
+    The distances and the noise must never be shown.
+
+    Examples
+    --------
+    >>> vector = SparseVector.calibrated(1.0, 1e-6, max_unstable=10, n_queries=1000)
+    >>> vector.refresh, vector.margin, vector.distance_needed(1000, 0.05)
+    (False, ..., 313)
+    >>> vector.event
+    Approximate(epsilon=1.0, delta=...)
+
+    References
+    ----------
+    Dwork and Roth (2014), section 3.6; Lyu, Su and Li (2017) for the variants that are not private.
+    """
+
+    epsilon: float
+    threshold_scale: float
+    query_scale: float
+    margin: int
+    max_unstable: int
+    refresh: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
+            raise ValueError(f"epsilon must be a finite number greater than 0, got {self.epsilon!r}")
+        for name in ("margin", "max_unstable"):
+            value, least = getattr(self, name), 0 if name == "margin" else 1
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"{name} must be a whole number of at least {least}, got {value!r}"
+                    + ("; with 0 nothing could ever be asked" if least else "")
+                )
+        self.threshold_noise, self.query_noise  # noqa: B018 - scales out of range are refused here
+        if not self.refresh and self._stream_epsilon > Fraction(self.epsilon):
+            raise ValueError(
+                f"1/threshold_scale + 2 max_unstable/query_scale = {float(self._stream_epsilon):.6g} exceeds "
+                f"epsilon={self.epsilon:g}; use SparseVector.calibrated, or larger scales"
+            )
+
+    @cached_property
+    def threshold_noise(self) -> GeometricNoise:
+        """The noise of a threshold."""
+        return GeometricNoise(self.threshold_scale)
+
+    @cached_property
+    def query_noise(self) -> GeometricNoise:
+        """The noise of a question."""
+        return GeometricNoise(self.query_scale)
+
+    @property
+    def _stream_epsilon(self) -> Fraction:
+        """1/b1 + 2T/b2, exactly."""
+        return 1 / Fraction(self.threshold_scale) + 2 * self.max_unstable / Fraction(self.query_scale)
+
+    @property
+    def epoch_epsilon(self) -> float:
+        """1/b1 + 2/b2: what one threshold, up to and including its refusal, costs."""
+        return float(1 / Fraction(self.threshold_scale) + 2 / Fraction(self.query_scale)) * (1 + 2**-50)
+
+    @property
+    def n_thresholds(self) -> int:
+        """How many thresholds are drawn at most."""
+        return self.max_unstable if self.refresh else 1
+
+    @property
+    def composition_delta(self) -> float:
+        """Delta of the refusals alone, at ``epsilon``."""
+        if not self.refresh:
+            return 0.0
+        runs = Repeated(Pure(self.epoch_epsilon), self.max_unstable)
+        return accountants.delta(
+            runs, self.epsilon, Neighboring.ADD_REMOVE_ONE
+        )  # the same for every relation
+
+    @property
+    def wrong_release_delta(self) -> float:
+        """Bound on the probability that any question of distance 0 is ever released."""
+        return self.n_thresholds * math.exp(-(self.margin + 1) / self.threshold_scale) * _UP
+
+    @cached_property
+    def delta(self) -> float:
+        """The delta of the whole stream at ``epsilon``."""
+        return min(1.0, self.composition_delta + self.wrong_release_delta)
+
+    @property
+    def event(self) -> Event:
+        """What the whole stream does to privacy."""
+        return Approximate(self.epsilon, self.delta)
+
+    def refusal_probability(self, distance: int) -> float:
+        """P(refused) of one question at a fresh threshold; exact for distances of at least the margin."""
+        excess = distance - self.margin
+        a1, a2 = self.threshold_noise.ratio, self.query_noise.ratio
+        if excess >= 0:
+            return a2**excess * (1 - a1) / (1 - a1 * a2)
+        return 1 - a1 ** (1 - excess) * (1 - a2) / (1 - a1 * a2)
+
+    def distance_needed(self, n_queries: int, beta: float) -> int:
+        """The distance at which ``n_queries`` questions are all released with probability 1 - beta."""
+        a1, a2 = self.threshold_noise.ratio, self.query_noise.ratio
+        odds = n_queries / beta * (1 - a1) / (1 - a1 * a2)
+        return self.margin + max(0, math.ceil(self.query_scale * math.log(odds))) if odds > 1 else self.margin
+
+    def start(self, entropy: Entropy) -> SparseVectorRun:
+        """Begin a stream; the first threshold is drawn now."""
+        return SparseVectorRun(self, entropy)
+
+    @staticmethod
+    def calibrated(
+        epsilon: float,
+        delta: float,
+        max_unstable: int,
+        n_queries: int,
+        beta: float = 0.05,
+        refresh: bool | None = None,
+    ) -> SparseVector:
+        """The scales that answer ``n_queries`` questions at the smallest distance; both ways are tried.
+
+        Parameters
+        ----------
+        epsilon, delta : the budget of the whole stream; delta must be greater than 0.
+        max_unstable : refusals before the stream halts.
+        n_queries, beta : all of that many stable questions are answered with probability 1 - beta. Only the
+            balance of the two noises depends on them, not the guarantee: longer streams may be asked.
+        refresh : which composition; None takes the one that needs the smaller distance.
+        """
+        Guarantee(epsilon, delta)
+        if not delta > 0:
+            raise ValueError("sparse vector cannot give delta = 0; choose a delta > 0, for instance 1 / n**2")
+        if not (n_queries >= 1 and 0 < beta < 1):
+            raise ValueError(f"need n_queries >= 1 and 0 < beta < 1, got {n_queries!r} and {beta!r}")
+        if isinstance(max_unstable, bool) or not isinstance(max_unstable, int) or max_unstable < 1:
+            raise ValueError(
+                f"max_unstable must be a whole number of at least 1, got {max_unstable!r}; "
+                "with 0 nothing could ever be asked"
+            )
+        ways = (False, True) if refresh is None else (refresh,)
+        found = [
+            vector
+            for way in ways
+            for vector in _candidates(epsilon, delta, max_unstable, n_queries / beta, way)
+        ]
+        return min(found, key=lambda vector: vector.distance_needed(n_queries, beta))
+
+
+def _candidates(epsilon: float, delta: float, times: int, odds: float, refresh: bool) -> list[SparseVector]:
+    """Calibrated mechanisms around the balance that minimizes b1 log(thresholds/delta) + b2 log(odds)."""
+    share, budget, runs, thresholds = delta, epsilon, times, 1
+    if refresh:
+        share = delta / 2
+        loosest = calibrate(lambda x: Repeated(Pure(1 / x), times), Guarantee(epsilon, share))
+        budget, runs, thresholds = 1 / loosest * (1 - 1e-12), 1, times
+    height = math.log(thresholds / share)
+    balance = math.sqrt(2 * runs * max(math.log(odds), 0.1) / height)  # of 2 runs / b2 to 1 / b1
+    candidates = []
+    for factor in (0.7, 0.85, 1.0, 1.2, 1.5):
+        threshold_scale = max((1 + balance * factor) / budget, 1 / 8)
+        query_scale = max(2 * runs * (1 + 1 / (balance * factor)) / budget, 1 / 8)
+        while 1 / Fraction(threshold_scale) + 2 * runs / Fraction(query_scale) > Fraction(budget):
+            threshold_scale, query_scale = threshold_scale * (1 + 2**-50), query_scale * (1 + 2**-50)
+        margin = max(0, math.ceil(threshold_scale * height * _UP) - 1)
+        while thresholds * math.exp(-(margin + 1) / threshold_scale) * _UP > share:
+            margin += 1
+        candidates.append(SparseVector(epsilon, threshold_scale, query_scale, margin, times, refresh))
+    return candidates
+
+
+class SparseVectorRun:
+    """One stream of a sparse vector: its state is the current threshold and the number of refusals.
+
+    Privacy
+    -------
+    Questions may depend on earlier outcomes. The state is secret, and belongs to one stream only: whoever
+    continues the same state twice has asked more than was paid for.
+    """
+
+    def __init__(self, vector: SparseVector, entropy: Entropy) -> None:
+        self.vector = vector
+        self.n_unstable = 0
+        self._entropy = entropy
+        self._threshold = self._fresh_threshold()
+
+    @property
+    def halted(self) -> bool:
+        """Whether all refusals are used up."""
+        return self.n_unstable >= self.vector.max_unstable
+
+    @property
+    def unstable_left(self) -> int:
+        """Refusals that remain."""
+        return self.vector.max_unstable - self.n_unstable
+
+    def ask(self, distance: int) -> int:
+        """The outcome of one question: ``RELEASED``, ``UNSTABLE`` or ``HALTED``."""
+        return int(self.ask_many(np.array([distance]))[0])
+
+    def release(self, value: Any, distance: int) -> Any | None:
+        """Online query release for any stable function: its value, or None (refused or halted)."""
+        return value if self.ask(distance) == RELEASED else None
+
+    def ask_many(self, distances: NDArray[np.integer[Any]]) -> Outcomes:
+        """The outcomes of a run of questions, in order; time linear in their number."""
+        distances = np.asarray(distances)
+        if distances.ndim != 1 or not np.issubdtype(distances.dtype, np.integer):
+            raise TypeError(
+                "distances must be a one-dimensional array of whole numbers: others break the proof"
+            )
+        outcomes = np.full(len(distances), HALTED, dtype=np.int8)
+        for begin in range(0, len(distances), _BLOCK):
+            if self.halted:
+                break
+            block = distances[begin : begin + _BLOCK].astype(np.int64)
+            noisy = block - self.vector.query_noise.draw(len(block), self._entropy)
+            asked = self._decide(noisy, outcomes[begin : begin + _BLOCK])
+            if asked < len(block):
+                break
+        return outcomes
+
+    def _decide(self, noisy: Integers, outcomes: Outcomes) -> int:
+        """Fill in the outcomes of one block; returns how many questions were asked before halting."""
+        begin = 0
+        while begin < len(noisy) and not self.halted:
+            refused = np.flatnonzero(noisy[begin:] <= self._threshold)
+            used = refused[: 1 if self.vector.refresh else self.unstable_left]
+            self.n_unstable += len(used)
+            end = len(noisy)
+            if self.halted or (self.vector.refresh and len(used)):
+                end = begin + int(used[-1]) + 1
+            outcomes[begin:end] = RELEASED
+            outcomes[begin + used] = UNSTABLE
+            if self.vector.refresh and len(used) and not self.halted:
+                self._threshold = self._fresh_threshold()
+            begin = end
+        return begin
+
+    def _fresh_threshold(self) -> int:
+        return self.vector.margin - int(self.vector.threshold_noise.draw(1, self._entropy)[0])
+
+    def secret_state(self) -> dict[str, int]:
+        """What is needed to continue this stream in another process; as private as the data."""
+        return {"n_unstable": self.n_unstable, "threshold": self._threshold}
+
+    @staticmethod
+    def resumed(vector: SparseVector, state: dict[str, int], entropy: Entropy) -> SparseVectorRun:
+        """The stream that ``secret_state`` left; its threshold goes on."""
+        run = SparseVectorRun(vector, entropy)
+        run.n_unstable, run._threshold = int(state["n_unstable"]), int(state["threshold"])
+        return run

@@ -1,0 +1,275 @@
+"""Votes: how many of them a changed record can move, how stable a majority is, and noisy pluralities.
+
+A vote vector counts, for one question, the models that answered each class. One record changes the vote of at
+most ``changed`` models; everything here is stated for that number. Proofs: docs/proofs/sparse-vector.md,
+sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from discreet.mechanisms.additive import GaussianNoise
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
+
+Integers = NDArray[np.int64]
+Counts = NDArray[np.integer[Any]]
+
+ABSTAINED, HALTED = -1, -2  # codes of questions without an answer
+_BLOCK = 1 << 15
+_UP = 1 + 2.0**-40
+_LARGEST_STDDEV = 2.0**30  # the noise's grid must hold whole numbers
+
+
+def stability(counts: Counts, changed: int = 1) -> tuple[Integers, Integers]:
+    """The winner of every vote and its distance to instability, max(0, (gap - 1) // (2 changed)).
+
+    Parameters
+    ----------
+    counts : array (n_queries, n_classes) of votes, every class included.
+    changed : how many votes one record can move.
+
+    Privacy
+    -------
+    The distance has sensitivity 1, and whenever the winners of neighbors differ it is 0 on both sides (ties go
+    to the first class). Both are private: they are inputs of a mechanism, not results.
+
+    Examples
+    --------
+    >>> stability(np.array([[7, 2, 1], [3, 4, 3], [5, 5, 0]]))
+    (array([0, 1, 0]), array([2, 0, 0]))
+    """
+    counts = _checked(counts)
+    winners = np.empty(len(counts), dtype=np.int64)
+    distances = np.empty(len(counts), dtype=np.int64)
+    for begin in range(0, len(counts), _BLOCK):
+        block = counts[begin : begin + _BLOCK].astype(np.int64)
+        winners[begin : begin + _BLOCK] = block.argmax(axis=1)
+        highest = np.partition(block, -2, axis=1)[:, -2:]
+        gap = highest[:, 1] - highest[:, 0]
+        distances[begin : begin + _BLOCK] = np.maximum(0, (gap - 1) // (2 * changed))
+    return winners, distances
+
+
+@dataclass(frozen=True)
+class NoisyPlurality:
+    """The class with the most votes after Gaussian noise (GNMax): every question is answered.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise over the L2 sensitivity sqrt(2) ``changed`` of one vote vector.
+    n_classes, n_queries, changed : int
+        Public sizes; the budget is for ``n_queries`` questions, and there are no answers after them.
+
+    Privacy
+    -------
+    ``n_queries`` Gaussian mechanisms of ``noise_multiplier``; the noise is discrete Gaussian on a grid finer
+    than 2^-30 of its scale, added to whole numbers. The guarantee does not depend on the votes.
+
+    References
+    ----------
+    Papernot, Song, Mironov, Raghunathan, Talwar and Erlingsson (2018), GNMax.
+    """
+
+    noise_multiplier: float
+    n_classes: int
+    n_queries: int
+    changed: int = 1
+
+    def __post_init__(self) -> None:
+        _check_sizes(n_queries=self.n_queries, changed=self.changed, n_classes=self.n_classes)
+        self.noise  # noqa: B018 - a scale out of range is refused here
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise on every count."""
+        return self.noise_multiplier * self.changed * math.sqrt(2) * _UP
+
+    @cached_property
+    def noise(self) -> GaussianNoise:
+        """The noise on every count."""
+        return _vote_noise(self.stddev)
+
+    @property
+    def event(self) -> Event:
+        """What all questions together do to privacy."""
+        return Repeated(Discretized(Gaussian(self.noise_multiplier), self.n_classes), self.n_queries)
+
+    def gap_needed(self, n_queries: int, beta: float) -> float:
+        """The lead at which ``n_queries`` questions all get the true winner with probability 1 - beta."""
+        return -self.stddev * math.sqrt(2) * float(ndtri(beta / (n_queries * (self.n_classes - 1))))
+
+    def start(self, entropy: Entropy) -> PluralityRun:
+        """Begin answering."""
+        return PluralityRun(self, entropy)
+
+
+@dataclass(frozen=True)
+class ConfidentPlurality:
+    """A noisy plurality that first asks, with noise of its own, whether enough models agree.
+
+    Parameters
+    ----------
+    threshold : int
+        Votes the winner should have.
+    check_multiplier, vote_multiplier : float
+        Noise over sensitivity of the check (sensitivity ``changed``) and of the vote (sqrt(2) ``changed``).
+    max_answers : int
+        Answers after which the mechanism halts. The number of answers depends on the data, so the budget pays
+        for all of them in advance.
+
+    Privacy
+    -------
+    ``n_queries`` checks and ``max_answers`` votes, all of them Gaussian, composed exactly.
+
+    References
+    ----------
+    Papernot et al. (2018), Confident-GNMax.
+    """
+
+    threshold: int
+    check_multiplier: float
+    vote_multiplier: float
+    n_classes: int
+    n_queries: int
+    max_answers: int
+    changed: int = 1
+
+    def __post_init__(self) -> None:
+        _check_sizes(
+            n_queries=self.n_queries,
+            changed=self.changed,
+            n_classes=self.n_classes,
+            max_answers=self.max_answers,
+        )
+        self.check_noise, self.vote_noise  # noqa: B018 - scales out of range are refused here
+
+    @cached_property
+    def check_noise(self) -> GaussianNoise:
+        """The noise of the check."""
+        return _vote_noise(self.check_multiplier * self.changed * _UP)
+
+    @cached_property
+    def vote_noise(self) -> GaussianNoise:
+        """The noise on every count."""
+        return _vote_noise(self.vote_multiplier * self.changed * math.sqrt(2) * _UP)
+
+    @property
+    def event(self) -> Event:
+        """What all questions together do to privacy."""
+        checks = Repeated(Discretized(Gaussian(self.check_multiplier), 1), self.n_queries)
+        votes = Repeated(Discretized(Gaussian(self.vote_multiplier), self.n_classes), self.max_answers)
+        return Composed((checks, votes))
+
+    def start(self, entropy: Entropy) -> PluralityRun:
+        """Begin answering."""
+        return PluralityRun(self, entropy)
+
+
+class PluralityRun:
+    """Questions asked and answered so far by a noisy plurality, plain or confident."""
+
+    def __init__(self, mechanism: NoisyPlurality | ConfidentPlurality, entropy: Entropy) -> None:
+        self.mechanism = mechanism
+        self.n_asked = 0
+        self.n_answered = 0
+        self._entropy = entropy
+
+    @property
+    def answers_left(self) -> int:
+        """Answers that remain."""
+        total = getattr(self.mechanism, "max_answers", self.mechanism.n_queries)
+        return min(total - self.n_answered, self.mechanism.n_queries - self.n_asked)
+
+    @property
+    def halted(self) -> bool:
+        """Whether the budget is used up."""
+        return self.answers_left <= 0
+
+    def answer(self, counts: Counts) -> Integers:
+        """Class codes of a run of questions, in order; ``ABSTAINED`` or ``HALTED`` where there is none."""
+        counts = _checked(counts, self.mechanism.n_classes)
+        codes = np.full(len(counts), HALTED, dtype=np.int64)
+        for begin in range(0, len(counts), _BLOCK):
+            room = self.mechanism.n_queries - self.n_asked
+            block = counts[begin : min(begin + _BLOCK, begin + room)].astype(np.int64)
+            if self.halted or not len(block):
+                break
+            passed, asked = self._passed(block)
+            block, passed = block[:asked], passed[:asked]
+            found = np.full(asked, ABSTAINED, dtype=np.int64)
+            found[passed] = _noisy_winners(block[passed], self._vote_noise, self._entropy)
+            codes[begin : begin + asked] = found
+            self.n_asked += asked
+            self.n_answered += int(passed.sum())
+        return codes
+
+    @property
+    def _vote_noise(self) -> GaussianNoise:
+        mechanism = self.mechanism
+        return mechanism.noise if isinstance(mechanism, NoisyPlurality) else mechanism.vote_noise
+
+    def _passed(self, block: Integers) -> tuple[NDArray[np.bool_], int]:
+        """Which questions have enough agreement, and how many are asked before the answers run out."""
+        mechanism = self.mechanism
+        if isinstance(mechanism, NoisyPlurality):
+            return np.ones(len(block), dtype=bool), len(block)
+        noise = mechanism.check_noise
+        unit = round(1 / noise.grid)
+        highest = block.max(axis=1) * unit + noise.draw_integers(len(block), self._entropy)
+        passed = highest >= mechanism.threshold * unit
+        last = np.flatnonzero(passed)[self.answers_left - 1 : self.answers_left]
+        return passed, int(last[0]) + 1 if len(last) else len(block)
+
+    def secret_state(self) -> dict[str, int]:
+        """What is needed to continue in another process."""
+        return {"n_asked": self.n_asked, "n_answered": self.n_answered}
+
+    @staticmethod
+    def resumed(
+        mechanism: NoisyPlurality | ConfidentPlurality, state: dict[str, int], entropy: Entropy
+    ) -> PluralityRun:
+        """The run that ``secret_state`` left."""
+        run = PluralityRun(mechanism, entropy)
+        run.n_asked, run.n_answered = int(state["n_asked"]), int(state["n_answered"])
+        return run
+
+
+def _noisy_winners(counts: Integers, noise: GaussianNoise, entropy: Entropy) -> Integers:
+    noisy = counts * round(1 / noise.grid) + noise.draw_integers(counts.shape, entropy)
+    return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+
+
+def _vote_noise(stddev: float) -> GaussianNoise:
+    if not 2.0**-10 <= stddev <= _LARGEST_STDDEV:
+        raise ValueError(
+            f"the noise on a vote count must have a scale between 2^-10 and 2^30, got {stddev!r}"
+        )
+    return GaussianNoise(stddev)
+
+
+def _checked(counts: Counts, n_classes: int | None = None) -> Counts:
+    counts = np.asarray(counts)
+    if counts.ndim != 2 or counts.shape[1] < 2 or not np.issubdtype(counts.dtype, np.integer):
+        raise TypeError(
+            "votes must be an array (n_queries, n_classes) of whole numbers, with at least two classes"
+        )
+    if n_classes is not None and counts.shape[1] != n_classes:
+        raise ValueError(f"this mechanism was planned for {n_classes} classes, got {counts.shape[1]}")
+    return counts
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, value in sizes.items():
+        least = 2 if name == "n_classes" else 1
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")

@@ -1,0 +1,5 @@
+"""Matrix completion under user-level joint differential privacy.
+
+The global step (`plan`, `charge`, `run`) sees all rows and releases the item side with noise; the local step
+(`discreet.recommend.local`) sees the release and one user's own row, and can run on that user's device.
+"""

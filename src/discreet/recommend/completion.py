@@ -1,0 +1,371 @@
+"""Private matrix completion: plan, charge, run; then local predictions from released item factors."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from discreet import _inputs
+from discreet.estimators import _fit
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy.statement import PrivacyStatement
+from discreet.recommend.als import AlternatingLeastSquares
+from discreet.recommend.baselines import Cleansing, ProjectedGradient
+from discreet.recommend.frank_wolfe import FrankWolfe
+from discreet.recommend.local import ItemModel
+from discreet.recommend.plan import MOST_ENTRIES, CompletionPlan, Facts, Method
+from discreet.recommend.power import PowerIteration
+from discreet.recommend.profile import ItemProfile
+from discreet.recommend.ratings import Ratings, Scale, find_items, read
+from discreet.recommend.subspace import Subspace
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+Array = NDArray[np.float64]
+
+# Where a latent direction with a few percent of the energy rises above the noise of a dense covariance.
+_SPECTRAL_RATIO = 60.0
+
+METHODS: dict[str, Callable[[], Method]] = {
+    "bias": lambda: ItemProfile(slopes=False),
+    "profile": ItemProfile,
+    "subspace": Subspace,
+    "svd": lambda: Subspace(centred=False),
+    "power": PowerIteration,
+    "oja": lambda: PowerIteration(averaging=True),
+    "als": AlternatingLeastSquares,
+    "frank-wolfe": FrankWolfe,
+    "frank-wolfe-printed": lambda: FrankWolfe(printed=True),
+    "pgd": ProjectedGradient,
+    "cleansing": Cleansing,
+}
+IMPLICIT = ("auto", "subspace")
+
+
+class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
+    """Recommend items under user-level joint differential privacy.
+
+    ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
+    predictions are computed from that release and the user's own row, by ``predict``, ``recommend`` and ``fold_in``,
+    which need nothing else and treat a new user like an old one. The fitted object holds no user.
+
+    Parameters
+    ----------
+    method : str, default "auto"
+        "auto" chooses between "subspace" and "profile" from public numbers. "profile": item effects and popularity,
+        with every user's own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then
+        latent directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe",
+        "frank-wolfe-printed", "pgd", "cleansing".
+    epsilon : float, default 1.0
+        Privacy budget of one fit, in nats, for the whole row of a user.
+    delta : float, default None
+        None is 1 / n_users**2.
+    rank : int, default 20
+        Largest number of latent directions; those below the edge of the noise are dropped without cost.
+    n_iterations : int, default None
+        Noisy rounds; None for the method's own choice.
+    rating_bounds : (float, float), default (1, 5)
+        Public range of ratings. Ignored for implicit feedback.
+    ratings_per_user : int, default None
+        Users with fewer ratings than this count proportionally less (in square), users with more count the same.
+        None lets all users count alike. No rating is thrown away. Frank-Wolfe, which weighs all ratings alike, takes
+        None for a fifth of the catalogue.
+    items : list, default None
+        The public catalogue. None takes the columns of a matrix, or reads the items of a data frame with a warning.
+    feedback : {"explicit", "implicit"}
+        Ratings, or sets of items (clicks): then every stored entry counts as one.
+    neighboring : {"replace-one", "add-remove-one", "zero-out"}
+        Which data sets must be indistinguishable; a record is a user with all ratings.
+    n_users : int, default None
+        Public upper bound on the number of users, needed only under "add-remove-one".
+    rating_clip, row_clip : float, default 0.5
+        Bounds on a centred rating and on the root mean square of a user's residuals, in units of half the range.
+        "subspace" and "svd" lower the second, at a small price, where residuals turn out smaller.
+    nuclear_norm : float, default 1/3
+        Radius for Frank-Wolfe in units of half the range times sqrt(n_users n_items): a public guess of the signal.
+    out_of_bounds, duplicates : {"error", "clip"}, {"error", "mean"}
+        What to do with ratings outside the range, and with two ratings of one item by one user.
+    ledger : Ledger or path, default None
+        Budget from which every fit is charged before it runs.
+
+    Attributes
+    ----------
+    model_ : the released item side (`discreet.recommend.local`); its methods are the local step.
+    items_ : catalogue, in the order of predictions.
+    method_ : the method that ran.
+    privacy_ : the `PrivacyStatement`; print it.
+
+    Privacy
+    -------
+    Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole row; what
+    other users are shown depends on that row through the release only. A user's own predictions depend on the own
+    row openly and must be shown to that user alone. Not covered: choosing the catalogue or parameters by looking at
+    the data, and published test errors.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from discreet import PrivateMatrixCompletion
+    >>> rng = np.random.default_rng(0)
+    >>> taste = rng.uniform(-1, 1, size=(20_000, 1)) @ rng.uniform(-1, 1, size=(1, 30))
+    >>> seen = rng.random(taste.shape) < 0.3
+    >>> ratings = sp.csr_array((taste[seen], np.nonzero(seen)), shape=taste.shape)
+    >>> model = PrivateMatrixCompletion(epsilon=1.0, rating_bounds=(-1, 1)).fit(ratings)
+    >>> error = model.predict(ratings[:100]) - taste[:100]
+    >>> bool(np.sqrt(np.mean(error**2)) < 0.15)
+    True
+    >>> model.privacy_.guarantee.kind, model.privacy_.guarantee.unit
+    ('joint-dp', 'user')
+
+    References
+    ----------
+    Jain, Thakkar and Thakurta (2018) for joint DP completion; McSherry and Mironov (2009); Chien et al. (2021).
+    """
+
+    model_: ItemModel
+    items_: NDArray[Any]
+    method_: str
+    privacy_: PrivacyStatement
+
+    def __init__(
+        self,
+        method: str = "auto",
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        rank: int = 20,
+        n_iterations: int | None = None,
+        rating_bounds: tuple[float, float] = (1.0, 5.0),
+        ratings_per_user: int | None = None,
+        items: Any = None,
+        feedback: str = "explicit",
+        neighboring: str = "replace-one",
+        n_users: int | None = None,
+        rating_clip: float = 0.5,
+        row_clip: float = 0.5,
+        nuclear_norm: float = 1 / 3,
+        out_of_bounds: str = "error",
+        duplicates: str = "error",
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.method = method
+        self.epsilon = epsilon
+        self.delta = delta
+        self.rank = rank
+        self.n_iterations = n_iterations
+        self.rating_bounds = rating_bounds
+        self.ratings_per_user = ratings_per_user
+        self.items = items
+        self.feedback = feedback
+        self.neighboring = neighboring
+        self.n_users = n_users
+        self.rating_clip = rating_clip
+        self.row_clip = row_clip
+        self.nuclear_norm = nuclear_norm
+        self.out_of_bounds = out_of_bounds
+        self.duplicates = duplicates
+        self.ledger = ledger
+
+    # -- the global, trusted step ------------------------------------------------------------------------------
+
+    def plan(self, n_users: int, n_items: int) -> CompletionPlan:
+        """What a fit on so many users and items would run and cost; no data is needed."""
+        _inputs.count("n_items", n_items)
+        declared = self.n_users if self.n_users is not None else n_users
+        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, declared)
+        if guarantee.delta == 0:
+            raise ValueError(
+                "matrix completion adds Gaussian noise, which needs delta > 0; 1 / n_users**2 is common"
+            )
+        implicit = _inputs.choice("feedback", self.feedback, ("explicit", "implicit")) == "implicit"
+        iterations = None if self.n_iterations is None else _inputs.count("n_iterations", self.n_iterations)
+        per_user = (
+            1 if self.ratings_per_user is None else _inputs.count("ratings_per_user", self.ratings_per_user)
+        )
+        row_clip = _inputs.real("row_clip", self.row_clip, above=0)
+        facts = Facts(
+            guarantee=dataclasses.replace(guarantee, unit="user", kind="joint-dp"),
+            n_users=size,
+            n_items=n_items,
+            rank=min(_inputs.count("rank", self.rank), n_items),
+            n_iterations=iterations,
+            per_user=float(per_user),
+            rating_clip=_inputs.real("rating_clip", self.rating_clip, above=0),
+            row_clip=1.0 if implicit else row_clip,
+            nuclear_norm=_inputs.real("nuclear_norm", self.nuclear_norm, above=0),
+            implicit=implicit,
+        )
+        plan = CompletionPlan(self._method(facts), facts)
+        plan.mechanisms  # noqa: B018 - calibrated, and impossible requests refused, before any data
+        return plan
+
+    def fit(self, user_items: Any, y: None = None) -> PrivateMatrixCompletion:
+        """Release the item side; charges the ledger, if there is one, before anything private runs.
+
+        Parameters
+        ----------
+        user_items : sparse matrix (users x items) whose stored entries are the ratings, or a data frame with
+            columns user, item, rating.
+        """
+        ratings, catalogue = self._read(user_items, self.items)
+        if self.neighboring == "add-remove-one" and self.n_users is None:
+            raise ValueError(
+                "under add-remove-one the number of users is private: declare a public upper bound with n_users=..., "
+                "or use neighboring='replace-one'"
+            )
+        size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, ratings.n_users, self.n_users)[1]
+        plan = self.plan(size, ratings.n_items)
+        _fit.charge(self.ledger, cast(Any, plan), label=type(self).__name__)
+        entropy = fresh_entropy()
+        self.model_ = plan.run(ratings, entropy)
+        self.items_ = catalogue
+        self.method_ = plan.method.name
+        self.privacy_ = self._state(plan, entropy.secure)
+        return self
+
+    def _method(self, facts: Facts) -> Method:
+        known = ("auto", *METHODS)
+        name = _inputs.choice("method", self.method, known)
+        if facts.implicit and facts.n_items**2 > MOST_ENTRIES:
+            raise ValueError(
+                f"implicit feedback needs a dense covariance, too large for {facts.n_items} items"
+            )
+        if facts.implicit and name not in IMPLICIT:
+            raise ValueError(f"implicit feedback is fitted by method='subspace' (or 'auto'), not {name!r}")
+        if name == "auto":
+            dense = facts.n_items**2 <= MOST_ENTRIES
+            latent = facts.spectral_ratio() >= _SPECTRAL_RATIO
+            wide = "subspace" if dense else "power"
+            name = wide if latent or facts.implicit else "profile"
+        return METHODS[name]()
+
+    def _scale(self) -> Scale:
+        if self.feedback == "implicit":
+            return Scale(-1.0, 1.0)
+        try:
+            low, high = (_inputs.real("rating_bounds", bound) for bound in self.rating_bounds)
+        except TypeError:
+            raise TypeError(
+                f"rating_bounds must be a pair (lowest, highest), got {self.rating_bounds!r}"
+            ) from None
+        if not low < high:
+            raise ValueError(
+                f"rating_bounds must be (lowest, highest) with lowest < highest, got ({low:g}, {high:g})"
+            )
+        return Scale(low, high)
+
+    def _read(self, user_items: Any, catalogue: Any) -> tuple[Ratings, NDArray[Any]]:
+        out_of_bounds = _inputs.choice("out_of_bounds", self.out_of_bounds, ("error", "clip"))
+        duplicates = _inputs.choice("duplicates", self.duplicates, ("error", "mean"))
+        if self.feedback == "implicit":
+            out_of_bounds, duplicates = "clip", "mean"
+        return read(user_items, self._scale(), catalogue, out_of_bounds=out_of_bounds, duplicates=duplicates)
+
+    def _state(self, plan: CompletionPlan, secure: bool) -> PrivacyStatement:
+        facts = plan.facts
+        from_data = self.items is None
+        return PrivacyStatement(
+            guarantee=plan.guarantee,
+            event=plan.event,
+            mechanism=(
+                f"joint differential privacy, unit: user; method {plan.method.name!r}. The item side is released with "
+                "Gaussian noise calibrated to a user's whole row; a user's predictions come from that release and the "
+                "own row, and what other users see changes through the release only"
+            ),
+            theorem=f"{plan.method.theorem}; Gaussian composition; billboard lemma (Hsu et al., 2014)",
+            noise=plan.noise,
+            bounds={
+                "users": float(facts.n_users),
+                "items": float(facts.n_items),
+                "half range of ratings": self._scale().half,
+                "centred rating (half ranges)": facts.rating_clip,
+                "residual row (half ranges)": facts.row_clip,
+                "exact integers per user up to": float(facts.bound(2)),
+            },
+            assumptions=(
+                "each person is one user (given by the user of this library): who has k accounts is protected by k "
+                "times epsilon only",
+                "THE CATALOGUE IS THE COLUMNS OR ITEMS OF THE DATA, treated as public"
+                if from_data
+                else "the catalogue was declared by the user",
+                f"the number of users, {facts.n_users}, is public"
+                if facts.guarantee.neighboring.size_is_public
+                else f"{facts.n_users} is a public upper bound on the number of users",
+                "the range of ratings, the rank and the other parameters were chosen without looking at the ratings",
+                "the operating system's random numbers and AES-256 are unpredictable",
+            ),
+            not_covered=(
+                "a user's own predictions and factors, if they are shown to anyone else",
+                "how long the fit took and how much memory it used",
+                "test errors computed on private ratings and published afterwards",
+                "other releases from the same data: their costs add up, which is what a ledger is for",
+            ),
+            secure=secure,
+        )
+
+    # -- the local step: released numbers and one user's own row -------------------------------------------------
+
+    def predict(self, user_items: Any) -> Array:
+        """Predicted ratings of all items (scores, for implicit feedback), one dense row per given user row.
+
+        Users of a data frame come in the order of their sorted labels.
+        """
+        check_is_fitted(self)
+        rows = self._rows(user_items)
+        scores = self.model_.scores(self.model_.user_factors(rows))
+        return scores if self.feedback == "implicit" else self._scale().outside(scores)
+
+    def recommend(
+        self, user_row: Any, n: int = 10, *, exclude_rated: bool = True
+    ) -> tuple[NDArray[Any], Array]:
+        """The ``n`` best items for one user and their predicted ratings, best first."""
+        check_is_fitted(self)
+        rows = self._rows(user_row)
+        if rows.n_users != 1:
+            raise ValueError(f"recommend serves one user at a time, got {rows.n_users} rows")
+        scores = self.model_.scores(self.model_.user_factors(rows))[0]
+        ranked = scores.copy()
+        if exclude_rated:
+            ranked[rows.items] = -np.inf
+        best = np.argsort(-ranked, kind="stable")[: _inputs.count("n", n)]
+        best = best[np.isfinite(ranked[best])]
+        shown = scores[best] if self.feedback == "implicit" else self._scale().outside(scores[best])
+        return self.items_[best], shown
+
+    def similar_items(self, item: Any, n: int = 10) -> tuple[NDArray[Any], Array]:
+        """The ``n`` items most like the given one, by cosine of released vectors; post-processing."""
+        check_is_fitted(self)
+        column = int(find_items(np.asarray([item]), self.items_)[0])
+        vectors = self.model_.item_vectors
+        if vectors.shape[1] == 0:
+            raise ValueError(
+                f"the released model ({self.method_!r}) holds no directions by which to compare items"
+            )
+        lengths = np.sqrt((vectors**2).sum(axis=1))
+        cosines = vectors @ vectors[column] / np.maximum(lengths * lengths[column], 1e-300)
+        cosines[column] = -np.inf
+        best = np.argsort(-cosines, kind="stable")[: min(_inputs.count("n", n), len(cosines) - 1)]
+        return self.items_[best], cosines[best]
+
+    def fold_in(self, new_user_row: Any) -> Array:
+        """Local factors of users, new or old, from their own rows; they belong to those users."""
+        check_is_fitted(self)
+        return self.model_.user_factors(self._rows(new_user_row))
+
+    def _rows(self, user_items: Any) -> Ratings:
+        n_columns = getattr(user_items, "shape", (0, 0))[1] if sp.issparse(user_items) else len(self.items_)
+        if n_columns != len(self.items_):
+            raise ValueError(
+                f"the rows have {n_columns} columns, the catalogue has {len(self.items_)} items; items that were not "
+                "declared at fit cannot be predicted"
+            )
+        return self._read(user_items, self.items_)[0]

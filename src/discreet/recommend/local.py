@@ -1,0 +1,219 @@
+"""The local step: one user's predictions from the released item side and that user's own row.
+
+Nothing here draws noise, charges a budget or sees a second user, so that it can run on the user's own device.
+What it returns belongs to that user: publishing it is not covered by the promise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.recommend import kernels, replays
+from discreet.recommend.ratings import Ratings
+
+Array = NDArray[np.float64]
+
+
+def _scores(base: Array, features: Array, factors: Array) -> Array:
+    out = np.empty((len(factors), len(features)))
+    kernels.row_scores(base, np.ascontiguousarray(features), factors, out)
+    return out
+
+
+class ItemModel(Protocol):
+    """Released numbers about items, and how a user's own row turns them into predictions (in units of [-1, 1])."""
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """One vector per row, a function of that row alone."""
+        ...
+
+    def scores(self, factors: Array) -> Array:
+        """Predictions for all items, one row per vector."""
+        ...
+
+    @property
+    def item_vectors(self) -> Array:
+        """A vector per item, for similarities."""
+        ...
+
+
+@dataclass(frozen=True)
+class RidgeModel:
+    """Gaussian rows: rating_j = base_j + features_j . x + error, x ~ N(0, prior), error ~ N(0, error_variance).
+
+    A user's x is the conditional mean given the own ratings: a ridge regression with penalties
+    error_variance / prior.
+
+    Attributes
+    ----------
+    base : global mean plus item effects.
+    features : one row per item.
+    prior : variance of every coefficient over users.
+    error_variance : variance of what the features leave.
+    """
+
+    base: Array
+    features: Array
+    prior: Array
+    error_variance: float
+
+    @property
+    def penalty(self) -> Array:
+        """Ridge penalties."""
+        return np.asarray(self.error_variance / self.prior)
+
+    @property
+    def item_vectors(self) -> Array:
+        """Features in units of their spread over users; the constant is left out."""
+        vectors = self.features * np.sqrt(self.prior)
+        return np.asarray(vectors[:, np.ptp(vectors, axis=0) > 0])
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """Ridge coefficients of every row."""
+        out = np.zeros((rows.n_users, self.features.shape[1]))
+        kernels.coefficients(
+            rows.starts, rows.items, rows.values, self.base, self.features, self.penalty, out
+        )
+        return out
+
+    def scores(self, factors: Array) -> Array:
+        """base + factors . features."""
+        return _scores(self.base, self.features, factors)
+
+
+@dataclass(frozen=True)
+class ReplayModel:
+    """Frank-Wolfe: the released directions and step lengths, replayed by every user on the own row.
+
+    Round t: Y <- shrinks_t Y - lengths_t (a . v_t) v_t, where a = residual of Y on the own ratings, shrunk to
+    ``clip``.
+
+    Attributes
+    ----------
+    directions : one column per round.
+    shrinks, lengths : per round.
+    clip : bound on the norm of a residual.
+    search : whether every user goes the best part of each step for the own ratings: local, hence free.
+    """
+
+    directions: Array
+    shrinks: Array
+    lengths: Array
+    clip: float
+    search: bool = False
+
+    @property
+    def item_vectors(self) -> Array:
+        """The directions."""
+        return self.directions
+
+    def residuals(self, rows: Ratings, bound: int) -> tuple[NDArray[np.int64], Array]:
+        """Clipped residuals of all rows in whole steps of clip / bound, and the users' coefficients."""
+        q = np.zeros(len(rows.items), dtype=np.int64)
+        factors = np.zeros((rows.n_users, self.directions.shape[1]))
+        replays.replay_rows(
+            rows.starts,
+            rows.items,
+            rows.values,
+            self.directions,
+            self.shrinks,
+            self.lengths,
+            self.clip,
+            self.search,
+            bound,
+            q,
+            factors,
+        )
+        return q, factors
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """Coefficients of the directions after all rounds."""
+        return self.residuals(rows, 1)[1]
+
+    def scores(self, factors: Array) -> Array:
+        """factors . directions."""
+        return _scores(np.zeros(len(self.directions)), self.directions, factors)
+
+
+@dataclass(frozen=True)
+class DescentModel:
+    """Projected gradient descent, replayed by every user on the own row.
+
+    Attributes
+    ----------
+    bases, gains : the subspace after every step and how much of each coordinate the projection keeps.
+    learning_rate, clip : of the steps; bound on the norm of a full row.
+    """
+
+    bases: Array
+    gains: Array
+    learning_rate: float
+    clip: float
+
+    @property
+    def item_vectors(self) -> Array:
+        """The last subspace."""
+        return np.asarray(self.bases[-1] * np.sqrt(self.gains[-1]))
+
+    def unprojected(self, rows: Ratings) -> tuple[Array, Array]:
+        """Full rows after one more step, and the coefficients before it."""
+        full = np.zeros((rows.n_users, self.bases.shape[1]))
+        factors = np.zeros((rows.n_users, self.bases.shape[2]))
+        replays.descend_rows(
+            rows.starts,
+            rows.items,
+            rows.values,
+            self.bases,
+            self.gains,
+            self.learning_rate,
+            self.clip,
+            factors,
+            full,
+        )
+        return full, factors
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """Coefficients in the last subspace."""
+        return self.unprojected(rows)[1]
+
+    def scores(self, factors: Array) -> Array:
+        """factors . basis."""
+        return _scores(np.zeros(self.bases.shape[1]), self.bases[-1], factors)
+
+
+@dataclass(frozen=True)
+class ProjectionModel:
+    """Implicit feedback: the own set of items, scaled to unit length, projected on released directions.
+
+    Attributes
+    ----------
+    popularity : released popularity in [0, 1], the score of a user without items.
+    directions : orthonormal columns.
+    gains : by how much each projection is trusted, in [0, 1].
+    """
+
+    popularity: Array
+    directions: Array
+    gains: Array
+
+    @property
+    def item_vectors(self) -> Array:
+        """Directions weighted by trust."""
+        return np.asarray(self.directions * np.sqrt(self.gains))
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """Trusted projections of every row."""
+        out = np.zeros((rows.n_users, self.directions.shape[1]))
+        for i in range(rows.n_users):
+            items, _ = rows.row(i)
+            if len(items):
+                out[i] = self.gains * self.directions[items].sum(axis=0) / np.sqrt(len(items))
+        return out
+
+    def scores(self, factors: Array) -> Array:
+        """Projections, with popularity deciding ties."""
+        return _scores(1e-3 * self.popularity, self.directions, factors)

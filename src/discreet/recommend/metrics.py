@@ -1,0 +1,58 @@
+"""How good predictions and rankings are. Computed on private ratings, their values are private too."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Relevant = ArrayLike
+
+
+def rmse(ratings: ArrayLike, predictions: ArrayLike) -> float:
+    """Root mean squared error.
+
+    >>> rmse([1.0, 3.0], [1.0, 5.0]) == 2**0.5
+    True
+    """
+    difference = np.asarray(ratings, dtype=np.float64) - np.asarray(predictions, dtype=np.float64)
+    return float(np.sqrt(np.mean(difference**2)))
+
+
+def _top(scores: ArrayLike, k: int) -> np.ndarray:
+    """The k best items, best first; items scored -inf are never shown."""
+    values = np.asarray(scores, dtype=np.float64)
+    best = np.argsort(-values, kind="stable")[:k]
+    return best[values[best] > -np.inf]
+
+
+def precision_at(scores: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Share of the k best-scored items that are relevant.
+
+    >>> precision_at([0.9, 0.1, 0.5], relevant=[0, 1], k=2)
+    0.5
+    """
+    return float(np.isin(_top(scores, k), np.asarray(relevant)).sum() / k)
+
+
+def recall_at(scores: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Share of the relevant items among the k best-scored; 0 if none is relevant.
+
+    >>> recall_at([0.9, 0.1, 0.5], relevant=[0], k=1)
+    1.0
+    """
+    wanted = np.unique(np.asarray(relevant))
+    return float(np.isin(_top(scores, k), wanted).sum() / len(wanted)) if len(wanted) else 0.0
+
+
+def ndcg_at(scores: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+    """Normalized discounted cumulative gain of the k best-scored items, with binary relevance.
+
+    >>> ndcg_at([0.9, 0.1, 0.5], relevant=[0], k=3)
+    1.0
+    """
+    wanted = np.unique(np.asarray(relevant))
+    if not len(wanted):
+        return 0.0
+    hits = np.isin(_top(scores, k), wanted)
+    discounts = 1 / np.log2(np.arange(2, k + 2))
+    return float(discounts[: len(hits)] @ hits / discounts[: min(k, len(wanted))].sum())

@@ -1,0 +1,280 @@
+"""What a completion will release, priced before any rating is read.
+
+A method lists its releases (`Release`): what each one's sensitivity is and which part of the Gaussian-DP budget
+mu^2 it gets. The plan finds the least noise for all of them together and is the only place where they meet noise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.symmetric import SymmetricGaussianMechanism
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.events import Composed, Discretized, Event, Gaussian
+from discreet.privacy.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.recommend import kernels
+from discreet.recommend.local import ItemModel
+from discreet.recommend.ratings import Ratings
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_ENTRIES = 20_000**2  # of one dense symmetric matrix
+_LANE_ENTRIES = 1 << 24  # largest sum of which every thread may hold a copy
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Public numbers of a completion; ratings are in units of half the range.
+
+    Attributes
+    ----------
+    guarantee : the promise.
+    n_users : number of users, or a public bound on it where the number is private.
+    n_items : size of the catalogue.
+    rank : largest number of latent directions.
+    n_iterations : rounds of the method; None for its own choice.
+    per_user : users with fewer ratings than this count less, users with more count the same.
+    rating_clip : bound on one centred rating in sums of item effects.
+    row_clip : bound on the weighted norm of a user's residual row.
+    nuclear_norm : radius for Frank-Wolfe, relative to sqrt(n_users n_items).
+    implicit : whether rows are sets of items rather than ratings.
+    """
+
+    guarantee: Guarantee
+    n_users: int
+    n_items: int
+    rank: int = 20
+    n_iterations: int | None = None
+    per_user: float = 1.0
+    rating_clip: float = 0.5
+    row_clip: float = 0.5
+    nuclear_norm: float = 1 / 3
+    implicit: bool = False
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP parameter of the whole budget."""
+        return gaussian_mu(self.guarantee.epsilon, self.guarantee.delta)
+
+    @property
+    def replaces(self) -> bool:
+        """Whether neighbors exchange a row for another, so that two contributions differ."""
+        return self.guarantee.neighboring is Neighboring.REPLACE_ONE
+
+    @property
+    def apart(self) -> float:
+        """Frobenius distance of two rank-one contributions of norm at most 1: they are never negatively aligned."""
+        return math.sqrt(2.0) if self.replaces else 1.0
+
+    def bound(self, powers: int, most: int = 15) -> int:
+        """The largest power of two K, at most 2^most, with n_users K^powers <= 2^52."""
+        bits = (52 - math.ceil(math.log2(max(2, self.n_users)))) // powers
+        if bits < 8:
+            raise ValueError(
+                f"{self.n_users} users are too many for exact 64-bit sums; split the catalogue or the users"
+            )
+        return 1 << min(most, bits)
+
+    def spectral_ratio(self) -> float:
+        """Energy of all rows over the spectral norm of covariance noise: what a latent direction is up against.
+
+        Of a sparse row little energy lies off the diagonal; where the number of ratings is declared it counts.
+        """
+        dense = 1.0 if self.per_user == 1 else min(1.0, 2 * self.per_user / self.n_items)
+        return dense * self.n_users * self.mu / (math.sqrt(2.0) * self.apart * math.sqrt(self.n_items))
+
+
+@dataclass(frozen=True)
+class Release:
+    """One noisy sum: its name, its part of mu^2, its sensitivity, and its shape.
+
+    ``order`` > 0 makes it ``size`` symmetric matrices of that order; otherwise it is ``size`` numbers. Sums are whole
+    multiples of a power of two and meet the noise as such; what comes out is multiplied by ``unit`` afterwards. A
+    printed algorithm may ask for more noise than needed with ``least_multiplier``.
+    """
+
+    name: str
+    share: float
+    sensitivity: float
+    size: int
+    order: int = 0
+    unit: float = 1.0
+    least_multiplier: float = 0.0
+
+    def mechanism(self, noise_multiplier: float) -> GaussianMechanism | SymmetricGaussianMechanism:
+        """The mechanism at a given noise."""
+        if self.order:
+            return SymmetricGaussianMechanism(
+                Sensitivity(self.sensitivity), noise_multiplier, self.order, self.size
+            )
+        return GaussianMechanism(Sensitivity(self.sensitivity), noise_multiplier, self.size)
+
+    def event(self, noise_multiplier: float) -> Event:
+        """The price at a given noise."""
+        variates = self.size * self.order * (self.order + 1) // 2 if self.order else self.size
+        return Discretized(Gaussian(noise_multiplier), variates)
+
+
+class Noise:
+    """The releases of one run: each can be asked for once, with exact sums."""
+
+    def __init__(self, plan: CompletionPlan, entropy: Entropy) -> None:
+        self._left = dict(plan.mechanisms)
+        self._plan = plan
+        self._entropy = entropy
+
+    def release(self, name: str, value: Array) -> Array:
+        """The noisy value; a second request under the same name is a bug and refused."""
+        mechanism = self._left.pop(name)
+        noisy, unit = mechanism.release(value, self._entropy), self._plan.units[name]
+        return noisy if unit == 1.0 else noisy * unit
+
+    def stddev(self, name: str) -> float:
+        """Standard deviation of the noise of a release (on the diagonal, if it is symmetric); public."""
+        return self._plan.mechanisms[name].stddev * self._plan.units[name]
+
+    def public_directions(self, n: int, k: int) -> Array:
+        """A random orthonormal start that depends on no rating."""
+        words = self._entropy.words(n * k).astype(np.float64).reshape(n, k) * 2.0**-63 - 1.0
+        return np.asarray(np.linalg.qr(words)[0])
+
+
+class Method(Protocol):
+    """One algorithm: public choices only."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def theorem(self) -> str: ...
+    def releases(self, facts: Facts) -> tuple[Release, ...]:
+        """Everything it will release, from public numbers only."""
+        ...
+
+    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> ItemModel:
+        """The item side, a function of releases alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class CompletionPlan:
+    """A calibrated run, frozen before any data is seen; printable."""
+
+    method: Method
+    facts: Facts
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The promise."""
+        return self.facts.guarantee
+
+    @cached_property
+    def _releases(self) -> tuple[tuple[Release, float], ...]:
+        """Releases with their noise multipliers."""
+        wanted = self.method.releases(self.facts)
+        total = math.fsum(release.share for release in wanted)
+
+        def multiplier(release: Release, scale: float) -> float:
+            return max(scale / math.sqrt(release.share / total), release.least_multiplier)
+
+        def event(scale: float) -> Event:
+            return Composed(tuple(release.event(multiplier(release, scale)) for release in wanted))
+
+        scale = calibrate(event, self.guarantee)
+        return tuple((release, multiplier(release, scale)) for release in wanted)
+
+    @cached_property
+    def mechanisms(self) -> dict[str, GaussianMechanism | SymmetricGaussianMechanism]:
+        """The mechanism behind every release."""
+        return {release.name: release.mechanism(multiplier) for release, multiplier in self._releases}
+
+    @cached_property
+    def units(self) -> dict[str, float]:
+        """By what every release is multiplied afterwards."""
+        return {release.name: release.unit for release, _ in self._releases}
+
+    @property
+    def event(self) -> Event:
+        """What the run costs: all releases, adaptively composed."""
+        return Composed(tuple(mechanism.event for mechanism in self.mechanisms.values()))
+
+    @property
+    def noise(self) -> dict[str, float | str]:
+        """Standard deviation of every release."""
+        return {
+            f"stddev of {name}": mechanism.stddev * self.units[name]
+            for name, mechanism in self.mechanisms.items()
+        }
+
+    def run(self, ratings: Ratings, entropy: Entropy) -> ItemModel:
+        """The only place where ratings meet noise; returns the item side."""
+        return self.method.run(self.facts, ratings, Noise(self, entropy))
+
+    def __str__(self) -> str:
+        facts = self.facts
+        lines = [
+            f"method           {self.method.name}",
+            f"guarantee        ({facts.guarantee.epsilon:g}, {facts.guarantee.delta:.3g}) joint differential privacy, "
+            f"unit: user, {facts.guarantee.neighboring.value}",
+            f"catalogue        {facts.n_items} items, at most {facts.n_users} users",
+        ]
+        for release, multiplier in self._releases:
+            kind = (
+                f"{release.size} x symmetric {release.order}" if release.order else f"{release.size} numbers"
+            )
+            lines.append(
+                f"release          {release.name}: {kind}, sensitivity {release.sensitivity:.4g}, "
+                f"noise multiplier {multiplier:.4g}"
+            )
+        return "\n".join(lines)
+
+
+def threads() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def total(ratings: Ratings, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
+    """The exact sum over all blocks of users; threads hold their own sums where memory allows."""
+    blocks = list(ratings.blocks())
+    lanes = min(threads(), len(blocks)) if math.prod(shape) <= _LANE_ENTRIES else 1
+
+    def one_lane(lane: int) -> Integers:
+        sums = np.zeros(shape, dtype=np.int64)
+        for block in blocks[lane::lanes]:
+            add(block, sums)
+        return sums
+
+    if lanes <= 1:
+        return one_lane(0) if blocks else np.zeros(shape, dtype=np.int64)
+    with ThreadPoolExecutor(lanes) as pool:
+        parts = list(pool.map(one_lane, range(lanes)))
+    return np.asarray(sum(parts[1:], parts[0]))
+
+
+def add_covariance(block: Ratings, q: Integers, sums: Integers) -> None:
+    """Lower triangle of sums += q_i q_i^T; threads share one large matrix by lines, of about equal work."""
+    n = len(sums)
+    parts = 1 if sums.size <= _LANE_ENTRIES else threads()
+    cuts = [round(n * math.sqrt(part / parts)) for part in range(parts + 1)]
+
+    def one_part(part: int) -> None:
+        kernels.add_covariance(block.starts, block.items, q, cuts[part], cuts[part + 1], sums)
+
+    if parts == 1:
+        one_part(0)
+        return
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(one_part, range(parts)))

@@ -1,0 +1,121 @@
+"""Latent directions without a dense covariance: block power iteration and Oja's rule on noisy products.
+
+    Y = sum_i a_i (a_i^T V) + noise,    V orthonormal, |a_i| <= row_clip.
+
+One release per iteration whatever the rank, of sensitivity sqrt(2) or 1 times row_clip^2 |V|_2 (Theorem 1). The
+block V is itself quantised, so that rank-one structure survives and sums are exact integers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.recommend import kernels
+from discreet.recommend.local import RidgeModel
+from discreet.recommend.plan import Facts, Noise, Release, total
+from discreet.recommend.profile import learn_profile, profile_releases
+from discreet.recommend.ratings import Ratings
+from discreet.recommend.subspace import Spikes, residual_integers, with_directions
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_PRODUCT = "product"
+_BLOCK_SCALE = 1 << 16  # integer length of a column of V
+_DROPPED = 1 << 10  # last bits dropped so that sums are exact in float64
+_PROFILE_SHARE = 0.4
+
+
+@dataclass(frozen=True)
+class PowerIteration:
+    """Block power iteration; with ``averaging``, Oja's rule V <- orth(V + step Y)."""
+
+    averaging: bool = False
+
+    @property
+    def name(self) -> str:
+        """As in ``PrivateMatrixCompletion(method=...)``."""
+        return "oja" if self.averaging else "power"
+
+    @property
+    def theorem(self) -> str:
+        """Where the price is proved."""
+        return "noisy products with a bounded block (docs/proofs/recommenders.md, Theorem 1)"
+
+    def _rounds(self, facts: Facts) -> int:
+        return facts.n_iterations or 5
+
+    def releases(self, facts: Facts) -> tuple[Release, ...]:
+        """Item profile, then one product per iteration."""
+        rounds, size = self._rounds(facts), facts.n_items * facts.rank
+        product = tuple(
+            Release(
+                f"{_PRODUCT} {t}",
+                (1 - _PROFILE_SHARE) / rounds,
+                product_sensitivity(facts),
+                size,
+                unit=facts.row_clip**2,
+            )
+            for t in range(rounds)
+        )
+        return (*profile_releases(facts, _PROFILE_SHARE), *product)
+
+    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
+        """Iterate, then keep the directions whose length stands out of the noise."""
+        profile = learn_profile(facts, ratings, noise)
+        model = profile.model(slopes=True)
+        block = noise.public_directions(facts.n_items, facts.rank)
+        rounds, noisy = self._rounds(facts), block
+        stddev = noise.stddev(f"{_PRODUCT} 0")
+        step = 1 / (rounds * stddev * math.sqrt(facts.n_items))
+        for t in range(rounds):
+            exact = product(facts, ratings, model, profile.importance, quantised_block(facts, block))
+            noisy = noise.release(f"{_PRODUCT} {t}", exact)
+            moved = block + step * noisy if self.averaging and t < rounds - 1 else noisy
+            block = np.linalg.qr(moved)[0]
+        left, lengths, _ = np.linalg.svd(noisy, full_matrices=False)
+        floor = stddev * math.sqrt(facts.n_items)
+        keep = lengths > 1.5 * floor
+        true = np.sqrt(lengths[keep] ** 2 - floor**2)
+        overlaps = true**2 / lengths[keep] ** 2
+        found = Spikes(left[:, keep], true * overlaps, overlaps)
+        trace = profile.n_users * model.error_variance
+        return with_directions(model, found, trace, profile)
+
+
+def _integer_norm(facts: Facts) -> float:
+    """Bound on the spectral norm of a quantised orthonormal block, enforced by `quantised_block`."""
+    return _BLOCK_SCALE + math.sqrt(facts.n_items * facts.rank) + 1.0
+
+
+def product_sensitivity(facts: Facts) -> float:
+    """Distance of the products of neighbors in units of row_clip^2, with what dropping bits adds."""
+    bound = facts.bound(2) >> 3
+    apart = facts.apart if facts.rank > 1 else 1.0
+    steps = apart * bound**2 * _integer_norm(facts) + _DROPPED * math.sqrt(facts.n_items * facts.rank)
+    return steps / (bound**2 * _BLOCK_SCALE)
+
+
+def quantised_block(facts: Facts, block: Array) -> Integers:
+    """The block in integers, its spectral norm checked: a function of released numbers only."""
+    quantised = np.trunc(block * _BLOCK_SCALE).astype(np.int64)
+    while not np.linalg.norm(quantised.astype(np.float64), 2) * (1 + 1e-9) <= _integer_norm(facts):
+        quantised = quantised // 2
+    return quantised
+
+
+def product(facts: Facts, ratings: Ratings, model: RidgeModel, importance: Array, block: Integers) -> Array:
+    """sum_i a_i (a_i^T block) in units of row_clip^2, exact up to the dropped bits."""
+    bound = facts.bound(2) >> 3
+
+    def add(part: Ratings, sums: Integers) -> None:
+        kernels.add_product(
+            part.starts, part.items, residual_integers(facts, part, model, importance, bound), block, sums
+        )
+
+    sums = total(ratings, block.shape, add)
+    return np.asarray((sums // _DROPPED).astype(np.float64) * (_DROPPED / (bound**2 * _BLOCK_SCALE)))

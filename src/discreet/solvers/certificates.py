@@ -1,0 +1,99 @@
+"""Public numbers behind a certificate: how much of the excess risk is known before and after a run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from discreet.box_bounds import BoxBounds
+from discreet.geometries import Geometry
+from discreet.losses import CappedLogistic, HuberRegression, Logistic, Squared
+from discreet.problem import Problem
+from discreet.records.kernels import gamma, gradient_rounding
+from discreet.solvers import base
+from discreet.solvers.sensitivity import sigmoid
+
+SLACK = 1 + 2.0**-40  # pays for the rounding of formulas and of iterates that leave the set by an ulp
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """An upper bound on the excess empirical risk, mean scale: L(theta) - min of L over the set.
+
+    expected : bound on its expectation over the noise.
+    likely : bound that holds with probability ``confidence`` over the noise.
+    """
+
+    expected: float
+    likely: float
+    confidence: float
+
+    def __str__(self) -> str:
+        return f"{self.expected:.4g} on average, {self.likely:.4g} with probability {self.confidence:g}"
+
+
+@dataclass(frozen=True)
+class CertifiedRelease(base.Release):
+    """A release with the certificate that follows from released numbers."""
+
+    certificate: Certificate
+
+
+def geometry_of(problem: Problem, solver: str) -> Geometry:
+    """The set of the problem, checked against its number of coefficients."""
+    geometry = problem.geometry
+    if geometry is None:
+        raise ValueError(
+            f"solver {solver!r} keeps the coefficients in a bounded set and needs one: use an estimator with a radius "
+            "(PrivateLasso, PrivateSparseLogisticRegression) or a Problem with geometry=..."
+        )
+    size = problem.n_features * problem.loss.n_outputs
+    if geometry.n_features != size:
+        raise ValueError(
+            f"the geometry is made for {geometry.n_features} coefficients, the problem has {size}"
+        )
+    if not (math.isfinite(problem.loss.smoothness) and math.isfinite(problem.loss.evaluation_error)):
+        raise ValueError(
+            f"solver {solver!r} needs a loss with a continuous derivative, and {type(problem.loss).__name__} has "
+            "corners; use a rounded one, for instance HuberHinge or Quantile"
+        )
+    return geometry
+
+
+def record_bound(problem: Problem) -> tuple[float, float]:
+    """The bound on a record and the norm in which coefficients meet it: |<v, theta>| <= bound |theta|_norm."""
+    if isinstance(problem.bounds, BoxBounds):
+        return problem.bounds.entry_bound, 1.0
+    return problem.bounds.feature_norm, 2.0
+
+
+def slope(problem: Problem, reach: float) -> float:
+    """Bound on |f'(y, t)| for |t| <= reach and every legal label."""
+    loss = problem.loss
+    if isinstance(loss, Logistic | CappedLogistic):
+        return min(loss.lipschitz, sigmoid(reach) * SLACK)
+    label_bound = loss.label_bound if isinstance(loss, Squared) else problem.label_bound
+    if isinstance(loss, Squared | HuberRegression) and label_bound is not None:
+        return min(loss.lipschitz, (reach + label_bound) * SLACK)
+    return loss.lipschitz
+
+
+def curvature(problem: Problem, geometry: Geometry) -> float:
+    """sup (s - theta)^T H (s - theta) over the set, H the Hessian of the mean loss plus (l2 / 2)|theta|^2."""
+    bound, norm = record_bound(problem)
+    ridge = (problem.l2 or 0.0) * geometry.diameter(2.0) ** 2
+    return problem.loss.smoothness * (bound * geometry.diameter(norm)) ** 2 + ridge
+
+
+def score_rounding(problem: Problem, geometry: Geometry) -> float:
+    """Bound on the error of a computed score <s, gradient> of a point s of the set (sum scale).
+
+    The gradient is off by at most ``gradient_rounding`` in the norm dual to that of s, the ridge term and the inner
+    product round once per term (docs/proofs/frank-wolfe.md, section 3).
+    """
+    loss, n, p = problem.loss, problem.n_samples, geometry.n_features
+    bound, norm = record_bound(problem)
+    radius = geometry.radius(norm) * SLACK
+    gradient_error = gradient_rounding(loss, n, problem.n_features, bound, radius)
+    size = n * loss.lipschitz * bound + gradient_error + n * (problem.l2 or 0.0) * geometry.radius(2.0)
+    return radius * (gradient_error + gamma(p + 4) * size) * SLACK

@@ -1,0 +1,415 @@
+"""Projected gradient descent with Gaussian noise on every full-batch gradient.
+
+All noisy gradients together are the release; momentum, step sizes, projections and averages only process them. One
+step costs the Gaussian mechanism on a sum of gradients, T steps cost T of them, exactly:
+mu = sqrt(T) x sensitivity / stddev. Proofs: docs/proofs/gradient-methods.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _inputs
+from discreet.losses import CappedLogistic, CappedSoftmax, Logistic, Loss, Softmax
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.sampling import poisson_sample
+from discreet.privacy import events
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
+from discreet.solvers.batches import take
+from discreet.solvers.sensitivity import computed_gradient_sensitivity
+
+Array = NDArray[np.float64]
+
+_TIME = 0.055  # flow time per (signal over noise)^1.5; measured on public data, see benchmarks/solvers.py
+_STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
+_FEWEST, _MOST = 50, 400
+_MOMENTA = (0.8, 0.9, 0.95, 0.98)
+
+
+@dataclass(frozen=True)
+class NoisyGradientDescent:
+    """Full-batch projected noisy gradient descent; every default follows from public facts.
+
+    Parameters
+    ----------
+    n_iterations : number of noisy gradients; None for the public rule.
+    learning_rate : step on the mean loss; None for the public rule.
+    momentum : Nesterov momentum in [0, 1); None for the public rule.
+    radius : the coefficients of each model stay in the L2 ball of this radius; None for the public rule.
+    cap : bound on a record's derivative (logistic and softmax only): 1, respectively sqrt(2), is no cap.
+        None for the public rule.
+    averaging : the last share of the iterates that is averaged.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0, every relation, every loss with a bounded and Lipschitz derivative; all iterates
+    may be published. The number of steps is fixed before the data is seen.
+
+    References
+    ----------
+    Bassily, Smith and Thakurta (2014), Algorithm 1; exact Gaussian composition: Dong, Roth and Su (2022).
+    """
+
+    name: ClassVar[str] = "noisy-gd"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    n_iterations: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    radius: float | None = None
+    cap: float | None = None
+    averaging: float = 0.25
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
+        """Fix field, ball, steps and noise from public numbers."""
+        refuse_pure(self.name, guarantee)
+        refuse_geometry(self.name, problem)
+        if self.n_iterations is not None:
+            _inputs.count("n_iterations", self.n_iterations)
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
+        field = self._field(problem, guarantee, budget)
+        signal = signal_over_noise(problem, guarantee, field, budget)
+        radius = self.radius if self.radius is not None else default_radius(problem, signal)
+        steps, rate, momentum = self._schedule(problem, field, signal)
+        return NoisyGradientPlan(
+            problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
+            _noise_multiplier(problem, guarantee, steps),
+        )  # fmt: skip
+
+    def _field(self, problem: Problem, guarantee: Guarantee, budget: float) -> Loss:
+        loss = problem.loss
+        if not isinstance(loss, Logistic | Softmax):
+            if self.cap is not None:
+                raise ValueError(
+                    f"cap applies to logistic and softmax losses, not to {loss}; leave it at None"
+                )
+            return loss
+        cap = self.cap
+        if cap is None:
+            cap = default_cap(problem, guarantee, budget)
+        if isinstance(loss, Softmax):
+            return loss if cap >= loss.lipschitz else CappedSoftmax(loss.n_classes, cap)
+        return loss if cap >= 1 else CappedLogistic(cap)
+
+    def _schedule(self, problem: Problem, field: Loss, signal: float) -> tuple[int, float, float]:
+        """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
+        largest_rate = _STEP / (typical_curvature(field) * problem.bounds.feature_norm**2)
+        time = flow_time(problem, signal)
+        momenta = _MOMENTA if self.momentum is None else (self.momentum,)
+        needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
+        # The least momentum that gets there within the most steps; where few steps do, the next lets them start slowly.
+        choice = next((i for i, steps in enumerate(needed) if steps <= _MOST), len(momenta) - 1)
+        if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1:
+            choice = 1
+        momentum = momenta[choice]
+        steps = self.n_iterations
+        if steps is None:
+            steps = min(max(needed[choice], _FEWEST), _MOST)
+        rate = self.learning_rate
+        if rate is None:
+            rate = min(largest_rate, time * (1 - momentum) / max(1, steps))
+        return steps, rate, momentum
+
+
+@dataclass(frozen=True)
+class DissertationDescent:
+    """Full-batch descent with the noise printed in Thakkar's dissertation (2019, Algorithm 4), for comparison.
+
+    Its variance 16 L^2 T log(1 / delta) / epsilon^2 (sum scale) is sound for full batches under replace-one, not
+    for the small batches it was printed for; the accountant is asked all the same. No cap, no momentum, last
+    iterate.
+    """
+
+    name: ClassVar[str] = "noisy-gd-dissertation"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
+    n_iterations: int = 100
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
+        """The plan of noisy descent without its refinements, with more noise."""
+        none = math.sqrt(2) if isinstance(problem.loss, Logistic | Softmax) else None
+        simple = NoisyGradientDescent(
+            self.n_iterations, momentum=0.0, cap=none, averaging=1 / self.n_iterations
+        )
+        tight = simple.plan(problem, guarantee)
+        printed = 2 * math.sqrt(self.n_iterations * math.log(1 / guarantee.delta)) / guarantee.epsilon
+        return replace(tight, noise_multiplier=max(printed, tight.noise_multiplier))
+
+
+@dataclass(frozen=True)
+class NoisySGD:
+    """Noisy descent on Poisson samples: the fields of `NoisyGradientDescent`, and the share of records in a step.
+
+    Sampling saves time, not privacy: for the same noise in the end, full batches need no more of it. Gradients are
+    divided by the expected batch size, because the true size is as secret as the sample.
+
+    Parameters
+    ----------
+    sampling_rate : probability with which a record takes part in a step.
+    n_iterations, learning_rate, momentum, radius, cap, averaging : as for `NoisyGradientDescent`.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0 under zero-out and add-remove-one. Refused under replace-one: no dominating pair is
+    proved there for composed vector releases on Poisson samples.
+
+    References
+    ----------
+    Abadi et al. (2016); Zhu, Dong and Wang (2022) for dominating pairs.
+    """
+
+    name: ClassVar[str] = "noisy-sgd"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    sampling_rate: float = 0.1
+    n_iterations: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    radius: float | None = None
+    cap: float | None = None
+    averaging: float = 0.25
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
+        """As without sampling, with noise calibrated for the sampled steps."""
+        if guarantee.neighboring.contributions != 1:
+            raise ValueError(
+                "solver 'noisy-sgd' is proved under zero-out and add-remove-one only: for replace-one no dominating "
+                "pair of composed Poisson-sampled releases is proved; change neighboring, or use solver='noisy-gd'"
+            )
+        rate = self.sampling_rate
+        if isinstance(rate, bool) or not 0 < rate <= 1:
+            raise ValueError(f"sampling_rate must be greater than 0 and at most 1, got {rate!r}")
+        full = NoisyGradientDescent(
+            self.n_iterations, self.learning_rate, self.momentum, self.radius, self.cap, self.averaging
+        ).plan(problem, guarantee)
+        multiplier = _noise_multiplier(problem, guarantee, full.n_iterations, rate)
+        return replace(full, noise_multiplier=multiplier, sampling_rate=float(rate))
+
+
+@dataclass(frozen=True)
+class NoisyGradientPlan:
+    """A calibrated run of noisy gradient descent."""
+
+    problem: Problem
+    guarantee: Guarantee
+    field: Loss
+    radius: float
+    n_iterations: int
+    learning_rate: float
+    momentum: float
+    averaging: float
+    noise_multiplier: float
+    sampling_rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum!r}")
+        for name, value in (("radius", self.radius), ("learning_rate", self.learning_rate)):
+            if not 0 < value < 1e12:
+                raise ValueError(f"{name} must be a number between 0 and 1e12, got {value!r}")
+        if (
+            isinstance(self.n_iterations, bool)
+            or not isinstance(self.n_iterations, int)
+            or self.n_iterations < 1
+        ):
+            raise ValueError(f"n_iterations must be a whole number of at least 1, got {self.n_iterations!r}")
+        if not 0 < self.averaging <= 1:
+            raise ValueError(f"averaging must lie between 0 and 1, got {self.averaging!r}")
+        _ = self.release  # everything that can fail does so now, before a charge
+
+    @cached_property
+    def release(self) -> GaussianMechanism:
+        """The noisy sum of gradients of all models at one point."""
+        problem = self.problem
+        one = computed_gradient_sensitivity(
+            self.field,
+            problem.n_samples,
+            problem.n_features,
+            problem.bounds.feature_norm,
+            self.radius,
+            self.guarantee.neighboring,
+        )
+        every = Sensitivity(one.value * math.sqrt(problem.n_models))
+        return GaussianMechanism(every, self.noise_multiplier, problem.n_coefficients)
+
+    @property
+    def event(self) -> events.Event:
+        """What is charged."""
+        return _event(
+            self.noise_multiplier, self.problem.n_coefficients, self.n_iterations, self.sampling_rate
+        )
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
+        batch = "full-batch" if self.sampling_rate == 1 else f"Poisson-sampled (rate {self.sampling_rate:g})"
+        return f"{self.n_iterations} {batch} gradients with Gaussian noise, projected descent{models}"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        priced = (
+            "exact composition of Gaussian releases"
+            if self.sampling_rate == 1
+            else "dominating pairs of Poisson-sampled Gaussian noise (docs/proofs/composition.md)"
+        )
+        return f"gradient sensitivity on a ball (Theorems 1 and 2), {priced}; docs/proofs/gradient-methods.md"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "gradient noise stddev (sum scale)": self.release.stddev,
+            "gradient sensitivity": self.release.sensitivity.value,
+            "noisy steps": float(self.n_iterations),
+            "learning rate (mean loss)": self.learning_rate,
+            "momentum": self.momentum,
+            "radius": self.radius,
+            "derivative bound": self.field.lipschitz,
+            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+        }
+
+    def run(
+        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
+    ) -> base.Release:
+        """Walk down noisy gradients; the average of the last iterates is the answer."""
+        problem = self.problem
+        theta = np.zeros((problem.n_models, *problem.shape))
+        before, total = theta, np.zeros_like(theta)
+        n_averaged = max(1, round(self.averaging * self.n_iterations))
+        rate, ridge = self.learning_rate, problem.l2 or 0.0
+        divisor = problem.n_samples * self.sampling_rate  # the expected size: the true one is secret
+        for step in range(self.n_iterations):
+            point = project(theta + self.momentum * (theta - before), self.radius)
+            batch = self._batch(records, entropy)
+            sums = [part.value_and_gradient(self.field, at)[1] for part, at in zip(batch, point, strict=True)]
+            noisy = self.release.release(np.stack(sums).ravel(), entropy).reshape(theta.shape)
+            moved = point - rate * (noisy / divisor + ridge * point)
+            before, theta = theta, project(moved, self.radius)
+            if step >= self.n_iterations - n_averaged:
+                total += theta
+            if progress is not None:
+                progress(step + 1, float(np.linalg.norm(noisy)))
+        theta = total / n_averaged
+        if problem.loss.n_outputs > 1:
+            theta -= theta.mean(axis=-1, keepdims=True)  # pure noise that moves no prediction
+        return base.Release(theta, entropy.secure)
+
+    def _batch(self, records: list[ArrayRecords], entropy: Entropy) -> list[ArrayRecords]:
+        if self.sampling_rate == 1:
+            return records
+        rows = poisson_sample(records[0].n_samples, self.sampling_rate, entropy)
+        return [take(part, rows) for part in records]
+
+    def __str__(self) -> str:
+        problem, promise = self.problem, self.guarantee
+        lines = [
+            f"Plan: {self.mechanism}",
+            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
+            *(f"  {name:<36}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
+        ]
+        return "\n".join(lines)
+
+
+def project(theta: Array, radius: float) -> Array:
+    """Each model onto the ball; a vector that is not finite becomes 0."""
+    flat = theta.reshape(len(theta), -1)
+    with np.errstate(all="ignore"):
+        norms = np.sqrt(np.square(flat).sum(axis=1))
+        scales = np.where(norms <= radius, 1.0, radius / norms)
+    scales = np.where(np.isfinite(norms), scales, 0.0)
+    safe = np.where(np.isfinite(norms)[:, None], flat, 0.0)
+    return np.asarray((safe * scales[:, None]).reshape(theta.shape))
+
+
+def refuse_pure(name: str, guarantee: Guarantee) -> None:
+    """Gaussian noise needs delta > 0."""
+    if guarantee.delta == 0:
+        raise ValueError(
+            f"solver {name!r} adds Gaussian noise, which cannot give delta = 0; choose a delta greater than 0, for "
+            "instance 1 / n**2, or solver='output' for pure differential privacy"
+        )
+
+
+def refuse_geometry(name: str, problem: Problem) -> None:
+    """These solvers know the ball and all of space only."""
+    if problem.geometry is not None:
+        raise ValueError(
+            f"solver {name!r} works in all of space or in an L2 ball, not in {problem.geometry!r}; use solver="
+            "'mirror-descent' or 'frank-wolfe' for other sets"
+        )
+
+
+def signal_over_noise(problem: Problem, guarantee: Guarantee, field: Loss, budget: float) -> float:
+    """Records per class over the noise of one release of everything, in units of a record's derivative bound."""
+    contributions = guarantee.neighboring.contributions * math.sqrt(problem.n_models)
+    per_class = problem.n_samples / max(1, field.n_outputs)
+    return float(per_class * budget / (contributions * field.lipschitz))
+
+
+def flow_time(problem: Problem, signal: float) -> float:
+    """Sum of the steps: in time t, noise moves the prediction of a full row by t / (signal over noise) or so.
+
+    More records bear more time. More columns mean more directions that time fills with noise before it finds
+    anything in them, and somewhat less time is better.
+    """
+    per_class = max(1, problem.loss.n_outputs)
+    columns = min(1.5, max(0.3, (problem.n_features / 100) ** -0.25))
+    return float(_TIME * columns * signal**1.5 * per_class / problem.bounds.feature_norm**2)
+
+
+def default_radius(problem: Problem, signal: float) -> float:
+    """Wide enough not to matter: far beyond where the flow time leads."""
+    return 100.0 * max(1.0, math.sqrt(signal)) / problem.bounds.feature_norm
+
+
+def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
+    """How hard one record may pull: the less the noise, the closer to the loss as it is.
+
+    Records that the model gets wrong are the ones a cap silences; while noise rules they cost more than they tell.
+    """
+    signal = signal_over_noise(problem, guarantee, problem.loss, budget) * problem.loss.lipschitz
+    if isinstance(problem.loss, Softmax):
+        return float(0.15 * max(1.0, signal / 500) ** (1 / 3))
+    return float(0.55 * max(1.0, signal / 2000) ** (1 / 3))
+
+
+def typical_curvature(field: Loss) -> float:
+    """Curvature of the mean loss at the start, for rows that all point one way."""
+    if isinstance(field, CappedSoftmax):
+        residual = math.sqrt(1 - 1 / field.n_classes)
+        return min(1.0, field.cap / residual) / field.n_classes
+    if isinstance(field, Softmax):
+        return 1 / field.n_classes
+    return min(1.0, field.smoothness)  # rounded corners are steep where few records are
+
+
+def _event(noise_multiplier: float, size: int, steps: int, sampling_rate: float) -> events.Event:
+    one: events.Event = events.Discretized(events.Gaussian(noise_multiplier), size)
+    if sampling_rate < 1:
+        one = events.Subsampled(one, sampling_rate)
+    return events.Repeated(one, steps)
+
+
+def _noise_multiplier(
+    problem: Problem, guarantee: Guarantee, steps: int, sampling_rate: float = 1.0
+) -> float:
+    size = problem.n_coefficients
+    return calibrate(lambda m: _event(m, size, steps, sampling_rate), guarantee)
+
+
+base.register(NoisyGradientDescent.name, NoisyGradientDescent)
+base.register(NoisySGD.name, NoisySGD)
+base.register(DissertationDescent.name, DissertationDescent)

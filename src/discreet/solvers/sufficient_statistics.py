@@ -1,0 +1,153 @@
+"""Ridge regression from one noisy release of its sufficient statistics.
+
+The squared loss needs only sum v v^T and sum y v. They are released once with Gaussian noise; solving is
+post-processing, so the regularization may be chosen from the release itself. Proofs:
+docs/proofs/gradient-methods.md, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from discreet.losses import Squared
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy import events
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
+from discreet.solvers.moments import MomentMechanism, NoisyMoments
+from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure
+
+# In units of the noise's largest eigenvalue; measured on public data, see benchmarks/regression.py.
+_RIDGE_PER_NOISE = 0.45
+
+
+@dataclass(frozen=True)
+class SufficientStatistics:
+    """Squared loss only: one noisy second moment, then a ridge solve.
+
+    Parameters
+    ----------
+    ridge_per_noise : regularization added on top of ``l2``, in units of the largest eigenvalue that noise alone has.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0, every relation; targets bounded by ``Problem.label_bound``.
+
+    References
+    ----------
+    Vu and Slavkovic (2009); Wang (2018), who regularizes adaptively.
+    """
+
+    name: ClassVar[str] = "statistics"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
+    ridge_per_noise: float = _RIDGE_PER_NOISE
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> SufficientStatisticsPlan:
+        """The smallest noise that meets the guarantee."""
+        refuse_pure(self.name, guarantee)
+        refuse_geometry(self.name, problem)
+        if not isinstance(problem.loss, Squared) or problem.n_models != 1:
+            raise ValueError(
+                f"solver {self.name!r} needs the squared loss, whose minimizer depends on two sums only; for "
+                f"{problem.loss} use 'noisy-gd' or 'objective'"
+            )
+        size = problem.n_features * (problem.n_features + 3) // 2
+        noise_multiplier = calibrate(lambda m: events.Discretized(events.Gaussian(m), size), guarantee)
+        return SufficientStatisticsPlan(problem, guarantee, noise_multiplier, self.ridge_per_noise)
+
+
+@dataclass(frozen=True)
+class SufficientStatisticsPlan:
+    """A calibrated release of sufficient statistics."""
+
+    problem: Problem
+    guarantee: Guarantee
+    noise_multiplier: float
+    ridge_per_noise: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ridge_per_noise < np.inf:
+            raise ValueError(
+                f"ridge_per_noise must be a finite number of at least 0, got {self.ridge_per_noise!r}"
+            )
+        _ = self.moments
+
+    @cached_property
+    def moments(self) -> MomentMechanism:
+        """The release. The weight makes a target count like a column of full length."""
+        problem, loss = self.problem, self.problem.loss
+        assert isinstance(loss, Squared)
+        return MomentMechanism(
+            n_samples=problem.n_samples,
+            n_features=problem.n_features,
+            feature_norm=problem.bounds.feature_norm,
+            label_bound=loss.label_bound,
+            weight=problem.bounds.feature_norm / loss.label_bound,
+            neighboring=self.guarantee.neighboring,
+            noise_multiplier=self.noise_multiplier,
+        )
+
+    @property
+    def event(self) -> events.Event:
+        """What is charged."""
+        return self.moments.event
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        return "Gaussian noise on the second moment of rows and targets, then a ridge solve"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "joint sensitivity of second moments (Theorem 4), one Gaussian release; docs/proofs/gradient-methods.md"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        gaussian = self.moments.gaussian
+        return {
+            "second moment noise stddev (sum scale)": gaussian.stddev,
+            "joint sensitivity": gaussian.sensitivity.value,
+            "target products noise stddev": gaussian.stddev / self.moments.weight,
+            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+        }
+
+    def run(
+        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
+    ) -> base.Release:
+        """Release once, solve once."""
+        noisy = self.moments.release(records[0], entropy)
+        l2 = (self.problem.l2 or 0.0) * self.problem.n_samples
+        theta = solve_ridge(noisy, l2 + self.ridge_per_noise * noisy.matrix_noise)
+        return base.Release(theta[None], entropy.secure)
+
+    def __str__(self) -> str:
+        problem, promise = self.problem, self.guarantee
+        lines = [
+            f"Plan: {self.mechanism}",
+            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
+            *(f"  {name:<40}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
+        ]
+        return "\n".join(lines)
+
+
+def solve_ridge(noisy: NoisyMoments, l2: float) -> base.Array:
+    """The ridge solution of the nearest positive semidefinite matrix: finite for every release."""
+    eigenvalues, vectors = np.linalg.eigh(noisy.second)
+    damped = np.maximum(eigenvalues, 0.0) + l2
+    with np.errstate(all="ignore"):
+        inverse = np.where(damped > 0, 1.0 / damped, 0.0)
+    return np.asarray(vectors @ (inverse * (vectors.T @ noisy.cross)))
+
+
+base.register(SufficientStatistics.name, SufficientStatistics)

@@ -1,0 +1,167 @@
+"""What the estimators of this package share: reading inputs, stating the promise, showing progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _console, _inputs
+from discreet.estimators import _fit
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.statement import PrivacyStatement
+from discreet.transfer import partition, teachers
+from discreet.transfer.rows import as_table, check_same_columns
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+
+class Planned(Protocol):
+    """What a statement needs to know of a plan."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def event(self) -> Event: ...
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def theorem(self) -> str: ...
+    @property
+    def noise(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The relation and its consequences, from an estimator's parameters."""
+
+    guarantee: Guarantee
+    size: int
+    changed: int
+
+
+def settings(model: Any, n_rows: int | None, n_samples: int | None, by_group: bool) -> Settings:
+    """The promise asked for, the public number of records and the votes that one unit can move."""
+    label_private = bool(getattr(model, "label_private", False))
+    relation = Neighboring(_inputs.choice("neighboring", model.neighboring, [n.value for n in Neighboring]))
+    if label_private and relation is not Neighboring.REPLACE_ONE:
+        raise ValueError(
+            "label_private=True protects one person's label against being exchanged for another, the rows "
+            "themselves being public: use neighboring='replace-one'"
+        )
+    promise, size = _fit.guarantee_of(model.epsilon, model.delta, relation, n_rows, n_samples)
+    unit = "user" if by_group else "record"
+    if label_private:
+        unit = "all labels of one user" if by_group else "label of one record"
+    promise = Guarantee(promise.epsilon, promise.delta, relation, unit)
+    changed = partition.changed_teachers(relation, by_group=by_group, label_private=label_private)
+    return Settings(promise, size, changed)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Checked inputs: the private table with its labels, and the public table."""
+
+    X: Any
+    y: NDArray[Any]
+    queries: Any
+
+
+def read_inputs(X: Any, y: ArrayLike, queries: Any, groups: ArrayLike | None) -> Inputs:
+    """Raise, before anything is charged, where the shapes do not fit."""
+    X = as_table("X", X)
+    y = np.asarray(y)
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
+    partition.check_groups(groups, X.shape[0])
+    queries = as_table("X_public", queries)
+    check_same_columns(X, queries, "X_public")
+    return Inputs(X, y, queries)
+
+
+def assign(n_rows: int, groups: ArrayLike | None, n_chunks: int, entropy: Entropy) -> NDArray[np.int64]:
+    """The chunk of every row."""
+    if groups is None:
+        return partition.assign_rows(n_rows, n_chunks, entropy)
+    return partition.assign_groups(groups, n_chunks, entropy)
+
+
+def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Planned, label: str) -> None:
+    """Take the price of the plan from the ledger, before anything private runs."""
+    if ledger is None:
+        return
+    from discreet.privacy.ledger import Ledger
+
+    account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+    account.charge(plan.event, label=label, neighboring=plan.guarantee.neighboring)
+
+
+@contextmanager
+def training(n_teachers: int, n_jobs: int | None) -> Iterator[teachers.Step]:
+    """A progress bar for the teachers, on a terminal."""
+    with _console.progress("teachers", teachers.n_steps(n_teachers, n_jobs)) as step:
+        yield step
+
+
+def state(
+    plan: Planned, bounds: dict[str, float | str], assumptions: tuple[str, ...], secure: bool
+) -> PrivacyStatement:
+    """The promise that travels with the answers and with whatever is trained on them."""
+    return PrivacyStatement(
+        guarantee=plan.guarantee,
+        event=plan.event,
+        mechanism=plan.mechanism,
+        theorem=plan.theorem,
+        noise=plan.noise,
+        bounds=bounds,
+        assumptions=assumptions + _ASSUMPTIONS,
+        not_covered=_NOT_COVERED,
+        secure=secure,
+    )
+
+
+def assumptions(
+    declared_classes: bool, size: int, promise: Guarantee, label_private: bool
+) -> tuple[str, ...]:
+    """What must be true, each one that came from the user included."""
+    label_set = (
+        "the label set was declared by the user"
+        if declared_classes
+        else "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person "
+        "has would be revealed"
+    )
+    rows = (
+        f"the number of records, {size}, is public"
+        if promise.neighboring.size_is_public
+        else f"{size} is a public upper bound on the number of records (given by the user)"
+    )
+    queries = (
+        "ALL COLUMNS ARE PUBLIC: only the labels are protected (given by the user)"
+        if label_private
+        else "the rows of X_public are public and were chosen without looking at the private data (given by the user)"
+    )
+    return (label_set, rows, queries)
+
+
+_ASSUMPTIONS = (
+    "a record influences the teacher of its own chunk only: the estimator holds nothing that was fitted to the "
+    "private data, no vocabulary, no scaling, no selected columns (given by the user)",
+    "each person is one row, or one id in groups (given by the user)",
+    "training a teacher may fail but does not end the process",
+    "the operating system's random numbers and AES-256 are unpredictable",
+)
+_NOT_COVERED = (
+    "how long training and prediction took and how much memory they used",
+    "scores computed on private rows and published afterwards",
+    "votes, distances and teachers: they must not leave the trusted process",
+    "facts about the population that would be learned without any one person's row",
+    "other releases from the same data: their costs add up, which is what a ledger is for",
+)

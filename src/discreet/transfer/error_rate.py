@@ -1,0 +1,179 @@
+"""How often are the teachers wrong? A private estimate, with the sensitivity that the whole ensemble has.
+
+The error of *one* model on held-out rows can jump from 0 to 1 when one training record changes. The error
+averaged over all teachers cannot: a training record moves one teacher, a held-out record one row of each.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discreet import _inputs
+from discreet.estimators import _fit
+from discreet.mechanisms.additive import LaplaceMechanism
+from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.transfer import _path, partition, teachers
+from discreet.transfer.rows import as_table, take
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.statement import PrivacyStatement
+
+
+@dataclass(frozen=True)
+class ErrorRatePlan:
+    """The number of wrong votes of all teachers on all held-out rows, with Laplace noise.
+
+    Privacy
+    -------
+    Rows are split by position, so that a record is either trained on or held out. Exchanging a training record
+    changes one teacher: at most ``n_validation`` votes; a held-out record: one vote of each of ``n_teachers``.
+    L1 sensitivity: the larger of the two; event: Pure(epsilon). The number of rows must be public.
+    """
+
+    guarantee: Guarantee
+    n_teachers: int
+    n_validation: int
+
+    @property
+    def _laplace(self) -> LaplaceMechanism:
+        most = max(self.n_teachers, self.n_validation)
+        return LaplaceMechanism(Sensitivity(float(most), norm=1), 1 / self.guarantee.epsilon, 1)
+
+    @property
+    def sensitivity(self) -> float:
+        """Of the error rate: max(1 / n_teachers, 1 / n_validation)."""
+        return 1 / min(self.n_teachers, self.n_validation)
+
+    @property
+    def event(self) -> Event:
+        """What will be charged."""
+        return self._laplace.event
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism in words."""
+        return "error rate of all teachers on held-out rows, with Laplace noise"
+
+    @property
+    def theorem(self) -> str:
+        """Why the promise holds."""
+        return (
+            "Laplace mechanism (Dwork et al., 2006) with the sensitivity of docs/proofs/sparse-vector.md, 10"
+        )
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {"noise scale of the error rate": self.sensitivity / self.guarantee.epsilon}
+
+    def run(self, n_wrong: int, entropy: Entropy) -> float:
+        """The noisy error rate, clipped to [0, 1]."""
+        noisy = float(self._laplace.release(np.array([float(n_wrong)]), entropy)[0])
+        return min(1.0, max(0.0, noisy / (self.n_teachers * self.n_validation)))
+
+
+@dataclass(frozen=True)
+class ErrorRate:
+    """A released error rate and its promise.
+
+    rate : the estimate.
+    upper : exceeds the teachers' true error rate on the held-out rows with probability 95%.
+    """
+
+    rate: float
+    upper: float
+    privacy_: PrivacyStatement
+
+    def unstable_among(self, n_queries: int, beta: float = 0.05) -> int:
+        """Questions, of ``n_queries``, likely to be unstable if every third wrong vote makes one so.
+
+        If the error rate is g, at most 3 g n of n questions have a third of the teachers wrong, up to their
+        fluctuation.
+        """
+        expected = self.upper * n_queries
+        return max(1, math.ceil(3 * (expected + math.sqrt(expected * math.log(n_queries / beta) / 2))))
+
+
+def private_error_rate(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    epsilon: float,
+    n_teachers: int,
+    classes: Any = None,
+    validation_fraction: float = 0.2,
+    neighboring: str = "replace-one",
+    n_jobs: int | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    random_state: Any = None,
+) -> ErrorRate:
+    """Estimate how often teachers are wrong: to choose ``max_unstable``, or to see whether transfer can work.
+
+    Parameters
+    ----------
+    estimator, X, y, n_teachers, classes, n_jobs, ledger, random_state :
+        As in :class:`PrivateTransferClassifier`.
+    epsilon : float
+        The price, to be added to that of any other release from the same data.
+    validation_fraction : float, default 0.2
+        Share of the rows that are held out: the last ones.
+    neighboring : {"replace-one", "zero-out"}
+        Under "add-remove-one" the number of held-out rows would be private; it is refused.
+
+    Privacy
+    -------
+    Event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person.
+    """
+    relation = Neighboring(_inputs.choice("neighboring", neighboring, [n.value for n in Neighboring]))
+    if not relation.size_is_public:
+        raise ValueError(
+            "the error rate needs a public number of held-out rows: use neighboring='replace-one' or 'zero-out'"
+        )
+    if not 0 < validation_fraction < 1:
+        raise ValueError(f"validation_fraction must lie between 0 and 1, got {validation_fraction!r}")
+    X, y = as_table("X", X), np.asarray(y)
+    if y.shape != (X.shape[0],):
+        raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
+    n_rows = X.shape[0]
+    n_train = n_rows - max(1, round(validation_fraction * n_rows))
+    count = _inputs.count("n_teachers", n_teachers, at_least=2)
+    if count > n_train:
+        raise ValueError(f"n_teachers={count} is more than the {n_train} records left for training")
+    epsilon = _inputs.real("epsilon", epsilon, above=0)
+    plan = ErrorRatePlan(Guarantee(epsilon, 0.0, relation), count, n_rows - n_train)
+    labels = _fit.read_labels(y, classes, "error")
+    _path.charge(ledger, plan, "private_error_rate")
+    entropy = fresh_entropy()
+    votes = teachers.collect_votes(
+        estimator,
+        take(X, slice(0, n_train)),
+        labels.codes[:n_train],
+        partition.assign_rows(n_train, count, entropy),
+        take(X, slice(n_train, n_rows)),
+        labels.classes,
+        count,
+        _inputs.seed(random_state),
+        n_jobs,
+    )
+    right = votes[np.arange(plan.n_validation), labels.codes[n_train:]].astype(np.int64).sum()
+    rate = plan.run(count * plan.n_validation - int(right), entropy)
+    upper = min(1.0, rate + plan.sensitivity * math.log(1 / (2 * 0.05)) / epsilon)
+    stated = (
+        "the label set was declared by the user"
+        if labels.declared
+        else "THE LABEL SET WAS READ FROM THE DATA",
+        f"the number of records, {n_rows}, is public",
+    )
+    bounds: dict[str, float | str] = {"teachers": float(count), "held-out rows": float(plan.n_validation)}
+    return ErrorRate(rate, upper, _path.state(plan, bounds, stated, entropy.secure))

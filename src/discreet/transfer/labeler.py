@@ -1,0 +1,254 @@
+"""A private labeler: answers a stream of questions, abstains when unsure, halts when its budget is spent."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _inputs
+from discreet.estimators import _fit
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.transfer import _path, stream_file, teachers
+from discreet.transfer.aggregation import VoteRun, labels_of
+from discreet.transfer.planner import TransferPlan, plan_transfer
+from discreet.transfer.rows import as_table, check_same_columns, take
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.statement import PrivacyStatement
+
+
+class BudgetSpent(RuntimeError):
+    """The labeler has halted: everything it was planned for has been answered."""
+
+
+class PrivateLabeler:
+    """Answers questions about new rows, one by one, by the private vote of teachers on disjoint records.
+
+    The budget is charged once, by ``fit``, for the whole stream. With sparse vector, stable answers are free and
+    only abstentions count; with a plurality every question counts. Questions may depend on earlier answers.
+
+    Parameters
+    ----------
+    estimator : classifier
+        What the teachers are; see :class:`PrivateTransferClassifier`.
+    n_queries : int, default 1000
+        Questions to plan for. Sparse vector may be asked more; a plurality stops there.
+    n_teachers, epsilon, delta, aggregator, classes, max_unstable, expected_unstable, neighboring, n_samples, \
+n_jobs, ledger, random_state :
+        As in :class:`PrivateTransferClassifier`.
+
+    Attributes
+    ----------
+    halted : whether the budget is spent.
+    remaining : what is left, by name.
+    privacy_ : the statement about everything the labeler will ever answer.
+    plan_ : the plan.
+
+    Privacy
+    -------
+    All answers together, abstentions and the moment of halting included, keep the guarantee of ``privacy_``. The
+    labeler itself is as private as the data: it holds the teachers and the noise of the running threshold. Give
+    out its answers, never the object or its file; a copy of the file can be continued twice, which no file can
+    prevent.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(10000, 2))
+    >>> labeler = PrivateLabeler(DecisionTreeClassifier(), n_queries=50, n_teachers=200, delta=1e-6, classes=[0, 1])
+    >>> labeler = labeler.fit(X, (X[:, 0] > 0).astype(int))
+    >>> labeler.label([[3.0, 0.0]]), labeler.halted
+    (array([1], dtype=object), False)
+    """
+
+    plan_: TransferPlan
+    privacy_: PrivacyStatement
+    classes_: NDArray[Any]
+
+    def __init__(
+        self,
+        estimator: Any,
+        n_queries: int = 1000,
+        n_teachers: int | str = "auto",
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        aggregator: str = "auto",
+        classes: Any = None,
+        *,
+        max_unstable: int | str = "auto",
+        expected_unstable: float = 0.0015,
+        neighboring: str = "replace-one",
+        n_samples: int | None = None,
+        n_jobs: int | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.n_queries = n_queries
+        self.n_teachers = n_teachers
+        self.epsilon = epsilon
+        self.delta = delta
+        self.aggregator = aggregator
+        self.classes = classes
+        self.max_unstable = max_unstable
+        self.expected_unstable = expected_unstable
+        self.neighboring = neighboring
+        self.n_samples = n_samples
+        self.n_jobs = n_jobs
+        self.ledger = ledger
+        self.random_state = random_state
+        self._lock = threading.Lock()
+        self._file: tuple[Path, int] | None = None
+
+    def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
+        """What ``fit`` would run and cost; no data is needed."""
+        declared = self.n_samples if self.n_samples is not None else n_samples
+        chosen = _path.settings(self, None, declared, by_group)
+        return plan_transfer(
+            chosen.guarantee,
+            chosen.size,
+            n_classes,
+            self.n_queries,
+            n_teachers=self.n_teachers,
+            aggregator=self.aggregator,
+            max_unstable=self.max_unstable,
+            expected_unstable=self.expected_unstable,
+            changed=chosen.changed,
+        )
+
+    def fit(self, X: Any, y: ArrayLike, *, groups: ArrayLike | None = None) -> PrivateLabeler:
+        """Charge the budget of the whole stream, train the teachers, draw the first threshold.
+
+        Parameters
+        ----------
+        X, y : private rows and their labels.
+        groups : user ids, one per row.
+        """
+        if hasattr(self, "plan_"):
+            raise RuntimeError("this labeler has a running stream; make a new one for other data")
+        seed = _inputs.seed(self.random_state)
+        inputs = _path.read_inputs(X, y, X, groups)
+        labels = _fit.read_labels(inputs.y, self.classes, "error")
+        n_rows, by_group = inputs.X.shape[0], groups is not None
+        chosen = _path.settings(self, n_rows, self.n_samples, by_group)
+        plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
+        if isinstance(inputs.X, np.ndarray) and inputs.X.dtype.kind in "iuf":  # made-up rows: none are public
+            shape = (plan.n_samples // plan.n_teachers, inputs.X.shape[1])
+            made_up = np.sin(np.arange(math.prod(shape)) ** 2.0).reshape(shape)
+            teachers.rehearse(self.estimator, made_up, labels.classes, len(made_up))
+        _path.charge(self.ledger, plan, type(self).__name__)
+        entropy = fresh_entropy()
+        chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
+        with _path.training(plan.n_teachers, self.n_jobs) as step:
+            self._teachers = teachers.train_all(
+                self.estimator,
+                inputs.X,
+                labels.codes,
+                chunks,
+                labels.classes,
+                plan.n_teachers,
+                seed,
+                self.n_jobs,
+                step,
+            )
+        self.plan_, self.classes_ = plan, labels.classes
+        self._template = take(inputs.X, slice(0, 0)).copy()  # columns only, to compare questions with
+        stated = _path.assumptions(labels.declared, chosen.size, plan.guarantee, label_private=False)
+        bounds: dict[str, float | str] = {
+            "teachers": float(plan.n_teachers),
+            "questions": float(plan.n_queries),
+            "classes": float(plan.n_classes),
+        }
+        self.privacy_ = _path.state(plan, bounds, stated, entropy.secure)
+        self._stream: VoteRun = plan.start(entropy)
+        return self
+
+    @property
+    def halted(self) -> bool:
+        """Whether everything is spent."""
+        return self._running().halted
+
+    @property
+    def remaining(self) -> dict[str, int]:
+        """What is left of the stream."""
+        return self._running().left()
+
+    def label(self, X: Any) -> NDArray[Any]:
+        """Labels of some rows, in order; None where the labeler abstains or has halted on the way.
+
+        Raises
+        ------
+        BudgetSpent
+            If the labeler had halted before the first of them.
+        """
+        stream = self._running()
+        X = as_table("X", X)
+        check_same_columns(self._template, X, "X")
+        if stream.halted:
+            raise BudgetSpent(
+                f"the labeler has halted: {self.plan_.n_teachers} teachers have no more answers under "
+                f"({self.plan_.guarantee.epsilon:g}, {self.plan_.guarantee.delta:.3g}); a new labeler is a new charge"
+            )
+        with self._lock:
+            counts = self._count(X)
+            if self._file is None:
+                codes = stream.answer(counts)
+            else:
+                path, generation = self._file
+                codes = stream_file.spend(
+                    path, generation, lambda: (stream.answer(counts), stream.secret_state())
+                )
+        return labels_of(codes, self.classes_)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep the stream in a new file; from now on every answer is on disk before it is given.
+
+        The file holds the teachers (pickled) and the running threshold: it is as private as the data.
+        """
+        self._running()
+        with self._lock:
+            kept = {name: value for name, value in self.__dict__.items() if name not in _UNSAVED}
+            generation = stream_file.create(path, kept, self._stream.secret_state())
+            self._file = (Path(path).resolve(), generation)
+
+    @staticmethod
+    def resume(path: str | os.PathLike[str]) -> PrivateLabeler:
+        """Continue a saved stream exactly where it stopped; whoever held it before is refused from now on.
+
+        Only open files that you trust: they hold pickled models.
+        """
+        kept, state, generation = stream_file.take_over(path)
+        labeler = PrivateLabeler.__new__(PrivateLabeler)
+        labeler.__dict__.update(kept)
+        labeler._lock = threading.Lock()
+        labeler.ledger = None  # paid already
+        labeler._file = (Path(path).resolve(), generation)
+        entropy = fresh_entropy()
+        labeler._stream = labeler.plan_.aggregator.resumed(state, entropy)
+        if not entropy.secure:
+            labeler.privacy_ = dataclasses.replace(labeler.privacy_, secure=False)
+        return labeler
+
+    def _running(self) -> VoteRun:
+        if not hasattr(self, "_stream"):
+            raise RuntimeError("this labeler has no teachers yet; call fit(X, y) first")
+        return self._stream
+
+    def _count(self, X: Any) -> NDArray[np.int64]:
+        counts = np.zeros((X.shape[0], len(self.classes_)), dtype=np.int64)
+        places = np.arange(X.shape[0])
+        for teacher in self._teachers:
+            counts[places, teacher.vote(X, self.classes_)] += 1
+        return counts
+
+
+_UNSAVED = ("_lock", "_stream", "_file", "ledger")

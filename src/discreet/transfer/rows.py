@@ -1,0 +1,55 @@
+"""Rows of whatever a model accepts: arrays, sparse matrices, data frames, lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def as_table(name: str, X: Any) -> Any:
+    """``X`` as something with rows and a shape; contents are the model's business."""
+    if hasattr(X, "tocsr"):
+        return X.tocsr()
+    table = X if hasattr(X, "shape") and hasattr(X, "__getitem__") else np.asarray(X)
+    if len(table.shape) != 2:
+        raise ValueError(
+            f"{name} must have two dimensions (rows, columns), got shape {tuple(table.shape)}; "
+            "for a single column use X.reshape(-1, 1)"
+        )
+    if table.shape[0] == 0:
+        raise ValueError(f"{name} has no rows; pass at least one")
+    return table
+
+
+def take(X: Any, rows: NDArray[np.int64] | slice) -> Any:
+    """Some rows, in the container they came in."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def columns(X: Any) -> list[str] | None:
+    """The names of the columns, where there are any."""
+    return [str(name) for name in X.columns] if hasattr(X, "columns") else None
+
+
+def check_same_columns(X: Any, other: Any, name: str) -> None:
+    """Raise if ``other`` does not have the columns of the private data, in the same order."""
+    if other.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"{name} has {other.shape[1]} columns and the private data {X.shape[1]}; give both the same "
+            "columns in the same order. Nothing was charged."
+        )
+    mine, theirs = columns(X), columns(other)
+    if (mine is None) != (theirs is None):
+        raise ValueError(
+            f"{name} and the private data must both be data frames, or neither: with names on one side only the "
+            "columns cannot be compared. Nothing was charged."
+        )
+    if mine is not None and theirs is not None and mine != theirs:
+        odd = sorted(set(mine) ^ set(theirs))[:5]
+        why = f"differ in {odd}" if odd else "come in another order"
+        raise ValueError(
+            f"the columns of {name} and of the private data {why}; give both the same columns in the same order. "
+            "Nothing was charged."
+        )

@@ -1,0 +1,154 @@
+"""Subsample and aggregate: release the answer of any computation that most disjoint chunks agree on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discreet import _inputs
+from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.mechanisms.stability import StableRelease
+from discreet.mechanisms.voting import stability
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.transfer import _path, partition
+from discreet.transfer.rows import as_table, take
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.statement import PrivacyStatement
+
+
+@dataclass(frozen=True)
+class SubsamplePlan:
+    """One release of the candidate that most chunks name, if no single unit could change it.
+
+    Privacy
+    -------
+    A unit moves ``changed`` votes; the halved lead over the runner-up has sensitivity 1 and is 0 where the
+    winner can change. Event ``Approximate(epsilon, delta)``.
+    """
+
+    guarantee: Guarantee
+    n_chunks: int
+    n_candidates: int
+    changed: int = 1
+
+    @property
+    def _test(self) -> StableRelease:
+        return StableRelease(self.guarantee.epsilon, self.guarantee.delta)
+
+    @property
+    def event(self) -> Event:
+        """What will be charged."""
+        return self._test.event
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism in words."""
+        return "subsample and aggregate with the optimal distance-to-instability test"
+
+    @property
+    def theorem(self) -> str:
+        """Why the promise holds."""
+        return "docs/proofs/sparse-vector.md, sections 5 and 6 (after Nissim, Raskhodnikova and Smith, 2007)"
+
+    @property
+    def lead_needed(self) -> int:
+        """Lead over the runner-up, in chunks, at which the answer is released for certain."""
+        return 2 * self.changed * self._test.distance_needed(0.0) + 1
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {"chunks": float(self.n_chunks), "lead released for certain": float(self.lead_needed)}
+
+    def run(self, counts: Sequence[int], entropy: Entropy) -> int | None:
+        """The index of the winning candidate, or None."""
+        winners, distances = stability(np.array([counts], dtype=np.int64), self.changed)
+        found = self._test.release(int(winners[0]), int(distances[0]), entropy)
+        return None if found is None else int(found)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """A released value, or None where the chunks did not agree; and its promise."""
+
+    value: Any | None
+    privacy_: PrivacyStatement
+
+
+def subsample_and_aggregate(
+    function: Callable[[Any], Any],
+    X: Any,
+    candidates: Sequence[Any],
+    *,
+    n_chunks: int,
+    epsilon: float,
+    delta: float,
+    neighboring: str = "replace-one",
+    groups: ArrayLike | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+) -> Agreement:
+    """Run ``function`` on disjoint chunks of rows and release the answer they agree on.
+
+    Parameters
+    ----------
+    function : from some rows to one of ``candidates``; errors and other answers count as the first candidate.
+    X : private rows.
+    candidates : all possible answers, public, at least two.
+    n_chunks : disjoint parts; public.
+    epsilon, delta, neighboring, groups, ledger : as in :class:`PrivateTransferClassifier`.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP under ``neighboring``, whatever ``function`` does with its rows, as long as it sees
+    nothing else.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(10000, 2)) + [0.0, 1.0]
+    >>> larger = lambda X: "second" if X[:, 1].mean() > X[:, 0].mean() else "first"
+    >>> subsample_and_aggregate(larger, rows, ["first", "second"], n_chunks=100, epsilon=1.0, delta=1e-6).value
+    'second'
+    """
+    X = as_table("X", X)
+    relation = Neighboring(_inputs.choice("neighboring", neighboring, [n.value for n in Neighboring]))
+    if len(candidates) < 2:
+        raise ValueError(f"candidates must list at least two possible answers, got {list(candidates)!r}")
+    partition.check_groups(groups, X.shape[0])
+    promise = Guarantee(
+        _inputs.real("epsilon", epsilon, above=0),
+        _inputs.real("delta", delta, above=0),
+        relation,
+        "record" if groups is None else "user",
+    )
+    changed = partition.changed_teachers(relation, by_group=groups is not None, label_private=False)
+    plan = SubsamplePlan(promise, _inputs.count("n_chunks", n_chunks, at_least=2), len(candidates), changed)
+    _path.charge(ledger, plan, "subsample_and_aggregate")
+    entropy = fresh_entropy()
+    chunks = _path.assign(X.shape[0], groups, plan.n_chunks, entropy)
+    counts = [0] * len(candidates)
+    for number in range(plan.n_chunks):
+        counts[_vote(function, take(X, np.flatnonzero(chunks == number)), candidates)] += 1
+    winner = plan.run(counts, entropy)
+    bounds: dict[str, float | str] = {"chunks": float(plan.n_chunks), "candidates": float(len(candidates))}
+    stated = ("the candidates are public (given by the user)",)
+    return Agreement(
+        None if winner is None else candidates[winner], _path.state(plan, bounds, stated, entropy.secure)
+    )
+
+
+def _vote(function: Callable[[Any], Any], rows: Any, candidates: Sequence[Any]) -> int:
+    """The index of a chunk's answer; the first candidate for an empty chunk, an error or another answer."""
+    if rows.shape[0] == 0:
+        return 0
+    try:
+        return list(candidates).index(function(rows))
+    except Exception:  # the content of the chunk must not decide whether this program goes on
+        return 0

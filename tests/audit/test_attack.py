@@ -1,0 +1,142 @@
+"""Black-box attacks on the shipped estimators at epsilon 1, delta 0.01: never above the claim; half noise is caught.
+
+Noise is seeded, so these tests give the same answer every time; the alarm itself is wrong once in a million.
+"""
+
+import numpy as np
+import pytest
+
+import discreet
+from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.audit.attack import attack, exact_losses, log_ratio, prepared
+from discreet.audit.canaries import audit_case
+from discreet.audit.estimates import loss_bound
+from discreet.audit.report import audit, histogram
+from discreet.cli import main
+
+DELTA = 1e-2
+
+
+def case(kind, neighboring, others=300):
+    estimator, pair = audit_case(kind(1.0, DELTA, neighboring=neighboring, classes=[0, 1]), others)
+    return prepared(estimator, pair.first), prepared(estimator, pair.second)
+
+
+@pytest.fixture(scope="module")
+def svm():
+    return case(PrivateLinearSVC, "replace-one")
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    return case(PrivateLogisticRegression, "zero-out", others=100)
+
+
+def test_the_svm_keeps_its_promise_and_the_attack_is_not_blind(svm):
+    found = attack(*svm, runs=1500, delta=DELTA, seed=11)
+    assert found.claimed == pytest.approx(1.0, rel=1e-3)
+    assert not found.refuted
+    assert 0.3 < found.bound.epsilon <= found.claimed
+
+
+def test_an_svm_with_half_the_noise_is_caught(svm):
+    found = attack(*svm, runs=3500, delta=DELTA, seed=12, share=0.5, likelihood=False)
+    assert found.refuted
+    assert found.bound.epsilon > found.claimed
+
+
+def test_logistic_regression_keeps_its_promise_and_the_attack_is_not_blind(logistic):
+    found = attack(*logistic, runs=1000, delta=DELTA, seed=13, likelihood=False)
+    assert not found.refuted
+    assert 0.1 < found.bound.epsilon <= found.claimed
+
+
+def test_a_logistic_regression_with_half_the_noise_is_caught(logistic):
+    found = attack(*logistic, runs=3500, delta=DELTA, seed=14, share=0.5, likelihood=False)
+    assert found.refuted
+
+
+@pytest.mark.parametrize("kind", [PrivateLinearSVC, PrivateLogisticRegression])
+def test_exact_likelihood_ratios_reach_most_of_the_claim(kind):
+    first, second = case(kind, "zero-out", others=100)
+    for a, b in ((first, second), (second, first)):
+        found = loss_bound(exact_losses(a, b, 500, seed=5), DELTA, 0.95)
+        assert 0.5 < found.epsilon <= 1.0
+        assert loss_bound(exact_losses(a, b, 500, seed=6, share=0.5), DELTA, 1 - 1e-6).epsilon > 1.0
+
+
+def test_the_log_ratio_integrates_to_one():
+    """E exp(-loss) under the first law is the total mass of the second."""
+    first, second = case(PrivateLogisticRegression, "zero-out", others=20)
+    ratios = np.exp(-exact_losses(first, second, 800, seed=3))
+    assert abs(ratios.mean() - 1) < 5 * ratios.std() / np.sqrt(len(ratios))
+    theta = np.zeros((1, *first.plan.problem.shape))
+    assert log_ratio(first, second, theta) == -log_ratio(second, first, theta)
+
+
+def test_projections_alone_see_a_leak_of_any_solver(svm):
+    found = attack(*svm, runs=400, delta=DELTA, seed=1, share=0.02, likelihood=False)
+    assert found.refuted
+    assert found.score == "best linear projection"
+
+
+def test_weakened_noise_is_never_secure(svm):
+    with pytest.raises(ValueError, match="seed"):
+        attack(*svm, runs=20, share=0.5)
+
+
+def test_what_cannot_be_audited_is_refused(svm):
+    with pytest.raises(ValueError, match="at least 20"):
+        attack(*svm, runs=19)
+    with pytest.raises(ValueError, match="linear classifiers"):
+        audit(discreet.PrivateRidge(1.0, 1e-3, target_bounds=(0, 1)))
+
+
+def test_the_report_says_what_was_and_was_not_seen():
+    report = audit(PrivateLinearSVC(1.0, 1e-5), runs=150, seed=0, with_twin=True)
+    text = str(report)
+    assert report.passed
+    for words in (
+        "claimed epsilon",
+        "empirical epsilon",
+        "could see",
+        "could not see",
+        "half-noise twin",
+        "replay",
+    ):
+        assert words in text
+    assert report.attacked.claimed < 0.5  # at delta 0.01 the event promises more than at its own delta
+    assert histogram(report.attacked).count("|") == 4
+
+
+def test_three_classes_can_be_audited():
+    report = audit(
+        PrivateLogisticRegression(1.0, DELTA, classes=[0, 1, 2], neighboring="zero-out"), runs=60, others=5
+    )
+    assert report.passed
+
+
+def test_the_command_audits_an_estimator(capsys):
+    assert main(["audit", "svm", "--runs", "60", "--plot"]) == 0
+    assert "nothing contradicts the promise" in capsys.readouterr().out
+
+
+def test_the_command_audits_a_model_file(tmp_path, capsys):
+    from discreet import card
+
+    rng = np.random.default_rng(0)
+    model = PrivateLinearSVC(0.7, classes=["no", "yes"]).fit(
+        rng.normal(size=(50, 3)), np.repeat(["no", "yes"], 25)
+    )
+    card.save(model, tmp_path / "model.json")
+    assert main(["audit", str(tmp_path / "model.json"), "--runs", "60"]) == 0
+    assert "(0.7, 0.0004), replace-one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense.json"], ["svm", "--runs", "3"], ["svm", "--confidence", "0"], ["svm", "--solver", "x"]],
+)
+def test_the_command_explains_what_is_wrong(arguments, capsys):
+    assert main(["audit", *arguments]) == 1
+    assert capsys.readouterr().err.startswith("error: ")

@@ -1,0 +1,53 @@
+"""The automatic choice: public facts only, explained, and never another promise than that of the chosen solver."""
+
+import pytest
+
+from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.bounds import Bounds
+from discreet.losses import HuberHinge, Logistic, Softmax
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.solvers.auto import AutomaticChoice, signal_to_noise
+from discreet.solvers.noisy_gradient import NoisyGradientDescent
+from discreet.solvers.objective_perturbation import ObjectivePerturbation
+
+
+def problem(loss, n, p, l2=None):
+    return Problem(loss, Bounds(), n, p, 1, l2)
+
+
+@pytest.mark.parametrize(
+    ("loss", "n", "p", "epsilon", "expected"),
+    [
+        (Logistic(), 36_000, 105, 0.1, NoisyGradientDescent),  # the shape of Adult
+        (Logistic(), 56_000, 119, 1.0, ObjectivePerturbation),  # of KDDCup99
+        (Softmax(10), 56_000, 785, 1.0, NoisyGradientDescent),  # of MNIST
+        (Softmax(7), 465_000, 55, 1.0, ObjectivePerturbation),  # of Covertype
+        (Logistic(), 10_000, 5, 1e6, ObjectivePerturbation),
+        (HuberHinge(), 36_000, 105, 0.1, ObjectivePerturbation),
+    ],
+)
+def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
+    guarantee = Guarantee(epsilon, 1 / n**2)
+    chosen = AutomaticChoice().plan(problem(loss, n, p), guarantee)
+    assert chosen.event == expected().plan(problem(loss, n, p), guarantee).event
+    assert expected.name in chosen.reason
+    assert chosen.reason in str(chosen)
+
+
+def test_a_ridge_is_never_ignored():
+    chosen = AutomaticChoice().plan(problem(Logistic(), 1000, 10, l2=0.1), Guarantee(0.1, 1e-6))
+    assert chosen.noise["total l2 (sum scale)"] == pytest.approx(100.0)
+
+
+def test_signal_to_noise_knows_the_relation():
+    case = problem(Logistic(), 1000, 16)
+    replace = signal_to_noise(case, Guarantee(1.0, 1e-6))
+    blank = signal_to_noise(case, Guarantee(1.0, 1e-6, Neighboring.ZERO_OUT))
+    assert blank == pytest.approx(2 * replace)
+
+
+def test_pure_guarantees_are_refused_with_advice():
+    for kind in (PrivateLogisticRegression, PrivateLinearSVC):
+        with pytest.raises(ValueError, match="delta"):
+            kind(1.0, 0.0).plan(1000, 5)

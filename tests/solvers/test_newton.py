@@ -1,0 +1,168 @@
+"""Noisy second moments, ridge from them, and the quasi-Newton method that uses them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from sklearn.linear_model import LogisticRegression
+
+from discreet import PrivateLogisticRegression, insecure_noise
+from discreet.bounds import Bounds
+from discreet.losses import HuberHinge, Logistic, Squared
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy import accountants
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers.moments import MomentMechanism, moment_sensitivity, second_moment
+from discreet.solvers.newton import NoisyNewton
+from discreet.solvers.sufficient_statistics import SufficientStatistics
+
+BOUNDS = Bounds(1.0, intercept=False)
+RELATIONS = list(Neighboring)
+
+
+def statistic(v, weighted):
+    """(v v^T, w y v) flattened with the Euclidean norm of the released vector."""
+    rows, columns = np.triu_indices(len(v))
+    outer = np.outer(v, v)[rows, columns] * np.where(rows == columns, 1.0, math.sqrt(2))
+    return np.concatenate([outer, weighted * v])
+
+
+@pytest.mark.parametrize("target", [0.0, 0.5, 1.0, 1.4, 2.0, 5.0])
+@pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+def test_moment_sensitivity_is_the_largest_distance(target, relation):
+    rng = np.random.default_rng(0)
+    bound = moment_sensitivity(1.0, target, relation).value
+    largest = 0.0
+    for _ in range(4000):
+        cosine = rng.uniform(-1, 1)
+        norms = np.where(rng.random(2) < 0.5, 1.0, rng.uniform(0, 1, 2))
+        one = norms[0] * np.array([1.0, 0.0])
+        two = norms[1] * np.array([cosine, math.sqrt(1 - cosine**2)])
+        first = statistic(one, rng.choice([-1, 1]) * target)
+        second = statistic(two, rng.choice([-1, 1]) * target)
+        if relation is not Neighboring.REPLACE_ONE:
+            second = np.zeros_like(second)
+        largest = max(largest, float(np.linalg.norm(first - second)))
+    assert 0.995 * bound <= largest <= bound
+
+
+def test_the_worst_pair_attains_the_sensitivity():
+    for target in (0.3, 1.0, 1.3):
+        cosine = target**2 / 2
+        two = np.array([cosine, math.sqrt(1 - cosine**2)])
+        distance = np.linalg.norm(statistic(np.array([1.0, 0.0]), target) - statistic(two, -target))
+        bound = moment_sensitivity(1.0, target, Neighboring.REPLACE_ONE).value
+        assert distance == pytest.approx(bound, rel=1e-9)
+        # forgetting either the relation or the targets is caught by this pair
+        assert distance > moment_sensitivity(1.0, target, Neighboring.ZERO_OUT).value
+        assert distance > moment_sensitivity(1.0, 0.0, Neighboring.REPLACE_ONE).value
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_second_moment_is_that_of_the_clipped_rows(make, intercept):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    bounds = Bounds(1.2, intercept=intercept)
+    rows = np.hstack([X, np.ones((300, 1))]) if intercept else X
+    rows = rows * bounds.row_scales(X)[:, None]
+    found = second_moment(ArrayRecords(make(X), rng.normal(size=300), bounds))
+    assert np.abs(found - rows.T @ rows).max() < 1e-10
+
+
+def test_noise_of_the_matrix_is_symmetric_with_the_planned_law():
+    p = 60
+    moments = MomentMechanism(10, p, 1.0, 1.0, 0.5, Neighboring.REPLACE_ONE, 3.0)
+    null = ArrayRecords(np.zeros((10, p)), np.zeros(10), BOUNDS, np.ones(10, dtype=bool))
+    noisy = moments.release(null, fresh_entropy())
+    assert np.array_equal(noisy.second, noisy.second.T)
+    stddev = moments.gaussian.stddev
+    off = noisy.second[np.triu_indices(p, 1)]
+    for draws, scale in (
+        (off, stddev / math.sqrt(2)),
+        (np.diag(noisy.second), stddev),
+        (noisy.cross, stddev / 0.5),
+    ):
+        assert stats.kstest(draws, "norm", args=(0, scale)).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(off, "norm", args=(0, wrong * stddev / math.sqrt(2))).pvalue < 1e-6
+    assert np.linalg.eigvalsh(noisy.second).max() == pytest.approx(noisy.matrix_noise, rel=0.3)
+
+
+def test_too_many_columns_are_refused():
+    with pytest.raises(ValueError, match="noisy-gd"):
+        MomentMechanism(10, 5000, 1.0, 0.0, 1.0, Neighboring.ZERO_OUT, 1.0)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize(
+    ("solver", "loss"),
+    [(NoisyNewton(), Logistic()), (SufficientStatistics(), Squared(1.0, 1.0))],
+    ids=["newton", "ridge"],
+)
+def test_calibration_uses_the_whole_budget_and_no_more(relation, solver, loss):
+    promise = Guarantee(0.8, 1e-7, relation)
+    plan = solver.plan(Problem(loss, BOUNDS, 5000, 8), promise)
+    assert 0.99 * promise.delta <= accountants.delta(plan.event, 0.8, relation) <= promise.delta
+
+
+def test_newton_splits_its_budget_in_squares():
+    plan = NoisyNewton(n_iterations=10, moment_share=0.3).plan(
+        Problem(Logistic(), BOUNDS, 5000, 8), Guarantee(1, 1e-6)
+    )
+    squares = plan.moments.noise_multiplier**-2, 10 * plan.release.noise_multiplier**-2
+    assert squares[0] / sum(squares) == pytest.approx(0.3)
+
+
+def blobs(n_classes, n=6000, p=4):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, p)) / np.sqrt(p) * np.array([1.0, 1.0, 0.1, 0.1])
+    return X, np.argmax(
+        X @ (5 * rng.normal(size=(p, n_classes))) + 0.5 * rng.normal(size=(n, n_classes)), axis=1
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_without_noise_it_finds_what_scikit_learn_finds(n_classes):
+    X, y = blobs(n_classes)
+    l2 = 0.01
+    model = PrivateLogisticRegression(
+        epsilon=1e9,
+        feature_bound=5.0,
+        l2=l2,
+        classes=range(n_classes),
+        fit_intercept=False,
+        solver=NoisyNewton(n_iterations=300, cap=math.sqrt(2)),
+    ).fit(X, y)
+    reference = LogisticRegression(C=1 / (l2 * len(y)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(
+        X, y
+    )
+    assert np.abs(model.coef_ - reference.coef_).max() < 2e-3
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_defaults_learn(relation):
+    X, y = blobs(2, 20_000)
+    model = PrivateLogisticRegression(
+        epsilon=1.0, neighboring=relation, n_samples=20_000, classes=[0, 1], solver="newton"
+    ).fit(X, y)
+    assert model.score(X, y) > LogisticRegression(C=1e4).fit(X, y).score(X, y) - 0.03
+
+
+def test_dense_and_sparse_agree():
+    X, y = blobs(2, 1000)
+    coefficients = []
+    for rows in (X, sparse.csr_matrix(X)):
+        with insecure_noise(1):
+            coefficients.append(PrivateLogisticRegression(classes=[0, 1], solver="newton").fit(rows, y).coef_)
+    assert np.abs(coefficients[0] - coefficients[1]).max() < 1e-4
+
+
+def test_other_losses_are_refused():
+    with pytest.raises(ValueError, match="curvature bound"):
+        NoisyNewton().plan(Problem(HuberHinge(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
+    with pytest.raises(ValueError, match="squared loss"):
+        SufficientStatistics().plan(Problem(Logistic(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))

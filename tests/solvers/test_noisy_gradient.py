@@ -1,0 +1,291 @@
+"""Noisy gradient descent: sensitivities that are attained, exact prices, known laws, limits, and broken twins."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+
+from discreet import PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
+from discreet.bounds import Bounds
+from discreet.losses import CappedLogistic, CappedSoftmax, Hinge, HuberHinge, Logistic, Softmax
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy import accountants
+from discreet.privacy.gaussian import gaussian_epsilon
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
+from discreet.solvers.noisy_gradient import NoisyGradientDescent, NoisySGD, project
+from discreet.solvers.sensitivity import gradient_sensitivity, logistic_gap
+
+REPLACE, ADD, ZERO = Neighboring.REPLACE_ONE, Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT
+PROMISE = Guarantee(1.0, 1e-6)
+
+
+def problem(loss=None, n=1000, p=4, feature_norm=1.0, **kwargs):
+    return Problem(loss or Logistic(), Bounds(feature_norm, intercept=False), n, p, **kwargs)
+
+
+def gradient(loss, row, label, theta):
+    records = ArrayRecords(np.atleast_2d(row), [label], Bounds(1.0, intercept=False))
+    return records.value_and_gradient(loss, theta)[1]
+
+
+def blobs(n=4000, p=4, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p)) / np.sqrt(p)
+    return X, np.argmax(X @ rng.normal(size=(p, n_classes)) + 0.2 * rng.normal(size=(n, n_classes)), axis=1)
+
+
+# -- sensitivity ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tau", "value"),
+    [
+        (0.25, 1.007665),
+        (0.5, 1.029109),
+        (1, 1.099095),
+        (2, 1.269841),
+        (3, 1.418958),
+        (5, 1.617278),
+        (10, 1.820845),
+    ],
+)
+def test_logistic_gap_has_the_published_values(tau, value):
+    assert logistic_gap(tau) == pytest.approx(value, abs=1e-6)
+
+
+def test_logistic_gap_at_the_ends():
+    assert logistic_gap(0.0) == pytest.approx(1.0, abs=1e-9)
+    assert 1.99 < logistic_gap(1e4) <= 2.0
+
+
+@pytest.mark.parametrize("tau", [0.5, 2.0, 6.0])
+def test_no_two_records_move_the_gradient_further_than_the_gap(tau):
+    rng = np.random.default_rng(0)
+    directions = rng.normal(size=(20_000, 2, 3))
+    directions /= np.linalg.norm(directions, axis=2, keepdims=True)
+    theta = tau * np.array([1.0, 0.0, 0.0])
+    slopes = 1 / (1 + np.exp(directions @ theta))
+    gradients = -slopes[..., None] * directions
+    largest = np.linalg.norm(gradients[:, 0] - gradients[:, 1], axis=1).max()
+    assert 0.97 * logistic_gap(tau) < largest <= logistic_gap(tau)
+
+
+@pytest.mark.parametrize("tau", [0.5, 2.0, 6.0])
+def test_the_gap_is_attained_by_two_rows(tau):
+    s = np.linspace(0, 1, 100_001)
+    best = s[np.argmax(np.sqrt(1 - s**2) / (1 + np.exp(-tau * s)))]
+    side = math.sqrt(1 - best**2)
+    theta = np.array([tau, 0.0])
+    one, two = (gradient(Logistic(), [-best, sign * side], 1.0, theta) for sign in (1, -1))
+    assert np.linalg.norm(one - two) == pytest.approx(logistic_gap(tau), rel=1e-6)
+    # a twin that forgets the factor of the replace relation is caught by this very pair
+    assert np.linalg.norm(one - two) > gradient_sensitivity(Logistic(), 1.0, tau, ZERO).value
+
+
+@pytest.mark.parametrize("loss", [CappedLogistic(0.6), HuberHinge(0.5)], ids=str)
+@pytest.mark.parametrize("relation", [REPLACE, ZERO])
+def test_bounded_derivatives_attain_their_sensitivity(loss, relation):
+    theta = np.array([-30.0, 0.0])
+    one = gradient(loss, [1.0, 0.0], 1.0, theta)
+    other = gradient(loss, [1.0, 0.0], -1.0, -theta) if relation is REPLACE else np.zeros(2)
+    bound = gradient_sensitivity(loss, 1.0, 30.0, relation).value
+    assert np.linalg.norm(one) == pytest.approx(loss.lipschitz)
+    assert np.linalg.norm(one - other) <= bound
+    assert bound == pytest.approx(relation.contributions * loss.lipschitz, rel=1e-9)
+
+
+def test_capped_softmax_moves_at_most_by_its_cap():
+    rng = np.random.default_rng(1)
+    loss = CappedSoftmax(5, 0.4)
+    derivatives = loss.derivative(rng.integers(5, size=2000), 10 * rng.normal(size=(2000, 5)))
+    norms = np.linalg.norm(derivatives, axis=1)
+    assert norms.max() <= 0.4 * (1 + 1e-12)
+    assert norms.max() > 0.399
+    steps = rng.normal(size=(2000, 5)) * 1e-4
+    raw, labels = 3 * rng.normal(size=(2000, 5)), rng.integers(5, size=2000)
+    change = np.linalg.norm(loss.derivative(labels, raw + steps) - loss.derivative(labels, raw), axis=1)
+    assert np.all(change <= loss.smoothness * np.linalg.norm(steps, axis=1) * (1 + 1e-6))
+
+
+def test_declared_sensitivity_includes_rounding():
+    plan = NoisyGradientDescent(radius=3.0, cap=1.0).plan(problem(), PROMISE)
+    exact = gradient_sensitivity(Logistic(), 1.0, 3.0, REPLACE).value
+    assert exact < plan.release.sensitivity.value < exact * (1 + 1e-6)
+
+
+# -- price ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", [REPLACE, ADD, ZERO])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_calibration_uses_the_whole_budget_and_no_more(relation, epsilon):
+    promise = Guarantee(epsilon, 1e-7, relation)
+    plan = NoisyGradientDescent().plan(problem(n=20_000, p=10), promise)
+    assert 0.99 * promise.delta <= accountants.delta(plan.event, epsilon, relation) <= promise.delta
+
+
+def test_price_is_that_of_one_gaussian_with_all_steps():
+    plan = NoisyGradientDescent(n_iterations=64).plan(problem(), PROMISE)
+    mu = math.sqrt(64) * plan.release.sensitivity.value / plan.release.stddev
+    assert gaussian_epsilon(mu, 1e-6) == pytest.approx(1.0, rel=1e-4)
+
+
+def test_sampled_steps_are_priced_as_sampled():
+    promise = Guarantee(1.0, 1e-6, ZERO)
+    full = NoisyGradientDescent(n_iterations=100).plan(problem(), promise)
+    sampled = NoisySGD(sampling_rate=0.05, n_iterations=100).plan(problem(), promise)
+    assert sampled.noise_multiplier < 0.2 * full.noise_multiplier
+    assert accountants.delta(sampled.event, 1.0, ZERO) <= promise.delta
+    # a twin that charges the steps without their sampling would be refused by the accountant
+    assert accountants.delta(full.event, 1.0, ZERO) <= promise.delta
+    assert sampled.noise_multiplier / 0.05 == pytest.approx(full.noise_multiplier, rel=0.6)
+
+
+def test_poisson_sampling_is_refused_under_replace_one():
+    with pytest.raises(ValueError, match="zero-out and add-remove-one only"):
+        NoisySGD().plan(problem(), PROMISE)
+
+
+# -- law -----------------------------------------------------------------------------------------------------
+
+
+def null_records(n=50, p=1):
+    return ArrayRecords(np.zeros((n, p)), np.ones(n), Bounds(1.0, intercept=False), np.ones(n, dtype=bool))
+
+
+def test_noise_has_exactly_the_planned_law():
+    plan = NoisyGradientDescent(n_iterations=1, learning_rate=1.0, momentum=0.0, radius=1e6, cap=1.0).plan(
+        problem(n=50, p=2000), PROMISE
+    )
+    theta = plan.run([null_records(p=2000)], fresh_entropy()).theta.ravel()
+    scale = plan.release.stddev / 50
+    assert stats.kstest(theta, "norm", args=(0, scale)).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(theta, "norm", args=(0, scale * wrong)).pvalue < 1e-6
+
+
+def test_without_signal_the_walk_is_the_known_random_walk():
+    plan = NoisyGradientDescent(
+        n_iterations=9, learning_rate=1.0, momentum=0.0, radius=1e6, cap=1.0, averaging=0.01
+    ).plan(problem(n=50, p=3000), PROMISE)
+    theta = plan.run([null_records(p=3000)], fresh_entropy()).theta.ravel()
+    assert stats.kstest(theta, "norm", args=(0, 3 * plan.release.stddev / 50)).pvalue > 1e-4
+
+
+def test_sampled_gradients_are_divided_by_the_expected_batch_size():
+    """All records alike: a twin that divides by the true batch size would give a constant."""
+    n, rate = 400, 0.25
+    X, y = np.full((n, 1), 1.0), np.ones(n)
+    plan = NoisySGD(rate, n_iterations=1, learning_rate=1.0, momentum=0.0, radius=10.0, cap=1.0).plan(
+        problem(n=n, p=1), Guarantee(1e6, 1e-6, ZERO)
+    )
+    records = [ArrayRecords(X, y, Bounds(1.0, intercept=False))]
+    moved = np.array([plan.run(records, fresh_entropy()).theta.item() for _ in range(300)])
+    sizes = moved * 2 * n * rate  # each record's slope is 1/2
+    assert sizes.mean() == pytest.approx(n * rate, abs=4 * math.sqrt(n * rate * (1 - rate) / 300))
+    assert sizes.std() == pytest.approx(math.sqrt(n * rate * (1 - rate)), rel=0.25)
+
+
+def test_every_gradient_is_asked_inside_the_ball(monkeypatch):
+    asked = []
+    original = ArrayRecords.value_and_gradient
+    monkeypatch.setattr(
+        ArrayRecords,
+        "value_and_gradient",
+        lambda self, loss, at: asked.append(at) or original(self, loss, at),
+    )
+    X, y = blobs(300)
+    solver = NoisyGradientDescent(radius=0.5, learning_rate=20.0, momentum=0.9, n_iterations=30)
+    PrivateLogisticRegression(epsilon=5.0, classes=[0, 1], solver=solver).fit(X, y)
+    assert len(asked) == 30
+    assert max(np.linalg.norm(at) for at in asked) <= 0.5 * (1 + 1e-12)
+
+
+def test_projection():
+    theta = np.array([[3.0, 4.0], [0.3, 0.4], [np.inf, 0.0]])
+    assert np.allclose(project(theta, 1.0), [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]])
+
+
+# -- limits, refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_without_noise_it_finds_what_scikit_learn_finds(n_classes):
+    X, y = blobs(n_classes=n_classes)
+    l2 = 0.01
+    solver = NoisyGradientDescent(
+        n_iterations=600, learning_rate=2.0, momentum=0.95, cap=math.sqrt(2), averaging=0.1
+    )
+    model = PrivateLogisticRegression(
+        epsilon=1e8, feature_bound=5.0, l2=l2, classes=range(n_classes), fit_intercept=False, solver=solver
+    ).fit(X, y)
+    reference = LogisticRegression(C=1 / (l2 * len(y)), fit_intercept=False, tol=1e-10, max_iter=10_000).fit(
+        X, y
+    )
+    assert np.abs(model.coef_ - reference.coef_).max() < 1e-3
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove-one", "zero-out"])
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateLinearSVC])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_defaults_learn(relation, kind, n_classes):
+    X, y = blobs(8000, n_classes=n_classes)
+    model = kind(
+        epsilon=2.0, neighboring=relation, n_samples=8000, classes=range(n_classes), solver="noisy-gd"
+    )
+    reference = LogisticRegression().fit(X, y).score(X, y)
+    assert model.fit(X, y).score(X, y) > reference - 0.04
+
+
+def test_dense_and_sparse_agree():
+    from scipy import sparse
+
+    X, y = blobs(500)
+    coefficients = []
+    for rows in (X, sparse.csr_matrix(X)):
+        with insecure_noise(3):
+            coefficients.append(
+                PrivateLogisticRegression(classes=[0, 1], solver="noisy-gd").fit(rows, y).coef_
+            )
+    assert np.abs(coefficients[0] - coefficients[1]).max() < 1e-5
+
+
+def test_what_is_not_proved_is_refused():
+    with pytest.raises(ValueError, match="delta = 0"):
+        NoisyGradientDescent().plan(problem(), Guarantee(1.0))
+    with pytest.raises(ValueError, match="jumps in its derivative"):
+        NoisyGradientDescent().plan(problem(Hinge()), PROMISE)
+    with pytest.raises(ValueError, match="cap applies to logistic"):
+        NoisyGradientDescent(cap=0.5).plan(problem(HuberHinge()), PROMISE)
+    for bad in ({"n_iterations": 0}, {"momentum": 1.0}, {"radius": -1.0}, {"averaging": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            NoisyGradientDescent(**bad).plan(problem(), PROMISE)
+
+
+def test_plan_prints_and_reads_no_data():
+    text = str(NoisyGradientDescent().plan(problem(Softmax(3)), PROMISE))
+    assert "noisy steps" in text
+    assert "learning rate" in text
+
+
+@pytest.mark.parametrize(
+    ("printed", "tight"),
+    [
+        ("noisy-gd-dissertation", NoisyGradientDescent(100)),
+        ("output-jain-thakurta", "output"),
+        ("psgd-dissertation", "psgd"),
+    ],
+)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_printed_calibrations_are_sound_and_noisier(printed, tight, epsilon):
+    promise = Guarantee(epsilon, 1e-6)
+    loose, exact = (base.resolve(solver).plan(problem(n=5000), promise) for solver in (printed, tight))
+    assert accountants.delta(loose.event, epsilon, REPLACE) <= promise.delta
+    assert loose.noise_multiplier >= exact.noise_multiplier
+    if epsilon == 1.0:
+        assert loose.noise_multiplier > 1.1 * exact.noise_multiplier

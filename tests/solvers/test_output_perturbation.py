@@ -1,0 +1,131 @@
+"""Output perturbation: stability that is attained, exact prices, known laws, pure noise, limits."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+
+from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.bounds import Bounds
+from discreet.losses import Hinge, HuberRegression, Logistic
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy import accountants
+from discreet.privacy.events import Pure
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers.nonprivate import Objective, minimize
+from discreet.solvers.output_perturbation import OutputPerturbation
+
+RELATIONS = list(Neighboring)
+BOUNDS = Bounds(1.0, intercept=False)
+
+
+def problem(loss=None, n=200, p=3, **kwargs):
+    return Problem(loss or Logistic(), BOUNDS, n, p, **kwargs)
+
+
+def minimizer(X, y, loss, total_l2):
+    return minimize(Objective(ArrayRecords(X, y, BOUNDS), loss, total_l2), 1e-7).theta
+
+
+@pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+def test_no_neighbor_moves_the_minimizer_further_than_declared(relation):
+    rng = np.random.default_rng(0)
+    n, total_l2 = 30, 2.0
+    plan = OutputPerturbation().plan(problem(n=n, l2=total_l2 / n), Guarantee(1.0, 1e-6, relation))
+    largest = 0.0
+    for _ in range(60):
+        X, y = rng.normal(size=(n, 3)), rng.choice([-1.0, 1.0], n)
+        X2, y2 = X.copy(), y.copy()
+        X2[0], y2[0] = (rng.normal(size=3), -y[0]) if relation is Neighboring.REPLACE_ONE else (0.0, 1.0)
+        largest = max(
+            largest,
+            np.linalg.norm(minimizer(X, y, Logistic(), total_l2) - minimizer(X2, y2, Logistic(), total_l2)),
+        )
+    assert 0.1 * plan.sensitivity.value < largest <= plan.sensitivity.value
+
+
+def test_sensitivity_is_attained_where_the_loss_is_linear():
+    """Residuals beyond the width: the minimizer is the sum of +-width rows over l2, in closed form."""
+    loss, total_l2 = HuberRegression(0.5), 4.0
+    X, y = np.ones((5, 1)), np.full(5, 100.0)
+    flipped = np.array([-100.0, 100, 100, 100, 100])
+    moved = minimizer(X, y, loss, total_l2) - minimizer(X, flipped, loss, total_l2)
+    assert minimizer(X, y, loss, total_l2).item() == pytest.approx(5 * 0.5 / total_l2, abs=1e-6)
+    plan = OutputPerturbation().plan(problem(loss, n=5, p=1, l2=total_l2 / 5), Guarantee(1.0, 1e-6))
+    assert plan.sensitivity.value == pytest.approx(np.linalg.norm(moved), rel=1e-3)
+    assert np.linalg.norm(moved) <= plan.sensitivity.value
+    # a twin calibrated for a record that vanishes, not one that is exchanged, is caught by this pair
+    twin = OutputPerturbation().plan(
+        problem(loss, n=5, p=1, l2=total_l2 / 5), Guarantee(1.0, 1e-6, Neighboring.ZERO_OUT)
+    )
+    assert np.linalg.norm(moved) > 1.9 * twin.sensitivity.value
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_calibration_uses_the_whole_budget_and_no_more(relation):
+    promise = Guarantee(0.7, 1e-8, relation)
+    plan = OutputPerturbation().plan(problem(), promise)
+    assert 0.99 * promise.delta <= accountants.delta(plan.event, 0.7, relation) <= promise.delta
+
+
+def null_records(p):
+    return [ArrayRecords(np.zeros((5, p)), np.ones(5), BOUNDS, np.ones(5, dtype=bool))]
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.0])
+def test_noise_has_exactly_the_planned_law(delta):
+    plan = OutputPerturbation().plan(problem(n=5, p=2000, l2=1.0), Guarantee(1.0, delta))
+    theta = plan.run(null_records(2000), fresh_entropy()).theta.ravel()
+    scale = plan.output.stddev if delta else plan.output.scale
+    law = "norm" if delta else "laplace"
+    assert stats.kstest(theta, law, args=(0, scale)).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(theta, law, args=(0, scale * wrong)).pvalue < 1e-6
+
+
+def test_pure_noise_is_priced_as_pure():
+    plan = OutputPerturbation().plan(problem(p=9), Guarantee(0.5))
+    assert isinstance(plan.event, Pure)
+    assert plan.event.epsilon <= 0.5
+    assert plan.event.epsilon == pytest.approx(0.5, rel=1e-9)
+    # L1 norms are at most sqrt(p) times L2 norms, attained by a constant vector
+    assert plan.output.sensitivity.value == pytest.approx(3 * plan.sensitivity.value, rel=1e-9)
+
+
+def test_huge_epsilon_equals_scikit_learn():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 4)) / 2
+    y = (X @ rng.normal(size=4) > 0).astype(int)
+    model = PrivateLogisticRegression(
+        epsilon=1e8, feature_bound=5.0, l2=1e-3, classes=[0, 1], fit_intercept=False, solver="output"
+    ).fit(X, y)
+    reference = LogisticRegression(
+        C=1 / (1e-3 * len(y)), fit_intercept=False, tol=1e-10, max_iter=10_000
+    ).fit(X, y)
+    assert np.abs(model.coef_ - reference.coef_).max() < 1e-2
+
+
+@pytest.mark.parametrize("delta", [None, 0.0])
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateLinearSVC])
+def test_defaults_learn(kind, delta):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 3)) / 2
+    y = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
+    assert kind(epsilon=2.0, delta=delta, classes=[0, 1], solver="output").fit(X, y).score(X, y) > 0.9
+
+
+def test_gaussian_noise_ignores_empty_columns_and_pure_noise_does_not():
+    """Predictions feel |noise| in the direction of a row: the same for any number of columns, if it is Gaussian."""
+    few, many = (OutputPerturbation().plan(problem(p=p, l2=0.1), Guarantee(1.0, 1e-6)) for p in (10, 10_000))
+    assert many.output.stddev == pytest.approx(few.output.stddev, rel=1e-3)
+    few, many = (OutputPerturbation().plan(problem(p=p, l2=0.1), Guarantee(1.0)) for p in (10, 10_000))
+    assert many.output.scale == pytest.approx(math.sqrt(1000) * few.output.scale, rel=1e-3)
+
+
+def test_losses_with_corners_are_refused():
+    with pytest.raises(ValueError, match="HuberHinge"):
+        OutputPerturbation().plan(problem(Hinge()), Guarantee(1.0, 1e-6))

@@ -1,0 +1,119 @@
+"""The labeler: a stream that abstains, knows what is left, halts exactly, and cannot be spent twice."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+from discreet import BudgetSpent, Ledger, PrivateLabeler
+from discreet.transfer.stream_file import StreamError
+
+
+def data(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+CLEAR, UNCLEAR = [[4.0, 0.0]], [[0.0, 0.0]]
+
+
+def labeler(**parameters):
+    defaults = {"n_queries": 100, "n_teachers": 150, "classes": [0, 1], "delta": 1e-6, "max_unstable": 2}
+    return PrivateLabeler(DecisionTreeClassifier(max_depth=3), **{**defaults, **parameters}).fit(*data())
+
+
+def noisy_data(n=3000):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    return X, rng.integers(2, size=n)
+
+
+def test_stable_questions_are_free_and_the_stream_halts_exactly():
+    stream = labeler(max_unstable=1, epsilon=2.0)
+    for _ in range(5):
+        assert stream.label(CLEAR).tolist() == [1]
+    assert stream.remaining == {"unstable answers": 1}
+    unsure = PrivateLabeler(
+        DecisionTreeClassifier(), 50, n_teachers=100, classes=[0, 1], delta=1e-6, max_unstable=3
+    ).fit(*noisy_data())
+    answers = unsure.label(np.random.default_rng(1).normal(size=(40, 2)))
+    assert all(answer is None for answer in answers)
+    assert unsure.halted
+    assert unsure.remaining == {"unstable answers": 0}
+    with pytest.raises(BudgetSpent, match="a new labeler is a new charge"):
+        unsure.label(CLEAR)
+
+
+def test_a_plurality_answers_as_many_as_were_paid_for():
+    stream = labeler(aggregator="plurality", n_queries=3, max_unstable="auto", epsilon=2.0)
+    assert stream.remaining == {"questions": 3, "answers": 3}
+    answers = stream.label(CLEAR * 5)
+    assert answers.tolist() == [1, 1, 1, None, None]
+    assert stream.halted
+
+
+def test_one_charge_for_the_whole_stream(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    stream = labeler(ledger=ledger)
+    stream.label(CLEAR * 10)
+    assert len(ledger.history()) == 1
+    assert stream.privacy_.delta_at(1.0) <= 1e-6
+    with pytest.raises(RuntimeError, match="running stream"):
+        stream.fit(*data())
+
+
+@pytest.mark.parametrize("aggregator", ["sparse-vector", "plurality"])
+def test_save_and_resume_in_mid_stream(tmp_path, aggregator):
+    extra = {"max_unstable": "auto"} if aggregator == "plurality" else {}
+    stream = labeler(aggregator=aggregator, n_queries=20, epsilon=2.0, **extra)
+    stream.label(CLEAR * 3)
+    path = tmp_path / "stream"
+    stream.save(path)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    stream.label(CLEAR * 2)  # goes on, on disk
+    left = stream.remaining
+    again = PrivateLabeler.resume(path)
+    assert again.remaining == left
+    assert again.label(CLEAR).tolist() == [1]
+    with pytest.raises(StreamError, match="resumed elsewhere"):
+        stream.label(CLEAR)
+    third = PrivateLabeler.resume(path)  # a crash of the second holder loses nothing and repeats nothing
+    assert third.remaining == again.remaining
+
+
+def test_what_was_spent_stays_spent_after_a_crash(tmp_path):
+    stream = PrivateLabeler(
+        DecisionTreeClassifier(), 50, n_teachers=100, classes=[0, 1], delta=1e-6, max_unstable=3
+    ).fit(*noisy_data())
+    path = tmp_path / "stream"
+    stream.save(path)
+    stream.label(UNCLEAR * 2)
+    del stream
+    again = PrivateLabeler.resume(path)
+    assert again.remaining == {"unstable answers": 1}
+    again.label(UNCLEAR * 5)
+    assert PrivateLabeler.resume(path).halted
+
+
+def test_files_that_are_no_streams_are_refused(tmp_path):
+    with pytest.raises(StreamError, match="no saved stream"):
+        PrivateLabeler.resume(tmp_path / "nothing")
+    (tmp_path / "junk").write_text("junk" * 1000)
+    with pytest.raises(StreamError):
+        PrivateLabeler.resume(tmp_path / "junk")
+    stream = labeler()
+    with pytest.raises(StreamError, match="exists already"):
+        stream.save(tmp_path / "junk")
+
+
+def test_questions_must_have_the_columns_of_the_data():
+    with pytest.raises(ValueError, match="3 columns and the private data 2"):
+        labeler().label([[1.0, 2.0, 3.0]])
+    with pytest.raises(RuntimeError, match="call fit"):
+        PrivateLabeler(DecisionTreeClassifier()).label(CLEAR)
+    with pytest.raises(ValueError, match="Nothing was charged"):
+        PrivateLabeler(LogisticRegression(C=-1.0), classes=[0, 1]).fit(*data())

@@ -1,0 +1,100 @@
+"""The planner: it keeps its promise, says what it needs, and refuses what cannot be."""
+
+import pytest
+
+from discreet.privacy import accountants
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.transfer.planner import plan_transfer
+
+PROMISE = Guarantee(1.0, 1e-6)
+
+
+@pytest.mark.parametrize("aggregator", ["sparse-vector", "plurality", "confident"])
+@pytest.mark.parametrize("relation", list(Neighboring))
+@pytest.mark.parametrize("changed", [1, 2])
+def test_every_plan_costs_at_most_its_promise(aggregator, relation, changed):
+    promise = Guarantee(0.7, 1e-7, relation)
+    plan = plan_transfer(promise, 100_000, 5, 2_000, aggregator=aggregator, changed=changed)
+    price = accountants.delta(plan.event, 0.7, relation)
+    assert price <= 1e-7
+    assert price > 0.3e-7
+    assert plan.changed == changed
+
+
+def test_more_votes_per_unit_need_twice_the_lead():
+    one, two = (plan_transfer(PROMISE, 10**6, 3, 1000, max_unstable=5, changed=c) for c in (1, 2))
+    assert two.gap_needed == pytest.approx(2 * one.gap_needed, rel=0.01)
+    one, two = (plan_transfer(PROMISE, 10**6, 3, 1000, aggregator="plurality", changed=c) for c in (1, 2))
+    assert two.gap_needed == pytest.approx(2 * one.gap_needed)
+
+
+def test_auto_uses_sparse_vector_for_agreement_and_plurality_for_disagreement():
+    assert plan_transfer(PROMISE, 500_000, 2, 5_000).aggregator.name == "sparse-vector"
+    noisy = plan_transfer(PROMISE, 500_000, 2, 5_000, expected_unstable=0.2)
+    assert noisy.aggregator.name == "plurality"
+    assert noisy.max_unstable is None
+
+
+def test_as_many_unstable_answers_as_the_teachers_afford():
+    few = plan_transfer(PROMISE, 10**6, 2, 1000, n_teachers=500, aggregator="sparse-vector")
+    many = plan_transfer(PROMISE, 10**6, 2, 1000, n_teachers=2000, aggregator="sparse-vector")
+    assert 1 < few.max_unstable < many.max_unstable
+    for plan in (few, many):
+        assert plan.gap_needed <= 0.9 * plan.n_teachers
+        more = plan_transfer(
+            PROMISE, 10**6, 2, 1000, n_teachers=plan.n_teachers, max_unstable=plan.max_unstable + 1
+        )
+        assert more.gap_needed > 0.9 * plan.n_teachers
+
+
+def test_the_printed_plan_says_what_is_needed():
+    text = str(plan_transfer(PROMISE, 2_000, 3, 1_000, n_teachers=40))
+    for word in ("teachers", "lead needed", "consensus needed", "out of reach", "(1, 1e-06)"):
+        assert word in text
+
+
+def test_consensus_is_the_lead_as_a_share():
+    plan = plan_transfer(PROMISE, 10**6, 2, 1000)
+    assert plan.consensus_needed == pytest.approx((plan.n_teachers + plan.gap_needed) / 2 / plan.n_teachers)
+    wasted = 1000 * plan.aggregator.vector.refusal_probability(int(plan.gap_needed - 1) // 2)
+    assert wasted <= 0.25 * plan.max_unstable
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_teachers": 101}, "more than the 100 records"),
+        ({"n_teachers": 1}, "at least 2"),
+        ({"n_teachers": "many"}, "'auto'"),
+        ({"max_unstable": 0}, "at least 1"),
+        ({"aggregator": "majority"}, "aggregator must be one of"),
+        ({"expected_unstable": 2.0}, "between 0 and 1"),
+    ],
+)
+def test_bad_plans_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        plan_transfer(PROMISE, 100, 2, 50, **wrong)
+
+
+def test_pure_privacy_is_refused():
+    with pytest.raises(ValueError, match="delta > 0"):
+        plan_transfer(Guarantee(1.0, 0.0), 100, 2, 50)
+
+
+def test_the_command_prints_the_plan(capsys):
+    from discreet.cli import main
+
+    assert (
+        main(
+            ["plan", "transfer", "--rows", "494021", "--queries", "5000", "--epsilon", "1", "--delta", "1e-6"]
+        )
+        == 0
+    )
+    text = capsys.readouterr().out
+    assert "unstable answers" in text
+    assert "No data was read" in text
+    assert (
+        main(["plan", "transfer", "--rows", "10", "--queries", "5", "--epsilon", "1", "--teachers", "20"])
+        == 1
+    )
+    assert "more than the 10 records" in capsys.readouterr().err
