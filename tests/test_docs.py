@@ -49,7 +49,7 @@ def test_commands_of_the_guides_exist(page, capsys):
     commands = [shlex.split(line) for line in lines if line.startswith("discreet ")]
     assert commands
     for command in commands:
-        depth = 3 if command[1] == "ledger" else 2
+        depth = 3 if command[1] == "ledger" or command[2] == "transfer" else 2
         with pytest.raises(SystemExit) as stop:
             main([*command[1:depth], "--help"])
         assert stop.value.code == 0

@@ -22,7 +22,23 @@ from discreet.mechanisms._tables import LazyUniform, exp_minus
 from discreet.mechanisms.additive import LaplaceNoise
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.recording import observed
+from discreet.mechanisms.sparse_vector import SparseVector, SparseVectorRun
+from discreet.mechanisms.stability import StableRelease
+from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality, stability
 from discreet.privacy.events import BoundedRange, Event, Pure
+
+# Every way of choosing an answer under privacy, in one place.
+__all__ = [
+    "ConfidentPlurality",
+    "ExponentialMechanism",
+    "LaplaceNoisyMax",
+    "NoisyPlurality",
+    "Selection",
+    "SparseVector",
+    "SparseVectorRun",
+    "StableRelease",
+    "stability",
+]
 
 Integers = NDArray[np.int64]
 

@@ -19,6 +19,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
+from discreet.solvers.frank_wolfe import FrankWolfe
 from discreet.solvers.noisy_gradient import NoisyGradientDescent
 from discreet.solvers.objective_perturbation import ObjectivePerturbation
 
@@ -40,6 +41,10 @@ class AutomaticChoice:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ChosenPlan:
         """The plan of the chosen solver, with the reason for the choice."""
+        if problem.geometry is not None:
+            constrained = FrankWolfe()
+            reason = "the coefficients must lie in a set"
+            return ChosenPlan(constrained.plan(problem, guarantee), f"{constrained.name}, because {reason}")
         ratio = signal_to_noise(problem, guarantee)
         noisy = ratio < _LEVEL and problem.loss.family in ("logistic", "softmax") and problem.l2 is None
         solver: base.Solver = NoisyGradientDescent() if noisy else ObjectivePerturbation()

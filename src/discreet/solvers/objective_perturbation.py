@@ -65,7 +65,7 @@ class ObjectivePerturbation:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan:
         """Choose the regularization by public rule, then the smallest noise that meets the guarantee."""
-        _refuse_pure(guarantee)
+        _refuse(self.name, problem, guarantee)
         total_l2 = self._total_l2(problem, guarantee)
         output_mu = gaussian_mu(guarantee.epsilon, guarantee.delta) * _OUTPUT_SHARE
         stddev = _calibrated_stddev(problem, guarantee, total_l2, output_mu)
@@ -106,7 +106,7 @@ class DissertationRule:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan:
         """Follow the printed rule, model by model with (epsilon / K, delta / K)."""
-        _refuse_pure(guarantee)
+        _refuse(self.name, problem, guarantee)
         loss, radius = problem.loss, problem.bounds.feature_norm
         if loss.n_outputs > 1:
             raise ValueError(
@@ -242,7 +242,12 @@ class ObjectivePerturbationPlan:
         return "\n".join(lines)
 
 
-def _refuse_pure(guarantee: Guarantee) -> None:
+def _refuse(name: str, problem: Problem, guarantee: Guarantee) -> None:
+    """Raise where nothing is proved, or where what was asked for would be ignored."""
+    if problem.geometry is not None:
+        raise ValueError(
+            f"solver {name!r} fits without constraints; for coefficients in a set use 'frank-wolfe' or 'mirror-descent'"
+        )
     if guarantee.delta == 0:
         raise ValueError(
             "objective perturbation adds Gaussian noise, which cannot give delta = 0; "

@@ -1,0 +1,150 @@
+"""Every solver on every loss, set and relation: what fits, what is refused and why; nothing may crash.
+
+    python -m benchmarks.matrix [--reasons]
+
+Each cell plans and, where the plan is granted, runs on a tiny data set, dense and CSR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from discreet.bounds import Bounds
+from discreet.geometries import Box, GroupedL1Ball, InterpolationBall, L1Ball, L2Ball, Simplex, VertexPolytope
+from discreet.losses import Hinge, HuberHinge, HuberRegression, Logistic, Loss, Quantile, Softmax, Squared
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
+
+N, P = 80, 4
+LABEL_BOUND = 2.0
+
+
+def losses() -> dict[str, Loss]:
+    """One of each loss."""
+    return {
+        "logistic": Logistic(),
+        "softmax": Softmax(3),
+        "huber-hinge": HuberHinge(0.5),
+        "hinge": Hinge(),
+        "squared": Squared(LABEL_BOUND, 5.0),
+        "huber": HuberRegression(1.0),
+        "quantile": Quantile(0.5),
+    }
+
+
+def geometries() -> dict[str, Any]:
+    """No set, and one of each kind of set for a single output."""
+    return {
+        "none": None,
+        "l2-ball": L2Ball(2.0, P),
+        "l1-ball": L1Ball(2.0, P),
+        "simplex": Simplex(2.0, P),
+        "box": Box((-1.0,) * P, (1.0,) * P),
+        "grouped-l1": GroupedL1Ball(2.0, P, 2),
+        "interpolation": InterpolationBall(2.0, P, 0.5),
+        "vertices": VertexPolytope(np.vstack([np.eye(P), -np.eye(P)])),
+    }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination and what became of it."""
+
+    solver: str
+    loss: str
+    geometry: str
+    relation: str
+    outcome: str  # "fits", "refused" or "CRASHED"
+    reason: str = ""
+
+
+def labels(name: str, loss: Loss, rng: np.random.Generator) -> Any:
+    """Labels that the loss accepts."""
+    if name == "softmax":
+        return rng.integers(0, loss.n_outputs, N)
+    if name in ("logistic", "huber-hinge", "hinge"):
+        return np.where(rng.random(N) < 0.5, 1.0, -1.0)
+    return rng.uniform(-LABEL_BOUND, LABEL_BOUND, N)
+
+
+def cells(relations: tuple[Neighboring, ...] = tuple(Neighboring)) -> Iterator[Cell]:
+    """Try them all."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(N, P))
+    for loss_name, loss in losses().items():
+        y = labels(loss_name, loss, rng)
+        bound = LABEL_BOUND if loss_name in ("squared", "huber", "quantile") else None
+        for set_name, geometry in geometries().items():
+            if geometry is not None and loss.n_outputs > 1:
+                continue  # the sets here are for one output
+            problem = Problem(loss, Bounds(1.0, False), N, P, 1, None, geometry, bound)
+            for relation in relations:
+                for solver in base.names():
+                    place = (solver, loss_name, set_name, relation.value)
+                    yield _attempt(place, problem, Guarantee(1.0, 1e-4, relation), rows, y)
+
+
+def _attempt(
+    place: tuple[str, str, str, str], problem: Problem, guarantee: Guarantee, rows: Any, y: Any
+) -> Cell:
+    try:
+        plan = base.resolve(place[0]).plan(problem, guarantee)
+    except ValueError as refusal:
+        return Cell(*place, "refused", str(refusal))
+    except Exception as error:
+        return Cell(*place, "CRASHED", f"plan: {type(error).__name__}: {error}")
+    try:
+        for X in (rows, sp.csr_array(rows)):
+            theta = plan.run([ArrayRecords(X, y, problem.bounds)], fresh_entropy()).theta
+            if not np.all(np.isfinite(theta)) or theta.size != math.prod(problem.shape):
+                return Cell(*place, "CRASHED", f"run: a release of shape {theta.shape} or not finite")
+    except Exception as error:
+        return Cell(*place, "CRASHED", f"run: {type(error).__name__}: {error}")
+    return Cell(*place, "fits")
+
+
+def main() -> int:
+    """Print the matrix, one line per solver and loss; 1 if a cell crashed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--reasons", action="store_true", help="also print why cells are refused")
+    options = parser.parse_args()
+    found = list(cells())
+    print("relations that fit, of replace-one (r), add-remove-one (a), zero-out (z); - is refused, ! crashed")
+    sets = list(geometries())
+    print("| solver | loss | " + " | ".join(sets) + " |\n" + "|---" * (len(sets) + 2) + "|")
+    for solver in base.names():
+        for loss in losses():
+            line = []
+            for name in sets:
+                here = [
+                    cell for cell in found if (cell.solver, cell.loss, cell.geometry) == (solver, loss, name)
+                ]
+                marks = "".join(cell.relation[0] for cell in here if cell.outcome == "fits")
+                failed = "!" * sum(cell.outcome == "CRASHED" for cell in here)
+                line.append((marks + failed) or ("-" if here else ""))
+            print(f"| {solver} | {loss} | " + " | ".join(line) + " |")
+    crashed = [cell for cell in found if cell.outcome == "CRASHED"]
+    for cell in crashed:
+        print(cell)
+    if options.reasons:
+        for reason, count in Counter(
+            cell.reason for cell in found if cell.outcome == "refused"
+        ).most_common():
+            print(f"{count:5d}  {reason}")
+    print(dict(Counter(cell.outcome for cell in found)))
+    return int(bool(crashed))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
