@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -132,20 +131,23 @@ def _peak_memory_over_input(n: int, p: int) -> float:
 def _memory_run(n: int, p: int) -> float:
     small = make_data(1000, p)
     _fit(*small, 1e-3)  # compile and load everything first
-    unit = 1 if sys.platform == "darwin" else 1024
-    before = _resident_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    before = _memory("VmRSS")
     X, y = make_data(n, p)
     _fit(X, y, 1e-2)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit - before) / X.nbytes
+    return (_memory("VmHWM") - before) / X.nbytes
 
 
-def _resident_bytes() -> int:
-    """Memory held now, where the system tells; 0 elsewhere."""
+def _memory(field: str) -> int:
+    """Bytes held now (VmRSS) or at most (VmHWM); where the system does not tell, the peak so far.
+
+    The peak that ``getrusage`` reports would be inherited from the process that started this one.
+    """
     try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        with open("/proc/self/status") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines[field].split()[0]) * 1024
     except OSError:
-        return 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def main() -> None:

@@ -109,7 +109,7 @@ class ChosenPlan:
         return self.plan.run(records, entropy, progress)
 
     def __str__(self) -> str:
-        return f"{self.plan}\n  {'chosen by solver=auto':<38}{self.reason}"
+        return f"{self.plan}\n  {'chosen by solver=auto':<40}{self.reason}"
 
 
 base.register(AutomaticChoice.name, AutomaticChoice)

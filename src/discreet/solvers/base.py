@@ -63,6 +63,18 @@ class Solver(Protocol):
         ...
 
 
+def printed(plan: Plan, more: Mapping[str, str] | None = None) -> str:
+    """A plan in words and numbers; what every plan's ``str`` is made of."""
+    problem, promise = plan.problem, plan.guarantee
+    values = {
+        "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+        "records x coefficients of one output": f"{problem.n_samples} x {problem.n_features} (intercept included)",
+        **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
+        **(more or {}),
+    }
+    return "\n".join([f"Plan: {plan.mechanism}", *(f"  {name:<40}{value}" for name, value in values.items())])
+
+
 _SOLVERS: dict[str, Callable[[], Solver]] = {}
 
 

@@ -245,15 +245,7 @@ class MirrorDescentPlan:
         return average
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        lines = [
-            f"Plan: {self.mechanism}",
-            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
-            *(f"  {name:<36}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
-            f"  {'excess risk at most':<36}{self.certificate}",
-        ]
-        return "\n".join(lines)
+        return base.printed(self, {"excess risk at most": str(self.certificate)})
 
 
 @dataclass(frozen=True)

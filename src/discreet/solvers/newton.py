@@ -23,7 +23,7 @@ from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
@@ -38,7 +38,7 @@ from discreet.solvers.noisy_gradient import (
     signal_over_noise,
     typical_curvature,
 )
-from discreet.solvers.sensitivity import computed_gradient_sensitivity
+from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
 
@@ -150,18 +150,10 @@ class NoisyNewtonPlan:
     @cached_property
     def release(self) -> GaussianMechanism:
         """The noisy sum of gradients of all models at one point."""
-        problem = self.problem
-        one = computed_gradient_sensitivity(
-            self.field,
-            problem.n_samples,
-            problem.n_features,
-            problem.bounds.feature_norm,
-            self.radius,
-            self.guarantee.neighboring,
-        )
-        every = Sensitivity(one.value * math.sqrt(problem.n_models))
         multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.moment_share)
-        return GaussianMechanism(every, multiplier, problem.n_coefficients)
+        return gradient_mechanism(
+            self.problem, self.field, self.radius, self.guarantee.neighboring, multiplier
+        )
 
     @property
     def event(self) -> events.Event:
@@ -233,14 +225,7 @@ class NoisyNewtonPlan:
         return np.asarray((vectors / damped) @ vectors.T)
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        lines = [
-            f"Plan: {self.mechanism}",
-            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
-            *(f"  {name:<40}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
-        ]
-        return "\n".join(lines)
+        return base.printed(self)
 
 
 def _moment_multiplier(unit: float, share: float) -> float:

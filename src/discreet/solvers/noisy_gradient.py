@@ -24,12 +24,12 @@ from discreet.mechanisms.sampling import poisson_sample
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.batches import take
-from discreet.solvers.sensitivity import computed_gradient_sensitivity
+from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
 
@@ -230,17 +230,9 @@ class NoisyGradientPlan:
     @cached_property
     def release(self) -> GaussianMechanism:
         """The noisy sum of gradients of all models at one point."""
-        problem = self.problem
-        one = computed_gradient_sensitivity(
-            self.field,
-            problem.n_samples,
-            problem.n_features,
-            problem.bounds.feature_norm,
-            self.radius,
-            self.guarantee.neighboring,
+        return gradient_mechanism(
+            self.problem, self.field, self.radius, self.guarantee.neighboring, self.noise_multiplier
         )
-        every = Sensitivity(one.value * math.sqrt(problem.n_models))
-        return GaussianMechanism(every, self.noise_multiplier, problem.n_coefficients)
 
     @property
     def event(self) -> events.Event:
@@ -313,14 +305,7 @@ class NoisyGradientPlan:
         return [take(part, rows) for part in records]
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        lines = [
-            f"Plan: {self.mechanism}",
-            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
-            *(f"  {name:<36}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
-        ]
-        return "\n".join(lines)
+        return base.printed(self)
 
 
 def project(theta: Array, radius: float) -> Array:

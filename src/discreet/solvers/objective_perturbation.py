@@ -228,18 +228,12 @@ class ObjectivePerturbationPlan:
         return base.Release(theta, entropy.secure)
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        signal = problem.n_samples * _record_scale(problem)
+        problem = self.problem
         spread = self.stddev * math.sqrt(problem.n_features * problem.loss.n_outputs)
-        size = f"{problem.n_samples} x {problem.n_features} (intercept included)"
-        values = {
-            "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            "records x coefficients of one output": size,
-            **{name: f"{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)},
-            "largest signal over noise": f"{signal / spread:.4g}  (below 10, expect little more than noise)",
-        }
-        lines = [f"Plan: {self.mechanism}", *(f"  {name:<38}{value}" for name, value in values.items())]
-        return "\n".join(lines)
+        ratio = problem.n_samples * _record_scale(problem) / spread
+        return base.printed(
+            self, {"largest signal over noise": f"{ratio:.4g}  (below 10, expect little more than noise)"}
+        )
 
 
 def _refuse(name: str, problem: Problem, guarantee: Guarantee) -> None:

@@ -280,14 +280,7 @@ class PermutationSGDPlan:
         return base.Release(theta, entropy.secure)
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        lines = [
-            f"Plan: {self.mechanism}",
-            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
-            *(f"  {name:<36}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
-        ]
-        return "\n".join(lines)
+        return base.printed(self)
 
 
 base.register(PermutationSGD.name, PermutationSGD)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 
 from discreet.losses import CappedLogistic, Logistic, Loss
+from discreet.mechanisms.additive import GaussianMechanism
 from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.problem import Problem
 from discreet.records.kernels import gradient_rounding
 
 _SLACK = 1 + 2.0**-40  # pays for the rounding of the formulas below
@@ -82,3 +84,14 @@ def computed_gradient_sensitivity(
     exact = gradient_sensitivity(loss, feature_norm, outer, neighboring).value
     rounding = gradient_rounding(loss, n_samples, n_features, feature_norm, outer)
     return Sensitivity((exact + 2.0 * rounding) * _SLACK)
+
+
+def gradient_mechanism(
+    problem: Problem, field: Loss, radius: float, neighboring: Neighboring, noise_multiplier: float
+) -> GaussianMechanism:
+    """The noisy sum of gradients of all models, at points of the ball; K models have sqrt(K) times the sensitivity."""
+    one = computed_gradient_sensitivity(
+        field, problem.n_samples, problem.n_features, problem.bounds.feature_norm, radius, neighboring
+    )
+    every = Sensitivity(one.value * math.sqrt(problem.n_models))
+    return GaussianMechanism(every, noise_multiplier, problem.n_coefficients)

@@ -131,14 +131,7 @@ class SufficientStatisticsPlan:
         return base.Release(theta[None], entropy.secure)
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        lines = [
-            f"Plan: {self.mechanism}",
-            f"  guarantee           ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  records, columns    {problem.n_samples} x {problem.n_features} (intercept included)",
-            *(f"  {name:<40}{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)),
-        ]
-        return "\n".join(lines)
+        return base.printed(self)
 
 
 def solve_ridge(noisy: NoisyMoments, l2: float) -> base.Array:
