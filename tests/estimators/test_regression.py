@@ -147,3 +147,11 @@ def test_plan_needs_no_data(kind):
 def test_classification_solvers_are_refused_with_a_reason():
     with pytest.raises(ValueError, match="squared loss"):
         PrivateHuberRegressor(target_bounds=(0, 1), solver="statistics").plan(1000, 5)
+
+
+def test_a_declared_size_does_not_replace_the_public_one():
+    """n_samples is a bound for add-remove-one; under replace-one the true number of rows is public and is used."""
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(300, 2))
+    model = PrivateRidge(1.0, target_bounds=(-1, 1), n_samples=10).fit(X, X[:, 0])
+    assert model.privacy_.delta == 1 / 300**2
+    assert model.privacy_.bounds["records"] == 300

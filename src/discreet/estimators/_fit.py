@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _inputs
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.statement import PrivacyStatement
 from discreet.records.arrays import ArrayRecords
@@ -108,7 +109,16 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str) -> Labels:
     return Labels(known, codes, classes is not None)
 
 
-def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Plan, label: str) -> None:
+class Priced(Protocol):
+    """What a ledger needs to know of a plan."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def event(self) -> Event: ...
+
+
+def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Priced, label: str) -> None:
     """Take the price of the plan from the ledger, before anything private runs."""
     if ledger is None:
         return

@@ -63,8 +63,7 @@ class _PrivateLinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         n_samples, n_features : public shape of the training data.
         """
         _inputs.count("n_features", n_features)
-        declared = self.n_samples if self.n_samples is not None else n_samples
-        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, declared)
+        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         bounds = Bounds(_inputs.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
         l2 = getattr(self, "l2", None)
         l2 = None if l2 is None else _inputs.real("l2", l2, above=0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from discreet.transfer import partition, teachers
 from discreet.transfer.rows import as_table, check_same_columns
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    pass
 
 
 class Planned(Protocol):
@@ -92,16 +91,6 @@ def assign(n_rows: int, groups: ArrayLike | None, n_chunks: int, entropy: Entrop
     if groups is None:
         return partition.assign_rows(n_rows, n_chunks, entropy)
     return partition.assign_groups(groups, n_chunks, entropy)
-
-
-def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Planned, label: str) -> None:
-    """Take the price of the plan from the ledger, before anything private runs."""
-    if ledger is None:
-        return
-    from discreet.privacy.ledger import Ledger
-
-    account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    account.charge(plan.event, label=label, neighboring=plan.guarantee.neighboring)
 
 
 @contextmanager

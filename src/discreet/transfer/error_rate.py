@@ -153,7 +153,7 @@ def private_error_rate(
     epsilon = _inputs.real("epsilon", epsilon, above=0)
     plan = ErrorRatePlan(Guarantee(epsilon, 0.0, relation), count, n_rows - n_train)
     labels = _fit.read_labels(y, classes, "error")
-    _path.charge(ledger, plan, "private_error_rate")
+    _fit.charge(ledger, plan, "private_error_rate")
     entropy = fresh_entropy()
     votes = teachers.collect_votes(
         estimator,

@@ -111,8 +111,7 @@ n_jobs, ledger, random_state :
 
     def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
         """What ``fit`` would run and cost; no data is needed."""
-        declared = self.n_samples if self.n_samples is not None else n_samples
-        chosen = _path.settings(self, None, declared, by_group)
+        chosen = _path.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
@@ -145,7 +144,7 @@ n_jobs, ledger, random_state :
             shape = (plan.n_samples // plan.n_teachers, inputs.X.shape[1])
             made_up = np.sin(np.arange(math.prod(shape)) ** 2.0).reshape(shape)
             teachers.rehearse(self.estimator, made_up, labels.classes, len(made_up))
-        _path.charge(self.ledger, plan, type(self).__name__)
+        _fit.charge(self.ledger, plan, type(self).__name__)
         entropy = fresh_entropy()
         chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
         with _path.training(plan.n_teachers, self.n_jobs) as step:

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _inputs
+from discreet.estimators import _fit
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.privacy.calibration import calibrate
@@ -177,8 +178,7 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
 
     def plan(self, n_samples: int, n_queries: int, *, by_group: bool = False) -> MeanPlan:
         """What a fit on data of this shape would run and cost; no data is needed."""
-        declared = self.n_samples if self.n_samples is not None else n_samples
-        chosen = _path.settings(self, None, declared, by_group)
+        chosen = _path.settings(self, None, n_samples, by_group)
         n_queries = _inputs.count("n_queries", n_queries)
         low, high = (_inputs.real("bounds", bound) for bound in self.bounds)
         if not low < high:
@@ -210,7 +210,7 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
             np.where(np.isfinite(target), target, (plan.low + plan.high) / 2), plan.low, plan.high
         )
         _rehearse(self.estimator, inputs.queries, plan)
-        _path.charge(self.ledger, plan, type(self).__name__)
+        _fit.charge(self.ledger, plan, type(self).__name__)
         entropy = fresh_entropy()
         chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
         sums = _sums(self.estimator, inputs, target, chunks, plan, seed, self.n_jobs)

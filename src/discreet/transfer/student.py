@@ -152,8 +152,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         n_samples, n_queries, n_classes : public sizes.
         by_group : whether ``fit`` will get user ids in ``groups``.
         """
-        declared = self.n_samples if self.n_samples is not None else n_samples
-        chosen = _path.settings(self, None, declared, by_group)
+        chosen = _path.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
@@ -187,7 +186,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             chosen.size, inputs.queries.shape[0], len(labels.classes), by_group=groups is not None
         )
         teachers.rehearse(self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers)
-        _path.charge(self.ledger, plan, type(self).__name__)
+        _fit.charge(self.ledger, plan, type(self).__name__)
         entropy = fresh_entropy()
         chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
         with _path.training(plan.n_teachers, self.n_jobs) as step:

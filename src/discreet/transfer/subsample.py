@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet import _inputs
+from discreet.estimators import _fit
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.mechanisms.stability import StableRelease
 from discreet.mechanisms.voting import stability
@@ -130,7 +131,7 @@ def subsample_and_aggregate(
     )
     changed = partition.changed_teachers(relation, by_group=groups is not None, label_private=False)
     plan = SubsamplePlan(promise, _inputs.count("n_chunks", n_chunks, at_least=2), len(candidates), changed)
-    _path.charge(ledger, plan, "subsample_and_aggregate")
+    _fit.charge(ledger, plan, "subsample_and_aggregate")
     entropy = fresh_entropy()
     chunks = _path.assign(X.shape[0], groups, plan.n_chunks, entropy)
     counts = [0] * len(candidates)
