@@ -1,9 +1,63 @@
-"""Settings for every test: no deadlines (machines differ), repeatable examples on build servers."""
+"""Settings for every test: no deadlines (machines differ), and the same noise and examples in every run.
 
+A test of random numbers that passes "almost always" fails some day for nothing, so each test and each fixture
+draws its noise from a key made of its own name. ``pytest --fresh-noise`` draws from the operating system
+instead, as the library does for everybody else; tests marked ``fresh_noise`` always do.
+"""
+
+import contextlib
+import hashlib
+import itertools
 import os
 
+import pytest
 from hypothesis import settings
 
-settings.register_profile("here", deadline=None)
-settings.register_profile("build", deadline=None, derandomize=True)
-settings.load_profile("build" if os.environ.get("CI") else "here")
+from discreet.mechanisms.entropy import Entropy
+
+settings.register_profile("fresh", deadline=None)
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--fresh-noise", action="store_true", help="noise and examples differ between runs")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "fresh_noise: this test needs keys from the operating system")
+    settings.load_profile("fresh" if config.getoption("--fresh-noise") else "repeatable")
+
+
+@contextlib.contextmanager
+def noise_named(name):
+    """Keys are hashes of ``name`` and a counter; a forked child still gets keys nobody can repeat."""
+    genuine, process, counter = Entropy._key, os.getpid(), itertools.count()
+
+    def key(source):
+        if os.getpid() != process:
+            return genuine(source)
+        return hashlib.sha512(f"{name}, {next(counter)}".encode()).digest()[:48]
+
+    Entropy._key = key
+    try:
+        yield
+    finally:
+        Entropy._key = genuine
+
+
+def repeatable(config, name):
+    return contextlib.nullcontext() if config.getoption("--fresh-noise") else noise_named(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    with repeatable(request.config, f"{fixturedef.baseid} {fixturedef.argname} {request.node.nodeid}"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    if item.get_closest_marker("fresh_noise"):
+        return (yield)
+    with repeatable(item.config, item.nodeid):
+        return (yield)
