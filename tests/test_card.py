@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from discreet import _files, card
+from discreet.card.plain import from_array
 from discreet.estimators.linear import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.privacy.events import Approximated, ObjectivePerturbation
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -52,6 +53,7 @@ def rewritten(path, change, *, seal=True):
     change(content)
     if seal:
         content.pop("sha256", None)
+        content.pop("signature", None)
         text = json.dumps(content, separators=(",", ":"))
         content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
     path.write_text(json.dumps(content))
@@ -186,22 +188,33 @@ def hostile(**entries):
     return lambda content: content.update(entries)
 
 
+def arrays(**entries):
+    return lambda content: content["arrays"].update(entries)
+
+
+def array_of(values):
+    return from_array(np.asarray(values, dtype=np.float64))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (hostile(format_version=2), "has format version 2, this version of discreet reads 1"),
+        (hostile(format_version=1), "has format version 1, this version of discreet reads 2"),
         (hostile(format="pickle"), "not a model file of discreet"),
         (hostile(estimator="os.system"), "'os.system' is not a model"),
         (hostile(estimator=["os"]), "malformed"),
         (hostile(parameters={"__class__": "x"}), "do not fit this version"),
         (hostile(parameters=[1]), "malformed"),
-        (hostile(coefficients=[["__import__('os')"] * 4]), "malformed"),
-        (hostile(coefficients=[["nan"] * 4]), "not all finite"),
-        (hostile(coefficients=[["0x1p0"] * 4, ["0x1p0"]]), "malformed"),
-        (hostile(coefficients=[[1.0] * 4]), "malformed"),
-        (hostile(coefficients=[]), "do not belong together|do not go with"),
-        (hostile(intercepts=["0x1p0", "0x1p0"]), "do not belong together"),
-        (hostile(intercepts=["0x1p99999"]), "malformed"),
+        (arrays(coef_="__import__('os')"), "malformed"),
+        (arrays(coef_=array_of([[np.nan] * 4])), "not all finite"),
+        (arrays(coef_=array_of([[1.0] * 4]) | {"kind": "|O"}), "malformed"),
+        (arrays(coef_=array_of([[1.0] * 4]) | {"shape": [1, 5]}), "32 bytes are not an array"),
+        (arrays(coef_=array_of([[1.0] * 4]) | {"shape": [-1, -4]}), "cannot have the shape"),
+        (arrays(coef_=array_of([[1.0] * 4]) | {"shape": [1 << 40, 1 << 40]}), "cannot have the shape"),
+        (arrays(coef_=array_of([[1.0] * 4]) | {"base64": "?"}), "bytes are damaged"),
+        (arrays(coef_=array_of([])), "do not belong together"),
+        (arrays(intercept_=array_of([1.0, 1.0])), "do not belong together"),
+        (arrays(other_=array_of([1.0])), "consists of coef_, intercept_"),
         (hostile(classes=["no", "yes", "maybe"]), "3 classes do not go with 1 rows"),
         (hostile(classes=["no", {"a": 1}]), "malformed"),
         (hostile(classes=[]), "malformed"),

@@ -1,4 +1,4 @@
-"""The command line: demo, plan, fit, predict, ledger, audit.
+"""The command line: one module per command, listed in ``COMMANDS``.
 
 Each command is one module with ``add_parser`` (which imports nothing heavy, so that help is instant) and
 ``run``. Exit codes: 0 for success, 1 for a failure, explained in one line on standard error, 2 for a wrong
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import audit, demo, fit, ledger, plan, predict, transfer
+from discreet.cli import audit, demo, fit, ledger, plan, predict, transfer, verify
 
-COMMANDS = (demo, plan, transfer, fit, predict, ledger, audit)
+COMMANDS = (demo, plan, transfer, fit, predict, verify, ledger, audit)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

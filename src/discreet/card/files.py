@@ -1,0 +1,133 @@
+"""Model files: one JSON document, sealed by a checksum over all of it and, if asked, by a signature.
+
+Reading such a file parses JSON and checks it; nothing in it is ever executed, imported by name or unpickled.
+The checksum notices damage and careless edits. Who edits on purpose can recompute it, but not the signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discreet._files import write_atomically
+from discreet.card.content import Card
+from discreet.card.errors import CardError
+from discreet.card.plain import no_constant, no_duplicates
+from discreet.card.signature import sign
+from discreet.schema import Schema
+
+FORMAT = "discreet model"
+FORMAT_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A file whose checksum was right: its card, the bytes that were signed, the signature if there is one."""
+
+    card: Card
+    content: bytes
+    signature: str | None
+
+
+def save(
+    model: Any,
+    path: str | os.PathLike[str],
+    *,
+    schema: Schema | None = None,
+    key: str | os.PathLike[str] | None = None,
+) -> None:
+    """Write a fitted private model to a JSON file, whole or not at all.
+
+    Parameters
+    ----------
+    model : fitted estimator of this library.
+    path : file to write; an existing one is replaced only once the new content is safely on disk.
+    schema : public domains through which the model was fitted; ``model.schema_`` by default, if there is one.
+    key : file with the private key to sign with; ``new_key`` makes one.
+
+    Privacy
+    -------
+    The file holds released values and public facts only: nothing of the data, no seed, no path of a ledger.
+    It may be published as far as the statement in it says.
+
+    Raises
+    ------
+    CardError, OSError
+        The model cannot be saved; the disk is full or the place cannot be written. The old file is kept.
+    """
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema).to_dict()}
+    canonical = _canonical(content)
+    seals = {"sha256": hashlib.sha256(canonical).hexdigest()}
+    if key is not None:
+        seals["signature"] = sign(canonical, key)
+    text = json.dumps({**content, **seals}, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, (text + "\n").encode())
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model file back into a fitted estimator; executes nothing from the file.
+
+    Returns
+    -------
+    estimator
+        With its released numbers, ``privacy_``, and ``schema_`` where there is a schema.
+
+    Raises
+    ------
+    CardError
+        The file is not there, not a model file, damaged, edited, or of a format this version does not know.
+    """
+    card = read(path)
+    try:
+        return card.model()
+    except CardError as error:
+        raise CardError(f"{str(path)!r}: {error}") from None
+
+
+def read(path: str | os.PathLike[str]) -> Card:
+    """Read and check a model file without building the estimator."""
+    return unsealed(path).card
+
+
+def unsealed(path: str | os.PathLike[str]) -> Sealed:
+    """Read a model file whose checksum is right."""
+    name = repr(str(path))
+    try:
+        content = json.loads(
+            Path(path).read_bytes(), parse_constant=no_constant, object_pairs_hook=no_duplicates
+        )
+    except FileNotFoundError:
+        raise CardError(f"there is no model file {name}") from None
+    except OSError as error:
+        raise CardError(f"model file {name} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise CardError(f"{name} is not a model file, or it is damaged: it is not valid JSON") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CardError(f"{name} is not a model file of discreet")
+    if content.get("format_version") != FORMAT_VERSION:
+        raise CardError(
+            f"{name} has format version {content.get('format_version')!r}, this version of discreet reads "
+            f"{FORMAT_VERSION}; use the version that wrote it"
+        )
+    stored, signature = content.pop("sha256", None), content.pop("signature", None)
+    try:
+        canonical = _canonical(content)
+    except (ValueError, RecursionError):
+        raise CardError(f"{name} is not a model file, or it is damaged: it is not valid JSON") from None
+    if stored != hashlib.sha256(canonical).hexdigest():
+        raise CardError(f"{name} was damaged or changed after it was written: its checksum does not match")
+    try:
+        card = Card.from_dict(content)
+    except CardError as error:
+        raise CardError(f"{name} is not a usable model file: {error}") from None
+    return Sealed(card, canonical, signature if isinstance(signature, str) else None)
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    """The content in its order, without blanks: what is hashed and signed."""
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()

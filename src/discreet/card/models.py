@@ -1,0 +1,89 @@
+"""Which models can be saved, which released numbers each consists of, and how those belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.card.errors import CardError
+
+Arrays = Mapping[str, NDArray[Any]]
+Check = Callable[[Arrays, NDArray[Any] | None], int]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models with the same released numbers.
+
+    Attributes
+    ----------
+    module : where the class lives; a name in a file is looked up here and nowhere else.
+    numbers : the fitted attributes that hold released numbers.
+    check : raises ``CardError`` where arrays and classes do not belong together; gives the number of features.
+    """
+
+    module: str
+    numbers: tuple[str, ...]
+    check: Check
+
+
+def _classifier(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    coef, intercept = arrays["coef_"], arrays["intercept_"]
+    if coef.ndim != 2 or intercept.shape != coef.shape[:1]:
+        raise CardError("coefficients and intercepts do not belong together")
+    if classes is None or len(classes) < 2:
+        raise CardError("a classifier needs at least two classes")
+    if len(coef) != (1 if len(classes) == 2 else len(classes)):
+        raise CardError(f"{len(classes)} classes do not go with {len(coef)} rows of coefficients")
+    return int(coef.shape[1])
+
+
+def _regressor(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    coef, intercept = arrays["coef_"], arrays["intercept_"]
+    if coef.ndim != 1 or intercept.ndim != 0 or classes is not None:
+        raise CardError("coefficients and intercept do not belong together")
+    return int(coef.shape[0])
+
+
+_LINEAR = ("coef_", "intercept_")
+_CLASSIFIERS = {
+    "PrivateLogisticRegression": "discreet.estimators.linear",
+    "PrivateLinearSVC": "discreet.estimators.linear",
+    "PrivateSparseLogisticRegression": "discreet.estimators.sparse",
+}
+_REGRESSORS = {
+    "PrivateRidge": "discreet.estimators.regression",
+    "PrivateLinearRegression": "discreet.estimators.regression",
+    "PrivateHuberRegressor": "discreet.estimators.regression",
+    "PrivateQuantileRegressor": "discreet.estimators.regression",
+    "PrivateLasso": "discreet.estimators.sparse",
+}
+FAMILIES: Mapping[str, Family] = {
+    **{name: Family(module, _LINEAR, _classifier) for name, module in _CLASSIFIERS.items()},
+    **{name: Family(module, _LINEAR, _regressor) for name, module in _REGRESSORS.items()},
+}
+
+
+def family(estimator: str) -> Family:
+    """The family of an estimator's name; ``CardError`` if such models cannot be saved."""
+    if estimator not in FAMILIES:
+        raise CardError(
+            f"{estimator!r} is not a model that can be saved; those that can: {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[estimator]
+
+
+def checked(estimator: str, arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    """The number of features of a model with these numbers, if it can be one."""
+    kind = family(estimator)
+    if set(arrays) != set(kind.numbers):
+        raise CardError(
+            f"{estimator} consists of {', '.join(kind.numbers)}; found {', '.join(arrays) or 'none'}"
+        )
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise CardError("the coefficients are not all finite")
+    return kind.check(arrays, classes)

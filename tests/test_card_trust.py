@@ -1,0 +1,155 @@
+"""Verified claims, signatures, payments, and models handed to other tools."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import discreet
+from discreet import card
+from discreet.cli import main
+from discreet.mechanisms.entropy import insecure_noise
+
+N = 3000
+CLASSIFIERS = {
+    "logistic": lambda: discreet.PrivateLogisticRegression(classes=[0, 1]),
+    "words": lambda: discreet.PrivateLogisticRegression(classes=["no", "yes"]),
+    "truths": lambda: discreet.PrivateLogisticRegression(classes=[False, True], fit_intercept=False),
+    "softmax": lambda: discreet.PrivateLogisticRegression(classes=[0, 1, 2]),
+    "one against the rest": lambda: discreet.PrivateLogisticRegression(classes=[0, 1, 2], multi_class="ovr"),
+    "svm": lambda: discreet.PrivateLinearSVC(classes=[0, 1]),
+    "svm of three": lambda: discreet.PrivateLinearSVC(classes=["a", "b", "c"]),
+    "sparse": lambda: discreet.PrivateSparseLogisticRegression(classes=[0, 1], delta=1e-6, l1_radius=5.0),
+}
+REGRESSORS = {
+    "ridge": lambda: discreet.PrivateRidge(target_bounds=(-1, 3)),
+    "huber": lambda: discreet.PrivateHuberRegressor(target_bounds=(-1, 3), fit_intercept=False),
+    "lasso": lambda: discreet.PrivateLasso(target_bounds=(-1, 3), delta=1e-6, l1_radius=5.0),
+}
+EVERY = {**CLASSIFIERS, **REGRESSORS}
+
+
+def fitted(name, **parameters):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(N, 3))
+    model = EVERY[name]().set_params(**parameters)
+    if name in REGRESSORS:
+        return model.fit(rows, np.clip(rows @ [0.5, -0.3, 0.1] + 1, -1, 3)), rows
+    codes = np.digitize(rows[:, 0], [0.0] if len(model.classes) == 2 else [-0.5, 0.5])
+    return model.fit(rows, np.asarray(model.classes)[codes]), rows
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_model_is_saved_loaded_verified_and_exported(name, tmp_path):
+    model, rows = fitted(name)
+    path = tmp_path / "model.json"
+    card.save(model, path)
+    again = card.load(path)
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    found = card.verify(path)
+    assert found.claimed == model.privacy_.guarantee
+    assert 0.9 * model.epsilon < found.epsilon <= model.epsilon
+
+    card.to_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    outputs = session.run(None, {"X": rows})
+    plain = card.to_sklearn(model)
+    if name in REGRESSORS:
+        np.testing.assert_allclose(outputs[0], model.predict(rows), rtol=1e-9)
+        if name != "lasso":
+            short = 0.01 * rows
+            reference = model.set_params(feature_bound=1e3).predict(short)  # so that nothing is clipped
+            np.testing.assert_allclose(plain.predict(short), reference, rtol=1e-9)
+        return
+    np.testing.assert_array_equal(outputs[0].astype(model.classes_.dtype), model.predict(rows))
+    if hasattr(model, "predict_proba"):
+        np.testing.assert_allclose(outputs[1], model.predict_proba(rows), rtol=1e-7, atol=1e-14)
+    if name != "sparse":  # which clips entry by entry, and so may turn a row
+        np.testing.assert_array_equal(plain.predict(rows), model.predict(rows))
+        if hasattr(plain, "predict_proba"):
+            reference = model.set_params(feature_bound=1e3).predict_proba(rows)
+            np.testing.assert_allclose(plain.predict_proba(rows), reference, rtol=1e-7, atol=1e-14)
+
+
+def resealed(path, change):
+    """Change a file as someone would who knows how to make checksums."""
+    content = json.loads(path.read_text())
+    change(content)
+    seals = {name: content.pop(name) for name in ("sha256", "signature") if name in content}
+    text = json.dumps(content, separators=(",", ":"))
+    content.update(seals, sha256=hashlib.sha256(text.encode()).hexdigest())
+    path.write_text(json.dumps(content))
+
+
+def boast(content):
+    content["privacy"]["guarantee"]["epsilon"] /= 2
+
+
+def test_a_false_claim_is_refused_even_with_a_right_checksum(tmp_path, capsys):
+    model, _ = fitted("logistic")
+    path = tmp_path / "model.json"
+    card.save(model, path)
+    resealed(path, boast)
+    with pytest.raises(card.CardError, match=r"claims epsilon 0\.5 .* events cost .*: the claim is false"):
+        card.verify(path)
+    assert main(["verify", str(path)]) == 1
+    assert "the claim is false" in capsys.readouterr().err
+
+
+def test_signatures_notice_what_checksums_cannot(tmp_path):
+    model, _ = fitted("logistic")
+    path, private, public = (tmp_path / name for name in ("model.json", "private.pem", "public.pem"))
+    card.new_key(private, public)
+    assert private.stat().st_mode & 0o077 == 0
+    card.save(model, path)
+    with pytest.raises(card.CardError, match="is not signed"):
+        card.verify(path, key=public)
+    card.save(model, path, key=private)
+    assert card.verify(path, key=public).signed
+    card.new_key(tmp_path / "other.pem", tmp_path / "other.pub")
+    with pytest.raises(card.CardError, match="signed with another key"):
+        card.verify(path, key=tmp_path / "other.pub")
+
+    resealed(path, lambda content: content["parameters"].update(feature_bound=2.0))
+    assert card.verify(path).signed is None  # the checksum is right and the claim still follows
+    with pytest.raises(card.CardError, match="was changed, or signed with another key"):
+        card.verify(path, key=public)
+
+
+def test_keys_are_never_replaced_and_never_guessed(tmp_path):
+    card.new_key(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(card.CardError, match="never replaced"):
+        card.new_key(tmp_path / "c", tmp_path / "b")
+    assert not (tmp_path / "c").exists()
+    model, _ = fitted("logistic")
+    for key, message in (("none", "cannot be read"), ("b", "unencrypted key in PEM format")):
+        with pytest.raises(card.CardError, match=message):
+            card.save(model, tmp_path / "model.json", key=tmp_path / key)
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_the_ledger_that_paid_is_recognized(tmp_path, capsys):
+    paid = discreet.Ledger(tmp_path / "paid.db", epsilon=3, delta=1e-5)
+    other = discreet.Ledger(tmp_path / "other.db", epsilon=3, delta=1e-5)
+    model, _ = fitted("logistic", ledger=paid)
+    path = tmp_path / "model.json"
+    card.save(model, path)
+    assert card.verify(path, ledger=paid).charge == paid.history()[-1].sequence
+    with pytest.raises(card.CardError, match="was not paid from the ledger"):
+        card.verify(path, ledger=other)
+    assert main(["verify", str(path), "--ledger", str(tmp_path / "paid.db")]) == 0
+    assert "charge 1 of the given ledger" in capsys.readouterr().out
+
+
+def test_seeded_models_are_not_verified(tmp_path):
+    with insecure_noise(3), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, _ = fitted("logistic")
+    card.save(model, tmp_path / "model.json")
+    with pytest.raises(card.CardError, match="its noise was seeded"):
+        card.verify(tmp_path / "model.json")
