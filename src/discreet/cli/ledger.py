@@ -1,4 +1,4 @@
-"""``discreet ledger``: create a budget, see what is left of it, see who used it."""
+"""``discreet ledger``: create a budget, see what is left of it, see who used it and when."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 from discreet.cli import options
 
+_BARS, _WIDTH = 25, 40
+
 
 def add_parser(commands: Any) -> None:
-    """Declare the command and its three actions."""
+    """Declare the command and its actions."""
     parser = commands.add_parser(
         "ledger",
-        help="create, show and list a privacy budget",
+        help="create, show, list, plot and export a privacy budget",
         description="A ledger is one file per data set: a cap, and every charge ever made against it.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
@@ -29,12 +31,21 @@ def add_parser(commands: Any) -> None:
         help="promise that no charge's size will depend on an earlier result; composition is then tighter",
     )
     create.set_defaults(run=run_create)
-    show = actions.add_parser("show", help="what was spent and what is left")
-    show.add_argument("path", metavar="FILE")
-    show.set_defaults(run=run_show)
-    history = actions.add_parser("history", help="every charge, in order")
-    history.add_argument("path", metavar="FILE")
-    history.set_defaults(run=run_history)
+    for name, run, meaning in (
+        ("show", run_show, "what was spent, by whom, and what is left"),
+        ("history", run_history, "every charge, in order"),
+        ("plot", run_plot, "what had been spent after each charge, as bars"),
+    ):
+        action = actions.add_parser(name, help=meaning)
+        action.add_argument("path", metavar="FILE")
+        action.set_defaults(run=run)
+    export = actions.add_parser("export", help="cap, balance and every charge, as JSON")
+    export.add_argument("path", metavar="FILE")
+    export.add_argument("--output", metavar="JSON", help="file to write; standard output by default")
+    export.set_defaults(run=run_export)
+    policy = actions.add_parser("policy", help="who may spend, and has spent, what of several data sets")
+    policy.add_argument("path", metavar="TOML", help="policy file; see docs/ledger.md")
+    policy.set_defaults(run=run_policy)
 
 
 def run_create(arguments: argparse.Namespace) -> None:
@@ -58,7 +69,7 @@ def run_create(arguments: argparse.Namespace) -> None:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
-    from discreet._console import say
+    from discreet._console import say, table
 
     ledger = opened(arguments.path)
     sizes = "may depend on earlier results" if ledger.adaptive else "were all fixed in advance"
@@ -67,6 +78,22 @@ def run_show(arguments: argparse.Namespace) -> None:
     say(f"Sizes      {sizes}")
     say(f"Spent      {ledger.spent()}")
     say(f"Remaining  {ledger.remaining()}")
+    spenders = by_person(ledger)
+    if spenders:
+        say()
+        table("Who spent what (each person's charges priced alone)", ("who", "charges", "epsilon"), spenders)
+
+
+def by_person(ledger: Any) -> list[tuple[str, int, str]]:
+    """Everybody in the ledger, with the number and the price of their charges, largest first."""
+    from discreet.privacy.events import Composed
+
+    events: dict[str, list[Any]] = {}
+    for charge in ledger.history():
+        events.setdefault(charge.who, []).append(charge.event)
+    prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
+    order = sorted(events, key=lambda who: -prices[who])
+    return [(who or "(unknown)", len(events[who]), f"{prices[who]:.4g}") for who in order]
 
 
 def run_history(arguments: argparse.Namespace) -> None:
@@ -78,6 +105,7 @@ def run_history(arguments: argparse.Namespace) -> None:
         (
             charge.sequence,
             charge.time,
+            charge.who,
             charge.label,
             f"{ledger.price(charge.event):.4g}",
             _described(charge.event),
@@ -85,7 +113,80 @@ def run_history(arguments: argparse.Namespace) -> None:
         for charge in ledger.history()
     ]
     title = f"Charges to {arguments.path} ({_cap(ledger)})"
-    table(title, ("no", "time (UTC)", "label", "epsilon alone", "event"), rows)
+    table(title, ("no", "time (UTC)", "who", "label", "epsilon alone", "event"), rows)
+
+
+def run_plot(arguments: argparse.Namespace) -> None:
+    """One bar per charge, or per few charges of a long history, against the cap."""
+    from discreet._console import say, table
+
+    ledger = opened(arguments.path)
+    history = ledger.history()
+    if not history:
+        say(f"Nothing has been charged to {arguments.path} ({_cap(ledger)})")
+        return
+    step = -(-len(history) // _BARS)
+    rows = []
+    for charge in (*history[step - 1 :: step], *([history[-1]] if len(history) % step else [])):
+        spent = ledger.spent(first=charge.sequence).epsilon
+        share = min(1.0, spent / ledger.epsilon)
+        rows.append((charge.sequence, charge.time[:16], "#" * round(share * _WIDTH), f"{spent:.4g}"))
+    table(
+        f"Spent of {arguments.path} ({_cap(ledger)}; a full bar is the cap)",
+        ("no", "time (UTC)", "spent".ljust(_WIDTH), "epsilon"),
+        rows,
+    )
+
+
+def run_export(arguments: argparse.Namespace) -> None:
+    """Everything in the ledger as one JSON document."""
+    import json
+
+    from discreet._console import say
+    from discreet._files import write_atomically
+
+    ledger = opened(arguments.path)
+    content = {
+        "epsilon": ledger.epsilon,
+        "delta": ledger.delta,
+        "neighboring": ledger.neighboring.value,
+        "adaptive": ledger.adaptive,
+        "spent": ledger.spent().epsilon,
+        "charges": [
+            {
+                "sequence": charge.sequence,
+                "time": charge.time,
+                "who": charge.who,
+                "label": charge.label,
+                "epsilon_alone": ledger.price(charge.event),
+                "event": charge.event.to_dict(),
+            }
+            for charge in ledger.history()
+        ],
+    }
+    text = json.dumps(content, indent=1)
+    if arguments.output is None:
+        say(text)
+        return
+    write_atomically(arguments.output, (text + "\n").encode())
+    say(f"{len(content['charges'])} charges written to {arguments.output}")
+
+
+def run_policy(arguments: argparse.Namespace) -> None:
+    """Caps and spendings of every data set and person of a policy."""
+    from discreet._console import table
+    from discreet.privacy.policy import Policy
+
+    policy = Policy.read(arguments.path)
+    rows: list[tuple[str, str, str, str]] = []
+    for name in policy.data:
+        whole = policy.dataset(name)
+        spent = {who: price for who, _, price in by_person(whole)}
+        rows.append((name, "(everybody)", f"{whole.epsilon:g}", f"{whole.spent().epsilon:.4g}"))
+        for who, shares in policy.people.items():
+            if name in shares:
+                rows.append((name, who, str(shares[name]), spent.get(who, "0")))
+    table(f"Budgets of {arguments.path}", ("data set", "who", "cap", "spent"), rows)
 
 
 def opened(path: str) -> Any:

@@ -6,6 +6,7 @@ is refused before anything is written. Threads, processes and clones that name t
 
 from __future__ import annotations
 
+import getpass
 import math
 import os
 from collections.abc import Callable
@@ -145,7 +146,12 @@ class Ledger:
         return Guarantee(self.epsilon, self.delta, self.neighboring)
 
     def charge(
-        self, event: Event, *, label: str = "", neighboring: Neighboring | str | None = None
+        self,
+        event: Event,
+        *,
+        label: str = "",
+        neighboring: Neighboring | str | None = None,
+        who: str | None = None,
     ) -> Charge:
         """Record ``event`` before it runs, or raise and record nothing.
 
@@ -157,6 +163,8 @@ class Ledger:
             A remark for people. It is stored in clear: keep private data out of it.
         neighboring : Neighboring or str, optional
             The relation ``event`` was calibrated for, to be checked against the ledger's.
+        who : str, optional
+            Who asks; the user of the operating system by default. Stored in clear.
 
         Raises
         ------
@@ -169,8 +177,10 @@ class Ledger:
         """
         if not isinstance(event, Event):
             raise TypeError(f"a ledger is charged with an Event, got {event!r}")
-        if not isinstance(label, str):
-            raise TypeError(f"label must be a string, got {label!r}")
+        who = _user() if who is None else who
+        for name, remark in (("label", label), ("who", who)):
+            if not isinstance(remark, str):
+                raise TypeError(f"{name} must be a string, got {remark!r}")
         if neighboring is not None and Neighboring(neighboring) is not self.neighboring:
             raise LedgerError(
                 f"the ledger {self.path} counts {self.neighboring} privacy and the charge is for "
@@ -180,22 +190,29 @@ class Ledger:
         self._rule.cap.cost(event)
         account, tail = self._known
 
-        def decide(news: list[Charge]) -> tuple[Event, str, bool]:
+        def decide(news: list[Charge]) -> tuple[Event, bool]:
             now = self._extended(account, news)
             verdict = self._rule.verdict(now, event)
             if verdict is Verdict.REFUSED:
                 raise _Refused(now)
-            return event, label, verdict is Verdict.CLOSING
+            return event, verdict is Verdict.CLOSING
 
         try:
-            news, charge, reached = self._file.append(tail, decide)
+            news, charge, reached = self._file.append(tail, who, label, decide)
         except _Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
         self._known = (self._extended(account, [*news, charge]), reached)
         return charge
 
-    def spent(self, delta: float | None = None) -> Spent:
+    def admits(self, event: Event) -> bool:
+        """Whether a charge of ``event`` would be admitted now; charges nothing."""
+        self._rule.cap.cost(event)
+        return self._rule.verdict(self._refreshed(), event) is not Verdict.REFUSED
+
+    def spent(self, delta: float | None = None, *, first: int | None = None) -> Spent:
         """How much has been used, as the smallest epsilon at ``delta`` (the cap's, by default).
+
+        ``first`` counts only so many of the first charges: what had been used then.
 
         It is the smallest cap under which this ledger's rule would have admitted the same charges. Under
         fixed sizes that is a guarantee of its own; under adaptive sizes the guarantee to quote is the cap.
@@ -203,7 +220,8 @@ class Ledger:
         at = self.delta if delta is None else float(delta)
         if not 0 <= at < 1:
             raise ValueError(f"delta must be at least 0 and less than 1, got {delta!r}")
-        return self._spent(self._refreshed(), at)
+        account = self._refreshed() if first is None else self._extended(Account(), self.history()[:first])
+        return self._spent(account, at)
 
     def _spent(self, account: Account, delta: float, quickly: bool = False) -> Spent:
         return Spent(self._rule.spent(account, delta, quickly), delta, self.neighboring, account.n_charges)
@@ -344,6 +362,14 @@ def _reopened(path: str, identity: str) -> Ledger:
     ledger = Ledger.__new__(Ledger)
     ledger._open(LedgerFile(Path(path), identity))
     return ledger
+
+
+def _user() -> str:
+    """The user of the operating system; empty where there is none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def _plain(value: object) -> str:

@@ -29,8 +29,8 @@ SCHEMA = {
     "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "charges": (
         "CREATE TABLE charges (sequence INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, "
-        "label TEXT NOT NULL, event TEXT NOT NULL, neighboring TEXT NOT NULL, closes INTEGER NOT NULL, "
-        "digest TEXT NOT NULL)"
+        "who TEXT NOT NULL, label TEXT NOT NULL, event TEXT NOT NULL, neighboring TEXT NOT NULL, "
+        "closes INTEGER NOT NULL, digest TEXT NOT NULL)"
     ),
     **{
         f"{table}_{action.lower()}": (
@@ -44,6 +44,8 @@ SCHEMA = {
         for action in actions
     },
 }
+
+_COLUMNS = ("sequence", "time", "who", "label", "event", "neighboring", "closes")
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,21 @@ class Terms:
 class Charge:
     """One line of a ledger.
 
-    ``sequence`` counts from 1 without gaps and is the only order; ``time`` (UTC, ISO 8601) is a remark.
-    ``closes`` marks a first charge that took the whole cap, after which nothing more is admitted.
+    ``sequence`` counts from 1 without gaps and is the only order; ``time`` (UTC, ISO 8601) and ``who`` (the user of
+    the operating system, or the name given) are remarks. ``closes`` marks a first charge that took the whole cap,
+    after which nothing more is admitted.
     """
 
     sequence: int
     time: str
+    who: str
     label: str
     event: Event
     neighboring: Neighboring
     closes: bool = False
 
     def __str__(self) -> str:
-        parts = [f"{self.sequence:>5}", self.time, self.label, str(self.event)]
+        parts = [f"{self.sequence:>5}", self.time, self.who, self.label, str(self.event)]
         return "  ".join([part for part in parts if part] + ["(closes the ledger)"] * self.closes)
 
 
@@ -183,18 +187,18 @@ class LedgerFile:
         return transact(self.path, "BEGIN", check)
 
     def append(
-        self, after: Tail, decide: Callable[[list[Charge]], tuple[Event, str, bool]]
+        self, after: Tail, who: str, label: str, decide: Callable[[list[Charge]], tuple[Event, bool]]
     ) -> tuple[list[Charge], Charge, Tail]:
         """Write one charge, durably, in the same transaction in which ``decide`` saw everything before it.
 
-        ``decide`` receives the charges after ``after`` and returns event, label and whether the charge closes
-        the ledger; what it raises leaves the file as it was.
+        ``decide`` receives the charges after ``after`` and returns the event and whether the charge closes the
+        ledger; what it raises leaves the file as it was.
         """
 
         def write(connection: sqlite3.Connection) -> tuple[list[Charge], Charge, Tail]:
             news, tail = self._read(connection, after)
-            event, label, closes = decide(news)
-            charge = Charge(tail.sequence + 1, utc_now(), label, event, self.terms.neighboring, closes)
+            event, closes = decide(news)
+            charge = Charge(tail.sequence + 1, utc_now(), who, label, event, self.terms.neighboring, closes)
             fields = _fields(charge)
             if self._charge(fields) != charge:
                 raise LedgerError(
@@ -203,7 +207,7 @@ class LedgerFile:
             digest = _digest(tail.digest, fields)
             connection.execute(
                 "INSERT INTO charges "
-                "VALUES (:sequence, :time, :label, :event, :neighboring, :closes, :digest)",
+                "VALUES (:sequence, :time, :who, :label, :event, :neighboring, :closes, :digest)",
                 fields | {"digest": digest},
             )
             return news, charge, Tail(charge.sequence, digest)
@@ -250,14 +254,12 @@ class LedgerFile:
                 )
         charges = []
         rows = connection.execute(
-            "SELECT sequence, time, label, event, neighboring, closes, digest FROM charges "
+            "SELECT sequence, time, who, label, event, neighboring, closes, digest FROM charges "
             "WHERE sequence > ? ORDER BY sequence",
             (tail.sequence,),
         )
         for *values, digest in rows:
-            fields = dict(
-                zip(("sequence", "time", "label", "event", "neighboring", "closes"), values, strict=True)
-            )
+            fields = dict(zip(_COLUMNS, values, strict=True))
             if fields["sequence"] != tail.sequence + 1:
                 raise self._untrusted(f"charge {tail.sequence + 1} is missing")
             if any(isinstance(value, bytes) for value in values) or digest != _digest(tail.digest, fields):
@@ -282,7 +284,13 @@ class LedgerFile:
             ) from error
         neighboring = Neighboring(fields["neighboring"])
         return Charge(
-            fields["sequence"], fields["time"], fields["label"], event, neighboring, bool(fields["closes"])
+            fields["sequence"],
+            fields["time"],
+            fields["who"],
+            fields["label"],
+            event,
+            neighboring,
+            bool(fields["closes"]),
         )
 
     def _foreign(self, reason: str) -> LedgerError:
@@ -301,6 +309,7 @@ def _fields(charge: Charge) -> dict[str, Any]:
     return {
         "sequence": charge.sequence,
         "time": charge.time,
+        "who": charge.who,
         "label": charge.label,
         "event": _canonical(charge.event.to_dict()),
         "neighboring": charge.neighboring.value,
