@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo test test-oldest check format lint types imports tests clean bench-foundation audit
+.PHONY: help demo docs test test-oldest check format lint types imports tests clean bench-foundation bench-speed check-speed audit
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -27,7 +27,7 @@ demo: $(READY)       ## train private models on a synthetic cohort and show what
 test: $(READY)       ## run the tests and the documentation's examples
 	$(BIN)/python -m pytest -q -n 2
 
-check: format lint types imports tests  ## format, lint, strict types, import contract, tests, doctests
+check: format lint types imports docs tests  ## format, lint, strict types, import contract, documentation, tests, doctests
 
 format: $(READY)
 	$(BIN)/ruff format --check .
@@ -41,6 +41,9 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports --no-cache
 
+docs: $(READY)       ## build the documentation site into build/site, warnings as errors
+	$(BIN)/mkdocs build --quiet --strict
+
 tests: test
 
 test-oldest:         ## run the scikit-learn contract on the oldest supported scikit-learn
@@ -51,8 +54,14 @@ test-oldest:         ## run the scikit-learn contract on the oldest supported sc
 bench-foundation: $(READY)  ## measure accuracy, speed, noise and ledger against the foundation's targets
 	$(BIN)/python -m benchmarks.foundation
 
+bench-speed: $(READY)  ## measure passes, steps, memory, growth and start-up (about ten minutes)
+	$(BIN)/python -m benchmarks.speed
+
+check-speed: $(READY)  ## count instructions on fixed inputs; fails when 30% above the baseline
+	$(BIN)/python -m benchmarks.check_speed
+
 audit: $(READY)      ## replay and attack everything shipped, and its half-noise twins (under an hour)
-	$(BIN)/python -m benchmarks.audit
+	$(BIN)/python -m benchmarks.audit --write
 
 clean:               ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .ruff_cache .pytest_cache

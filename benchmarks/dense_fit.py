@@ -44,15 +44,15 @@ def measure(n: int = 500_000, p: int = 100) -> dict[str, float]:
     theta = np.full(p, 0.1)
     readings, passes = [], []
     for _ in range(3 * _REPEATS):  # interleaved, so that both meet the same load
-        readings.append(_seconds(lambda: _read(X, records.n_threads)))
+        readings.append(_seconds(lambda: read(X, records.n_threads)))
         passes.append(_seconds(lambda: records.value_and_gradient(Logistic(), theta)))
     ratios, norms, n_passes = [], [], []
     for _ in range(2):
-        reference, reference_seconds = _timed(lambda: _scikit_learn(X, y))
+        reference, reference_seconds = timed(lambda: _scikit_learn(X, y))
         objective = Objective(records, Logistic(), _L2)
         gradient = objective.value_and_gradient(reference.coef_.ravel())[1]
         norm = max(float(np.linalg.norm(gradient)), objective.smallest_tolerance())
-        fits = [_timed(functools.partial(_fit, X, y, norm)) for _ in range(_REPEATS)]
+        fits = [timed(functools.partial(_fit, X, y, norm)) for _ in range(_REPEATS)]
         found, seconds = min(fits, key=lambda fit: fit[1])
         ratios.append(seconds / reference_seconds)
         norms.append(norm)
@@ -66,7 +66,7 @@ def measure(n: int = 500_000, p: int = 100) -> dict[str, float]:
         "fit_over_scikit_learn": ratios[best],
         "gradient_norm": norms[best],
         "passes": n_passes[best],
-        "peak_memory_over_input": _peak_memory_over_input(n, p),
+        "peak_memory_over_input": peak_memory_over_input(n, p),
     }
 
 
@@ -96,23 +96,23 @@ def _sum(values: Array) -> float:
     return total
 
 
-def _read(X: Array, n_threads: int) -> float:
+def read(X: Array, n_threads: int) -> float:
     """One pass that only adds all entries up."""
     with ThreadPoolExecutor(n_threads) as pool:
         return sum(pool.map(_sum, np.array_split(X.reshape(-1), 16)))
 
 
-def _timed(task: Callable[[], T]) -> tuple[T, float]:
+def timed(task: Callable[[], T]) -> tuple[T, float]:
     start = time.perf_counter()
     result = task()
     return result, time.perf_counter() - start
 
 
 def _seconds(task: Callable[[], object]) -> float:
-    return _timed(task)[1]
+    return timed(task)[1]
 
 
-def _peak_memory_over_input(n: int, p: int) -> float:
+def peak_memory_over_input(n: int, p: int) -> float:
     """In a process of its own, because the peak of a process never goes down."""
     command = [
         sys.executable,
@@ -131,13 +131,13 @@ def _peak_memory_over_input(n: int, p: int) -> float:
 def _memory_run(n: int, p: int) -> float:
     small = make_data(1000, p)
     _fit(*small, 1e-3)  # compile and load everything first
-    before = _memory("VmRSS")
+    before = memory("VmRSS")
     X, y = make_data(n, p)
     _fit(X, y, 1e-2)
-    return (_memory("VmHWM") - before) / X.nbytes
+    return (memory("VmHWM") - before) / X.nbytes
 
 
-def _memory(field: str) -> int:
+def memory(field: str) -> int:
     """Bytes held now (VmRSS) or at most (VmHWM); where the system does not tell, the peak so far.
 
     The peak that ``getrusage`` reports would be inherited from the process that started this one.

@@ -1,18 +1,20 @@
 """The private LASSO: what a thousandfold of useless columns costs, how the excess risk falls, and real data.
 
-Run ``python -m benchmarks.lasso``; ``measure()`` returns the same numbers for other reports. Rows and columns are
-generated, except the last table, which needs DISCREET_DATA.
+Run ``python -m benchmarks.lasso``, which writes ``results/lasso.md``; ``measure()`` returns the same numbers for other
+reports. Rows and columns are generated, except the last table, which needs DISCREET_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.linalg import hadamard
 
 from benchmarks import data
 from discreet import PrivateLasso, PrivateSparseLogisticRegression
@@ -20,6 +22,7 @@ from discreet.solvers.frank_wolfe import FrankWolfe
 
 Array = NDArray[np.float64]
 
+RESULTS = Path(__file__).parent / "results" / "lasso.md"
 _SIGNAL = 100  # columns that are not padding
 
 
@@ -92,29 +95,71 @@ def real_data(repeats: int = 3) -> dict[str, tuple[float, float]]:
     return found
 
 
+def fingerprinting(w: int = 16, p: int = 512, seed: int = 0) -> tuple[Array, Array]:
+    """A lower-bound instance: a padded Tardos code with labels 1 against an orthogonal matrix with labels 0."""
+    rng = np.random.default_rng(seed)
+    c = max(1, p // 1000)
+    t = 1 / (300 * w)
+    u = rng.uniform(np.arcsin(np.sqrt(t)), np.arcsin(np.sqrt(1 - t)), size=c)
+    code = np.where(rng.random((w, c)) < np.sin(u) ** 2, 1.0, -1.0)
+    signs = np.where(np.arange(p - c) < (p - c) // 2, 1.0, -1.0)
+    rows = np.hstack([code, np.tile(signs, (w, 1))])[:, rng.permutation(p)]
+    X = np.vstack([rows, hadamard(p).astype(float)])
+    return X, np.concatenate([np.ones(w), np.zeros(p)])
+
+
+def fingerprinting_losses(epsilon: float, repeats: int, w: int = 16, p: int = 512) -> tuple[float, float]:
+    """The least loss over runs, and the loss below which a private method cannot come (1.1 w tau, k = p rows)."""
+    losses = []
+    for seed in range(repeats):
+        X, y = fingerprinting(w, p, seed)
+        model = PrivateLasso(epsilon, 1e-6, target_bounds=(-1, 1), fit_intercept=False).fit(X, y)
+        losses.append(float(np.sum((X @ model.coef_ - y) ** 2)))
+    return min(losses), 1.1
+
+
+def report(result: dict[str, Any], repeats: int) -> str:
+    """All tables in Markdown."""
+    lines = ["# Private LASSO", "", f"Epsilon 1, mean of {repeats} runs.", ""]
+    lines += ["| columns (8000 rows, 100 useful) | excess risk | certificate |", "|---|---|---|"]
+    lines += [f"| {p} | {risk:.5f} | {bound:.4f} |" for p, (risk, bound) in result["columns"].items()]
+    first, last = result["columns"][100], result["columns"][100_000]
+    ratio = math.log(200_000) / math.log(200)
+    lines += [
+        "",
+        f"Growth {last[0] / first[0]:.2f}; the logarithms of the vertices grow {ratio:.2f} times.",
+        "",
+    ]
+    lines += ["| rows (100 columns) | excess risk | certificate |", "|---|---|---|"]
+    lines += [f"| {n} | {risk:.5f} | {bound:.4f} |" for n, (risk, bound) in result["rows"].items()]
+    slopes = ", ".join(f"{name} {slope:.2f}" for name, slope in result["slopes"].items())
+    lines += ["", f"Slopes in rows: {slopes} (theory -0.67).", ""]
+    lines += ["| solver (8000 rows) | excess risk | certificate |", "|---|---|---|"]
+    lines += [f"| {name} | {risk:.5f} | {bound:.4f} |" for name, (risk, bound) in result["solvers"].items()]
+    least, floor = fingerprinting_losses(0.1, repeats)
+    lines += [
+        "",
+        f"Fingerprinting instance at epsilon 0.1: least loss {least:.2f}, never below {floor:.2f}: "
+        f"{'yes' if least >= floor else 'NO'}.",
+        "",
+        "| data set, epsilon 1 | accuracy | larger class |",
+        "|---|---|---|",
+    ]
+    lines += [f"| {name} | {score:.4f} | {share:.4f} |" for name, (score, share) in real_data().items()]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Print the tables."""
+    """Write and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--largest", type=int, default=32_000, help="largest number of rows")
-    arguments = parser.parse_args()
-    result = measure(arguments.repeats, arguments.largest)
-    print("columns (8000 rows, 100 useful)    excess risk   certificate")
-    for p, (risk, certificate) in result["columns"].items():
-        print(f"{p:10d} {risk:34.5f} {certificate:13.4f}")
-    first, last = result["columns"][100], result["columns"][100_000]
-    ratio = math.log(200_000) / math.log(200)
-    print(f"growth {last[0] / first[0]:.2f}, ratio of the logarithms {ratio:.2f}, its square {ratio**2:.2f}")
-    print("rows (100 columns)                 excess risk   certificate")
-    for n, (risk, certificate) in result["rows"].items():
-        print(f"{n:10d} {risk:34.5f} {certificate:13.4f}")
-    print(
-        ", ".join(f"{name} slope {slope:.2f}" for name, slope in result["slopes"].items()), "(theory -0.67)"
-    )
-    for name, (risk, certificate) in result["solvers"].items():
-        print(f"{name:30s} excess {risk:.5f}, certified {certificate:.4f}")
-    for name, (score, share) in real_data().items():
-        print(f"{name:30s} accuracy at epsilon 1: {score:.4f} (larger class: {share:.4f})")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    text = report(measure(options.repeats, options.largest), options.repeats)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Every solver on every loss, set and relation: what fits, what is refused and why; nothing may crash.
 
-    python -m benchmarks.matrix [--reasons]
+    python -m benchmarks.matrix [--reasons] [--pure]
 
-Each cell plans and, where the plan is granted, runs on a tiny data set, dense and CSR.
+Each cell plans and, where the plan is granted, runs on a tiny data set, dense and CSR; the model must lie in the set.
 """
 
 from __future__ import annotations
@@ -19,7 +19,18 @@ import scipy.sparse as sp
 
 from discreet.bounds import Bounds
 from discreet.geometries import Box, GroupedL1Ball, InterpolationBall, L1Ball, L2Ball, Simplex, VertexPolytope
-from discreet.losses import Hinge, HuberHinge, HuberRegression, Logistic, Loss, Quantile, Softmax, Squared
+from discreet.losses import (
+    Hinge,
+    HuberHinge,
+    HuberRegression,
+    Linear,
+    Logistic,
+    Loss,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+)
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
@@ -28,6 +39,7 @@ from discreet.solvers import base
 
 N, P = 80, 4
 LABEL_BOUND = 2.0
+REAL_TARGETS = ("squared", "huber", "quantile", "poisson", "linear")
 
 
 def losses() -> dict[str, Loss]:
@@ -39,7 +51,9 @@ def losses() -> dict[str, Loss]:
         "hinge": Hinge(),
         "squared": Squared(LABEL_BOUND, 5.0),
         "huber": HuberRegression(1.0),
-        "quantile": Quantile(0.5),
+        "quantile": Quantile(0.5, 0.1),
+        "poisson": Poisson(1.0, LABEL_BOUND),
+        "linear": Linear(LABEL_BOUND),
     }
 
 
@@ -75,16 +89,16 @@ def labels(name: str, loss: Loss, rng: np.random.Generator) -> Any:
         return rng.integers(0, loss.n_outputs, N)
     if name in ("logistic", "huber-hinge", "hinge"):
         return np.where(rng.random(N) < 0.5, 1.0, -1.0)
-    return rng.uniform(-LABEL_BOUND, LABEL_BOUND, N)
+    return rng.uniform(0.0 if name == "poisson" else -LABEL_BOUND, LABEL_BOUND, N)
 
 
-def cells(relations: tuple[Neighboring, ...] = tuple(Neighboring)) -> Iterator[Cell]:
+def cells(relations: tuple[Neighboring, ...] = tuple(Neighboring), delta: float = 1e-4) -> Iterator[Cell]:
     """Try them all."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(N, P))
     for loss_name, loss in losses().items():
         y = labels(loss_name, loss, rng)
-        bound = LABEL_BOUND if loss_name in ("squared", "huber", "quantile") else None
+        bound = LABEL_BOUND if loss_name in REAL_TARGETS else None
         for set_name, geometry in geometries().items():
             if geometry is not None and loss.n_outputs > 1:
                 continue  # the sets here are for one output
@@ -92,7 +106,7 @@ def cells(relations: tuple[Neighboring, ...] = tuple(Neighboring)) -> Iterator[C
             for relation in relations:
                 for solver in base.names():
                     place = (solver, loss_name, set_name, relation.value)
-                    yield _attempt(place, problem, Guarantee(1.0, 1e-4, relation), rows, y)
+                    yield _attempt(place, problem, Guarantee(1.0, delta, relation), rows, y)
 
 
 def _attempt(
@@ -109,6 +123,10 @@ def _attempt(
             theta = plan.run([ArrayRecords(X, y, problem.bounds)], fresh_entropy()).theta
             if not np.all(np.isfinite(theta)) or theta.size != math.prod(problem.shape):
                 return Cell(*place, "CRASHED", f"run: a release of shape {theta.shape} or not finite")
+            if problem.geometry is not None:
+                outside = float(np.linalg.norm(theta.ravel() - problem.geometry.project(theta.ravel())))
+                if outside > 1e-6:
+                    return Cell(*place, "CRASHED", f"run: a model at distance {outside:.2g} from its set")
     except Exception as error:
         return Cell(*place, "CRASHED", f"run: {type(error).__name__}: {error}")
     return Cell(*place, "fits")
@@ -118,8 +136,9 @@ def main() -> int:
     """Print the matrix, one line per solver and loss; 1 if a cell crashed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--reasons", action="store_true", help="also print why cells are refused")
+    parser.add_argument("--pure", action="store_true", help="ask for delta = 0")
     options = parser.parse_args()
-    found = list(cells())
+    found = list(cells(delta=0.0 if options.pure else 1e-4))
     print("relations that fit, of replace-one (r), add-remove-one (a), zero-out (z); - is refused, ! crashed")
     sets = list(geometries())
     print("| solver | loss | " + " | ".join(sets) + " |\n" + "|---" * (len(sets) + 2) + "|")

@@ -1,144 +1,236 @@
 """All solvers with their default settings, on equal terms: data sets x epsilons x relations.
 
-Run ``python -m benchmarks.solvers [--data adult mnist ...] [--seeds 3] [--epsilons 0.1 1]``; ``measure()`` returns the
-same rows for other reports. A solver that refuses a problem is shown with its reason.
+Run ``python -m benchmarks.solvers [--data adult mnist ...] [--seeds 3] [--epsilons 0.1 1] [--minutes 5]``. Every fit
+is kept in ``results/solvers.json`` as soon as it is done, so that a run can be stopped and taken up again; the table
+in ``results/solvers.md`` is made of all fits so far. ``auto`` is one of the other solvers, chosen by public facts, and
+shares its fits. A solver that refuses a problem is shown as such.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
 from benchmarks import data
-from discreet import PrivateLogisticRegression
+from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression
 from discreet.solvers import base
 
-DATA = (
-    "adult",
-    "kddcup99",
-    "gisette_valid1k",
-    "reuters_moneyfx",
-    "clothing_reviews",
-    "news20",
-    "covtype",
-    "mnist",
-)
-SOLVERS = ("objective", "noisy-gd", "noisy-sgd", "newton", "output", "psgd")
+BINARY = ("adult", "kddcup99", "gisette_valid1k", "reuters_moneyfx", "clothing_reviews", "news20")
+DATA = (*BINARY, "covtype", "mnist")
+SOLVERS = ("newton", "noisy-gd", "objective", "noisy-sgd", "output", "psgd")
+IN_A_BALL = ("frank-wolfe", "mirror-descent")  # coefficients in an L1 ball: PrivateSparseLogisticRegression
 PRINTED = ("objective-dissertation", "noisy-gd-dissertation", "output-jain-thakurta", "psgd-dissertation")
 RELATIONS = ("replace-one", "add-remove-one")
+RESULTS = Path(__file__).parent / "results" / "solvers.md"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One solver on one data set at one epsilon."""
+class Fit:
+    """One solver on one split; accuracy and area under the ROC curve in percent."""
 
     data: str
     relation: str
     epsilon: float
     solver: str
-    accuracies: tuple[float, ...]
-    seconds: float
+    seed: int
+    accuracy: float = float("nan")
+    auc: float = float("nan")
+    seconds: float = 0.0
     refused: str = ""
 
     @property
-    def mean(self) -> float:
-        """Mean test accuracy in percent."""
-        return float(np.mean(self.accuracies)) if self.accuracies else float("nan")
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error over splits; nan for one."""
-        if len(self.accuracies) < 2:
-            return float("nan")
-        return float(np.std(self.accuracies, ddof=1) / np.sqrt(len(self.accuracies)))
+    def row(self) -> tuple[str, str, float]:
+        """The line of the table."""
+        return self.data, self.relation, self.epsilon
 
 
-def measure(
-    names: Iterable[str] = ("adult", "kddcup99"),
-    epsilons: Sequence[float] = (0.1, 1.0),
-    seeds: int = 3,
-    solvers: Sequence[str] = (*SOLVERS, *PRINTED),
-    relations: Sequence[str] = RELATIONS,
-) -> list[Row]:
-    """Fit everything; data sets that are not on this machine are skipped with a message."""
-    rows = []
-    for name in names:
-        try:
-            splits = list(data.splits(name, range(seeds)))
-        except data.MissingData as error:
-            print(f"skipped {name}: {error}")
-            continue
-        for relation in relations:
-            for epsilon in epsilons:
-                rows += [_row(name, relation, epsilon, solver, splits) for solver in solvers]
-    return rows
+@dataclass(frozen=True)
+class Summary:
+    """Mean and standard error over splits."""
+
+    mean: float
+    error: float
+    n: int
 
 
-def _row(name: str, relation: str, epsilon: float, solver: str, splits: list[data.Split]) -> Row:
-    accuracies, seconds = [], 0.0
-    for split in splits:
-        model = PrivateLogisticRegression(
-            epsilon=epsilon,
-            delta=split.delta,
-            neighboring=relation,
-            classes=split.classes,
-            n_samples=len(split.y_train),
-            solver=solver,
-        )
-        begin = time.perf_counter()
-        try:
-            model.fit(split.X_train, split.y_train)
-        except ValueError as error:
-            return Row(name, relation, epsilon, solver, (), 0.0, str(error))
-        seconds += time.perf_counter() - begin
-        accuracies.append(100 * model.score(split.X_test, split.y_test))
-    return Row(name, relation, epsilon, solver, tuple(accuracies), seconds / len(splits))
+def summary(values: Sequence[float]) -> Summary:
+    """Mean and standard error; nan where there are too few."""
+    n = len(values)
+    error = float(np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    return Summary(float(np.mean(values)) if n else float("nan"), error, n)
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as a Markdown table: one line per data set, relation and epsilon; the best in bold."""
-    solvers = list(dict.fromkeys(row.solver for row in rows))
+def estimator(split: data.Split, relation: str, epsilon: float, solver: str) -> Any:
+    """The estimator that runs this solver with its defaults."""
+    kind: Callable[..., Any] = (
+        PrivateSparseLogisticRegression if solver in IN_A_BALL else PrivateLogisticRegression
+    )
+    return kind(
+        epsilon,
+        split.delta,
+        neighboring=relation,
+        classes=split.classes,
+        n_samples=len(split.y_train),
+        solver=solver,
+    )
+
+
+def measure(split: data.Split, relation: str, epsilon: float, solver: str) -> Fit:
+    """Fit once."""
+    where = split.name, relation, epsilon, solver, split.seed
+    begin = time.perf_counter()
+    try:
+        model = estimator(split, relation, epsilon, solver).fit(split.X_train, split.y_train)
+    except ValueError as error:
+        return Fit(*where, refused=str(error))
+    seconds = time.perf_counter() - begin
+    raw = model.decision_function(split.X_test)
+    area = 100 * float(roc_auc_score(split.y_test, raw)) if raw.ndim == 1 else float("nan")
+    return Fit(*where, 100 * float(model.score(split.X_test, split.y_test)), area, seconds)
+
+
+def chosen(name: str, relation: str, epsilon: float) -> str:
+    """The solver behind ``auto``; public facts of the data set are enough."""
+    split = next(data.splits(name, range(1)))
+    plan = PrivateLogisticRegression(epsilon, split.delta, neighboring=relation).plan(
+        len(split.y_train), split.X_train.shape[1], len(split.classes)
+    )
+    return str(plan.reason).split(",")[0]  # type: ignore[attr-defined]
+
+
+def table(fits: Sequence[Fit], choices: dict[tuple[str, str, float], str], score: str) -> str:
+    """One line per data set, relation and epsilon; the best in bold, the automatic choice in its own column."""
+    solvers = [name for name in (*SOLVERS, *IN_A_BALL, *PRINTED) if any(fit.solver == name for fit in fits)]
     lines = [
-        "| data set, relation, epsilon | " + " | ".join(solvers) + " |",
-        "|---" * (len(solvers) + 1) + "|",
+        "| data set, relation, epsilon | auto | " + " | ".join(solvers) + " | splits |",
+        "|---" * (len(solvers) + 3) + "|",
     ]
-    for key in dict.fromkeys((row.data, row.relation, row.epsilon) for row in rows):
-        found = {row.solver: row for row in rows if (row.data, row.relation, row.epsilon) == key}
-        best = max((row.mean for row in found.values() if row.accuracies), default=float("nan"))
-        cells = [_cell(found.get(solver), best) for solver in solvers]
-        lines.append(f"| {key[0]}, {key[1]}, {key[2]:g} | " + " | ".join(cells) + " |")
+    for key in sorted({fit.row for fit in fits}, key=_order):
+        cells = {name: _summary(fits, key, name, score) for name in solvers}
+        if all(cell.n == 0 or np.isnan(cell.mean) for cell in cells.values()):
+            continue
+        best = max(cell.mean for cell in cells.values() if cell.n and not np.isnan(cell.mean))
+        refused = {fit.solver for fit in fits if fit.row == key and fit.refused}
+        choice = choices[key]
+        columns = [f"{choice}: {_text(cells[choice])}"] if choice in cells else [choice]
+        for name, cell in cells.items():
+            text = "refused" if name in refused else _text(cell)
+            columns.append(f"**{text}**" if cell.n and cell.mean == best else text)
+        n_splits = sorted({cell.n for cell in cells.values() if cell.n})
+        span = f"{n_splits[0]} to {n_splits[-1]}" if len(n_splits) > 1 else str(n_splits[0])
+        lines.append(f"| {key[0]}, {key[1]}, {key[2]:g} | " + " | ".join(columns) + f" | {span} |")
     return "\n".join(lines)
 
 
-def _cell(row: Row | None, best: float) -> str:
-    if row is None or row.refused:
-        return "refused" if row else "-"
-    error = "" if np.isnan(row.standard_error) else f" ± {row.standard_error:.1f}"
-    text = f"{row.mean:.1f}{error}"
-    return f"**{text}**" if row.mean == best else text
+def within_one_error(
+    fits: Sequence[Fit], choices: dict[tuple[str, str, float], str]
+) -> tuple[list[str], int]:
+    """Rows of two splits or more in which auto is over a standard error (of the difference) behind; number of rows."""
+    behind, n_rows = [], 0
+    for key in sorted({fit.row for fit in fits}, key=_order):
+        cells = {name: _summary(fits, key, name, "accuracy") for name in (*SOLVERS, *IN_A_BALL)}
+        measured = {name: cell for name, cell in cells.items() if cell.n > 1}
+        if len(measured) < 2 or choices[key] not in measured:
+            continue
+        n_rows += 1
+        mine, best = measured[choices[key]], max(measured.values(), key=lambda cell: cell.mean)
+        if best.mean - mine.mean > np.nan_to_num(np.hypot(mine.error, best.error)):
+            behind.append(f"{key[0]}, {key[1]}, {key[2]:g}: {best.mean - mine.mean:.2f} points")
+    return behind, n_rows
 
 
-def main() -> None:
-    """Print the table and the reasons of refusals."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", nargs="+", default=["adult", "kddcup99"], choices=DATA)
+def _order(key: tuple[str, str, float]) -> tuple[int, int, float]:
+    return DATA.index(key[0]), RELATIONS.index(key[1]), key[2]
+
+
+def _summary(fits: Sequence[Fit], key: tuple[str, str, float], solver: str, score: str) -> Summary:
+    return summary(
+        [getattr(fit, score) for fit in fits if fit.row == key and fit.solver == solver and not fit.refused]
+    )
+
+
+def _text(cell: Summary) -> str:
+    if not cell.n:
+        return "-"
+    return f"{cell.mean:.2f}" + ("" if np.isnan(cell.error) else f" ± {cell.error:.2f}")
+
+
+def load(path: Path) -> list[Fit]:
+    """The fits of earlier runs."""
+    return [Fit(**row) for row in json.loads(path.read_text())] if path.exists() else []
+
+
+def keep(path: Path, fits: Sequence[Fit]) -> None:
+    """Write all fits, one per line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[\n" + ",\n".join(json.dumps(asdict(fit)) for fit in fits) + "\n]\n")
+
+
+def report(path: Path, fits: Sequence[Fit]) -> None:
+    """Write the tables."""
+    choices = {key: chosen(*key) for key in sorted({fit.row for fit in fits}, key=_order)}
+    behind, n_rows = within_one_error(fits, choices)
+    text = [
+        "# Solvers with default settings",
+        "",
+        "Test accuracy in percent, mean and standard error over splits, delta = 1/n^2. `auto` names the solver that it "
+        "chose. Names ending in -dissertation or -jain-thakurta are printed calibrations.",
+        "",
+        table(fits, choices, "accuracy"),
+        "",
+        f"`auto` is within one standard error of the best default in {n_rows - len(behind)} of {n_rows} rows "
+        "measured on two splits or more." + (" Behind: " + "; ".join(behind) + "." if behind else ""),
+        "",
+        "## Area under the ROC curve, in percent",
+        "",
+        table([fit for fit in fits if fit.data in BINARY], choices, "auc"),
+    ]
+    path.write_text("\n".join(text) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Fit what is missing, within the time that is given, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.1, 1.0])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--relations", nargs="+", default=list(RELATIONS))
-    parser.add_argument("--solvers", nargs="+", default=[*SOLVERS, *PRINTED], choices=base.names())
-    options = parser.parse_args()
+    parser.add_argument("--relations", nargs="+", default=["replace-one"], choices=RELATIONS)
+    parser.add_argument(
+        "--solvers", nargs="+", default=[*SOLVERS, *IN_A_BALL, *PRINTED], choices=base.names()
+    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    rows = measure(options.data, options.epsilons, options.seeds, options.solvers, options.relations)
-    print(table(rows))
-    for reason in dict.fromkeys(
-        f"{row.solver}, {row.relation}: {row.refused}" for row in rows if row.refused
-    ):
-        print(f"refused: {reason}")
+    fits = load(options.output.with_suffix(".json"))
+    done = {(*fit.row, fit.solver, fit.seed) for fit in fits}
+    end = time.monotonic() + 60 * options.minutes
+    for name in options.data:
+        try:
+            splits = list(data.splits(name, range(options.seeds)))
+        except data.MissingData as missing:
+            print(f"skipped {name}: {missing}")
+            continue
+        for split in splits:
+            for relation in options.relations:
+                for epsilon in options.epsilons:
+                    for solver in options.solvers:
+                        if (name, relation, epsilon, solver, split.seed) in done or time.monotonic() > end:
+                            continue
+                        fits.append(measure(split, relation, epsilon, solver))
+                        keep(options.output.with_suffix(".json"), fits)
+                        print(fits[-1], flush=True)
+    report(options.output, fits)
+    print(options.output.read_text())
 
 
 if __name__ == "__main__":

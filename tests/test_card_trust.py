@@ -8,7 +8,9 @@ import warnings
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 import discreet
 from discreet import card
@@ -153,3 +155,60 @@ def test_seeded_models_are_not_verified(tmp_path):
     card.save(model, tmp_path / "model.json")
     with pytest.raises(card.CardError, match="its noise was seeded"):
         card.verify(tmp_path / "model.json")
+
+
+@pytest.mark.parametrize("name", ["softmax", "lasso"])
+def test_a_card_for_people_holds_statement_curve_and_every_coefficient(name, tmp_path):
+    model, _ = fitted(name)
+    card.to_html(model, tmp_path / "card.html")
+    text = (tmp_path / "card.html").read_text()
+    assert "Privacy statement" in text
+    assert model.privacy_.theorem.split()[0] in text
+    for value in np.ravel(model.coef_):
+        assert json.dumps(float(value)) in text
+    for epsilon, delta in [(model.epsilon / 4, model.privacy_.delta_at(model.epsilon / 4))]:
+        assert json.dumps(epsilon) in text
+        assert json.dumps(delta) in text
+
+
+def test_models_of_other_kinds_are_saved_and_not_exported(tmp_path):
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(0, 1, size=(N, 3))
+    path = tmp_path / "model.json"
+    ratings = sp.csr_matrix(np.clip(rng.normal(3, 1, size=(200, 6)), 1, 5))
+    recommender = discreet.PrivateMatrixCompletion("subspace", 5.0, 1e-6, rank=2).fit(ratings)
+    made = [
+        (discreet.PrivateSimplexRegressor(target_bounds=(0, 1)).fit(rows, rows[:, 0]), "predict", rows),
+        (
+            discreet.PrivateSimplexClassifier(classes=[0, 1]).fit(rows, rows[:, 0] > 0.5),
+            "predict_proba",
+            rows,
+        ),
+        (
+            discreet.PrivatePoissonRegressor(target_bounds=(0, 10)).fit(rows, rng.poisson(rows[:, 0] * 3)),
+            "predict",
+            rows,
+        ),
+        (recommender, "predict", ratings),
+    ]
+    for model, method, data in made:
+        card.save(model, path)
+        again = card.load(path)
+        np.testing.assert_array_equal(getattr(again, method)(data), getattr(model, method)(data))
+        assert card.verify(path).claimed == model.privacy_.guarantee
+        with pytest.raises(card.CardError, match="cannot be exported"):
+            card.to_sklearn(model)
+        card.to_html(model, tmp_path / "card.html")
+    median = discreet.PrivateMedian(epsilon=1.0, delta=1e-6, radius=3.0).fit(rows)
+    card.save(median, path)
+    np.testing.assert_array_equal(card.load(path).median_, median.median_)
+
+
+def test_a_recommender_with_names_holds_no_user(tmp_path):
+    frame = pd.DataFrame(
+        {"user": ["secret-user", "b", "b"], "item": ["x", "x", "y"], "rating": [1.0, 5.0, 3.0]}
+    )
+    model = discreet.PrivateMatrixCompletion("bias", 1.0, 1e-6, items=["x", "y", "z"]).fit(frame)
+    card.save(model, tmp_path / "model.json")
+    assert "secret-user" not in (tmp_path / "model.json").read_text()
+    assert card.load(tmp_path / "model.json").items_.tolist() == ["x", "y", "z"]

@@ -126,7 +126,7 @@ def test_plan_needs_no_data(capsys):
     assert "0.5" in output
     assert "6.25e-10" in output  # 1 / rows^2
     assert "noise" in output
-    assert "l2" in output
+    assert "chosen by solver=auto" in output
     assert "No data was read" in output
 
 
@@ -143,7 +143,8 @@ def test_plan_by_schema_equals_plan_by_shape(tmp_path, capsys):
 
 
 def test_plan_that_is_impossible(capsys):
-    message = failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--delta", 0)
+    gaussian = ("--solver", "noisy-gd", "--delta", 0)
+    message = failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, *gaussian)
     assert "delta" in message
     message = failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--solver", "magic")
     assert "magic" in message

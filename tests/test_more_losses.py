@@ -1,19 +1,35 @@
-"""Capped, squared, hinge and quantile losses: derivatives, declared constants, convexity."""
+"""Capped, squared, hinge, quantile, Poisson and linear losses: derivatives, declared constants, convexity."""
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from sklearn.metrics import mean_poisson_deviance
 
-from discreet.losses import CappedLogistic, CappedSoftmax, Hinge, Logistic, Loss, Quantile, Softmax, Squared
+from discreet.losses import (
+    CappedLogistic,
+    CappedSoftmax,
+    Hinge,
+    Linear,
+    Logistic,
+    Loss,
+    Poisson,
+    Quantile,
+    Softmax,
+    Squared,
+)
 
-SCALAR = [CappedLogistic(0.3), CappedLogistic(0.6), Squared(2.0, 1.0), Quantile(0.3, 0.1), Quantile(0.9, 0.5)]
+SCALAR = [CappedLogistic(0.3), CappedLogistic(0.6), Squared(2.0, 1.0), Quantile(0.3, 0.1), Quantile(0.9, 0.5),
+          Poisson(1.5, 3.0), Poisson(0.5, 20.0), Linear(1.0)]  # fmt: skip
 
 
 def labels(loss, n, rng):
     if isinstance(loss, CappedLogistic | Hinge):
         return rng.choice([-1.0, 1.0], n)
+    if isinstance(loss, Poisson):
+        return rng.choice([0.0, 1.0, loss.label_bound], n)
     return rng.uniform(-1, 1, n)
 
 
@@ -39,6 +55,33 @@ def test_declared_constants_hold_and_are_attained(loss):
         assert rise.max() <= loss.smoothness * (1 + 1e-6)
         assert loss.second_derivative(y, t).max() <= loss.smoothness
     assert isinstance(loss, Loss)
+
+
+@pytest.mark.parametrize("loss", [Poisson(1.5, 3.0), Poisson(0.5, 20.0)], ids=str)
+def test_poisson_is_the_half_deviance_inside_and_a_tangent_outside(loss):
+    t = np.linspace(-loss.prediction_bound, loss.prediction_bound, 50)
+    for y in (0.0, 0.7, loss.label_bound):
+        assert np.allclose(2 * loss.value(y, t), [mean_poisson_deviance([y], [m]) for m in np.exp(t)])
+        assert loss.value(y, t).min() >= 0
+        for end in (-1, 1):
+            edge = end * loss.prediction_bound
+            slope = loss.value(y, edge + 3 * end) - loss.value(y, edge + 2 * end)
+            assert slope * end == pytest.approx(float(loss.derivative(y, edge)))
+    assert loss.valid_labels([-0.1, 0.0, loss.label_bound, 1e9, np.nan]).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_poisson_is_evaluated_within_its_declared_error():
+    loss = Poisson(3.0, 10.0)
+    limit = loss.evaluation_error * 2.0**-53 * loss.lipschitz
+    with mpmath.workdps(50):
+        for t in np.random.default_rng(0).uniform(-3, 3, 200):
+            assert abs(mpmath.exp(mpmath.mpf(t)) - 4 - mpmath.mpf(float(loss.derivative(4.0, t)))) <= limit
 
 
 def test_values_are_continuous_at_the_corner():
@@ -81,6 +124,9 @@ def test_quantile_loss_is_minimal_at_the_quantile():
         (lambda: CappedSoftmax(1, 0.5), "n_classes"),
         (lambda: Squared(0.0, 1.0), "prediction_bound"),
         (lambda: Quantile(1.0), "quantile must lie"),
+        (lambda: Poisson(30.0, 1.0), "prediction_bound"),
+        (lambda: Poisson(1.0, 0.0), "label_bound"),
+        (lambda: Linear(math.inf), "label_bound"),
     ],
 )
 def test_impossible_constants_are_refused(make, match):

@@ -298,7 +298,7 @@ def test_handwritten_toml(tmp_path):
         ('{"columns": {}, "colour": 1}', "unknown entries 'colour'"),
         (
             '{"columns": {"a": {"kind": "date"}}}',
-            "'a' must have a kind, one of: numeric, categorical, boolean",
+            "'a' must have a kind, one of: numeric, binned, categorical, boolean, text",
         ),
         ('{"columns": {"a": {"kind": "numeric", "lower": 0}}}', "column 'a' has missing entries 'upper'"),
         (
@@ -308,7 +308,10 @@ def test_handwritten_toml(tmp_path):
         ('{"columns": {"a": {"kind": "numeric", "lower": 1, "upper": 0}}}', "column 'a': lower must be less"),
         ('{"columns": {"a": {"kind": "categorical", "categories": "ab"}}}', "categories must be a list"),
         ('{"columns": {"a": {"kind": "categorical", "categories": 3}}}', "column 'a'"),
-        ('{"columns": {"a": {"kind": "boolean"}}, "target": {"column": "y"}}', "missing entries 'classes'"),
+        (
+            '{"columns": {"a": {"kind": "boolean"}}, "target": {"column": "y"}}',
+            "needs its public classes, or bounds",
+        ),
         (
             '{"columns": {"a": {"kind": "boolean"}}, "target": {"column": "y", "classes": "01"}}',
             "list of classes",
@@ -327,10 +330,10 @@ def test_malformed_files_are_explained(content, message, tmp_path):
 def test_files_that_are_not_there(tmp_path):
     with pytest.raises(SchemaError, match="there is no schema file"):
         Schema.from_file(tmp_path / "none.toml")
-    with pytest.raises(SchemaError, match=r"must end in \.toml or \.json"):
-        Schema.from_file(tmp_path / "schema.yaml")
-    with pytest.raises(SchemaError, match=r"must end in \.toml or \.json"):
-        SCHEMA.to_file(tmp_path / "schema.yaml")
+    with pytest.raises(SchemaError, match=r"must end in \.toml, \.json or \.yaml"):
+        Schema.from_file(tmp_path / "schema.ini")
+    with pytest.raises(SchemaError, match=r"must end in \.toml, \.json or \.yaml"):
+        SCHEMA.to_file(tmp_path / "schema.ini")
 
 
 # --- tables ---

@@ -7,9 +7,12 @@ change of one person's row changes one row of the result.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +23,7 @@ Array: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Label: TypeAlias = str | int | bool
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
 _NUMBER = r"^[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[iI][nN][fF]([iI][nN][iI][tT][yY])?)$"
@@ -34,60 +37,108 @@ class SchemaError(ValueError):
 class Numeric:
     """A number in a public interval, scaled linearly to [-1, 1]; values outside are clipped to it.
 
-    A missing cell becomes ``default``, the middle of the interval unless declared otherwise.
+    A missing cell becomes ``default``, the middle of the interval unless declared otherwise. With ``missing_feature``
+    a second feature tells missing cells apart: it is 1 there and the number 0. With ``logarithmic`` it is
+    log(1 + value - lower) that is scaled linearly, for amounts of which most are small.
     """
 
     kind: ClassVar[str] = "numeric"
     lower: float
     upper: float
     default: float | None = None
+    missing_feature: bool = False
+    logarithmic: bool = False
 
     def __post_init__(self) -> None:
         for name in ("lower", "upper") if self.default is None else ("lower", "upper", "default"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise SchemaError(f"a numeric column's {name} must be a finite number, got {value!r}")
-            object.__setattr__(self, name, float(value))
+            object.__setattr__(self, name, _finite(f"a numeric column's {name}", getattr(self, name)))
+        for name in ("missing_feature", "logarithmic"):
+            if not isinstance(getattr(self, name), bool):
+                raise SchemaError(f"a numeric column's {name} must be true or false")
         if not self.lower < self.upper:
             raise SchemaError(f"lower must be less than upper, got {self.lower} and {self.upper}")
         if self.default is not None and not self.lower <= self.default <= self.upper:
             raise SchemaError(f"default must be between {self.lower} and {self.upper}, got {self.default}")
 
     def feature_names(self, column: str) -> list[str]:
-        """One feature, named like its column."""
-        return [column]
+        """One feature, named like its column, and one for missing cells if it was asked for."""
+        return [column, f"{column} missing"] if self.missing_feature else [column]
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
-        """The scaled numbers, one column, and which cells are not numbers at all."""
+        """The scaled numbers, and which cells are not numbers at all."""
         values, malformed = _numbers(cells)
+        missing = np.isnan(values)
         default = self.lower / 2 + self.upper / 2 if self.default is None else self.default
-        values = np.clip(np.where(np.isnan(values), default, values), self.lower, self.upper)
-        # Halved before subtracting: the width of an interval of huge numbers would overflow.
-        middle, half_width = self.lower / 2 + self.upper / 2, self.upper / 2 - self.lower / 2
-        return np.clip((values - middle) / half_width, -1.0, 1.0)[:, None], malformed
+        values = np.clip(np.where(missing, default, values), self.lower, self.upper)
+        if self.logarithmic:
+            # Halved before subtracting: the width of an interval of huge numbers would overflow.
+            inside = np.log1p(2 * (values / 2 - self.lower / 2))
+            scaled = 2 * inside / math.log1p(2 * (self.upper / 2 - self.lower / 2)) - 1
+        else:
+            middle, half_width = self.lower / 2 + self.upper / 2, self.upper / 2 - self.lower / 2
+            scaled = (values - middle) / half_width
+        scaled = np.clip(scaled, -1.0, 1.0)
+        if not self.missing_feature:
+            return scaled[:, None], malformed
+        return np.column_stack([np.where(missing, 0.0, scaled), missing.astype(np.float64)]), malformed
+
+
+@dataclass(frozen=True)
+class Binned:
+    """A number by the interval it falls into, one-hot; ``edges`` are public and the outer intervals unbounded.
+
+    A value equal to an edge belongs to the interval above it; a missing cell becomes all zeros.
+    """
+
+    kind: ClassVar[str] = "binned"
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        edges = tuple(_finite("every edge", edge) for edge in _listed("edges", self.edges))
+        if not edges or any(low >= high for low, high in itertools.pairwise(edges)):
+            raise SchemaError(f"edges must be numbers in increasing order, at least one, got {list(edges)}")
+        object.__setattr__(self, "edges", edges)
+
+    def feature_names(self, column: str) -> list[str]:
+        """One feature per interval."""
+        middle = [f"{low:g}<={column}<{high:g}" for low, high in itertools.pairwise(self.edges)]
+        return [f"{column}<{self.edges[0]:g}", *middle, f"{column}>={self.edges[-1]:g}"]
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """The one-hot rows, and which cells are not numbers at all."""
+        values, malformed = _numbers(cells)
+        present = ~np.isnan(values)
+        codes = np.where(present, np.searchsorted(self.edges, values, side="right"), -1)
+        return _one_hot(codes, len(self.edges) + 1), malformed
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of finitely many public categories, one-hot; a missing or undeclared category becomes all zeros."""
+    """One of finitely many public categories, one-hot; a missing cell becomes all zeros.
+
+    So does an undeclared category, unless ``unknown`` is "bucket": then all of them share one more feature.
+    """
 
     kind: ClassVar[str] = "categorical"
     categories: tuple[Label, ...]
+    unknown: Literal["ignore", "bucket"] = "ignore"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", tuple(self.categories))
+        if self.unknown not in ("ignore", "bucket"):
+            raise SchemaError(f"unknown must be 'ignore' or 'bucket', got {self.unknown!r}")
+        object.__setattr__(self, "categories", _listed("categories", self.categories))
         _check_labels(self.categories, "categories", at_least=1)
 
     def feature_names(self, column: str) -> list[str]:
-        """One feature per category, named column=category."""
-        return [f"{column}={cell_text(category)}" for category in self.categories]
+        """One feature per category, named column=category, and one for all others if they have a bucket."""
+        names = [f"{column}={cell_text(category)}" for category in self.categories]
+        return [*names, f"{column}=*"] if self.unknown == "bucket" else names
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
         """The one-hot rows; no cell is ever malformed."""
-        codes = category_codes(cells, self.categories)
-        block = np.zeros((len(codes), len(self.categories)))
-        known = np.flatnonzero(codes >= 0)
-        block[known, codes[known]] = 1.0
+        codes = category_codes(cells, self.categories, undeclared=len(self.categories))
+        bucket = int(self.unknown == "bucket")
+        block = _one_hot(codes, len(self.categories) + 1)[:, : len(self.categories) + bucket]
         return block, np.zeros(len(codes), dtype=bool)
 
 
@@ -106,36 +157,120 @@ class Boolean:
 
         def meaning(text: str) -> float:
             word = text.casefold()
-            return 1.0 if word in TRUE else -1.0 if word in FALSE else 0.0 if word in MISSING else math.nan
+            return (
+                1.0 if word in TRUE else -1.0 if word in FALSE else 0.0 if word in MISSING_WORDS else math.nan
+            )
 
         values = _mapped(cells, meaning, missing=0.0)
         malformed = np.isnan(values)
         return np.where(malformed, 0.0, values)[:, None], malformed
 
 
-Domain: TypeAlias = Numeric | Categorical | Boolean
-DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Categorical, Boolean)}
+@dataclass(frozen=True)
+class Text:
+    """Open text: words are hashed to ``n_features`` signed counts, and the counts scaled to Euclidean norm 1.
+
+    The hash is fixed and public, so no vocabulary is ever read from the data. Two words may share a feature; more
+    features make that rarer. A missing cell, or one without words, becomes all zeros.
+    """
+
+    kind: ClassVar[str] = "text"
+    n_features: int = 256
+
+    def __post_init__(self) -> None:
+        n = self.n_features
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_HASHES:
+            raise SchemaError(
+                f"a text column's n_features must be a whole number from 1 to {_MOST_HASHES}, got {n!r}"
+            )
+
+    def feature_names(self, column: str) -> list[str]:
+        """Numbered features."""
+        return [f"{column}#{index}" for index in range(self.n_features)]
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """The scaled counts; no cell is ever malformed."""
+        encoded = cells.dictionary_encode()
+        texts = [cell_text(value) for value in encoded.dictionary.to_pylist()]
+        places: dict[str, tuple[int, float]] = {}
+        table = np.zeros((len(texts) + 1, self.n_features))
+        for row, text in zip(table, texts, strict=False):
+            for word in re.findall(r"\w+", (text or "").casefold()):
+                if word not in places:
+                    digest = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest())
+                    places[word] = digest // 2 % self.n_features, 1.0 if digest % 2 else -1.0
+                place, sign = places[word]
+                row[place] += sign
+        norms = np.linalg.norm(table, axis=1)
+        table /= np.where(norms > 0, norms, 1.0)[:, None]
+        block = table[encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
+        return block, np.zeros(len(block), dtype=bool)
+
+
+_MOST_HASHES = 2**14
+
+Domain: TypeAlias = Numeric | Binned | Categorical | Boolean | Text
+DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Binned, Categorical, Boolean, Text)}
 
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict and its public classes."""
+    """The column to predict, and what is public about it: its classes, or the bounds of a number."""
 
     column: str
-    classes: tuple[Label, ...] = field(default=())
+    classes: tuple[Label, ...] = ()
+    bounds: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "classes", _listed("classes", self.classes))
+        if self.bounds is not None:
+            if self.classes:
+                raise SchemaError("a target has classes, or bounds if it is a number, not both")
+            bounds = tuple(_finite("every bound of the target", bound) for bound in self.bounds)
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                raise SchemaError(f"the target's bounds must be [lowest, highest], got {list(bounds)}")
+            object.__setattr__(self, "bounds", bounds)
+            return
+        if not self.classes:
+            raise SchemaError("a target needs its public classes, or bounds if it is a number")
         _check_labels(self.classes, "classes", at_least=2)
         if len({type(label) for label in self.classes}) > 1:
             raise SchemaError("classes must be all text, all whole numbers or all true/false, not a mixture")
 
 
-def category_codes(cells: Any, categories: tuple[Label, ...]) -> NDArray[np.int64]:
-    """The position of each cell's category, -1 where it is missing or not declared."""
+def category_codes(cells: Any, categories: tuple[Label, ...], undeclared: int = -1) -> NDArray[np.int64]:
+    """The position of each cell's category, -1 where it is missing, ``undeclared`` where it is not among them."""
     position = {cell_text(category): index for index, category in enumerate(categories)}
-    codes = _mapped(cells, lambda text: float(position.get(text, -1)), missing=-1.0)
-    return codes.astype(np.int64)
+
+    def code(text: str) -> float:
+        return float(position.get(text, -1 if text.casefold() in MISSING_WORDS else undeclared))
+
+    return _mapped(cells, code, missing=-1.0).astype(np.int64)
+
+
+def numbers(cells: Any, bounds: tuple[float, float]) -> Array:
+    """The cells as numbers clipped to ``bounds``; NaN where they are missing or none."""
+    return np.clip(_numbers(cells)[0], *bounds)
+
+
+def _one_hot(codes: NDArray[np.int64], width: int) -> Array:
+    """A 1 at each row's code; all zeros where the code is -1."""
+    block = np.zeros((len(codes), width))
+    known = np.flatnonzero(codes >= 0)
+    block[known, codes[known]] = 1.0
+    return block
+
+
+def _listed(what: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str):
+        raise SchemaError(f"{what} must be a list")
+    return tuple(values)
+
+
+def _finite(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise SchemaError(f"{what} must be a finite number, got {value!r}")
+    return float(value)
 
 
 def _check_labels(labels: tuple[Label, ...], what: str, at_least: int) -> None:
@@ -166,7 +301,7 @@ def _numbers(cells: Any) -> tuple[Array, Mask]:
     malformed = np.zeros(len(cells), dtype=bool)
     if kinds.is_string(cells.type) or kinds.is_large_string(cells.type) or kinds.is_string_view(cells.type):
         texts = pc.utf8_trim_whitespace(cells.cast(pa.large_string()))
-        absent = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(sorted(MISSING), pa.large_string()))
+        absent = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(sorted(MISSING_WORDS), pa.large_string()))
         numeric = pc.match_substring_regex(texts, _NUMBER)
         malformed = pc.invert(pc.or_(absent, numeric)).fill_null(False).to_numpy(zero_copy_only=False)
         cells = pc.if_else(numeric, texts, pa.scalar(None, pa.large_string()))

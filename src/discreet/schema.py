@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._files import write_atomically
+from discreet import schema_files
 from discreet.domains import (
     DOMAINS,
+    MISSING_WORDS,
     Array,
+    Binned,
     Boolean,
     Categorical,
     Domain,
@@ -28,11 +26,13 @@ from discreet.domains import (
     Numeric,
     SchemaError,
     Target,
+    Text,
     category_codes,
+    numbers,
 )
 from discreet.tables import TableError, TableLike, cell_text, column, require_columns
 
-__all__ = ["Boolean", "Categorical", "Numeric", "Schema", "SchemaError", "Target"]
+__all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError", "Target", "Text"]
 
 BadRows = Literal["error", "null"]
 
@@ -43,9 +43,11 @@ class Schema:
 
     Parameters
     ----------
-    columns : mapping from column names to ``Numeric``, ``Categorical`` or ``Boolean``, in the order of the
-        features. Columns of a table that are not named here are ignored.
-    target : the column to predict with its public classes, if there is one.
+    columns : mapping from column names to ``Numeric``, ``Binned``, ``Categorical``, ``Boolean`` or ``Text``, in the
+        order of the features. Columns of a table that are not named here are ignored.
+    target : the column to predict with its public classes or bounds, if there is one.
+    group : the column that says whose row it is, if a person can have several; see `groups`.
+    normalize : whether to scale every row that is not all zeros to Euclidean norm 1.
 
     Privacy
     -------
@@ -73,6 +75,8 @@ class Schema:
 
     columns: Mapping[str, Domain]
     target: Target | None = None
+    group: str | None = None
+    normalize: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
@@ -85,6 +89,14 @@ class Schema:
             raise SchemaError(
                 f"the target {self.target.column!r} must not be among the columns to learn from"
             )
+        if self.group is not None and not isinstance(self.group, str):
+            raise SchemaError(f"the group must be the name of a column, got {self.group!r}")
+        if self.group in self.columns or (self.target is not None and self.group == self.target.column):
+            raise SchemaError(
+                f"the group {self.group!r} says whose row it is, and must be neither learned from nor the target"
+            )
+        if not isinstance(self.normalize, bool):
+            raise SchemaError(f"normalize must be true or false, got {self.normalize!r}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and self._key == other._key
@@ -93,11 +105,11 @@ class Schema:
         return hash(self._key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Schema, (dict(self.columns), self.target)
+        return Schema, (dict(self.columns), self.target, self.group, self.normalize)
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        return tuple(self.columns.items()), self.target
+        return tuple(self.columns.items()), self.target, self.group, self.normalize
 
     # --- what is known before any table is read ---
 
@@ -116,34 +128,48 @@ class Schema:
     @property
     def row_norm_bound(self) -> float:
         """No transformed row has a larger Euclidean norm: each column of the table contributes at most 1."""
-        return math.sqrt(len(self.columns))
+        return 1.0 if self.normalize else math.sqrt(len(self.columns))
 
     def feature_bound(self, *, intercept: bool = True) -> float:
         """The estimators' ``feature_bound`` that shrinks no row, the intercept's 1 included."""
-        return math.sqrt(len(self.columns) + intercept)
+        return math.hypot(self.row_norm_bound, intercept)
 
     @property
     def classes(self) -> NDArray[Any]:
         """The public classes, as an array."""
-        return np.array(self._target().classes)
+        target = self._target()
+        if target.bounds is not None:
+            raise SchemaError(f"the target {target.column!r} is a number and has no classes")
+        return np.array(target.classes)
+
+    @property
+    def target_bounds(self) -> tuple[float, float]:
+        """The public bounds of a target that is a number, as the regressors' ``target_bounds``."""
+        target = self._target()
+        if target.bounds is None:
+            raise SchemaError(f"the target {target.column!r} has classes and no bounds")
+        return target.bounds
 
     @property
     def needed(self) -> list[str]:
         """The columns a table must have to be learned from."""
-        return [*self.columns, *([self.target.column] if self.target else [])]
+        target = [self.target.column] if self.target else []
+        return [*self.columns, *target, *([self.group] if self.group else [])]
 
-    def with_target(self, column: str, classes: tuple[Label, ...]) -> Schema:
+    def with_target(
+        self, column: str, classes: tuple[Label, ...] = (), *, bounds: tuple[float, float] | None = None
+    ) -> Schema:
         """The same columns with another column to predict."""
-        return Schema(self.columns, Target(column, classes))
+        return Schema(self.columns, Target(column, classes, bounds), self.group, self.normalize)
 
     # --- tables ---
 
     def transform(self, table: TableLike, *, bad_rows: BadRows = "error") -> Array:
-        """Rows of bounded norm: numbers scaled to [-1, 1], categories one-hot, booleans as +1 and -1.
+        """Rows of bounded norm: numbers scaled to [-1, 1], categories one-hot, booleans as +1 and -1, text hashed.
 
         Parameters
         ----------
-        table : pyarrow Table, pandas DataFrame, or dictionary of columns.
+        table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
         bad_rows : what to do with a cell that has no meaning in its column, such as text among numbers.
             "error" tells the holder of the data which column it is; "null" gives a row of NaN, which an
             estimator with ``bad_rows="null"`` treats as a record that contributes nothing.
@@ -170,6 +196,9 @@ class Schema:
             malformed = bad | malformed if blocks else bad
             blocks.append(block)
         rows: Array = np.concatenate(blocks, axis=1)
+        if self.normalize:
+            norms = np.linalg.norm(rows, axis=1)
+            rows /= np.where(norms > 0, norms, 1.0)[:, None]
         rows[malformed] = np.nan
         return rows
 
@@ -187,16 +216,53 @@ class Schema:
             )
         return codes
 
+    def target_values(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[Any]:
+        """Each row's label, a member of ``classes``, or its number clipped to ``target_bounds``.
+
+        With ``bad_rows="null"`` a missing or meaningless number is NaN; labels are told by ``target_codes``.
+        """
+        target = self._target()
+        if target.bounds is None:
+            return self.classes[np.maximum(self.target_codes(table, bad_rows=bad_rows), 0)]
+        _check_bad_rows(bad_rows)
+        require_columns(table, [target.column])
+        try:
+            values = numbers(column(table, target.column), target.bounds)
+        except SchemaError as error:
+            raise SchemaError(f"the target {target.column!r} {error}") from None
+        if bad_rows == "error" and np.isnan(values).any():
+            raise SchemaError(
+                f"column {target.column!r} has targets that are missing or not numbers; correct them or ask for "
+                "bad_rows='null' to ignore such rows"
+            )
+        return values
+
     def encode(self, table: TableLike, *, bad_rows: BadRows = "error") -> tuple[Array, NDArray[Any]]:
-        """What a fit needs: the rows, and their labels as members of ``classes``.
+        """What a fit needs: the rows, and their labels as members of ``classes``, or their numbers.
 
         With ``bad_rows="null"`` a row with a meaningless cell or label is all NaN.
         """
-        rows, codes = self.transform(table, bad_rows=bad_rows), self.target_codes(table, bad_rows=bad_rows)
-        if len(rows) != len(codes):
-            raise TableError(f"the target has {len(codes)} rows, the other columns {len(rows)}")
-        rows[codes < 0] = np.nan
-        return rows, self.classes[np.maximum(codes, 0)]
+        rows = self.transform(table, bad_rows=bad_rows)
+        values = self.target_values(table, bad_rows=bad_rows)
+        if len(rows) != len(values):
+            raise TableError(f"the target has {len(values)} rows, the other columns {len(rows)}")
+        if bad_rows == "null" and self._target().bounds is None:
+            rows[self.target_codes(table, bad_rows=bad_rows) < 0] = np.nan
+        return rows, values
+
+    def groups(self, table: TableLike) -> NDArray[Any]:
+        """Whose row each row is: the text of the group column, None where it is missing, for ``fit(groups=...)``."""
+        if self.group is None:
+            raise SchemaError("this schema declares no group column; add one, or fit without groups")
+        require_columns(table, [self.group])
+        encoded = column(table, self.group).dictionary_encode()
+        texts = [cell_text(value) for value in encoded.dictionary.to_pylist()]
+        ids = np.array(
+            [None if text is None or text.casefold() in MISSING_WORDS else text for text in texts] + [None]
+        )
+        return np.asarray(
+            ids[encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)], dtype=object
+        )
 
     def _target(self) -> Target:
         if self.target is None:
@@ -208,53 +274,44 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain JSON-ready values."""
         content: dict[str, Any] = {}
+        if self.group is not None:
+            content["group"] = self.group
+        if self.normalize:
+            content["normalize"] = True
         if self.target is not None:
-            content["target"] = {"column": self.target.column, "classes": list(self.target.classes)}
+            content["target"] = {"column": self.target.column}
+            if self.target.bounds is None:
+                content["target"]["classes"] = list(self.target.classes)
+            else:
+                content["target"]["bounds"] = list(self.target.bounds)
         content["columns"] = {name: _domain_to_dict(domain) for name, domain in self.columns.items()}
         return content
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
         """Rebuild a schema; unknown keys and wrong types are refused."""
-        _check_keys(content, {"target", "columns"}, {"columns"}, "a schema")
+        _check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
         columns, target = content["columns"], content.get("target")
         if not isinstance(columns, Mapping):
             raise SchemaError("'columns' must be a table from column names to domains")
-        if target is not None:
-            _check_keys(target, {"column", "classes"}, {"column", "classes"}, "the target")
-            if not isinstance(target["column"], str) or not isinstance(target["classes"], list | tuple):
-                raise SchemaError("the target must have the name of a column and a list of classes")
-            target = Target(target["column"], tuple(target["classes"]))
-        return cls({name: _domain_from_dict(name, fields) for name, fields in columns.items()}, target)
+        return cls(
+            {name: _domain_from_dict(name, fields) for name, fields in columns.items()},
+            None if target is None else _target_from_dict(target),
+            content.get("group"),
+            content.get("normalize", False),
+        )
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Schema:
-        """Read a ``.toml`` or ``.json`` file."""
-        path = Path(path)
-        parsers = {".toml": tomllib.loads, ".json": json.loads}
-        if path.suffix.lower() not in parsers:
-            raise SchemaError(f"{str(path)!r}: the name of a schema file must end in .toml or .json")
-        try:
-            content = parsers[path.suffix.lower()](path.read_text(encoding="utf-8"))
-            return cls.from_dict(content)
-        except FileNotFoundError:
-            raise SchemaError(f"there is no schema file {str(path)!r}") from None
-        except (ValueError, RecursionError) as error:
-            raise SchemaError(f"schema file {str(path)!r}: {error}") from error
+        """Read a ``.toml``, ``.json`` or ``.yaml`` file; YAML needs the package PyYAML."""
+        return schema_files.read(path, cls.from_dict)
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
-        """Write a ``.toml`` or ``.json`` file."""
-        suffix = Path(path).suffix.lower()
-        if suffix not in (".toml", ".json"):
-            raise SchemaError(f"{str(path)!r}: the name of a schema file must end in .toml or .json")
-        content = self.to_dict()
-        text = (
-            _toml(content) if suffix == ".toml" else json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        )
-        write_atomically(path, text.encode())
+        """Write a ``.toml``, ``.json`` or ``.yaml`` file."""
+        schema_files.write(path, self.to_dict())
 
 
-_CELLS = {"numeric": "numbers", "boolean": "true or false", "categorical": "categories"}
+_CELLS = {"numeric": "numbers", "binned": "numbers", "boolean": "true or false"}
 
 
 def _check_bad_rows(bad_rows: str) -> None:
@@ -276,7 +333,7 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": domain.kind}
     for item in fields(domain):
         value = getattr(domain, item.name)
-        if value is not None:
+        if value is not None and value != item.default:
             content[item.name] = list(value) if isinstance(value, tuple) else value
     return content
 
@@ -286,32 +343,17 @@ def _domain_from_dict(name: str, content: Any) -> Domain:
         raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
     values = dict(content)
     kind = DOMAINS[values.pop("kind")]
-    known = {item.name for item in fields(kind)}
-    _check_keys(values, known, known - {"default"}, f"column {name!r}")
-    if isinstance(values.get("categories"), str):
-        raise SchemaError(f"column {name!r}: categories must be a list")
+    required = {item.name for item in fields(kind) if item.default is MISSING}
+    _check_keys(values, {item.name for item in fields(kind)}, required, f"column {name!r}")
     try:
         return kind(**values)
     except (SchemaError, TypeError) as error:
         raise SchemaError(f"column {name!r}: {error}") from None
 
 
-def _toml(content: Mapping[str, Any]) -> str:
-    """The schema's own subset of TOML; the standard library only reads it."""
-    lines = []
-    if "target" in content:
-        lines += [
-            "[target]",
-            *(f"{key} = {_toml_value(value)}" for key, value in content["target"].items()),
-            "",
-        ]
-    for name, domain in content["columns"].items():
-        bare = re.fullmatch(r"[A-Za-z0-9_-]+", name)
-        lines += [f"[columns.{name if bare else _toml_value(name)}]"]
-        lines += [*(f"{key} = {_toml_value(value)}" for key, value in domain.items()), ""]
-    return "\n".join(lines)
-
-
-def _toml_value(value: Any) -> str:
-    # TOML spells basic strings, numbers, booleans and flat arrays as JSON does, but wants DEL escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _target_from_dict(content: Any) -> Target:
+    _check_keys(content, {"column", "classes", "bounds"}, {"column"}, "the target")
+    facts = {name: content[name] for name in ("classes", "bounds") if name in content}
+    if not isinstance(content["column"], str) or not all(isinstance(v, list | tuple) for v in facts.values()):
+        raise SchemaError("the target must have the name of a column, and a list of classes or of two bounds")
+    return Target(content["column"], **{name: tuple(values) for name, values in facts.items()})

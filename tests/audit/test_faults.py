@@ -175,7 +175,7 @@ def test_a_clock_that_jumps_back_does_not_matter(ledger, monkeypatch):
 
 
 def test_a_model_that_cannot_be_saved_stays_charged_and_says_so(tmp_path, capsys, monkeypatch):
-    from discreet import card
+    from discreet.card import files
     from discreet.schema import Numeric, Schema, Target
 
     Schema({"a": Numeric(0, 1)}, target=Target("t", ("0", "1"))).to_file(tmp_path / "s.toml")
@@ -185,7 +185,7 @@ def test_a_model_that_cannot_be_saved_stays_charged_and_says_so(tmp_path, capsys
     def full(*arguments, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(card, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     command = ["fit", str(tmp_path / "d.csv"), "--schema", str(tmp_path / "s.toml"), "--epsilon", "1"]
     assert main([*command, "--ledger", str(tmp_path / "l"), "--output", str(tmp_path / "m.json")]) == 1
     assert "ledger was charged" in capsys.readouterr().err

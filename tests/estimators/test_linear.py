@@ -225,7 +225,7 @@ BAD = {
     "text epsilon": ({"epsilon": "1"}, X_GOOD, Y_GOOD, "epsilon"),
     "delta of one": ({"delta": 1.0}, X_GOOD, Y_GOOD, "delta"),
     "negative delta": ({"delta": -1e-9}, X_GOOD, Y_GOOD, "delta"),
-    "no delta": ({"delta": 0.0}, X_GOOD, Y_GOOD, "delta"),
+    "no delta": ({"delta": 0.0, "solver": "noisy-gd"}, X_GOOD, Y_GOOD, "delta"),
     "unknown relation": ({"neighboring": "nearby"}, X_GOOD, Y_GOOD, "neighboring"),
     "unknown size": ({"neighboring": "add-remove-one"}, X_GOOD, Y_GOOD, "n_samples"),
     "too few declared": ({"neighboring": "add-remove-one", "n_samples": 100}, X_GOOD, Y_GOOD, "more rows"),

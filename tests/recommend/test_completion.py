@@ -14,10 +14,10 @@ from discreet import BudgetExceeded, Ledger, PrivacyWarning, PrivateMatrixComple
 from discreet.privacy import accountants
 from discreet.privacy.statement import PrivacyStatement
 from discreet.recommend.baselines import onto_ball
-from discreet.recommend.completion import METHODS
 from discreet.recommend.local import RidgeModel
+from discreet.recommend.methods import METHODS
 from discreet.recommend.metrics import ndcg_at, precision_at, recall_at, rmse
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Ratings, Scale, read
 from discreet.recommend.subspace import spikes
 
 
@@ -276,9 +276,9 @@ BAD = {
     "size": ({"neighboring": "add-remove-one"}, R, "n_users"),
     "too many users": ({"neighboring": "add-remove-one", "n_users": 10}, R, "more rows"),
     "feedback": ({"feedback": "loud"}, R, "feedback"),
-    "implicit rival": ({"feedback": "implicit", "method": "als"}, R, "implicit"),
+    "implicit rival": ({"feedback": "implicit", "method": "svd"}, R, "implicit"),
     "too many items": ({"method": "subspace"}, sp.csr_array((2, 30_000)), "needs 7 GB"),
-    "too many items for full rows": ({"method": "pgd"}, sp.csr_array((2, 3_000)), "at most 2000 items"),
+    "too many items for full rows": ({"method": "pgd"}, sp.csr_array((2, 6_000)), "at most 5000 items"),
 }
 
 
@@ -291,6 +291,37 @@ def test_bad_input_is_refused_before_any_charge(case, tmp_path):
         model.fit(data)
     assert ledger.history() == []
     assert not hasattr(model, "model_")
+
+
+def test_what_would_not_fit_into_memory_is_refused(monkeypatch):
+    model = fitted("profile")
+    monkeypatch.setattr(
+        "os.sysconf", lambda name: 1 << (10 if name == "SC_PAGE_SIZE" else 9)
+    )  # half a megabyte
+    with pytest.raises(ValueError, match="fewer users at a time"):
+        model.predict(R)
+    assert model.predict(R[:100]).shape == (100, 30)
+    for columns, message in (
+        (40_000, "smaller public"),
+        (2_000, "smaller public"),
+        (300, "dense covariance"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PrivateMatrixCompletion("subspace").fit(sp.csr_array((2, columns)))
+
+
+def test_ratings_are_not_copied_and_may_be_memory_mapped(tmp_path):
+    np.save(tmp_path / "ratings.npy", R.data)
+    mapped = R.copy()
+    mapped.data = np.load(tmp_path / "ratings.npy", mmap_mode="r")
+    ratings = read(mapped, Scale(-1.0, 1.0), None)[0]
+    assert np.shares_memory(ratings.values, mapped.data)
+    assert ratings.part(3, 5).values.tolist() == R[[3, 4]].data.tolist()
+    with insecure_noise(1):
+        first = fitted("profile").model_.base
+    with insecure_noise(1):
+        second = PrivateMatrixCompletion("profile", 5.0, 1e-6, rating_bounds=(-1, 1)).fit(mapped).model_.base
+    assert np.array_equal(first, second)
 
 
 def test_out_of_bounds_can_be_clipped():

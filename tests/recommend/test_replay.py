@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 from discreet import PrivateMatrixCompletion, insecure_noise
 from discreet.mechanisms.recording import Recorder, recorded_by
-from discreet.recommend.completion import METHODS
+from discreet.recommend.clicks import IMPLICIT
+from discreet.recommend.methods import METHODS
 
 N_USERS, N_ITEMS = 40, 12
 
@@ -68,7 +69,8 @@ def calls(recorder, matrix, method, feedback, relation):
 
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 @pytest.mark.parametrize(
-    ("method", "feedback"), [*((name, "explicit") for name in METHODS), ("subspace", "implicit")]
+    ("method", "feedback"),
+    [*((name, "explicit") for name in METHODS), *((name, "implicit") for name in IMPLICIT)],
 )
 def test_no_release_moves_further_than_declared(method, feedback, relation):
     largest = 0.0

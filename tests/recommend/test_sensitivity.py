@@ -62,12 +62,12 @@ def test_no_user_moves_a_sum_further_than_declared(relation, first, second, seed
     listed = {release.name: release.sensitivity for release in profile.profile_releases(where, 1.0)}
 
     def stacked(ratings):
-        sums = profile._sums(where, ratings, importance, effects)
+        sums = profile.weighted_sums(where, ratings, importance, effects)
         return np.concatenate([scale * sums[0], sums[1]])
 
     assert distance(stacked, one, two) <= listed[profile.PROFILE] * slack
     assert (
-        distance(lambda r: profile._sums(where, r, importance, effects)[1], one, two)
+        distance(lambda r: profile.weighted_sums(where, r, importance, effects)[1], one, two)
         <= listed["item effects 0"] * slack
     )
     cov = subspace.covariance_release(where, "", 1.0).sensitivity
@@ -100,7 +100,7 @@ def test_opposite_ratings_attain_the_profile_bound_and_counts_are_free():
     up, down = rows({0: 1.0, 1: -1.0}), rows({0: -1.0, 1: 1.0})
 
     def sums(ratings):
-        return profile._sums(where, ratings, np.ones(N), np.zeros(N))
+        return profile.weighted_sums(where, ratings, np.ones(N), np.zeros(N))
 
     assert np.array_equal(sums(up)[0], sums(down)[0])
     assert distance(sums, up, down) == pytest.approx(2.0, abs=1e-6)
@@ -111,7 +111,7 @@ def test_opposite_ratings_attain_the_profile_bound_and_counts_are_free():
 def test_a_user_with_very_many_ratings_counts_like_any_other():
     where = facts()
     everything = rows(dict.fromkeys(range(N), 0.3) | {0: -1.0})
-    sums = profile._sums(where, everything, np.ones(N), np.zeros(N))
+    sums = profile.weighted_sums(where, everything, np.ones(N), np.zeros(N))
     assert np.linalg.norm(sums[0]) <= 1.0
     assert np.linalg.norm(sums[1]) <= 1.0
 

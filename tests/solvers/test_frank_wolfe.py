@@ -22,7 +22,7 @@ from discreet.privacy.events import BoundedRange, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers import base, frank_wolfe
+from discreet.solvers import base, frank_wolfe, frank_wolfe_vertices
 from discreet.solvers.certificates import curvature
 from discreet.solvers.frank_wolfe import FrankWolfe, GradientPlan, VertexPlan
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe
@@ -125,7 +125,7 @@ def test_scores_of_neighbors_differ_within_the_declared_range(seed, relation, ki
     problem = problem_of(X, loss, L1Ball(2.0, p), label_bound=1.0)
     theta = problem.geometry.project(rng.normal(size=p) * 3)
     guarantee = Guarantee(1.0, 1e-6, relation)
-    declared = frank_wolfe._range_at(problem, problem.geometry, guarantee, float(np.abs(theta).sum()))
+    declared = frank_wolfe_vertices.range_at(problem, problem.geometry, guarantee, float(np.abs(theta).sum()))
     other_X, other_y = X.copy(), y.copy()
     nulls = np.zeros(n, dtype=bool)
     if relation is Neighboring.REPLACE_ONE:

@@ -15,6 +15,7 @@ from discreet.privacy import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
+from discreet.solvers.batches import mapped
 from discreet.solvers.moments import MomentMechanism, moment_sensitivity, second_moment
 from discreet.solvers.newton import NoisyNewton
 from discreet.solvers.sufficient_statistics import SufficientStatistics
@@ -166,3 +167,77 @@ def test_other_losses_are_refused():
         NoisyNewton().plan(Problem(HuberHinge(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
     with pytest.raises(ValueError, match="squared loss"):
         SufficientStatistics().plan(Problem(Logistic(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
+def test_mapped_records_are_clipped_images(make):
+    rng = np.random.default_rng(0)
+    X, matrix = rng.normal(size=(5000, 3)), rng.normal(size=(4, 4)) / 4
+    bounds = Bounds(1.5)
+    rows = np.hstack([X, np.ones((5000, 1))]) * bounds.row_scales(X)[:, None] @ matrix
+    rows *= np.minimum(1.0, 0.4 / np.linalg.norm(rows, axis=1))[:, None]
+    null = np.arange(5000) % 7 == 0
+    rows[null] = 0.0
+    images = mapped(ArrayRecords(make(X), np.ones(5000), bounds, null), matrix, 0.4)
+    theta = rng.normal(size=4)
+    assert np.abs(images.raw_predictions(theta) - rows @ theta).max() < 1e-12
+
+
+def reshaping_of(X, epsilon, **options):
+    n, p = X.shape
+    plan = NoisyNewton(**options).plan(Problem(Logistic(), BOUNDS, n, p), Guarantee(epsilon, 1e-6))
+    records = ArrayRecords(X, np.ones(n), BOUNDS)
+    return plan, plan.reshaping(plan.moments.release(records, fresh_entropy()))
+
+
+def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
+    """Records with most of their length in one direction need far less noise without it."""
+    rng = np.random.default_rng(0)
+    X = np.hstack([np.full((40_000, 1), 0.95), 0.2 / np.sqrt(9) * rng.normal(size=(40_000, 9))])
+    plan, shape = reshaping_of(X, 1.0, clip=1.0)
+    eigenvalues = np.linalg.eigvalsh(shape.matrix)
+    assert 0 < eigenvalues[0] < 0.25
+    assert eigenvalues[-1] <= 1 + 1e-12
+    left = math.sqrt(np.mean(np.sum((X @ shape.matrix) ** 2, axis=1)))
+    assert shape.norm == pytest.approx(left, rel=0.05)
+    assert shape.norm < 0.3
+    assert plan._release(shape.norm).stddev < 0.3 * plan.release.stddev
+    assert plan._release(shape.norm).noise_multiplier == plan.release.noise_multiplier
+
+
+def test_nothing_is_clipped_as_noise_vanishes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 5)) * [0.3, 0.2, 0.1, 0.05, 0.02]
+    X /= np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
+    _, shape = reshaping_of(X, 1e7)
+    assert np.linalg.norm(X @ shape.matrix, axis=1).max() <= shape.norm
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_replayed_gradients_stay_within_the_declared_sensitivity(relation):
+    """The same noise on two neighbors: the second gradient, at the same point, moves by the declared amount at most."""
+    rng = np.random.default_rng(1)
+    X = np.vstack([rng.normal(size=(300, 3)) * 0.3 + 0.5, [[9.0, -9.0, 9.0]]])
+    y = np.append(rng.choice([-1.0, 1.0], 300), 1.0)
+    plan = NoisyNewton().plan(Problem(Logistic(), BOUNDS, 301, 3), Guarantee(1.0, 1e-6, relation))
+    first = ArrayRecords(X, y, BOUNDS)
+    shape = plan.reshaping(plan.moments.release(first, fresh_entropy()))
+    exchanged, others = X.copy(), y.copy()
+    exchanged[-1], others[-1] = -X[-1], 1.0
+    null = np.arange(301) == 300
+    second = (
+        ArrayRecords(exchanged, others, BOUNDS)
+        if relation is Neighboring.REPLACE_ONE
+        else ArrayRecords(X, y, BOUNDS, null)
+    )
+    bound = plan._release(shape.norm).sensitivity.value
+    largest = 0.0
+    for _ in range(50):
+        theta = rng.normal(size=3) * rng.choice([0.0, 1.0, 10.0])
+        sums = [
+            mapped(part, shape.matrix, shape.norm).value_and_gradient(plan.field, theta)[1]
+            for part in (first, second)
+        ]
+        largest = max(largest, float(np.linalg.norm(sums[0] - sums[1])))
+    assert largest <= bound
+    assert largest > 0.4 * bound  # not idle: a bound for half the norm would fail

@@ -259,7 +259,7 @@ def test_what_is_not_proved_is_refused():
     with pytest.raises(ValueError, match="delta = 0"):
         NoisyGradientDescent().plan(problem(), Guarantee(1.0))
     with pytest.raises(ValueError, match="jumps in its derivative"):
-        NoisyGradientDescent().plan(problem(Hinge()), PROMISE)
+        NoisyGradientDescent().plan(problem(Hinge()), Guarantee(1.0, 1e-6, ADD))
     with pytest.raises(ValueError, match="cap applies to logistic"):
         NoisyGradientDescent(cap=0.5).plan(problem(HuberHinge()), PROMISE)
     for bad in ({"n_iterations": 0}, {"momentum": 1.0}, {"radius": -1.0}, {"averaging": 0.0}):

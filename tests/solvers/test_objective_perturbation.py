@@ -153,11 +153,6 @@ def test_dissertation_rule_splits_over_classes():
         DissertationRule().plan(problem(Softmax(3)), GUARANTEE)
 
 
-def test_pure_guarantee_is_refused_with_advice():
-    with pytest.raises(ValueError, match="delta greater than 0"):
-        ObjectivePerturbation().plan(problem(), Guarantee(1.0, 0.0))
-
-
 def test_user_ridge_is_respected_unless_privacy_needs_more():
     strong = ObjectivePerturbation().plan(problem(l2=1.0), GUARANTEE)
     assert strong.total_l2 == 500.0

@@ -101,7 +101,7 @@ def attack(
         score = "likelihood ratio of the perturbed objective"
         scores = tuple(np.array([log_ratio(first, second, theta) for theta in thetas]) for thetas in (a, b))
     else:
-        score, scores = "best linear projection", _projections(a.reshape(runs, -1), b.reshape(runs, -1))
+        score, scores = "best linear projection", projections(a.reshape(runs, -1), b.reshape(runs, -1))
     return Attack(
         claimed=accountants.epsilon(plan.event, delta, plan.guarantee.neighboring),
         delta=delta,
@@ -109,12 +109,12 @@ def attack(
         score=score,
         bound=estimates.threshold_bound(scores[0], scores[1], delta, confidence),
         alarm=estimates.threshold_bound(scores[0], scores[1], delta, 1 - 1e-6, joint=True),
-        exact=_exact_bound(first, second, exact_runs, delta, confidence, seed, share),
+        exact=exact_bound(first, second, exact_runs, delta, confidence, seed, share),
         scores=(scores[0], scores[1]),
     )
 
 
-def _exact_bound(
+def exact_bound(
     first: PlannedRun,
     second: PlannedRun,
     runs: int,
@@ -123,6 +123,7 @@ def _exact_bound(
     seed: int | None,
     share: float,
 ) -> LowerBound | None:
+    """The bound from exact losses, the larger of both directions; None where they are not known."""
     if runs == 0 or seed is None or not perturbs_objective(first.plan):
         return None
     each = 1 - (1 - confidence) / 2
@@ -189,7 +190,7 @@ def _log_density(records: Any, plan: Any, theta: Array, variance: float) -> floa
     return -float(np.vdot(noise, noise)) / (2 * variance) + float(np.linalg.slogdet(hessian)[1])
 
 
-def _projections(a: Array, b: Array) -> tuple[Array, Array]:
+def projections(a: Array, b: Array) -> tuple[Array, Array]:
     """Scores along Fisher's discriminant, fitted to the runs that choose the threshold and to no others."""
     share = max(2, int(0.3 * len(a)))
     first, second = a[:share], b[:share]

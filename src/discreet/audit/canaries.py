@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from sklearn.base import clone
 
 from discreet.privacy.guarantee import Neighboring
@@ -120,12 +121,18 @@ def neighbors_of(
     return Pair((X, y), (other, other_y), relation)
 
 
-def audit_case(estimator: Any, others: int = 300) -> tuple[Any, Pair]:
+def audit_case(estimator: Any, others: int = 1000) -> tuple[Any, Pair]:
     """An estimator like the given one, and the pair on which its released coefficients differ most.
 
     The guarantee, the relation, the solver and the bounds stay; data, sizes and the ridge coefficient are the
-    adversary's. A loss whose gradient is largest at zero coefficients needs one other record. The logistic and the
-    softmax loss need many (``others``), which leave the canary misclassified: it stands alone on its side.
+    adversary's. Two cases:
+
+    * A hinge has its steepest slope at zero coefficients. One record stands alone, and so much ridge that noise moves
+      no prediction across the kink: the coefficients are then an affine image of noise plus gradient.
+    * The logistic and the softmax loss are steep only where the canary is badly misclassified. Many others (``others``)
+      hold the coefficients there. Where the canary is exchanged for its opposite, more of them, of both labels, lie
+      along the direction in which the two differ: their curvature keeps noise from deciding for one of the two, and of
+      the canary's norm the share that pays most is spent on being misclassified.
     """
     needed = ("neighboring", "classes", "fit_intercept", "feature_bound", "l2", "n_samples")
     if missing := [name for name in needed if not hasattr(estimator, name)]:
@@ -134,16 +141,18 @@ def audit_case(estimator: Any, others: int = 300) -> tuple[Any, Pair]:
             "replay it on neighbors of your own with discreet.audit.replay"
         )
     relation = Neighboring(estimator.neighboring)
-    steep = type(estimator).__name__ == "PrivateLinearSVC"
-    n_rest = 1 if steep else others
-    share = _COMMON if steep else 0.4
-    if not steep and relation is not Neighboring.REPLACE_ONE:
-        share = 1.0
+    radius, tight = float(estimator.feature_bound), min(1.0, float(estimator.epsilon))
+    n_rest, n_steady, share, ridge = others, 0, 1.0, 0.0
+    if type(estimator).__name__ == "PrivateLinearSVC":
+        n_rest, share, ridge = 1, _COMMON, 200 * radius**2 / tight
+    elif relation is Neighboring.REPLACE_ONE:
+        n_steady, share = 2 * (others // 8), _misclassified_share(others, 2.5 / tight)
     classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
     intercept = bool(estimator.fit_intercept)
     case = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null")
-    # The least ridge coefficient that the solver's proof allows keeps the coefficients farthest out.
-    case.set_params(n_samples=n_rest + 1, l2=estimator.l2 if steep else 1e-12)
+    n_samples = n_rest + n_steady + 1
+    # The least ridge coefficient that a solver's proof allows is taken where a smaller one is asked for.
+    case.set_params(n_samples=n_samples, l2=max(ridge / n_samples, 1e-12))
     pair = worst_pair(
         relation,
         n_columns=1 if intercept else 2,
@@ -153,7 +162,29 @@ def audit_case(estimator: Any, others: int = 300) -> tuple[Any, Pair]:
         labels=(classes[0], classes[1]),
         common=share,
     )
-    return case, pair
+    return case, _steadied(pair, n_steady, (classes[0], classes[1]))
+
+
+def _steadied(pair: Pair, count: int, labels: tuple[Any, Any]) -> Pair:
+    """The same pair with ``count`` more rows along the first column, of both labels in turn."""
+    if not count:
+        return pair
+    sides = []
+    for X, y in (pair.first, pair.second):
+        rows = np.zeros((count, X.shape[1]))
+        rows[:, 0] = 2.0**20 * np.abs(X).max()
+        sides.append((np.vstack([X, rows]), np.concatenate([y, np.resize(labels, count)])))
+    return Pair(sides[0], sides[1], pair.neighboring)
+
+
+def _misclassified_share(others: int, ridge: float) -> float:
+    """The common component s that makes 2 sqrt(1 - s^2) sigmoid(s t) largest, R = 1, coefficients held at t.
+
+    Without noise t solves others x sigmoid(-t) = ridge x t.
+    """
+    t = float(brentq(lambda t: others / (1 + np.exp(t)) - ridge * t, 0.0, 100.0))
+    shares = np.linspace(0.05, 0.95, 181)
+    return float(shares[np.argmax(np.sqrt(1 - shares**2) / (1 + np.exp(-shares * t)))])
 
 
 def adversarial_points(problem: Problem) -> list[Array]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from discreet.audit import sensitivity
 from discreet.audit.sensitivity import Distance
-from discreet.audit.witness import Program, Trace, difference, frozen, noise_of, trace
+from discreet.audit.witness import PlannedRun, Program, Trace, difference, frozen, noise_of, trace
 
 #: What a replay looks at, by the name under which a finding is reported.
 CHECKS = {
@@ -126,14 +126,23 @@ def replay(program: Program, first: Any, second: Any, *, seed: int = 0, skip: Co
         findings += _compare_repeat(one, trace(program, first, seed=seed))
     findings += _compare(one, two)
     distances = sensitivity.input_distances(one, two)
+    rows = max((sensitivity.rows_of(charge) for charge in one.charges), default=1)
     for a, b in zip(one.runs, two.runs, strict=False):
-        findings += _priced(a, one)
+        findings += _compare_plans(a, b) or _heard(a, one, a.last_call)
+        if sensitivity.perturbs_objective(a.plan):
+            findings += [Finding("noise", text) for text in sensitivity.objective_problems(a, one.calls)]
         if not _same_plan(a.plan, b.plan):
-            findings.append(Finding("plan", f"{a.plan.event} on one data set, {b.plan.event} on the other"))
             continue
-        distances += sensitivity.gradient_distances(a, b)
+        distances += sensitivity.gradient_distances(a, b, rows)
         if sensitivity.perturbs_objective(a.plan):
             distances += sensitivity.output_distances(a, b, one, two)
+    chosen = any(sensitivity.chooses(charge.plan.event) for charge in one.charges)
+    for a, b in zip(one.charges, two.charges, strict=False):
+        findings += _compare_plans(a, b) if not one.runs else []
+        findings += _heard(a, one, len(one.calls))
+        findings += [] if chosen else _priced(a, one)
+    if not one.charges:
+        findings += [found for run in one.runs for found in _priced(run, one)]
     findings += [
         Finding("distance", f"{d.where}: observed {d.observed:.6g}, declared {d.declared:.6g}")
         for d in distances
@@ -191,14 +200,21 @@ def _compare_repeat(one: Trace, again: Trace) -> list[Finding]:
     return [Finding("repeatable", "two runs on the same data with the same seed differ: unseen randomness")]
 
 
-def _priced(run: Any, one: Trace) -> list[Finding]:
+def _compare_plans(a: PlannedRun, b: PlannedRun) -> list[Finding]:
+    if _same_plan(a.plan, b.plan):
+        return []
+    return [Finding("plan", f"{a.plan.event} on one data set, {b.plan.event} on the other")]
+
+
+def _heard(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:
+    if one.calls[run.first_call : last_call] or one.error is not None:
+        return []
+    return [Finding("heard", f"{type(run.plan).__name__} made no call that was recorded")]
+
+
+def _priced(run: PlannedRun, one: Trace) -> list[Finding]:
     """What can be said about a plan and its calls without the neighbor."""
     found = []
-    calls = one.calls[run.first_call : run.last_call]
-    if not calls and one.error is None:
-        found.append(Finding("heard", f"{type(run.plan).__name__} made no call that was recorded"))
-    if sensitivity.perturbs_objective(run.plan):
-        found += [Finding("noise", text) for text in sensitivity.objective_problems(run, one.calls)]
     price = sensitivity.price_problem(run, one.calls)
     claim = sensitivity.claim_problem(run.plan)
     found += [Finding("price", price)] if price else []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from discreet.audit import subjects
 from discreet.audit.attack import Attack, attack, prepared
 from discreet.audit.canaries import audit_case, worst_pair
 from discreet.audit.replay import Replay, replay
@@ -90,7 +91,7 @@ def audit(
     confidence: float = 0.95,
     seed: int | None = None,
     with_twin: bool = False,
-    others: int = 300,
+    others: int = 1000,
     share: float = 1.0,
 ) -> AuditReport:
     """Audit an estimator's configuration on invented worst-case data; its own training data is not needed.
@@ -112,6 +113,9 @@ def audit(
     >>> report.passed, report.attacked.bound.epsilon <= report.attacked.claimed
     (True, True)
     """
+    if not _is_classifier(estimator):
+        options: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed, "share": share}
+        return audit_subject(subjects.of(estimator), runs=runs, with_twin=with_twin, **options)
     case, pair = audit_case(estimator, others)
     strained = worst_pair(
         pair.neighboring,
@@ -122,7 +126,7 @@ def audit(
         labels=(case.classes[0], case.classes[1]),
     )
     first, second = prepared(case, pair.first), prepared(case, pair.second)
-    options: dict[str, Any] = {"runs": runs, "delta": delta, "confidence": confidence}
+    options = {"runs": runs, "delta": delta, "confidence": confidence}
     inside = 0 if seed is None or share != 1.0 else runs // 2
     return AuditReport(
         subject=f"{type(estimator).__name__}, solver {_name(estimator)}",
@@ -135,16 +139,90 @@ def audit(
     )
 
 
-def histogram(found: Attack, bins: int = 48) -> str:
-    """The scores on either data set as two rows of bars: what the attacker has to tell apart."""
+def audit_subject(
+    subject: subjects.Subject, *, runs: int = 2000, with_twin: bool = False, **options: Any
+) -> AuditReport:
+    """Audit a mechanism, stream, recommender or model on the neighbors that its subject names.
+
+    ``options`` are delta, confidence, seed and share as for `audit`.
+    """
+    seed = options.pop("seed", None)
+    twin = {**options, "share": 0.5, "seed": 0 if seed is None else seed}
+    return AuditReport(
+        subject=subject.name,
+        guarantee=subject.guarantee,
+        replayed=replay(subject.program, *subject.strained),
+        attacked=subjects.attacked(subject, runs, seed=seed, **options),
+        twin=subjects.attacked(subject, runs, **twin) if with_twin else None,
+    )
+
+
+def page(report: AuditReport) -> str:
+    """The report as an HTML page with its picture, which needs no network."""
+    from discreet import charts
+
+    out = charts.Page(f"Audit of {report.subject}")
+    out.preformatted(str(report))
+    found = report.attacked
+    numbers = [
+        ("claimed", found.claimed),
+        (f"shown, confidence {found.bound.confidence:g}", found.bound.epsilon),
+    ]
+    if found.exact is not None:
+        numbers.append(("shown from inside", found.exact.epsilon))
+    if report.twin is not None:
+        numbers.append(("half-noise twin, beyond 1e-6 of doubt", report.twin.alarm.epsilon))
+    records = [{"what": name, "epsilon": value, "kind": "epsilon"} for name, value in numbers]
+    out.chart(
+        charts.bars(records, category="what", value="epsilon", group="kind"),
+        f"Epsilon at delta {found.delta:g}: what is claimed, and what attacks have shown it to be at least.",
+    )
+    low, counts = _binned(found, 40)
+    shares = [
+        {"score": float(place), "share of runs": int(count) / found.runs, "data": name}
+        for name, part in zip(("with record", "neighbor"), counts, strict=True)
+        for place, count in zip(low, part, strict=True)
+    ]
+    out.chart(
+        charts.bars(shares, category="score", value="share of runs", group="data"),
+        "Scores of the attacker on either data set: the more they overlap, the less can be told.",
+    )
+    return out.html()
+
+
+def _binned(found: Attack, bins: int) -> tuple[Any, list[Any]]:
+    """Left edges, and counts of the scores on either data set; the outermost bins hold what lies beyond."""
     low, high = np.quantile(np.concatenate(found.scores), [0.002, 0.998])
     counts = [
         np.histogram(np.clip(part, low, high), bins=bins, range=(low, high))[0] for part in found.scores
     ]
+    return np.linspace(low, high, bins, endpoint=False).round(6), counts
+
+
+def histogram(found: Attack, bins: int = 48) -> str:
+    """The scores on either data set as two rows of bars: what the attacker has to tell apart."""
+    counts = _binned(found, bins)[1]
     tallest = max(1, max(int(part.max()) for part in counts))
     bars = " ▁▂▃▄▅▆▇█"
     rows = ["".join(bars[int(np.ceil(8 * count / tallest))] for count in part) for part in counts]
     return f"  scores, with record  |{rows[0]}|\n  scores, neighbor     |{rows[1]}|"
+
+
+def bars(report: AuditReport, width: int = 48) -> str:
+    """Claimed and shown epsilon as two rows of bars."""
+    found = report.attacked
+    numbers = {"claimed": found.claimed, "shown to be at least": found.bound.epsilon}
+    if report.twin is not None:
+        numbers["twin, at least"] = report.twin.alarm.epsilon
+    longest = max(*numbers.values(), 1e-12)
+    return "\n".join(
+        f"  {name:<21}|{'█' * round(width * value / longest):<{width}}| {value:.3f}"
+        for name, value in numbers.items()
+    )
+
+
+def _is_classifier(estimator: Any) -> bool:
+    return type(estimator).__name__ in ("PrivateLinearSVC", "PrivateLogisticRegression")
 
 
 def _folded(name: str, text: str) -> list[str]:

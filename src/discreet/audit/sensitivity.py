@@ -11,10 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.audit.canaries import adversarial_points
-from discreet.audit.witness import PlannedRun, Trace
+from discreet.audit.witness import PlannedRun, Trace, innermost
 from discreet.mechanisms.recording import Call
 from discreet.privacy import accountants, events
+from discreet.privacy.groups import group_event
 from discreet.problem import Problem
+from discreet.solvers.constrained import minimize_over
+from discreet.solvers.nonprivate import Objective
 
 Array = NDArray[np.float64]
 
@@ -40,14 +43,24 @@ class Distance:
         return not self.observed <= self.declared * (1 + _ROUNDING)
 
 
+def rows_of(charge: PlannedRun) -> int:
+    """How many records one unit of the promise may have: declarations about one record count that many times."""
+    return int(getattr(charge.plan, "rows_per_group", 1))
+
+
 def input_distances(first: Trace, second: Trace) -> list[Distance]:
     """Distances between the private inputs of calls with a declared sensitivity, calls taken in order.
 
     Sound because the second trace replayed the first one's answers. The output stage of an objective
     perturbation is not compared here: its declaration is conditional on the exact minimizer.
     """
+    rows = [rows_of(charge) for charge in first.charges for _ in range(charge.first_call, charge.last_call)]
+    rows = [1] * (len(first.calls) - len(rows)) + rows  # charges reach from the first of them to the end
     conditional = {
-        index for run in first.runs if perturbs_objective(run.plan) for index in _output_calls(run, first)
+        index
+        for run in [*first.runs, *first.charges]
+        if perturbs_objective(innermost(run.plan))
+        for index in _output_calls(run, first)
     }
     found = []
     for index, (a, b) in enumerate(zip(first.calls, second.calls, strict=False)):
@@ -58,21 +71,24 @@ def input_distances(first: Trace, second: Trace) -> list[Distance]:
         change = a.value.astype(np.float64) - b.value.astype(np.float64)
         where = f"call {index} ({a.mechanism})"
         if a.sensitivity is not None:
-            found.append(Distance(where, _norm(change, a.sensitivity.norm), a.sensitivity.value))
+            found.append(
+                Distance(where, _norm(change, a.sensitivity.norm), rows[index] * a.sensitivity.value)
+            )
         if a.score_range is not None and change.size:
-            found.append(Distance(where, float(np.ptp(change)), a.score_range))
+            found.append(Distance(where, float(np.ptp(change)), rows[index] * a.score_range))
     return found
 
 
-def gradient_distances(first: PlannedRun, second: PlannedRun) -> list[Distance]:
+def gradient_distances(first: PlannedRun, second: PlannedRun, rows: int = 1) -> list[Distance]:
     """The shift of the summed gradient at points an adversary would choose, against the problem's bound.
 
+    ``rows`` records differ between the two data sets.
     Whatever a solver does with gradients, its privacy proof starts from this bound on one record.
     """
     problem = getattr(first.plan, "problem", None)
     if not isinstance(problem, Problem) or not _summable(first.records) or not _summable(second.records):
         return []
-    declared = problem.gradient_sensitivity(first.plan.guarantee.neighboring).value
+    declared = rows * problem.gradient_sensitivity(first.plan.guarantee.neighboring).value
     if not math.isfinite(declared):
         return []
     found = []
@@ -107,6 +123,8 @@ def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
     wrong = []
     if len(draws) != problem.n_models:
         wrong.append(f"{len(draws)} noise vectors were drawn for {problem.n_models} perturbed objectives")
+    if isinstance(plan.event, events.Pure):
+        return wrong + _pure_problems(plan, draws)
     if len(leaves) != 1:
         wrong.append(f"a perturbed objective was charged as {plan.event}")
         return wrong
@@ -123,12 +141,22 @@ def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
     return wrong
 
 
+def _pure_problems(plan: Any, draws: list[Call]) -> list[str]:
+    """Gamma-norm noise of scale s costs at least sensitivity / s per model, whatever the curvature adds."""
+    shift = plan.problem.gradient_sensitivity(plan.guarantee.neighboring).value
+    least = sum(shift / draw.scale for draw in draws)
+    if least <= plan.event.epsilon * (1 + _ROUNDING):
+        return []
+    return [f"noise worth epsilon {least:.6g} or more was drawn where {plan.event.epsilon:.6g} was charged"]
+
+
 def output_distances(first: PlannedRun, second: PlannedRun, a: Trace, b: Trace) -> list[Distance]:
     """The premise of the output stage, recomputed: both approximate minimizers lie close to the exact ones.
 
-    An exact gradient of norm g means a distance of at most g / l2 to the exact minimizer; half a step of the
-    objective's grid counts as gradient (docs/proofs/objective-perturbation.md, Theorem 4). The two distances
-    together may not exceed what the output mechanism declares.
+    An exact gradient of norm g means a distance of at most g / l2 to the exact minimizer; over a set the minimizer is
+    searched for again, twice as closely. Half a step of the objective's grid counts as gradient
+    (docs/proofs/objective-perturbation.md, Theorem 4). The two distances together may not exceed what the output
+    mechanism declares.
     """
     plan = first.plan
     releases = _output_calls(first, a)
@@ -147,13 +175,14 @@ def price_problem(run: PlannedRun, calls: list[Call]) -> str | None:
     """Whether the calls that were made cost more than the event that was charged; None if they do not.
 
     Under subsampling the calls themselves do not show the sampling, so there the noise multipliers of all
-    calls are compared instead.
+    calls are compared instead. The price of choosing among tries is not that of a composition, and is left to its
+    proof.
     """
     plan = run.plan
     made = [call.event for call in calls[run.first_call : run.last_call] if call.event is not None]
-    if perturbs_objective(plan) or not made:
+    if perturbs_objective(innermost(plan)) or not made or chooses(plan.event):
         return None
-    if any(isinstance(leaf, events.Subsampled) for leaf, _ in events.flatten(_core(plan.event))):
+    if rows_of(run) == 1 and _subsampled(plan.event):
         charged = Counter(dict(events.flatten(_core(plan.event))))
         inner: Counter[events.Event] = Counter()
         for leaf, count in charged.items():
@@ -161,11 +190,26 @@ def price_problem(run: PlannedRun, calls: list[Call]) -> str | None:
         ran = Counter(_core(event) for event in made)
         return None if ran == inner else f"the run made {dict(ran)}, the charge says {dict(inner)}"
     promise = plan.guarantee
+    all_calls = group_event(events.Composed(tuple(made)), rows_of(run))
+    if all_calls is None:
+        return (
+            None  # no exact price for several records at once: the plan's own conversion is the general one
+        )
     tolerated = accountants.epsilon(plan.event, promise.delta, promise.neighboring)
-    total = accountants.epsilon(events.Composed(tuple(made)), promise.delta, promise.neighboring)
+    total = accountants.epsilon(all_calls, promise.delta, promise.neighboring)
     if total <= tolerated * (1 + _ROUNDING):
         return None
     return f"the run cost epsilon {total:.6g} at delta {promise.delta:.3g}, the charge is {tolerated:.6g}"
+
+
+def _subsampled(event: events.Event) -> bool:
+    return any(isinstance(leaf, events.Subsampled) for leaf, _ in events.flatten(_core(event)))
+
+
+def chooses(event: events.Event) -> bool:
+    """Whether a price is that of a choice among several runs."""
+    chosen = events.OneOf | events.RandomTries
+    return any(isinstance(_core(leaf), chosen) for leaf, _ in events.flatten(_core(event)))
 
 
 def claim_problem(plan: Any) -> str | None:
@@ -178,17 +222,27 @@ def claim_problem(plan: Any) -> str | None:
 
 
 def _leftovers(run: PlannedRun, trace: Trace) -> list[float]:
-    """The gradient norm of every model's perturbed objective at the point that was handed to the output stage."""
+    """l2 x distance to every model's perturbed minimizer from the point that was handed to the output stage."""
     plan, problem = run.plan, run.plan.problem
     own = trace.calls[run.first_call : run.last_call]
     draws = [np.asarray(call.output) for call in own if call.value is None]
     points = own[_output_calls(run, trace)[0] - run.first_call].value.reshape(
         problem.n_models, *problem.shape
     )
+    if problem.geometry is not None:
+        return [
+            plan.total_l2 * float(np.linalg.norm(point - _minimizer(part, plan, noise)))
+            for part, point, noise in zip(run.records, points, draws, strict=False)
+        ]
     return [
         float(np.linalg.norm(_gradient(part, problem, point) + plan.total_l2 * point + noise))
         for part, point, noise in zip(run.records, points, draws, strict=False)
     ]
+
+
+def _minimizer(records: Any, plan: Any, noise: Array) -> Array:
+    objective = Objective(records, plan.problem.loss, plan.total_l2, noise)
+    return minimize_over(objective, plan.problem.geometry, plan.gradient_tolerance / plan.total_l2 / 2)
 
 
 def _output_calls(run: PlannedRun, trace: Trace) -> list[int]:

@@ -1,29 +1,21 @@
-"""The table of everything audited: mechanisms and estimators, replayed, attacked, and attacked with half the noise."""
+"""The table of everything audited: each subject replayed, attacked, and attacked again with half of its noise."""
 
 from __future__ import annotations
 
 import importlib
-import math
 import pkgutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-import numpy as np
-
-from discreet.audit import estimates
+from discreet.audit import shipped, subjects
 from discreet.audit.replay import replay
-from discreet.audit.report import audit
-from discreet.audit.witness import Weakener
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
-from discreet.mechanisms.recording import recorded_by
-from discreet.privacy import accountants
-from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.audit.subjects import Subject, attacked, released
+from discreet.privacy.guarantee import Neighboring
 
-EPSILON, DELTA = 1.0, 1e-2
-_NOTHING = (0.0, 0.0, 0.0, None, 0.0, False)
+RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT)
+_FEWEST = 60  # runs, below which nothing can be said
 
 
 @dataclass(frozen=True)
@@ -37,8 +29,11 @@ class Row:
     ratio : largest observed over declared distance on the worst pair known.
     claimed : epsilon of the charged event at the delta of the audit.
     empirical : lower bound from released numbers at 95% confidence.
-    inside : lower bound from exact likelihood ratios, where known.
-    half_noise : the alarm (1 - 1e-6) on the twin with half of the noise.
+    inside : lower bound from exact likelihood ratios, where they are known.
+    worst_case : "known" where theory knows the worst pair.
+    runs : on each of the two neighbors.
+    half_noise : the alarm (confidence 1 - 1e-6) on the twin with half of the noise.
+    twin_runs : on each of the two neighbors.
     caught : whether that alarm exceeds the claim.
     """
 
@@ -49,7 +44,10 @@ class Row:
     claimed: float
     empirical: float
     inside: float | None
+    worst_case: str
+    runs: int
     half_noise: float
+    twin_runs: int
     caught: bool
 
     @property
@@ -63,101 +61,76 @@ class Row:
         )
 
 
-def estimators(
-    relations: Sequence[str] = ("replace-one", "zero-out"), only: Sequence[str] = ()
-) -> Iterator[Any]:
-    """Every registered solver (or ``only`` some) with every classifier it plans for, at epsilon 1, delta 0.01."""
-    from discreet import solvers
-    from discreet.estimators.linear import PrivateLinearSVC, PrivateLogisticRegression
+def parts(solvers: Sequence[str] = (), others: int = 1000) -> dict[str, Iterator[Subject]]:
+    """All subjects by part; ``solvers`` restricts the classifiers to some solvers."""
+    from discreet import solvers as package
     from discreet.solvers import base
 
-    for module in pkgutil.iter_modules(solvers.__path__):
+    for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"discreet.solvers.{module.name}")
-    for kind in (PrivateLinearSVC, PrivateLogisticRegression):
-        for name in only or base.names():
-            for relation in relations:
-                model = kind(EPSILON, DELTA, neighboring=relation, classes=[0, 1], solver=name)
-                try:
-                    model.plan(100, 2, 2)
-                except (ValueError, TypeError):
-                    continue  # not a solver for this problem
-                yield model
+    return {
+        "mechanisms": shipped.mechanisms(),
+        "streams": shipped.streams_and_users(),
+        "regressors": subjects.regressors(RELATIONS),
+        "classifiers": subjects.classifiers(RELATIONS, list(solvers) or base.names(), others),
+    }
 
 
-def estimator_row(
-    estimator: Any, *, runs: int, twin_runs: int, others: int, seed: int = 0, seconds: float = math.inf
-) -> Row:
-    """Audit one configuration and its half-noise twin, which needs more runs to be caught.
-
-    ``seconds`` limits the time: where a run is slow, fewer are made, and the bounds are weaker.
-    """
-    try:
-        most = _affordable(estimator, others, seconds)
-    except ValueError as error:
-        return Row(_name(estimator), str(estimator.neighboring), f"does not run: {error}", *_NOTHING)
-    honest = audit(estimator, runs=min(runs, most), delta=DELTA, seed=seed, others=others)
-    broken = audit(estimator, runs=min(twin_runs, most), delta=DELTA, seed=seed, others=others, share=0.5)
-    found = honest.attacked
-    return Row(
-        subject=honest.subject,
-        relation=str(estimator.neighboring),
-        replay="passed" if honest.replayed.passed else ", ".join(sorted(honest.replayed.failed_checks)),
-        ratio=honest.replayed.worst_ratio,
-        claimed=found.claimed,
-        empirical=found.bound.epsilon,
-        inside=None if found.exact is None else found.exact.epsilon,
-        half_noise=broken.attacked.alarm.epsilon,
-        caught=broken.attacked.refuted,
+def named(name: str) -> Subject:
+    """The subject whose name is, or begins with, ``name``; without regard to case."""
+    wanted = name.lower()
+    for kind in subjects.LINEAR_MODELS:
+        if kind.lower() == wanted:
+            return next(subject for subject in subjects.regressors(RELATIONS[:1], [kind]))
+    for subject in (*shipped.mechanisms(), *shipped.streams_and_users()):
+        if subject.name.lower().startswith(wanted):
+            return subject
+    raise ValueError(
+        f"nothing named {name!r} is known to the audit: give a model file, logistic, svm, "
+        f"{', '.join(subjects.LINEAR_MODELS)}, or a mechanism, stream or recommender of benchmarks/results/audit.md"
     )
 
 
-def _affordable(estimator: Any, others: int, seconds: float) -> int:
-    """How many runs per data set fit into half of the time, by what sixty more of them take."""
-    times = []
-    for runs in (20, 20, 80):  # the first compiles
-        begin = time.perf_counter()
-        audit(estimator, runs=runs, delta=DELTA, seed=0, others=others)
-        times.append(time.perf_counter() - begin)
-    per_run = max(1e-5, (times[2] - times[1]) / 60)
-    return max(20, int(min(1e9, seconds / 2 / per_run)))
+def row(subject: Subject, *, runs: int, twin_runs: int, seconds: float, seed: int = 0) -> Row:
+    """Replay one subject, attack it and its half-noise twin.
 
-
-def mechanism_rows(runs: int = 20_000, seed: int = 0) -> list[Row]:
-    """The additive mechanisms on a pair of numbers at the declared distance."""
-    multiplier = 1 / 0.5325  # epsilon 1 at delta 0.01
-    rows = []
-    for mechanism, delta in (
-        (GaussianMechanism(Sensitivity(1.0), multiplier, size=1), DELTA),
-        (LaplaceMechanism(Sensitivity(1.0, norm=1), 1 / EPSILON, size=1), 0.0),
-    ):
-        claimed = accountants.epsilon(mechanism.event, delta, Neighboring.REPLACE_ONE)
-        found = [_released(mechanism, runs, seed, share) for share in (1.0, 0.5)]
-        bound = estimates.threshold_bound(found[0][0], found[0][1], delta)
-        alarm = estimates.threshold_bound(found[1][0], found[1][1], delta, 1 - 1e-6, joint=True)
-
-        def program(value: float, tested: Any = mechanism) -> Any:
-            return tested.release([value], fresh_entropy())
-
-        seen = replay(program, 0.0, 1.0)
-        name = type(mechanism).__name__
-        passed = "passed" if seen.passed else ", ".join(sorted(seen.failed_checks))
-        caught = alarm.epsilon > claimed
-        rows.append(
-            Row(name, "any", passed, seen.worst_ratio, claimed, bound.epsilon, None, alarm.epsilon, caught)
-        )
-    return rows
+    ``seconds`` limits the time of each of the two attacks: where a run is slow, fewer are made.
+    """
+    seen = replay(subject.program, *subject.strained)
+    most = _affordable(subject, seconds)
+    runs, twin_runs = (max(_FEWEST, min(wanted, most)) for wanted in (runs, twin_runs))
+    found = attacked(subject, runs, seed=seed)
+    twin = attacked(subject, twin_runs, seed=seed + 2, share=0.5)
+    return Row(
+        subject=subject.name,
+        relation=subject.relation.value,
+        replay="passed" if seen.passed else ", ".join(sorted(seen.failed_checks)),
+        ratio=seen.worst_ratio,
+        claimed=found.claimed,
+        empirical=found.bound.epsilon,
+        inside=None if found.exact is None else found.exact.epsilon,
+        worst_case="known" if subject.exact else "",
+        runs=runs,
+        half_noise=twin.alarm.epsilon,
+        twin_runs=twin_runs,
+        caught=twin.refuted,
+    )
 
 
 def as_text(rows: Sequence[Row]) -> str:
     """The table in Markdown."""
     names = [field.name.replace("_", " ") for field in fields(Row)]
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_cell(value) for value in astuple(row)) + " |" for row in rows]
+    lines += ["| " + " | ".join(_cell(value) for value in astuple(line)) + " |" for line in rows]
     return "\n".join(lines)
 
 
-def _name(estimator: Any) -> str:
-    return f"{type(estimator).__name__}, solver {estimator.solver!r}"
+def _affordable(subject: Subject, seconds: float) -> int:
+    """How many runs per data set fit into the time; the first run compiles and is not counted."""
+    released(subject.run, subject.first, 2, seed=0)
+    begin = time.process_time()
+    released(subject.run, subject.first, 10, seed=0)
+    return int(min(1e9, seconds / 2 / max(1e-6, (time.process_time() - begin) / 10)))
 
 
 def _cell(value: Any) -> str:
@@ -166,13 +139,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return "" if value is None else str(value)
-
-
-def _released(mechanism: Any, runs: int, seed: int, share: float) -> list[Any]:
-    found = []
-    for place, value in enumerate((1.0, 0.0)):
-        with insecure_noise(seed + place):
-            entropy = fresh_entropy()
-            with recorded_by(Weakener(share)):
-                found.append(np.array([mechanism.release([value], entropy)[0] for _ in range(runs)]))
-    return found

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.base import clone
 
-from discreet.mechanisms.entropy import Entropy, Words, insecure_noise
+from discreet.mechanisms.entropy import Entropy, Words, fresh_entropy, insecure_noise
 from discreet.mechanisms.recording import Call, Recorder, recorded_by
 from discreet.solvers import base
 
@@ -25,10 +26,10 @@ Program = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A plan that was run inside a trace: its records, and which of the trace's calls it made."""
+    """A plan that was run or paid for inside a trace: its records, if they were seen, and which calls it made."""
 
     plan: Any
-    records: list[Any]
+    records: Any
     first_call: int
     last_call: int
     words: tuple[int, ...]
@@ -36,10 +37,15 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one run did and published."""
+    """What one run did and published.
+
+    ``runs`` are plans that were watched while they ran, ``charges`` all plans that were paid for, each with the calls
+    up to the next charge.
+    """
 
     calls: list[Call]
     runs: list[PlannedRun]
+    charges: list[PlannedRun]
     warnings: tuple[tuple[str, str], ...]
     error: tuple[str, str] | None
     state: Any
@@ -76,7 +82,8 @@ def trace(
     finally:
         _notes.reset(token)
     said = tuple((warning.category.__name__, str(warning.message)) for warning in caught)
-    return Trace(recorder.calls, notes.runs, said, error, None if error else frozen(published))
+    charges = _charges(recorder)
+    return Trace(recorder.calls, notes.runs, charges, said, error, None if error else frozen(published))
 
 
 def fitting(estimator: Any) -> Program:
@@ -84,7 +91,7 @@ def fitting(estimator: Any) -> Program:
 
     def program(data: Any) -> Any:
         watched = clone(estimator)
-        if hasattr(watched, "solver"):
+        if getattr(watched, "solver", None) is not None:
             watched.solver = WatchedSolver(base.resolve(watched.solver))
         return watched.fit(*data)
 
@@ -95,8 +102,6 @@ def running(plan: base.Plan) -> Program:
     """The program that runs a plan on ``data``, a list of records, with a new source of noise."""
 
     def program(records: Any) -> Any:
-        from discreet.mechanisms.entropy import fresh_entropy
-
         return WatchedPlan(plan).run(records, fresh_entropy())
 
     return program
@@ -122,7 +127,11 @@ class Replayer(Recorder):
 
 
 class Weakener(Recorder):
-    """The twin of any mechanism with only a part of its noise; never part of a release."""
+    """The twin of any mechanism with only a part of its noise; never part of a release.
+
+    Additive noise is scaled down. A choice by scores, and a plurality of votes, is made again with noise of a part of
+    the scale; other decisions are left alone.
+    """
 
     def __init__(self, share: float = 0.5) -> None:
         super().__init__()
@@ -132,13 +141,37 @@ class Weakener(Recorder):
         self.calls.append(call)
         noise = noise_of(call)
         if noise is None:
-            return call.output
+            return _chosen_again(call, self._share)
         start = 0.0 if call.value is None else np.reshape(call.value, np.shape(call.output))
         return start + self._share * noise
 
 
+def _chosen_again(call: Call, share: float) -> Any:
+    """The same choice under less noise of the same kind: Gumbel for scores, normal for votes."""
+    if not isinstance(call.value, np.ndarray) or call.value.ndim == 0:
+        return call.output
+    words = fresh_entropy().words(call.value.size).reshape(call.value.shape)
+    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    if call.score_range is not None and np.ndim(call.output) == 0:
+        return int(np.argmax(call.value - share * call.scale * np.log(-np.log(uniform))))
+    integers = np.asarray(call.output).dtype.kind in "iu"
+    if call.score_range is None and integers and call.value.ndim == np.ndim(call.output) + 1:
+        return np.argmax(call.value + share * call.scale * ndtri(uniform), axis=-1)
+    return call.output
+
+
+def _charges(recorder: Recorder) -> list[PlannedRun]:
+    ends = [first for _, first in recorder.charges[1:]] + [len(recorder.calls)]
+    return [
+        PlannedRun(_unwatched(plan), None, first, last, ())
+        for (plan, first), last in zip(recorder.charges, ends, strict=False)
+    ]
+
+
 def noise_of(call: Call) -> Any:
     """What the mechanism added, or None where the answer is not a noisy copy of the question."""
+    if not call.additive:
+        return None
     if call.value is None:
         return np.asarray(call.output)
     if np.shape(call.value) != np.shape(call.output):
@@ -176,7 +209,7 @@ class WatchedPlan:
         try:
             return self._inner.run(records, counted, *arguments, **options)
         finally:
-            plan, last = _innermost(self._inner), len(notes.recorder.calls)
+            plan, last = innermost(self._inner), len(notes.recorder.calls)
             made = PlannedRun(plan, records, first, last, tuple(counted.counts))
             notes.runs.append(made)
 
@@ -187,11 +220,15 @@ class WatchedPlan:
         return str(self._inner)
 
 
-def _innermost(plan: Any) -> Any:
+def innermost(plan: Any) -> Any:
     """The plan that does the work, where one plan only chose another."""
     while hasattr(getattr(plan, "plan", None), "run"):
         plan = plan.plan
     return plan
+
+
+def _unwatched(plan: Any) -> Any:
+    return plan._inner if isinstance(plan, WatchedPlan) else plan
 
 
 class _Counted(Entropy):

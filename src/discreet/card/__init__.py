@@ -2,13 +2,14 @@
 
 ``save`` writes one JSON file with the released numbers, the schema, the statement and the event tree from which
 epsilon follows. ``load`` executes nothing. ``verify`` recomputes epsilon from the events, and checks signature and
-ledger where they are given. ``to_sklearn`` and ``to_onnx`` hand a model to other tools.
+ledger where they are given. ``to_html`` shows it to people, ``to_sklearn`` and ``to_onnx`` hand it to other tools.
 """
 
 from discreet.card.content import Card
 from discreet.card.errors import CardError
 from discreet.card.export import to_onnx, to_sklearn
 from discreet.card.files import load, read, save
+from discreet.card.page import to_html
 from discreet.card.signature import new_key
 from discreet.card.verification import Verification, verify
 
@@ -20,6 +21,7 @@ __all__ = [
     "new_key",
     "read",
     "save",
+    "to_html",
     "to_onnx",
     "to_sklearn",
     "verify",

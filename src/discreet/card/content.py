@@ -86,9 +86,9 @@ class Card:
             estimator=name,
             parameters=exact,
             described=described,
-            arrays={
-                number: np.asarray(getattr(model, number), dtype=np.float64) for number in family.numbers
-            },
+            arrays=model.to_arrays()
+            if family.packed
+            else {number: np.asarray(getattr(model, number), dtype=np.float64) for number in family.numbers},
             classes=np.asarray(model.classes_) if hasattr(model, "classes_") else None,
             facts={fact: getattr(model, fact) for fact in ("multi_class_",) if hasattr(model, fact)},
             feature_names=None if names is None else tuple(str(name) for name in names),
@@ -99,8 +99,11 @@ class Card:
 
     def model(self) -> Any:
         """The fitted estimator, ready to predict; ``schema_`` is set if there is a schema."""
-        kind = getattr(importlib.import_module(models.family(self.estimator).module), self.estimator)
+        family = models.family(self.estimator)
+        kind = getattr(importlib.import_module(family.module), self.estimator)
         try:
+            if family.packed:
+                return kind.from_arrays(self.arrays, self.privacy, **self.parameters)
             model = kind(**self.parameters)
         except TypeError as error:
             raise CardError(f"the parameters do not fit this version of {self.estimator}: {error}") from None

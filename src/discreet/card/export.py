@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from discreet._files import write_atomically
+from discreet.card import models
 from discreet.card.content import Card
 from discreet.card.errors import CardError
 
@@ -170,6 +171,6 @@ def _decide(card: Card, raw: str, constant: Any, node: Any) -> list[Any]:
 
 
 def _linear(card: Card) -> tuple[str, str]:
-    if set(card.arrays) != {"coef_", "intercept_"}:
-        raise CardError(f"{card.estimator} is not a linear model and cannot be exported")
+    if not models.family(card.estimator).linear:
+        raise CardError(f"{card.estimator} does not predict by a plain linear rule and cannot be exported")
     return "coef_", "intercept_"

@@ -24,11 +24,15 @@ class Family:
     module : where the class lives; a name in a file is looked up here and nowhere else.
     numbers : the fitted attributes that hold released numbers.
     check : raises ``CardError`` where arrays and classes do not belong together; gives the number of features.
+    packed : whether the model itself turns into arrays and back (``to_arrays``, ``from_arrays``).
+    linear : whether its predictions are those of ``coef_`` and ``intercept_``, so that other tools can make them.
     """
 
     module: str
     numbers: tuple[str, ...]
     check: Check
+    packed: bool = False
+    linear: bool = False
 
 
 def _classifier(arrays: Arrays, classes: NDArray[Any] | None) -> int:
@@ -49,22 +53,38 @@ def _regressor(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     return int(coef.shape[0])
 
 
+def _center(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    if arrays["median_"].ndim != 1 or classes is not None:
+        raise CardError("a median is one point")
+    return int(arrays["median_"].shape[0])
+
+
+def _recommender(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    from discreet.recommend.arrays import unpacked
+
+    try:
+        return len(unpacked(arrays)[1])
+    except (KeyError, ValueError, TypeError) as error:
+        raise CardError(f"the arrays are not a recommender: {error}") from None
+
+
 _LINEAR = ("coef_", "intercept_")
-_CLASSIFIERS = {
-    "PrivateLogisticRegression": "discreet.estimators.linear",
-    "PrivateLinearSVC": "discreet.estimators.linear",
-    "PrivateSparseLogisticRegression": "discreet.estimators.sparse",
-}
-_REGRESSORS = {
-    "PrivateRidge": "discreet.estimators.regression",
-    "PrivateLinearRegression": "discreet.estimators.regression",
-    "PrivateHuberRegressor": "discreet.estimators.regression",
-    "PrivateQuantileRegressor": "discreet.estimators.regression",
-    "PrivateLasso": "discreet.estimators.sparse",
-}
 FAMILIES: Mapping[str, Family] = {
-    **{name: Family(module, _LINEAR, _classifier) for name, module in _CLASSIFIERS.items()},
-    **{name: Family(module, _LINEAR, _regressor) for name, module in _REGRESSORS.items()},
+    "PrivateLogisticRegression": Family("discreet.estimators.linear", _LINEAR, _classifier, linear=True),
+    "PrivateLinearSVC": Family("discreet.estimators.linear", _LINEAR, _classifier, linear=True),
+    "PrivateSparseLogisticRegression": Family(
+        "discreet.estimators.sparse", _LINEAR, _classifier, linear=True
+    ),
+    "PrivateSimplexClassifier": Family("discreet.estimators.simplex", _LINEAR, _classifier),
+    "PrivateRidge": Family("discreet.estimators.regression", _LINEAR, _regressor, linear=True),
+    "PrivateLinearRegression": Family("discreet.estimators.regression", _LINEAR, _regressor, linear=True),
+    "PrivateHuberRegressor": Family("discreet.estimators.regression", _LINEAR, _regressor, linear=True),
+    "PrivateQuantileRegressor": Family("discreet.estimators.regression", _LINEAR, _regressor, linear=True),
+    "PrivateLasso": Family("discreet.estimators.sparse", _LINEAR, _regressor, linear=True),
+    "PrivateSimplexRegressor": Family("discreet.estimators.simplex", _LINEAR, _regressor),
+    "PrivatePoissonRegressor": Family("discreet.estimators.poisson", _LINEAR, _regressor),
+    "PrivateMedian": Family("discreet.estimators.median", ("median_",), _center),
+    "PrivateMatrixCompletion": Family("discreet.recommend.completion", (), _recommender, packed=True),
 }
 
 
@@ -80,10 +100,10 @@ def family(estimator: str) -> Family:
 def checked(estimator: str, arrays: Arrays, classes: NDArray[Any] | None) -> int:
     """The number of features of a model with these numbers, if it can be one."""
     kind = family(estimator)
-    if set(arrays) != set(kind.numbers):
+    if not kind.packed and set(arrays) != set(kind.numbers):
         raise CardError(
             f"{estimator} consists of {', '.join(kind.numbers)}; found {', '.join(arrays) or 'none'}"
         )
-    if not all(np.isfinite(array).all() for array in arrays.values()):
+    if not all(array.dtype.kind == "U" or np.isfinite(array).all() for array in arrays.values()):
         raise CardError("the coefficients are not all finite")
     return kind.check(arrays, classes)

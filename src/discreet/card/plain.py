@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # The only kinds of numbers a file can hold: fixed size, no objects, least significant byte first.
-_KINDS = frozenset({"<f8", "<f4", "<i8", "<i4"})
+_KINDS = frozenset({"<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "|i1"})
 _MAX_ENTRIES = 1 << 31
 
 
@@ -30,8 +30,10 @@ def plain(value: Any) -> Any:
 
 
 def from_array(array: NDArray[Any]) -> dict[str, Any]:
-    """Shape, kind and bytes of an array of numbers."""
+    """Shape, kind and bytes of an array of numbers; the words of an array of words."""
     array = np.asarray(array)
+    if array.dtype.kind == "U" and array.ndim <= 1:
+        return {"shape": list(array.shape), "kind": "words", "words": array.ravel().tolist()}
     kind = array.dtype.newbyteorder("<").str
     if kind not in _KINDS:
         raise TypeError(f"a model file holds arrays of numbers, not of {array.dtype}")
@@ -42,6 +44,9 @@ def from_array(array: NDArray[Any]) -> dict[str, Any]:
 def to_array(fields: Any) -> NDArray[Any]:
     """The array that ``from_array`` described; ``TypeError`` or ``ValueError`` for anything else."""
     fields = typed(fields, dict)
+    if fields.get("kind") == "words":
+        words = np.array([typed(word, str) for word in typed(fields["words"], list)], dtype=np.str_)
+        return words.reshape([typed(size, int) for size in typed(fields["shape"], list)])
     if set(fields) != {"shape", "kind", "base64"} or fields["kind"] not in _KINDS:
         raise ValueError("not the description of an array")
     shape = tuple(typed(size, int) for size in typed(fields["shape"], list))

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import audit, demo, fit, ledger, plan, predict, transfer, verify
+from discreet.cli import audit, bench, demo, evaluate, fit, ledger, plan, predict, schema, transfer, verify
 
-COMMANDS = (demo, plan, transfer, fit, predict, verify, ledger, audit)
+COMMANDS = (demo, schema, plan, transfer, fit, predict, evaluate, verify, ledger, audit, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

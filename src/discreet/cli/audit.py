@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
@@ -19,7 +20,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "subject",
         metavar="MODEL_OR_ESTIMATOR",
-        help=f"a model file written by `discreet fit`, or one of: {', '.join(options.MODELS)}",
+        help=f"a model file written by `discreet fit`; one of {', '.join(options.MODELS)}; or a mechanism, stream, "
+        "recommender or model by its class name, such as GaussianMechanism, PrivateFTRL or PrivateRidge, at epsilon 1, "
+        "delta 0.01",
     )
     parser.add_argument(
         "--epsilon", type=options.positive, default=1.0, metavar="E", help="of an estimator (default: 1)"
@@ -54,32 +57,53 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="also attack a copy with half the noise, to show that it is noticed",
     )
-    parser.add_argument("--plot", action="store_true", help="draw the attacker's scores")
+    parser.add_argument("--plot", action="store_true", help="also draw the attacker's scores")
+    parser.add_argument("--output", metavar="FILE.html", help="write the report with its charts to a page")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Attack and print; 1 if the promise turned out to be false."""
     from discreet._console import say, working
-    from discreet.audit.report import audit, histogram
+    from discreet._files import write_atomically
+    from discreet.audit.report import bars, histogram, page
 
     if arguments.runs < 20:
         raise ValueError(f"--runs must be at least 20 to say anything, got {arguments.runs}")
     if not 0 < arguments.confidence < 1:
         raise ValueError("--confidence must lie strictly between 0 and 1")
+    if arguments.output is not None and not arguments.output.endswith(".html"):
+        raise ValueError(f"--output must end in .html, got {arguments.output}")
     with working(f"fitting {2 * arguments.runs} models"):
-        report = audit(
-            _subject(arguments),
-            runs=arguments.runs,
-            delta=arguments.at_delta,
-            confidence=arguments.confidence,
-            seed=arguments.seed,
-            with_twin=arguments.twin,
-        )
+        report = _audited(arguments)
     say(report)
+    say(bars(report))
     if arguments.plot:
         say(histogram(report.attacked))
+    if arguments.output is not None:
+        write_atomically(arguments.output, page(report).encode())
+        say(f"Written to {arguments.output}")
     return 0 if report.passed else 1
+
+
+def _audited(arguments: argparse.Namespace) -> Any:
+    from discreet.audit import report, table
+
+    chosen = {
+        "runs": arguments.runs,
+        "delta": arguments.at_delta,
+        "confidence": arguments.confidence,
+        "seed": arguments.seed,
+        "with_twin": arguments.twin,
+    }
+    name = arguments.subject
+    if (
+        name not in options.MODELS
+        and name.replace(" ", "").replace(",", "").isalpha()
+        and not Path(name).exists()
+    ):
+        return report.audit_subject(table.named(name), **chosen)
+    return report.audit(_subject(arguments), **chosen)
 
 
 def _subject(arguments: argparse.Namespace) -> Any:

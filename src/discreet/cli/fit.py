@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def add_parser(commands: Any) -> None:
         "--max-rows", type=options.count, metavar="N", help="public bound on the rows, under add-remove-one"
     )
     parser.add_argument(
+        "--max-rows-per-group",
+        type=options.count,
+        metavar="K",
+        help="rows of one person that are used at most, if the schema has a group column",
+    )
+    parser.add_argument(
         "--bad-rows",
         choices=("error", "null"),
         default="error",
@@ -50,9 +57,6 @@ def run(arguments: argparse.Namespace) -> None:
     classes = schema.classes.tolist()
     _check_output(Path(arguments.output), arguments.overwrite, schema)
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
-    with working("reading the table"):
-        table = read_table(arguments.data, schema.needed, bad_rows=arguments.bad_rows)
-        rows, labels = schema.encode(table, bad_rows=arguments.bad_rows)
     model = options.estimator(
         arguments,
         schema.feature_bound(intercept=not arguments.no_intercept),
@@ -60,9 +64,18 @@ def run(arguments: argparse.Namespace) -> None:
         ledger=ledger,
         bad_rows=arguments.bad_rows,
         n_samples=arguments.max_rows,
+        max_rows_per_group=arguments.max_rows_per_group,
     )
-    with working("fitting"):
-        model.fit(rows, labels)
+    if _too_large(arguments.data, schema):
+        with _mapped(arguments, schema) as rows, working("fitting"):
+            model.fit(rows)
+    else:
+        with working("reading the table"):
+            table = read_table(arguments.data, schema.needed, bad_rows=arguments.bad_rows)
+            rows, labels = schema.encode(table, bad_rows=arguments.bad_rows)
+            groups = _groups(schema, table, arguments.max_rows_per_group)
+        with working("fitting"):
+            model.fit(rows, labels, groups=groups)
     try:
         card.save(model, arguments.output, schema=schema)
     except OSError as error:
@@ -74,6 +87,55 @@ def run(arguments: argparse.Namespace) -> None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
     else:
         paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
+
+
+def _too_large(path: str, schema: Any) -> bool:
+    """Whether the encoded table would take more than half of the memory that is free; only Parquet files can tell."""
+    memory = Path("/proc/meminfo")
+    if not path.endswith(".parquet") or not Path(path).exists() or not memory.exists():
+        return False
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    free = next(line for line in memory.read_text().splitlines() if line.startswith("MemAvailable"))
+    with (
+        contextlib.suppress(pa.ArrowInvalid),
+        pq.ParquetFile(path) as file,
+    ):  # a broken file fails when it is read
+        return bool(8 * file.metadata.num_rows * schema.n_features > 512 * int(free.split()[1]))
+    return False
+
+
+def _mapped(arguments: argparse.Namespace, schema: Any) -> Any:
+    """The encoded rows in a mapped file, with a bar while it is written."""
+    from discreet._console import progress
+    from discreet.records import arrow
+
+    if schema.group is not None:
+        raise ValueError(
+            "a table with groups must fit in memory; take it apart by group, or use a larger machine"
+        )
+    with progress("converting the table, which does not fit in memory", 100) as step:
+        shown = [0]
+
+        def tell(done: int, total: int) -> None:
+            while shown[0] < 100 * done // max(1, total):
+                shown[0] += 1
+                step(f"converting the table: {done} of {total} rows")
+
+        return arrow.encoded(arguments.data, schema, bad_rows=arguments.bad_rows, progress=tell)
+
+
+def _groups(schema: Any, table: Any, max_rows: int | None) -> Any:
+    """Whose row each row is, if the schema says that a person can have several."""
+    if schema.group is not None and max_rows is None:
+        raise ValueError(
+            f"the schema's group column {schema.group!r} says that a person can have several rows; say how many of "
+            "them may be used with --max-rows-per-group K"
+        )
+    if schema.group is None and max_rows is not None:
+        raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
+    return None if schema.group is None else schema.groups(table)
 
 
 def _check_output(output: Path, overwrite: bool, schema: Any) -> None:

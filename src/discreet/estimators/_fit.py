@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from discreet import _inputs
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.recording import charged
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.statement import PrivacyStatement
@@ -119,13 +120,16 @@ class Priced(Protocol):
 
 
 def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Priced, label: str) -> None:
-    """Take the price of the plan from the ledger, before anything private runs."""
+    """Take the price of the plan from the ledger, before anything private runs; other units than rows are noted."""
+    charged(plan)  # audits compare what was run with what was paid for
     if ledger is None:
         return
     from discreet.privacy.ledger import Ledger
 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    account.charge(plan.event, label=label, neighboring=plan.guarantee.neighboring)
+    unit = plan.guarantee.unit
+    named = label if unit == "record" else f"{label}, per {unit}"
+    account.charge(plan.event, label=named, neighboring=plan.guarantee.neighboring)
 
 
 def run(plan: Plan, records: list[ArrayRecords], progress: Progress | None = None) -> Release:
@@ -146,19 +150,29 @@ def state(plan: Plan, release: Release, assumptions: tuple[str, ...]) -> Privacy
             "records": float(plan.problem.n_samples),
             "coefficients": float(plan.problem.n_coefficients),
         },
-        assumptions=assumptions + _COMMON_ASSUMPTIONS,
-        not_covered=_NOT_COVERED,
+        assumptions=(
+            *assumptions,
+            unit_assumption(plan.guarantee),
+            "columns were scaled and chosen without looking at the private data (given by the user)",
+            *PLATFORM_ASSUMPTIONS,
+        ),
+        not_covered=NOT_COVERED,
         secure=release.secure,
     )
 
 
-_COMMON_ASSUMPTIONS = (
-    "each person is one row (given by the user): who has k rows is protected by k times epsilon only",
-    "columns were scaled and chosen without looking at the private data (given by the user)",
+def unit_assumption(guarantee: Guarantee) -> str:
+    """What must be true of the unit for the promise to be one about people."""
+    if guarantee.unit == "user":
+        return "all rows of one person carry the same id in groups (given by the user)"
+    return "each person is one row (given by the user): who has k rows is protected by k times epsilon only"
+
+
+PLATFORM_ASSUMPTIONS = (
     "the operating system's random numbers and AES-256 are unpredictable",
     "arithmetic follows IEEE 754 double precision, with exp and log accurate to a few units in the last place",
 )
-_NOT_COVERED = (
+NOT_COVERED = (
     "how long the fit took and how much memory it used",
     "scores and predictions computed on private rows and published afterwards",
     "facts about the population that would be learned without any one person's row",

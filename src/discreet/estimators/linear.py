@@ -5,168 +5,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
-
 from discreet import _inputs
-from discreet.bounds import Bounds
-from discreet.estimators import _fit
+from discreet.estimators._classifier import LogOddsClassifier, PrivateLinearClassifier
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax
-from discreet.privacy.guarantee import Neighboring
-from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
-    from discreet.privacy.statement import PrivacyStatement
-
-Array = NDArray[np.float64]
 
 
-class _PrivateLinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What all private linear classifiers share; subclasses name the loss."""
-
-    coef_: Array
-    intercept_: Array
-    classes_: NDArray[Any]
-    multi_class_: str
-    privacy_: PrivacyStatement
-
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
-
-        Parameters
-        ----------
-        n_samples, n_features, n_classes : public shape of the training data; under "add-remove-one" ``n_samples`` is
-            a public upper bound.
-        """
-        _inputs.count("n_features", n_features)
-        _inputs.count("n_classes", n_classes, at_least=2)
-        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        solver = base.resolve(self.solver)
-        bounds = Bounds(_inputs.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
-        loss, n_models = self._loss(solver, n_classes)
-        l2 = None if self.l2 is None else _inputs.real("l2", self.l2, above=0)
-        problem = Problem(loss, bounds, size, n_features + bounds.intercept, n_models, l2)
-        return solver.plan(problem, guarantee)
-
-    def fit(self, X: Any, y: Any) -> _PrivateLinearClassifier:
-        """Fit privately; charges the ledger, if there is one, before anything private runs.
-
-        Parameters
-        ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
-        y : labels, one per row.
-        """
-        bad_rows = _inputs.choice("bad_rows", self.bad_rows, ("error", "null"))
-        _inputs.seed(self.random_state)
-        X, y = self._validated(X, y, bad_rows)
-        labels = _fit.read_labels(y, self.classes, bad_rows)
-        n_rows, n_features = X.shape
-        # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
-        size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
-        plan = self.plan(size, n_features, len(labels.classes))
-        records = self._records(X, labels, plan.problem, bad_rows)
-        _fit.charge(self.ledger, plan, label=type(self).__name__)
-        release = _fit.run(plan, records)
-        self._publish(release.theta, labels.classes, plan.problem)
-        self.privacy_ = _fit.state(plan, release, self._assumptions(labels, size))
-        return self
-
-    def _validated(self, X: Any, y: Any, bad_rows: str) -> tuple[Any, NDArray[Any]]:
-        strict = bad_rows == "error"
-        X, y = (
-            validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                order="C",
-                ensure_all_finite=strict,
-                y_numeric=False,
-                multi_output=False,
-            )
-            if strict
-            else (
-                validate_data(
-                    self,
-                    X,
-                    accept_sparse="csr",
-                    dtype=[np.float64, np.float32],
-                    order="C",
-                    ensure_all_finite=False,
-                ),
-                np.asarray(y),
-            )
-        )
-        if y.ndim != 1 or len(y) != X.shape[0]:
-            raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
-        if strict:
-            check_classification_targets(y)
-        return X, y
-
-    def _records(self, X: Any, labels: _fit.Labels, problem: Problem, bad_rows: str) -> list[ArrayRecords]:
-        nulls = ~problem.bounds.valid_rows(X) | (labels.codes < 0) if bad_rows == "null" else None
-        if problem.loss.n_outputs > 1:
-            return [ArrayRecords(X, labels.codes, problem.bounds, nulls)]
-        positives = [1] if len(labels.classes) == 2 else range(len(labels.classes))
-        first = ArrayRecords(X, np.where(labels.codes == positives[0], 1.0, -1.0), problem.bounds, nulls)
-        return [first, *(first.with_labels(np.where(labels.codes == k, 1.0, -1.0)) for k in positives[1:])]
-
-    def _publish(self, theta: Array, classes: NDArray[Any], problem: Problem) -> None:
-        """Set the fitted attributes from released numbers and public facts only."""
-        weights = theta[0].T if problem.loss.n_outputs > 1 else theta
-        if problem.bounds.intercept:
-            self.coef_, self.intercept_ = weights[:, :-1].copy(), weights[:, -1].copy()
-        else:
-            self.coef_, self.intercept_ = weights.copy(), np.zeros(len(weights))
-        self.classes_ = classes
-        self.multi_class_ = "softmax" if problem.loss.n_outputs > 1 else "ovr"
-
-    def _assumptions(self, labels: _fit.Labels, size: int) -> tuple[str, ...]:
-        label_set = (
-            "the label set was declared by the user"
-            if labels.declared
-            else "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person "
-            "has would be revealed"
-        )
-        if Neighboring(self.neighboring).size_is_public:
-            rows = f"the number of rows, {size}, is public"
-        else:
-            rows = f"{size} is a public upper bound on the number of rows (given by the user)"
-        chosen = () if self.delta is not None else ("delta was set to 1 / n_samples**2 by default",)
-        return (label_set, rows, *chosen)
-
-    def decision_function(self, X: Any) -> Array:
-        """Signed distances to the decision boundary, of rows clipped as in training."""
-        check_is_fitted(self)
-        X = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", reset=False
-        )
-        scales = Bounds(float(self.feature_bound), bool(self.fit_intercept)).row_scales(X)
-        raw = (np.asarray(X @ self.coef_.T) + self.intercept_) * scales[:, None]
-        return raw.ravel() if len(self.coef_) == 1 else raw
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely label of every row."""
-        raw = self.decision_function(X)
-        codes = (raw > 0).astype(int) if raw.ndim == 1 else raw.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = True
-        return tags
-
-
-class PrivateLogisticRegression(_PrivateLinearClassifier):
+class PrivateLogisticRegression(LogOddsClassifier):
     """Logistic regression under differential privacy, binary or multinomial.
 
     Rows are clipped to ``feature_bound`` in L2 norm, the intercept's constant column included. With the defaults
@@ -202,6 +50,9 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
         data and should know), or treat them as null records so that no error depends on a private value.
     n_samples : int, default None
         Public upper bound on the number of rows, needed only under "add-remove-one".
+    max_rows_per_group : int, default None
+        With ``fit(X, y, groups=...)``: how many rows of one group are used at most. The promise is then about all rows
+        of a group, and the number of groups is public instead of the number of rows. A public choice.
     random_state : None, int or SeedSequence
         Repeatability of optimizers; never of the privacy noise.
 
@@ -213,8 +64,9 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
 
     Privacy
     -------
-    (epsilon, delta)-DP of ``coef_`` and ``intercept_`` under the stated relation; unit: one row. Not covered: the
-    time a fit takes, and anything published from private rows other than through the released coefficients.
+    (epsilon, delta)-DP of ``coef_`` and ``intercept_`` under the stated relation; unit: one row, or one group of
+    rows. Not covered: the time a fit takes, and anything published from private rows other than through the
+    released coefficients.
 
     Examples
     --------
@@ -245,6 +97,7 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
         n_samples: int | None = None,
+        max_rows_per_group: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -259,6 +112,7 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
         self.ledger = ledger
         self.bad_rows = bad_rows
         self.n_samples = n_samples
+        self.max_rows_per_group = max_rows_per_group
         self.random_state = random_state
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
@@ -268,23 +122,8 @@ class PrivateLogisticRegression(_PrivateLinearClassifier):
         one_vs_rest = choice == "ovr" or (choice == "auto" and solver.multiclass == "one-vs-rest")
         return (Logistic(), n_classes) if one_vs_rest else (Softmax(n_classes), 1)
 
-    def predict_proba(self, X: Any) -> Array:
-        """Probability of every class, of rows clipped as in training."""
-        raw = self.decision_function(X)
-        if raw.ndim == 1:
-            positive = expit(raw)
-            return np.column_stack([1 - positive, positive])
-        if self.multi_class_ == "ovr":
-            chances = expit(raw)
-            return np.asarray(chances / chances.sum(axis=1, keepdims=True))
-        return np.asarray(softmax(raw, axis=1))
 
-    def predict_log_proba(self, X: Any) -> Array:
-        """Logarithm of `predict_proba`."""
-        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
-
-
-class PrivateLinearSVC(_PrivateLinearClassifier):
+class PrivateLinearSVC(PrivateLinearClassifier):
     """Linear support vector classification (Huber-smoothed hinge loss) under differential privacy.
 
     Parameters
@@ -293,7 +132,7 @@ class PrivateLinearSVC(_PrivateLinearClassifier):
         Half-width of the quadratic piece that replaces the hinge's corner: smaller is closer to the hinge and needs
         more regularization.
     epsilon, delta, neighboring, feature_bound, l2, classes, fit_intercept, solver, ledger, bad_rows, n_samples, \
-random_state
+max_rows_per_group, random_state
         As for `PrivateLogisticRegression`. More than two classes are fitted one-vs-rest, priced jointly.
 
     Privacy
@@ -326,6 +165,7 @@ random_state
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
         n_samples: int | None = None,
+        max_rows_per_group: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.epsilon = epsilon
@@ -340,6 +180,7 @@ random_state
         self.ledger = ledger
         self.bad_rows = bad_rows
         self.n_samples = n_samples
+        self.max_rows_per_group = max_rows_per_group
         self.random_state = random_state
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:

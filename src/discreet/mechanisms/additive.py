@@ -129,6 +129,11 @@ class GaussianNoise:
         """The same noise, counted in steps of ``grid``."""
         return _samples(discrete_gaussian(_TABLE_SCALE, _width(self.stddev)), shape, entropy)
 
+    def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
+        """``value`` rounded down to the grid, plus noise: the sum is formed in integers, for mechanisms to release."""
+        steps = _to_grid(value, np.size(value), self.grid)
+        return _from_grid(steps + self.draw_integers(steps.shape, entropy), self.grid)
+
 
 @dataclass(frozen=True)
 class LaplaceNoise:
@@ -211,13 +216,13 @@ class GaussianMechanism:
     size: int
 
     def __post_init__(self) -> None:
-        _check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.size)
+        check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.size)
         self.noise  # noqa: B018 - a scale out of range is refused here, before any data
 
     @property
     def stddev(self) -> float:
         """Standard deviation per coordinate, with the price of rounding."""
-        return _scale_with_rounding(self.sensitivity.value, self.noise_multiplier, math.sqrt(self.size))
+        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, math.sqrt(self.size))
 
     @cached_property
     def noise(self) -> GaussianNoise:
@@ -275,13 +280,13 @@ class LaplaceMechanism:
     size: int
 
     def __post_init__(self) -> None:
-        _check_mechanism(self.sensitivity, 1.0, self.noise_multiplier, self.size)
+        check_mechanism(self.sensitivity, 1.0, self.noise_multiplier, self.size)
         self.noise  # noqa: B018 - a scale out of range is refused here, before any data
 
     @property
     def scale(self) -> float:
         """Scale of the noise per coordinate, with the price of rounding."""
-        return _scale_with_rounding(self.sensitivity.value, self.noise_multiplier, float(self.size))
+        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, float(self.size))
 
     @cached_property
     def noise(self) -> LaplaceNoise:
@@ -308,7 +313,8 @@ class LaplaceMechanism:
         )
 
 
-def _check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: float, size: int) -> None:
+def check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: float, size: int) -> None:
+    """Refuse a sensitivity in another norm, and sizes and noise multipliers that make no mechanism."""
     if sensitivity.norm != norm:
         raise ValueError(
             f"the sensitivity must be stated in the L{norm:.0f} norm, got norm {sensitivity.norm!r}"
@@ -321,7 +327,7 @@ def _check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: fl
         raise ValueError(f"size must be a whole number of at least 1, got {size!r}")
 
 
-def _scale_with_rounding(sensitivity: float, noise_multiplier: float, rounding_steps: float) -> float:
+def scale_with_rounding(sensitivity: float, noise_multiplier: float, rounding_steps: float) -> float:
     """The smallest scale s known to satisfy s >= noise_multiplier (sensitivity + grid(s) rounding_steps).
 
     The grid is at most s / 2^30, so that s = noise_multiplier sensitivity / (1 - noise_multiplier

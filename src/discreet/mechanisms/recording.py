@@ -36,6 +36,7 @@ class Call:
     event : what the mechanism says the call costs; None for noise by itself, which its user prices.
     score_range : for selections, the declared spread max_i h_i - min_i h_i of the change h of the scores ``value``.
     exact_tries : True for samplers whose use of random words may depend on the input (documented exceptions).
+    additive : False where the answer is not the input plus noise: choices and decisions.
     """
 
     mechanism: str
@@ -46,6 +47,7 @@ class Call:
     event: Event | None = None
     score_range: float | None = None
     exact_tries: bool = False
+    additive: bool = True
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -64,6 +66,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.charges: list[tuple[Any, int]] = []  # plans, and how many calls had been made before each
 
     def heard(self, call: Call) -> Any:
         """Take note of a call; returns what its caller is to get."""
@@ -85,6 +88,7 @@ def observed(
     event: Event | None = None,
     score_range: float | None = None,
     exact_tries: bool = False,
+    additive: bool = True,
 ) -> Answer:
     """Pass on a mechanism's answer, past the recorder if one listens.
 
@@ -93,7 +97,7 @@ def observed(
     mechanism : the mechanism, whose class names the call.
     entropy : the source the answer was drawn from.
     output : the answer.
-    scale, value, sensitivity, event, score_range, exact_tries : see `Call`.
+    scale, value, sensitivity, event, score_range, exact_tries, additive : see `Call`.
 
     Privacy
     -------
@@ -110,8 +114,20 @@ def observed(
     if value is not None:
         value = np.array(value, copy=True)
     name = type(mechanism).__name__
-    call = Call(name, float(scale), value, output, sensitivity, event, score_range, exact_tries)
+    call = Call(name, float(scale), value, output, sensitivity, event, score_range, exact_tries, additive)
     return recorder.heard(call)  # type: ignore[no-any-return]
+
+
+def charged(plan: object) -> None:
+    """Tell the recorder, if one listens, that a plan has been paid for: calls from now on are its run."""
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.charges.append((plan, len(recorder.calls)))
+
+
+def listening() -> bool:
+    """Whether a recorder hears the calls of this thread: then inputs must outlive them."""
+    return _recorder.get() is not None
 
 
 @contextlib.contextmanager

@@ -182,6 +182,7 @@ class ExponentialMechanism:
             score_range=self.score_range,
             event=self.event,
             exact_tries=True,
+            additive=False,
         )
 
     def _index(self, steps: Integers, entropy: Entropy) -> int:
@@ -319,4 +320,14 @@ class LaplaceNoisyMax:
         with np.errstate(all="ignore"):
             steps = np.where(np.isfinite(array), array, 0.0) / self.grid
             steps = np.floor(np.clip(steps, -_LARGEST, _LARGEST))
-        return int(np.argmax(steps.astype(np.int64) + self.noise.draw_integers(self.size, entropy)))
+        index = int(np.argmax(steps.astype(np.int64) + self.noise.draw_integers(self.size, entropy)))
+        return observed(
+            self,
+            entropy,
+            index,
+            scale=self.scale,
+            value=scores,
+            score_range=self.score_range,
+            event=self.event,
+            additive=False,
+        )

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.geometric import GeometricNoise
+from discreet.mechanisms.recording import observed
 from discreet.privacy import accountants
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Approximate, Event, Pure, Repeated
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
 Integers = NDArray[np.int64]
 Outcomes = NDArray[np.int8]
@@ -238,6 +239,7 @@ class SparseVectorRun:
         self.vector = vector
         self.n_unstable = 0
         self._entropy = entropy
+        self._price: Event | None = vector.event  # of the whole stream, told with its first question
         self._threshold = self._fresh_threshold()
 
     @property
@@ -265,7 +267,7 @@ class SparseVectorRun:
             raise TypeError(
                 "distances must be a one-dimensional array of whole numbers: others break the proof"
             )
-        outcomes = np.full(len(distances), HALTED, dtype=np.int8)
+        outcomes, refusals = np.full(len(distances), HALTED, dtype=np.int8), self.n_unstable
         for begin in range(0, len(distances), _BLOCK):
             if self.halted:
                 break
@@ -274,7 +276,20 @@ class SparseVectorRun:
             asked = self._decide(noisy, outcomes[begin : begin + _BLOCK])
             if asked < len(block):
                 break
-        return outcomes
+        told = observed(
+            self.vector,
+            self._entropy,
+            outcomes,
+            scale=self.vector.query_scale,
+            value=distances,
+            sensitivity=Sensitivity(1.0, norm=math.inf),
+            event=self._price,
+            exact_tries=True,  # a refusal may draw a new threshold
+            additive=False,
+        )
+        self._price = None
+        self.n_unstable = refusals + int(np.sum(told == UNSTABLE))
+        return told
 
     def _decide(self, noisy: Integers, outcomes: Outcomes) -> int:
         """Fill in the outcomes of one block; returns how many questions were asked before halting."""
@@ -305,4 +320,5 @@ class SparseVectorRun:
         """The stream that ``secret_state`` left; its threshold goes on."""
         run = SparseVectorRun(vector, entropy)
         run.n_unstable, run._threshold = int(state["n_unstable"]), int(state["threshold"])
+        run._price = None
         return run

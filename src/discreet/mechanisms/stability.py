@@ -16,8 +16,9 @@ from typing import Any
 
 from discreet.mechanisms._tables import exp_minus
 from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.recording import observed
 from discreet.privacy.events import Approximate, Event
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, Sensitivity
 
 _BITS = 128
 
@@ -71,7 +72,17 @@ class StableRelease:
     def release(self, value: Any, distance: int, entropy: Entropy) -> Any | None:
         """``value`` with the probability of its distance, otherwise None."""
         high, low = (int(word) for word in entropy.words(2))
-        return value if (high << 64 | low) < self._chance(distance) else None
+        stable = observed(
+            self,
+            entropy,
+            (high << 64 | low) < self._chance(distance),
+            scale=1 / self.epsilon,
+            value=distance,
+            sensitivity=Sensitivity(1.0, norm=math.inf),
+            event=self.event,
+            additive=False,
+        )
+        return value if stable else None
 
     def _chance(self, distance: int) -> int:
         if isinstance(distance, float) or distance < 0:

@@ -14,15 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mechanisms.additive import (
-    GaussianNoise,
-    _check_mechanism,
-    _from_grid,
-    _scale_with_rounding,
-    _to_grid,
-)
+from discreet.mechanisms.additive import GaussianNoise, check_mechanism, scale_with_rounding
 from discreet.mechanisms.entropy import Entropy
-from discreet.mechanisms.recording import observed
+from discreet.mechanisms.recording import listening, observed
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Sensitivity
 
@@ -68,15 +62,15 @@ class SymmetricGaussianMechanism:
     count: int = 1
 
     def __post_init__(self) -> None:
-        _check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.order)
-        _check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.count)
+        check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.order)
+        check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.count)
         self._noises  # noqa: B018 - a scale out of range is refused here, before any data
 
     @property
     def stddev(self) -> float:
         """Standard deviation on the diagonal, with the price of rounding; beside it, 1 / sqrt(2) of this."""
         steps = self.order * math.sqrt(self.count)
-        return _scale_with_rounding(self.sensitivity.value, self.noise_multiplier, steps)
+        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, steps)
 
     @cached_property
     def _noises(self) -> tuple[GaussianNoise, GaussianNoise]:
@@ -92,28 +86,43 @@ class SymmetricGaussianMechanism:
         """What one call of ``release`` does to privacy."""
         return Discretized(Gaussian(self.noise_multiplier), self.size)
 
-    def release(self, value: Array, entropy: Entropy) -> Array:
-        """The noisy matrices, exactly symmetric; of the symmetric ``value`` the lower triangles are read."""
+    def release(self, value: Array, entropy: Entropy, *, in_place: bool = False) -> Array:
+        """The noisy matrices, exactly symmetric; of the symmetric ``value`` the lower triangles are read.
+
+        With ``in_place`` they replace the exact ones: a matrix may fill half the memory.
+        """
         shape = value.shape
         stack = value[None] if value.ndim == 2 else value
         if stack.shape != (self.count, self.order, self.order):
             raise ValueError(
                 f"this mechanism releases {self.count} symmetric matrices of order {self.order}, got shape {shape}"
             )
+        exact = value.copy() if in_place and listening() else value
         on, beside = self._noises
-        noisy = np.empty(stack.shape)
+        noisy = stack if in_place else np.empty(stack.shape)
         for i in range(self.order):  # row by row: no second matrix of integers is ever held
-            left = _to_grid(stack[:, i, :i], self.count * i, beside.grid)
-            noisy[:, i, :i] = _from_grid(left + beside.draw_integers(left.shape, entropy), beside.grid)
-            noisy[:, :i, i] = noisy[:, i, :i]
-            middle = _to_grid(stack[:, i, i], self.count, on.grid)
-            noisy[:, i, i] = _from_grid(middle + on.draw_integers(middle.shape, entropy), on.grid)
+            noisy[:, i, :i] = beside.add_to(stack[:, i, :i], entropy)
+            noisy[:, i, i] = on.add_to(stack[:, i, i], entropy)
+        mirror_lower(noisy)
         return observed(
             self,
             entropy,
             noisy.reshape(shape),
             scale=on.effective_stddev,
-            value=value,
+            value=exact,
             sensitivity=self.sensitivity,
             event=self.event,
         )
+
+
+def mirror_lower(stack: Array) -> None:
+    """Copy lower triangles above the diagonal, in tiles: a column of a large matrix costs a cache miss per entry."""
+    n, tile = stack.shape[-1], 256
+    for top in range(0, n, tile):
+        rows = slice(top, top + tile)
+        square = stack[..., rows, rows]
+        upper = np.triu_indices(square.shape[-1], 1)
+        square[..., upper[0], upper[1]] = square[..., upper[1], upper[0]]
+        for left in range(0, top, tile):
+            columns = slice(left, left + tile)
+            stack[..., columns, rows] = np.swapaxes(stack[..., rows, columns], -1, -2)

@@ -18,7 +18,9 @@ from scipy.special import ndtri
 
 from discreet.mechanisms.additive import GaussianNoise
 from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.recording import observed
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
+from discreet.privacy.guarantee import Sensitivity
 
 Integers = NDArray[np.int64]
 Counts = NDArray[np.integer[Any]]
@@ -207,7 +209,7 @@ class PluralityRun:
             passed, asked = self._passed(block)
             block, passed = block[:asked], passed[:asked]
             found = np.full(asked, ABSTAINED, dtype=np.int64)
-            found[passed] = _noisy_winners(block[passed], self._vote_noise, self._entropy)
+            found[passed] = self._winners(block[passed])
             codes[begin : begin + asked] = found
             self.n_asked += asked
             self.n_answered += int(passed.sum())
@@ -225,10 +227,41 @@ class PluralityRun:
             return np.ones(len(block), dtype=bool), len(block)
         noise = mechanism.check_noise
         unit = round(1 / noise.grid)
-        highest = block.max(axis=1) * unit + noise.draw_integers(len(block), self._entropy)
-        passed = highest >= mechanism.threshold * unit
+        highest = block.max(axis=1)
+        noisy = highest * unit + noise.draw_integers(len(block), self._entropy)
+        passed = self._told(
+            noisy >= mechanism.threshold * unit, highest, noise, mechanism.changed, mechanism.check_multiplier
+        )
         last = np.flatnonzero(passed)[self.answers_left - 1 : self.answers_left]
         return passed, int(last[0]) + 1 if len(last) else len(block)
+
+    def _winners(self, counts: Integers) -> Integers:
+        """The noisy pluralities of some votes."""
+        mechanism, noise = self.mechanism, self._vote_noise
+        noisy = counts * round(1 / noise.grid) + noise.draw_integers(counts.shape, self._entropy)
+        multiplier = (
+            mechanism.noise_multiplier if isinstance(mechanism, NoisyPlurality) else mechanism.vote_multiplier
+        )
+        winners = np.asarray(noisy.argmax(axis=1), dtype=np.int64)
+        return self._told(winners, counts, noise, mechanism.changed * math.sqrt(2), multiplier)
+
+    def _told(
+        self, answers: NDArray[Any], votes: Integers, noise: GaussianNoise, distance: float, multiplier: float
+    ) -> NDArray[Any]:
+        """Pass on answers to k questions: k Gaussian mechanisms, whose inputs together move by sqrt(k) ``distance``."""
+        asked = len(votes)
+        if not asked:
+            return answers
+        return observed(
+            self.mechanism,
+            self._entropy,
+            answers,
+            scale=noise.effective_stddev,
+            value=votes,
+            sensitivity=Sensitivity(distance * math.sqrt(asked) * _UP),
+            event=Repeated(Discretized(Gaussian(multiplier), votes[0].size), asked),
+            additive=False,
+        )
 
     def secret_state(self) -> dict[str, int]:
         """What is needed to continue in another process."""
@@ -242,11 +275,6 @@ class PluralityRun:
         run = PluralityRun(mechanism, entropy)
         run.n_asked, run.n_answered = int(state["n_asked"]), int(state["n_answered"])
         return run
-
-
-def _noisy_winners(counts: Integers, noise: GaussianNoise, entropy: Entropy) -> Integers:
-    noisy = counts * round(1 / noise.grid) + noise.draw_integers(counts.shape, entropy)
-    return np.asarray(noisy.argmax(axis=1), dtype=np.int64)
 
 
 def _vote_noise(stddev: float) -> GaussianNoise:

@@ -23,6 +23,7 @@ from discreet.privacy.events import (
     BoundedRange,
     Event,
     Gaussian,
+    Grouped,
     Laplace,
     ObjectivePerturbation,
     Pure,
@@ -97,12 +98,28 @@ def curve(leaf: Event, neighboring: Neighboring) -> Curve | None:
         return _both_ways(lambda e: concentrated_profile(e, leaf.rho), exact=False)
     if isinstance(leaf, ObjectivePerturbation):
         return _objective(leaf, neighboring)
+    if isinstance(leaf, Grouped):
+        return _grouped(curve(leaf.event, neighboring), leaf.size)
     if isinstance(leaf, Subsampled) and isinstance(leaf.event, Gaussian):
         # The dominating pair is proved only where the other record is absent (Zhu, Dong and Wang, 2022).
         if neighboring is Neighboring.REPLACE_ONE:
             return None
         return _poisson_gaussian(leaf.rate, 1.0 / leaf.event.noise_multiplier)
     return None
+
+
+def _grouped(one: Curve | None, size: int) -> Curve | None:
+    """Group privacy at every epsilon: docs/proofs/groups.md, Theorem 1."""
+    if one is None:
+        return None
+
+    def profile(e: Array) -> Array:
+        step = np.asarray(e, dtype=np.float64) / size
+        worse = one.forward(step) if one.symmetric else np.maximum(one.forward(step), one.backward(step))
+        terms = np.exp(np.minimum(np.multiply.outer(step, np.arange(size)), 700.0)).sum(axis=-1)
+        return np.asarray(np.minimum(1.0, worse * terms))
+
+    return _both_ways(profile, exact=False)
 
 
 def _both_ways(profile: Profile, *, exact: bool = True, majorant: Majorant | None = None) -> Curve:

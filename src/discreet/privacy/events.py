@@ -232,6 +232,63 @@ class Composed(Event):
         object.__setattr__(self, "events", tuple(self.events))
 
 
+@dataclass(frozen=True)
+class OneOf(Event):
+    """A run of which any two neighbors differ in one of ``events`` only, and which one does not depend on the data.
+
+    Parts that read disjoint records, or one part drawn by a public lot. The profile of the whole is at most the
+    largest profile of a part (docs/proofs/selection.md, section 1). Priced at ``delta`` under ``neighboring``.
+    """
+
+    events: tuple[Event, ...]
+    delta: float
+    neighboring: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        if not self.events:
+            raise ValueError("OneOf needs at least one event")
+        _check_fraction(delta=self.delta)
+        object.__setattr__(self, "neighboring", str(self.neighboring))
+
+
+@dataclass(frozen=True)
+class RandomTries(Event):
+    """``event`` run a random, secret number of times, of which only the best-scored output is released.
+
+    Output and score of one run are priced together by ``event``. The number of runs follows ``law``:
+    "negative-binomial", truncated to K >= 1, with ``shape`` eta (0 logarithmic, 1 geometric) and
+    1 - gamma = exp(-1 / scale); or "poisson", given K >= 1, with ``scale`` its mean before truncation. Priced at
+    ``delta`` under ``neighboring`` by docs/proofs/selection.md, section 3.
+    """
+
+    event: Event
+    law: Literal["negative-binomial", "poisson"]
+    shape: float
+    scale: float
+    delta: float
+    neighboring: str
+
+    def __post_init__(self) -> None:
+        if self.law not in ("negative-binomial", "poisson"):
+            raise ValueError(f"unknown law of the number of tries: {self.law!r}")
+        _check_positive(scale=self.scale)
+        _check_fraction(shape=self.shape, delta=self.delta)
+        object.__setattr__(self, "neighboring", str(self.neighboring))
+
+
+@dataclass(frozen=True)
+class Grouped(Event):
+    """``event`` as it is for people with ``size`` records each, all of which change at once (docs/proofs/groups.md)."""
+
+    event: Event
+    size: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+
+
 def flatten(event: Event, times: int = 1) -> list[tuple[Event, int]]:
     """The leaves of an event tree with their multiplicities; equal leaves are merged.
 

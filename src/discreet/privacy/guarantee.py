@@ -74,6 +74,17 @@ class Guarantee:
             )
         object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
 
+    @property
+    def meaning(self) -> str:
+        """The relation in words, for the unit that is protected."""
+        text = self.neighboring.meaning
+        if self.unit != "user":
+            return text
+        text = text.replace("one person's record is", "all rows of one person are").replace(
+            "other;", "others;"
+        )
+        return text.replace("number of records", "number of people")
+
     def to_dict(self) -> dict[str, Any]:
         """The guarantee as plain JSON-ready values."""
         return {

@@ -16,7 +16,9 @@ from discreet.privacy.events import (
     Gaussian,
     Laplace,
     NonPrivate,
+    OneOf,
     Pure,
+    RandomTries,
     Repeated,
     Subsampled,
 )
@@ -82,6 +84,10 @@ def leaves_of(event: Event) -> Leaves:
             )
         if event.rate == 0 or event.rate == 1:
             return leaves_of(event.event) if event.rate else Leaves()
+    if isinstance(event, OneOf | RandomTries):
+        from discreet.privacy.tries import summarized  # asks accountants, which ask for leaves
+
+        return leaves_of(summarized(event))
     if isinstance(event, NonPrivate) or _says_nothing(event):
         return Leaves(private=False)
     if _reveals_nothing(event):

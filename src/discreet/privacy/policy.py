@@ -93,7 +93,8 @@ class Policy:
             raise LedgerError(f"the policy {where} cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise LedgerError(f"the policy {where} is not valid TOML: {error}") from None
-        if not set(content) <= {"data", "people"} or not content.get("data"):
+        known = set(content) <= {"data", "people"} and bool(content.get("data"))
+        if not known or not all(_is_table_of_tables(section) for section in content.values()):
             raise LedgerError(
                 f"the policy {where} must hold [data.NAME] and [people.NAME] sections, no others"
             )
@@ -154,6 +155,10 @@ class Policy:
             adaptive=whole.adaptive,
         )
         return Share(whole.path, who, own)
+
+
+def _is_table_of_tables(section: Any) -> bool:
+    return isinstance(section, dict) and all(isinstance(part, dict) for part in section.values())
 
 
 def _file_name(person: str) -> str:

@@ -28,7 +28,7 @@ from discreet.privacy.guarantee import Neighboring
 Vertices = list[tuple[int, float, float]]  # (how many, log-determinant cost, Gaussian-DP shift)
 
 # Any tangent point gives a valid bound; dense near 1, where the gradient is extreme and the curvature vanishes.
-_TANGENT_POINTS = 1.0 - 0.5 * np.linspace(0.0, 1.0, 129) ** 2
+TANGENT_POINTS = 1.0 - 0.5 * np.linspace(0.0, 1.0, 129) ** 2
 # Any weight gives a valid bound: how much of the softmax curvature is charged at its global maximum.
 _CURVATURE_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 # Cells of the angle between two records of a general linear model; a cell is bounded by its corners.
@@ -59,8 +59,8 @@ def _vertex_sets(event: ObjectivePerturbation, neighboring: Neighboring) -> Iter
     shift = 1.0 / event.noise_multiplier
     replace = neighboring is Neighboring.REPLACE_ONE
     if event.family == "logistic":
-        for a in _TANGENT_POINTS:
-            extreme, flat = _tangent_costs(float(a), event.leverage)
+        for a in TANGENT_POINTS:
+            extreme, flat = tangent_costs(float(a), event.leverage)
             if replace:
                 yield [(1, extreme, 2 * shift), (1, extreme, shift), (1, flat, shift), (1, flat, 0.0)]
             else:
@@ -85,7 +85,7 @@ def _vertex_sets(event: ObjectivePerturbation, neighboring: Neighboring) -> Iter
             yield [(2, cost, 2 * math.cos(low) * shift), (2, cost, 2 * math.sin(high) * shift)]
 
 
-def _tangent_costs(a: float, leverage: float) -> tuple[float, float]:
+def tangent_costs(a: float, leverage: float) -> tuple[float, float]:
     """Log determinant charged at derivative 1 and at derivative 0.
 
     At derivative magnitude x the curvature is x(1 - x), so the cost log(1 + x(1 - x) leverage) is concave in x and

@@ -125,7 +125,7 @@ class PrivacyStatement:
         promise = self.guarantee
         kind = "joint differential privacy" if promise.kind == "joint-dp" else "differential privacy"
         lines += _entry("Guarantee", f"({promise.epsilon:g}, {promise.delta:.3g})-{kind}")
-        lines += _entry("Neighboring", f"{promise.neighboring.value}: {promise.neighboring.meaning}")
+        lines += _entry("Neighboring", f"{promise.neighboring.value}: {promise.meaning}")
         lines += _entry("Unit", promise.unit)
         lines += _entry("Meaning", _in_words(promise))
         lines += _entry("Mechanism", self.mechanism)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from discreet.recommend import kernels
 from discreet.recommend.local import RidgeModel
-from discreet.recommend.plan import Facts, Noise, Release, total
+from discreet.recommend.plan import Facts, Noise, Release, symmetric, total
 from discreet.recommend.profile import Profile, learn_profile, profile_releases
 from discreet.recommend.ratings import Ratings
 from discreet.recommend.subspace import covariance, covariance_release, spikes
@@ -24,9 +24,8 @@ from discreet.recommend.subspace import covariance, covariance_release, spikes
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_MOST_FACTORS = 6  # the noise of r x r blocks grows with r; more factors drown
 _FACTOR_BOUND = 0.5
-_WEIGHT_BITS = 8
+WEIGHT_BITS = 8
 _START = "starting covariance"
 _STEP = "normal equations"
 
@@ -40,7 +39,7 @@ class AlternatingLeastSquares:
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
         """Profile, start, and one stack of small matrices per half-step."""
-        steps, order = facts.n_iterations or 2, min(facts.rank, _MOST_FACTORS) + 1
+        steps, order = facts.n_iterations or 2, n_factors(facts) + 1
         return (
             *profile_releases(facts, 0.35),
             covariance_release(facts, _START, 0.25),
@@ -54,7 +53,7 @@ class AlternatingLeastSquares:
         """Alternate local ridges for users with noisy normal equations for items."""
         profile = learn_profile(facts, ratings, noise)
         own = profile.model(slopes=True)
-        rank = min(facts.rank, _MOST_FACTORS)
+        rank = n_factors(facts)
         noisy = noise.release(_START, covariance(facts, ratings, own, profile.importance))
         found = spikes(noisy, noise.stddev(_START), rank)
         factors = noise.public_directions(facts.n_items, rank)  # where no direction stands out
@@ -76,16 +75,31 @@ def _joined(own: RidgeModel, factors: Array, prior: Array, error: float) -> Ridg
     return RidgeModel(own.base, features, np.concatenate([own.prior, prior]), error)
 
 
+def n_factors(facts: Facts) -> int:
+    """How many factors the equations of an average item can bear, judged by users, items and budget.
+
+    A row of unit weights leaves n_users / n_items to an item, of which a factor gets a part 1 / r; the noise of an
+    r x r block has spectral norm sqrt(r) / mu, up to constants.
+    """
+    bearable = (facts.n_users * facts.mu / facts.n_items) ** (2 / 3)
+    return int(min(facts.rank, max(2.0, min(bearable, 20.0))))
+
+
+def factor_bits(facts: Facts) -> int:
+    """Bits of a factor's integers such that weighted sums of their products over all users stay below 2^52."""
+    bits = (52 - WEIGHT_BITS - math.ceil(math.log2(max(2, facts.n_users)))) // 2
+    if bits < 8:
+        raise ValueError(f"{facts.n_users} users are too many for exact 64-bit sums in 'als'")
+    return min(15, bits)
+
+
 def normal_equations(
     facts: Facts, ratings: Ratings, model: RidgeModel, n_own: int, importance: Array
 ) -> Array:
     """The exact stack of symmetric matrices, in units of one user's largest contribution."""
     order = model.features.shape[1] - n_own + 1
-    weight_bound = 1 << _WEIGHT_BITS
-    bits = (52 - _WEIGHT_BITS - math.ceil(math.log2(max(2, facts.n_users)))) // 2
-    if bits < 8:
-        raise ValueError(f"{facts.n_users} users are too many for exact 64-bit sums in 'als'")
-    bound = 1 << min(15, bits)
+    weight_bound = 1 << WEIGHT_BITS
+    bound = 1 << factor_bits(facts)
 
     def add(block: Ratings, sums: Integers) -> None:
         kernels.add_normal_equations(
@@ -105,10 +119,7 @@ def normal_equations(
             sums,
         )
 
-    sums = total(ratings, (facts.n_items, order, order), add).astype(np.float64)
-    upper = np.triu_indices(order, 1)
-    sums[:, upper[0], upper[1]] = sums[:, upper[1], upper[0]]
-    return np.asarray(sums / (bound**2 * weight_bound))
+    return symmetric(total(ratings, (facts.n_items, order, order), add), 1 / (bound**2 * weight_bound))
 
 
 def _solve(facts: Facts, noisy: Array, stddev: float, profile: Profile) -> tuple[Array, Array, float]:
@@ -116,10 +127,7 @@ def _solve(facts: Facts, noisy: Array, stddev: float, profile: Profile) -> tuple
     rank, clip = noisy.shape[1] - 1, 2 * facts.rating_clip
     quadratic = noisy[:, :rank, :rank] * _FACTOR_BOUND**2
     linear = noisy[:, rank, :rank] * (_FACTOR_BOUND * clip)
-    values, vectors = np.linalg.eigh(quadratic)
-    ridge = stddev * _FACTOR_BOUND**2 * math.sqrt(rank)
-    inverse = 1 / (np.maximum(values, 0.0) + ridge)
-    factors = np.einsum("jab,jb,jcb,jc->ja", vectors, inverse, vectors, linear)
+    factors = solved(quadratic, linear, stddev * _FACTOR_BOUND**2 * math.sqrt(rank))
     reach = float(profile.reach.sum())
     spread, rotation = np.linalg.eigh(quadratic.sum(axis=0) / reach)
     prior = np.maximum(spread, 1e-4)
@@ -127,3 +135,10 @@ def _solve(facts: Facts, noisy: Array, stddev: float, profile: Profile) -> tuple
     energy = float(noisy[:, rank, rank].sum()) * clip**2 / reach
     explained = float(profile.reach @ (factors**2 @ prior)) / reach
     return factors, prior, min(max(energy - explained, 0.1 * energy, 1e-3), 1.0)
+
+
+def solved(matrices: Array, right: Array, ridge: float) -> Array:
+    """(PSD(M) + ridge I)^-1 b for a stack: bounded by |b| / ridge whatever the noise did."""
+    values, vectors = np.linalg.eigh(matrices)
+    inverse = 1 / (np.maximum(values, 0.0) + ridge)
+    return np.asarray(np.einsum("jab,jb,jcb,jc->ja", vectors, inverse, vectors, right))

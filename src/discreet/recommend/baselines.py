@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.recommend.local import DescentModel, RidgeModel
-from discreet.recommend.plan import Facts, Noise, Release, total
+from discreet.recommend.plan import Facts, Noise, Release, symmetric, total
 from discreet.recommend.profile import ERROR_VARIANCE, learn_profile, profile_releases
 from discreet.recommend.ratings import Ratings
-from discreet.recommend.subspace import _largest, check_dense, covariance, covariance_release
+from discreet.recommend.subspace import check_dense, covariance, covariance_release, largest
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_MOST_ITEMS_DESCENT = 2000  # full rows: n_users x n_items numbers pass through every round
+_MOST_ITEMS_DESCENT = 5000  # full rows: n_users x n_items numbers pass through every round
 _FULL_ROWS = 4096  # users whose full rows are held at a time
 _COVARIANCE, _WEIGHTS = "covariance", "covariance weights"
 
@@ -41,10 +41,9 @@ class Cleansing:
         model = learn_profile(facts, ratings, noise, 0).model(slopes=False)
         unit = facts.row_clip**2
         cov = unit * noise.release(_COVARIANCE, covariance(facts, ratings, model, ones))
-        seen = Ratings(ratings.starts, ratings.items, np.ones_like(ratings.values), ratings.n_items)
         nothing = RidgeModel(np.zeros(n), np.zeros((n, 1)), np.ones(1), 1.0)
         counting = Facts(facts.guarantee, facts.n_users, n, row_clip=1.0, per_user=facts.per_user)
-        weights = noise.release(_WEIGHTS, covariance(counting, seen, nothing, ones))
+        weights = noise.release(_WEIGHTS, covariance(counting, ratings.as_clicks(), nothing, ones))
         beside = noise.stddev(_WEIGHTS)
         shrink = max(float(weights.mean()), beside)
         entry = (cov + shrink * cov.mean() / max(weights.mean(), beside)) / (
@@ -53,7 +52,7 @@ class Cleansing:
         deviation = unit * noise.stddev(_COVARIANCE) / (np.maximum(np.diag(weights), 0.0) + shrink)
         scale = np.sqrt(np.maximum(deviation, 1e-12))
         cleansed = entry / np.outer(scale, scale)
-        values, vectors = _largest((cleansed + cleansed.T) / 2, min(facts.rank, n))
+        values, vectors = largest((cleansed + cleansed.T) / 2, min(facts.rank, n))
         keep = values > 2 * math.sqrt(n)
         directions = vectors[:, keep] * np.sqrt(values[keep]) * scale[:, None]
         features = np.column_stack([model.features, np.clip(directions, -1.0, 1.0)])
@@ -96,7 +95,7 @@ class ProjectedGradient:
         model = DescentModel(np.zeros((0, n, rank)), np.zeros((0, rank)), rate, clip)
         for t in range(self._rounds(facts)):
             noisy = noise.release(f"{_COVARIANCE} {t}", _full_covariance(facts, ratings, model))
-            values, vectors = _largest(noisy, rank)
+            values, vectors = largest(noisy, rank)
             singular = np.sqrt(np.maximum(values, 0.0))
             kept = onto_ball(singular, radius)
             gains = np.where(singular > 0, kept / np.maximum(singular, 1e-12), 0.0)
@@ -138,5 +137,4 @@ def _full_covariance(facts: Facts, ratings: Ratings, model: DescentModel) -> Arr
                 square = (quantised**2).sum(axis=1)
             sums += (quantised.T @ quantised).astype(np.int64)
 
-    sums = total(ratings, (facts.n_items, facts.n_items), add)
-    return sums.astype(np.float64) / bound**2
+    return symmetric(total(ratings, (facts.n_items, facts.n_items), add), 1 / bound**2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,38 +17,16 @@ from discreet import _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy.statement import PrivacyStatement
-from discreet.recommend.als import AlternatingLeastSquares
-from discreet.recommend.baselines import Cleansing, ProjectedGradient
-from discreet.recommend.frank_wolfe import FrankWolfe
+from discreet.recommend.arrays import packed, unpacked
 from discreet.recommend.local import ItemModel
-from discreet.recommend.plan import MOST_ENTRIES, CompletionPlan, Facts, Method
-from discreet.recommend.power import PowerIteration
-from discreet.recommend.profile import ItemProfile
-from discreet.recommend.ratings import Ratings, Scale, find_items, read
-from discreet.recommend.subspace import Subspace
+from discreet.recommend.methods import choose
+from discreet.recommend.plan import CompletionPlan, Facts
+from discreet.recommend.ratings import Clicks, Ratings, Scale, check_memory, find_items, read
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
 
 Array = NDArray[np.float64]
-
-# Where a latent direction with a few percent of the energy rises above the noise of a dense covariance.
-_SPECTRAL_RATIO = 60.0
-
-METHODS: dict[str, Callable[[], Method]] = {
-    "bias": lambda: ItemProfile(slopes=False),
-    "profile": ItemProfile,
-    "subspace": Subspace,
-    "svd": lambda: Subspace(centred=False),
-    "power": PowerIteration,
-    "oja": lambda: PowerIteration(averaging=True),
-    "als": AlternatingLeastSquares,
-    "frank-wolfe": FrankWolfe,
-    "frank-wolfe-printed": lambda: FrankWolfe(printed=True),
-    "pgd": ProjectedGradient,
-    "cleansing": Cleansing,
-}
-IMPLICIT = ("auto", "subspace")
 
 
 class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
@@ -82,7 +60,8 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     items : list, default None
         The public catalogue. None takes the columns of a matrix, or reads the items of a data frame with a warning.
     feedback : {"explicit", "implicit"}
-        Ratings, or sets of items (clicks): then every stored entry counts as one.
+        Ratings, or sets of items (clicks): then every stored entry counts as one, and ``method`` is "auto", "bias"
+        (popularity), "subspace", "power" or "als".
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
         Which data sets must be indistinguishable; a record is a user with all ratings.
     n_users : int, default None
@@ -204,7 +183,8 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
             nuclear_norm=_inputs.real("nuclear_norm", self.nuclear_norm, above=0),
             implicit=implicit,
         )
-        plan = CompletionPlan(self._method(facts), facts)
+        check_memory(8 * n_items * (facts.rank + 8), "the item side", "declare a smaller public catalogue")
+        plan = CompletionPlan(choose(self.method, facts), facts)
         plan.mechanisms  # noqa: B018 - calibrated, and impossible requests refused, before any data
         return plan
 
@@ -232,25 +212,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         self.privacy_ = self._state(plan, entropy.secure)
         return self
 
-    def _method(self, facts: Facts) -> Method:
-        known = ("auto", *METHODS)
-        name = _inputs.choice("method", self.method, known)
-        if facts.implicit and facts.n_items**2 > MOST_ENTRIES:
-            raise ValueError(
-                f"implicit feedback needs a dense covariance, too large for {facts.n_items} items"
-            )
-        if facts.implicit and name not in IMPLICIT:
-            raise ValueError(f"implicit feedback is fitted by method='subspace' (or 'auto'), not {name!r}")
-        if name == "auto":
-            dense = facts.n_items**2 <= MOST_ENTRIES
-            latent = facts.spectral_ratio() >= _SPECTRAL_RATIO
-            wide = "subspace" if dense else "power"
-            name = wide if latent or facts.implicit else "profile"
-        return METHODS[name]()
-
     def _scale(self) -> Scale:
-        if self.feedback == "implicit":
-            return Scale(-1.0, 1.0)
         try:
             low, high = (_inputs.real("rating_bounds", bound) for bound in self.rating_bounds)
         except TypeError:
@@ -267,7 +229,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         out_of_bounds = _inputs.choice("out_of_bounds", self.out_of_bounds, ("error", "clip"))
         duplicates = _inputs.choice("duplicates", self.duplicates, ("error", "mean"))
         if self.feedback == "implicit":
-            out_of_bounds, duplicates = "clip", "mean"
+            return read(user_items, Clicks(), catalogue, duplicates="mean")
         return read(user_items, self._scale(), catalogue, out_of_bounds=out_of_bounds, duplicates=duplicates)
 
     def _state(self, plan: CompletionPlan, secure: bool) -> PrivacyStatement:
@@ -286,7 +248,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
             bounds={
                 "users": float(facts.n_users),
                 "items": float(facts.n_items),
-                "half range of ratings": self._scale().half,
+                "half range of ratings": 1.0 if facts.implicit else self._scale().half,
                 "centred rating (half ranges)": facts.rating_clip,
                 "residual row (half ranges)": facts.row_clip,
                 "exact integers per user up to": float(facts.bound(2)),
@@ -321,6 +283,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self)
         rows = self._rows(user_items)
+        check_memory(8 * rows.n_users * rows.n_items, "the predictions", "predict fewer users at a time")
         scores = self.model_.scores(self.model_.user_factors(rows))
         return scores if self.feedback == "implicit" else self._scale().outside(scores)
 
@@ -361,6 +324,34 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.model_.user_factors(self._rows(new_user_row))
 
+    # -- the released item side, for files ------------------------------------------------------------------------
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The released item side and the catalogue as plain arrays, fit for ``numpy.savez`` without pickling."""
+        check_is_fitted(self)
+        return packed(self.model_, self.items_, self.method_)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, Any], privacy: PrivacyStatement, **parameters: Any
+    ) -> PrivateMatrixCompletion:
+        """A fitted recommender from ``to_arrays()``, its ``privacy_`` and its constructor parameters.
+
+        Examples
+        --------
+        >>> import numpy as np, scipy.sparse as sp
+        >>> from discreet import PrivateMatrixCompletion
+        >>> row = sp.csr_array(([4.0], ([0], [1])), shape=(1, 3))
+        >>> fitted = PrivateMatrixCompletion("bias", 1.0, 1e-6).fit(row)
+        >>> again = PrivateMatrixCompletion.from_arrays(fitted.to_arrays(), fitted.privacy_, **fitted.get_params())
+        >>> bool(np.array_equal(fitted.predict(row), again.predict(row)))
+        True
+        """
+        model = cls(**parameters)
+        model.model_, model.items_, model.method_ = unpacked(arrays)
+        model.privacy_ = privacy
+        return model
+
     def _rows(self, user_items: Any) -> Ratings:
         n_columns = getattr(user_items, "shape", (0, 0))[1] if sp.issparse(user_items) else len(self.items_)
         if n_columns != len(self.items_):
@@ -368,4 +359,5 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
                 f"the rows have {n_columns} columns, the catalogue has {len(self.items_)} items; items that were not "
                 "declared at fit cannot be predicted"
             )
-        return self._read(user_items, self.items_)[0]
+        rows = self._read(user_items, self.items_)[0]
+        return rows.part(0, rows.n_users)

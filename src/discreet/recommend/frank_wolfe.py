@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from discreet.recommend import replays
 from discreet.recommend.local import ReplayModel
-from discreet.recommend.plan import Facts, Noise, Release, add_covariance, total
+from discreet.recommend.plan import Facts, Noise, Release, add_covariance, symmetric, total
 from discreet.recommend.ratings import Ratings
-from discreet.recommend.subspace import _largest, check_dense, symmetric
+from discreet.recommend.subspace import check_dense, largest
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -89,7 +89,7 @@ class FrankWolfe:
         for t in range(rounds):
             name = f"{_COVARIANCE} {t}"
             noisy = noise.release(name, _covariance(facts, ratings, model))
-            values, vectors = _largest(noisy, 1)
+            values, vectors = largest(noisy, 1)
             v = vectors[:, 0]
             stddev = noise.stddev(name)
             if self.printed:
@@ -118,8 +118,7 @@ def _covariance(facts: Facts, ratings: Ratings, model: ReplayModel) -> Array:
     def add(block: Ratings, sums: Integers) -> None:
         add_covariance(block, model.residuals(block, bound)[0], sums)
 
-    sums = total(ratings, (facts.n_items, facts.n_items), add)
-    return symmetric(sums) / bound**2
+    return symmetric(total(ratings, (facts.n_items, facts.n_items), add), 1 / bound**2)
 
 
 def _energy(facts: Facts, ratings: Ratings, model: ReplayModel, v: Array) -> Array:

@@ -232,16 +232,43 @@ def residual_rows(
 
 
 @compiled()
-def add_covariance(
-    starts: Integers, items: Items, q: Integers, first: int, last: int, total: Integers
-) -> None:
-    """Lower triangle of total += q_i q_i^T, in the lines of items first..last-1; a row's items are in order."""
+def by_item(starts: Integers, items: Items, heads: Integers, order: Items, begins: Items) -> None:
+    """Entries sorted by item: those of item j are order[heads[j]:heads[j + 1]]; begins[a] is the start of a's row."""
+    heads[:] = 0
+    for a in range(items.shape[0]):
+        heads[items[a] + 1] += 1
+    for j in range(heads.shape[0] - 1):
+        heads[j + 1] += heads[j]
+    place = heads[:-1].copy()
     for i in range(starts.shape[0] - 1):
         for a in range(starts[i], starts[i + 1]):
+            begins[a] = starts[i]
+            order[place[items[a]]] = a
+            place[items[a]] += 1
+
+
+@compiled()
+def add_covariance(
+    items: Items,
+    q: Integers,
+    heads: Integers,
+    order: Items,
+    begins: Items,
+    first: int,
+    last: int,
+    total: Integers,
+) -> None:
+    """Lower triangle of total += q_i q_i^T, in the lines of items first..last-1; a row's items are in order.
+
+    Item by item, so that a line of a matrix that exceeds the cache is fetched once per block of users.
+    """
+    for j in range(first, last):
+        line = total[j]
+        for s in range(heads[j], heads[j + 1]):
+            a = order[s]
             value = q[a]
-            if value != 0 and first <= items[a] < last:
-                line = total[items[a]]
-                for b in range(starts[i], a + 1):
+            if value != 0:
+                for b in range(begins[a], a + 1):
                     line[items[b]] += value * q[b]
 
 

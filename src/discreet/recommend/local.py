@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.recommend import kernels, replays
+from discreet.recommend import click_kernels, kernels, replays
 from discreet.recommend.ratings import Ratings
 
 Array = NDArray[np.float64]
@@ -209,7 +209,7 @@ class ProjectionModel:
         """Trusted projections of every row."""
         out = np.zeros((rows.n_users, self.directions.shape[1]))
         for i in range(rows.n_users):
-            items, _ = rows.row(i)
+            items = rows.row(i)
             if len(items):
                 out[i] = self.gains * self.directions[items].sum(axis=0) / np.sqrt(len(items))
         return out
@@ -217,3 +217,64 @@ class ProjectionModel:
     def scores(self, factors: Array) -> Array:
         """Projections, with popularity deciding ties."""
         return _scores(1e-3 * self.popularity, self.directions, factors)
+
+
+@dataclass(frozen=True)
+class PopularityModel:
+    """Implicit feedback: the same released order for everybody.
+
+    Attributes
+    ----------
+    popularity : in [0, 1].
+    """
+
+    popularity: Array
+
+    @property
+    def item_vectors(self) -> Array:
+        """None: counts do not say what is alike."""
+        return np.zeros((len(self.popularity), 0))
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """Nothing is learned about users."""
+        return np.zeros((rows.n_users, 0))
+
+    def scores(self, factors: Array) -> Array:
+        """Popularity."""
+        return np.repeat(self.popularity[None], len(factors), axis=0)
+
+
+@dataclass(frozen=True)
+class ClickModel:
+    """Implicit feedback: the own items should score 1, all others 0; a user's factors are a ridge regression.
+
+    x minimizes the mean over own items of (1 - x . features_j)^2 plus sum_c penalty_c x_c^2. The columns of the
+    features are orthogonal, so that the squared scores of all items enter through the penalty.
+
+    Attributes
+    ----------
+    popularity : released popularity in [0, 1], the score of a user without items.
+    features : one row per item.
+    penalty : per column.
+    """
+
+    popularity: Array
+    features: Array
+    penalty: Array
+
+    @property
+    def item_vectors(self) -> Array:
+        """The features."""
+        return self.features
+
+    def user_factors(self, rows: Ratings) -> Array:
+        """Ridge coefficients of every row."""
+        out = np.zeros((rows.n_users, self.features.shape[1]))
+        click_kernels.click_factors(
+            rows.starts, rows.items, self.features, self.penalty, 0, rows.n_users, out
+        )
+        return out
+
+    def scores(self, factors: Array) -> Array:
+        """factors . features, with popularity deciding ties."""
+        return _scores(1e-3 * self.popularity, self.features, factors)

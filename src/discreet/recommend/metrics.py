@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
-
-Relevant = ArrayLike
 
 
 def rmse(ratings: ArrayLike, predictions: ArrayLike) -> float:
@@ -21,38 +21,56 @@ def rmse(ratings: ArrayLike, predictions: ArrayLike) -> float:
 def _top(scores: ArrayLike, k: int) -> np.ndarray:
     """The k best items, best first; items scored -inf are never shown."""
     values = np.asarray(scores, dtype=np.float64)
-    best = np.argsort(-values, kind="stable")[:k]
-    return best[values[best] > -np.inf]
+    near = values >= np.partition(values, -k)[-k] if k < len(values) else np.ones(len(values), dtype=bool)
+    candidates = np.flatnonzero(near & (values > -np.inf))
+    return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
 
 
-def precision_at(scores: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+class Ranking(NamedTuple):
+    """How well k shown items meet the relevant ones."""
+
+    precision: float
+    recall: float
+    ndcg: float
+
+
+def ranking_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> Ranking:
+    """Precision, recall and NDCG of the k best-scored items; all 0 if nothing is relevant.
+
+    >>> ranking_at([0.9, 0.1, 0.5], relevant=[0, 1], k=1)
+    Ranking(precision=1.0, recall=0.5, ndcg=1.0)
+    """
+    wanted = np.unique(np.asarray(relevant))
+    if not len(wanted):
+        return Ranking(0.0, 0.0, 0.0)
+    hits = np.isin(_top(scores, k), wanted)
+    discounts = 1 / np.log2(np.arange(2, k + 2))
+    gain = discounts[: len(hits)] @ hits / discounts[: min(k, len(wanted))].sum()
+    return Ranking(float(hits.sum() / k), float(hits.sum() / len(wanted)), float(gain))
+
+
+def precision_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
     """Share of the k best-scored items that are relevant.
 
     >>> precision_at([0.9, 0.1, 0.5], relevant=[0, 1], k=2)
     0.5
     """
-    return float(np.isin(_top(scores, k), np.asarray(relevant)).sum() / k)
+    return ranking_at(scores, relevant, k).precision
 
 
-def recall_at(scores: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+def recall_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
     """Share of the relevant items among the k best-scored; 0 if none is relevant.
 
     >>> recall_at([0.9, 0.1, 0.5], relevant=[0], k=1)
     1.0
     """
-    wanted = np.unique(np.asarray(relevant))
-    return float(np.isin(_top(scores, k), wanted).sum() / len(wanted)) if len(wanted) else 0.0
+    return ranking_at(scores, relevant, k).recall
 
 
-def ndcg_at(scores: ArrayLike, relevant: Relevant, k: int = 10) -> float:
+def ndcg_at(scores: ArrayLike, relevant: ArrayLike, k: int = 10) -> float:
     """Normalized discounted cumulative gain of the k best-scored items, with binary relevance.
 
     >>> ndcg_at([0.9, 0.1, 0.5], relevant=[0], k=3)
     1.0
     """
-    wanted = np.unique(np.asarray(relevant))
-    if not len(wanted):
-        return 0.0
-    hits = np.isin(_top(scores, k), wanted)
-    discounts = 1 / np.log2(np.arange(2, k + 2))
-    return float(discounts[: len(hits)] @ hits / discounts[: min(k, len(wanted))].sum())
+    return ranking_at(scores, relevant, k).ndcg

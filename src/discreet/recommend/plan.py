@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
-from discreet.mechanisms.symmetric import SymmetricGaussianMechanism
+from discreet.mechanisms.recording import listening
+from discreet.mechanisms.symmetric import SymmetricGaussianMechanism, mirror_lower
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian
 from discreet.privacy.gaussian import gaussian_mu
@@ -137,10 +138,19 @@ class Noise:
         self._entropy = entropy
 
     def release(self, name: str, value: Array) -> Array:
-        """The noisy value; a second request under the same name is a bug and refused."""
+        """The noisy value; a second request under the same name is a bug and refused.
+
+        Symmetric matrices are overwritten. The answer belongs to the caller, who may change it.
+        """
         mechanism = self._left.pop(name)
-        noisy, unit = mechanism.release(value, self._entropy), self._plan.units[name]
-        return noisy if unit == 1.0 else noisy * unit
+        if isinstance(mechanism, SymmetricGaussianMechanism):
+            noisy = mechanism.release(value, self._entropy, in_place=True)
+        else:
+            noisy = mechanism.release(value, self._entropy)
+        if listening():
+            noisy = noisy.copy()
+        noisy *= self._plan.units[name]
+        return noisy
 
     def stddev(self, name: str) -> float:
         """Standard deviation of the noise of a release (on the diagonal, if it is symmetric); public."""
@@ -248,13 +258,13 @@ def threads() -> int:
 
 def total(ratings: Ratings, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
     """The exact sum over all blocks of users; threads hold their own sums where memory allows."""
-    blocks = list(ratings.blocks())
+    blocks = list(ratings.blocks())  # where they begin and end: values are scaled one block at a time
     lanes = min(threads(), len(blocks)) if math.prod(shape) <= _LANE_ENTRIES else 1
 
     def one_lane(lane: int) -> Integers:
         sums = np.zeros(shape, dtype=np.int64)
-        for block in blocks[lane::lanes]:
-            add(block, sums)
+        for begin, end in blocks[lane::lanes]:
+            add(ratings.part(begin, end), sums)
         return sums
 
     if lanes <= 1:
@@ -270,11 +280,25 @@ def add_covariance(block: Ratings, q: Integers, sums: Integers) -> None:
     parts = 1 if sums.size <= _LANE_ENTRIES else threads()
     cuts = [round(n * math.sqrt(part / parts)) for part in range(parts + 1)]
 
+    size = len(block.items)
+    heads, order, begins = np.empty(n + 1, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
+    kernels.by_item(block.starts, block.items, heads, order, begins)
+
     def one_part(part: int) -> None:
-        kernels.add_covariance(block.starts, block.items, q, cuts[part], cuts[part + 1], sums)
+        kernels.add_covariance(block.items, q, heads, order, begins, cuts[part], cuts[part + 1], sums)
 
     if parts == 1:
         one_part(0)
         return
     with ThreadPoolExecutor(parts) as pool:
         list(pool.map(one_part, range(parts)))
+
+
+def symmetric(lower: Integers, scale: float) -> Array:
+    """scale times the mirrored lower triangles, in the place of the integers: a matrix may fill half the memory."""
+    values = lower.view(np.float64)
+    for i in range(len(lower)):
+        values[i] = lower[i].astype(np.float64)  # exact: below 2^52
+    values *= scale
+    mirror_lower(values)
+    return values

@@ -28,6 +28,7 @@ _PRODUCT = "product"
 _BLOCK_SCALE = 1 << 16  # integer length of a column of V
 _DROPPED = 1 << 10  # last bits dropped so that sums are exact in float64
 _PROFILE_SHARE = 0.4
+_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -46,45 +47,52 @@ class PowerIteration:
         """Where the price is proved."""
         return "noisy products with a bounded block (docs/proofs/recommenders.md, Theorem 1)"
 
-    def _rounds(self, facts: Facts) -> int:
-        return facts.n_iterations or 5
-
     def releases(self, facts: Facts) -> tuple[Release, ...]:
         """Item profile, then one product per iteration."""
-        rounds, size = self._rounds(facts), facts.n_items * facts.rank
-        product = tuple(
-            Release(
-                f"{_PRODUCT} {t}",
-                (1 - _PROFILE_SHARE) / rounds,
-                product_sensitivity(facts),
-                size,
-                unit=facts.row_clip**2,
-            )
-            for t in range(rounds)
-        )
-        return (*profile_releases(facts, _PROFILE_SHARE), *product)
+        return (*profile_releases(facts, _PROFILE_SHARE), *product_releases(facts, 1 - _PROFILE_SHARE))
 
     def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
-        """Iterate, then keep the directions whose length stands out of the noise."""
+        """Iterate, then add the directions found to the profile."""
         profile = learn_profile(facts, ratings, noise)
         model = profile.model(slopes=True)
-        block = noise.public_directions(facts.n_items, facts.rank)
-        rounds, noisy = self._rounds(facts), block
-        stddev = noise.stddev(f"{_PRODUCT} 0")
-        step = 1 / (rounds * stddev * math.sqrt(facts.n_items))
-        for t in range(rounds):
-            exact = product(facts, ratings, model, profile.importance, quantised_block(facts, block))
-            noisy = noise.release(f"{_PRODUCT} {t}", exact)
-            moved = block + step * noisy if self.averaging and t < rounds - 1 else noisy
-            block = np.linalg.qr(moved)[0]
-        left, lengths, _ = np.linalg.svd(noisy, full_matrices=False)
-        floor = stddev * math.sqrt(facts.n_items)
-        keep = lengths > 1.5 * floor
-        true = np.sqrt(lengths[keep] ** 2 - floor**2)
-        overlaps = true**2 / lengths[keep] ** 2
-        found = Spikes(left[:, keep], true * overlaps, overlaps)
-        trace = profile.n_users * model.error_variance
-        return with_directions(model, found, trace, profile)
+        found = iterate(facts, ratings, noise, model, profile.importance, averaging=self.averaging)
+        return with_directions(model, found, profile.n_users * model.error_variance, profile)
+
+
+def product_releases(facts: Facts, share: float) -> tuple[Release, ...]:
+    """One noisy product per iteration, whatever the rank."""
+    rounds, size = facts.n_iterations or _ROUNDS, facts.n_items * facts.rank
+    sensitivity, unit = product_sensitivity(facts), facts.row_clip**2
+    return tuple(
+        Release(f"{_PRODUCT} {t}", share / rounds, sensitivity, size, unit=unit) for t in range(rounds)
+    )
+
+
+def iterate(
+    facts: Facts,
+    ratings: Ratings,
+    noise: Noise,
+    model: RidgeModel,
+    importance: Array,
+    *,
+    averaging: bool = False,
+) -> Spikes:
+    """Noisy products from a random start; the directions whose length stands out of the noise."""
+    block = noise.public_directions(facts.n_items, facts.rank)
+    rounds, noisy = facts.n_iterations or _ROUNDS, block
+    stddev = noise.stddev(f"{_PRODUCT} 0")
+    step = 1 / (rounds * stddev * math.sqrt(facts.n_items))
+    for t in range(rounds):
+        exact = product(facts, ratings, model, importance, quantised_block(facts, block))
+        noisy = noise.release(f"{_PRODUCT} {t}", exact)
+        moved = block + step * noisy if averaging and t < rounds - 1 else noisy
+        block = np.linalg.qr(moved)[0]
+    left, lengths, _ = np.linalg.svd(noisy, full_matrices=False)
+    floor = stddev * math.sqrt(facts.n_items)
+    keep = lengths > 1.5 * floor
+    true = np.sqrt(lengths[keep] ** 2 - floor**2)
+    overlaps = true**2 / lengths[keep] ** 2
+    return Spikes(left[:, keep], true * overlaps, overlaps)
 
 
 def _integer_norm(facts: Facts) -> float:

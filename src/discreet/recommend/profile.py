@@ -21,14 +21,20 @@ from discreet.recommend.ratings import Ratings
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Public expectations about ratings in units of half the range; they steer shrinkage only, never privacy.
-_EFFECT_VARIANCE = 0.05
-_TREND_VARIANCE = 0.02
-_SPREAD = 0.475
-_OFFSET_VARIANCE = 0.05
-_POPULARITY_VARIANCE = 0.01
-_SLOPE_SPREAD = 0.5
-ERROR_VARIANCE = 0.2
+# What is expected of ratings, in units of half the range: it steers shrinkage only, never privacy. Ratings that use the
+# range evenly have variance 1/3; these are parts of it that users, items and chance are expected to explain.
+_EVEN = 1 / 3
+_EFFECT_VARIANCE = 0.15 * _EVEN
+_OFFSET_VARIANCE = 0.15 * _EVEN
+_MEAN_VARIANCE = 0.3 * _EVEN  # of the mean of all ratings around the middle of the range
+_TREND_VARIANCE = 0.06 * _EVEN
+_POPULARITY_VARIANCE = 0.04 * _EVEN
+ERROR_VARIANCE = 0.6 * _EVEN
+_SPREAD = math.sqrt(
+    _TREND_VARIANCE + _POPULARITY_VARIANCE + ERROR_VARIANCE
+)  # of a user's ratings of like items
+_SLOPE_SPREAD = 0.5  # of users' tastes for good items around 1
+_ABSENT = 0.3  # part of the users that may well have no ratings
 _OFFSET_SHARE = 0.01
 
 PROFILE, EFFECTS, OFFSETS = "item profile", "item effects", "user offsets"
@@ -105,7 +111,7 @@ def learn_profile(facts: Facts, ratings: Ratings, noise: Noise, refinements: int
     n, clip = facts.n_items, facts.rating_clip
     effects, importance = np.zeros(n), np.ones(n)
     scale = _count_scale(facts)
-    sums = _sums(facts, ratings, importance, effects)
+    sums = weighted_sums(facts, ratings, importance, effects)
     noisy = noise.release(PROFILE, np.concatenate([scale * sums[0], sums[1]]))
     count_noise = noise.stddev(PROFILE) / scale
     raw = noisy[:n] / scale
@@ -117,18 +123,26 @@ def learn_profile(facts: Facts, ratings: Ratings, noise: Noise, refinements: int
     gain = slope * counts
     effects = _popularity_trend(noisy[n:], gain, stddev, popularity)
     effects, variance = _update(effects, variance, noisy[n:] - gain * effects, gain, stddev)
-    importance = np.maximum(counts, 2 * count_noise) ** -0.5 * np.where(raw > 2 * count_noise, 1.0, 0.5)
+    importance = importance_of(raw, count_noise)
     reach = counts * importance / math.sqrt(float(counts @ importance**2) / float(counts.sum()))
     for k in range(refinements):
         name = f"{EFFECTS} {k}"
-        update = noise.release(name, _sums(facts, ratings, importance, effects)[1])
+        update = noise.release(name, weighted_sums(facts, ratings, importance, effects)[1])
         effects, variance = _update(effects, variance, update, slope * reach, noise.stddev(name))
     mean, n_users = _offsets(facts, ratings, effects, noise)
     reliability = max(0.0, 1 - count_noise**2 / max(float(raw.var()), 1e-300))
     return Profile(counts, count_noise, importance, reach, effects, popularity, reliability, mean, n_users)
 
 
-def _sums(facts: Facts, ratings: Ratings, importance: Array, effects: Array) -> Array:
+def importance_of(counts: Array, count_noise: float) -> Array:
+    """Weights that minimize the summed error of item sums, from released counts; doubtful items get half."""
+    return np.asarray(
+        np.maximum(counts, 2 * count_noise) ** -0.5 * np.where(counts > 2 * count_noise, 1.0, 0.5)
+    )
+
+
+def weighted_sums(facts: Facts, ratings: Ratings, importance: Array, effects: Array) -> Array:
+    """Exact weighted counts and weighted sums of clipped, centred ratings, in units of a user's norm."""
     bound = facts.bound(1, most=30)
 
     def add(block: Ratings, sums: Integers) -> None:
@@ -153,9 +167,13 @@ def _offsets(facts: Facts, ratings: Ratings, effects: Array, noise: Noise) -> tu
     def add(block: Ratings, sums: Integers) -> None:
         kernels.add_offsets(block.starts, block.items, block.values, effects, bound, sums)
 
-    total_offset, n_users = noise.release(OFFSETS, total(ratings, (2,), add) / bound)
-    n_users = min(max(float(n_users), 1.0), float(facts.n_users))
-    return min(1.0, max(-1.0, float(total_offset) / n_users)), n_users
+    total_offset, counted = noise.release(OFFSETS, total(ratings, (2,), add) / bound)
+    stddev, most = noise.stddev(OFFSETS), float(facts.n_users)
+    trust = 1 / (1 + (stddev / (_ABSENT * most)) ** 2)  # in the count; else nearly everybody has ratings
+    n_users = min(max(most + trust * (float(counted) - most), 1.0), most)
+    mean = float(total_offset) / n_users
+    mean /= 1 + (stddev / n_users) ** 2 / _MEAN_VARIANCE  # towards the middle of the range
+    return min(1.0, max(-1.0, mean)), n_users
 
 
 def _standardized(values: Array, weights: Array) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,51 +53,74 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Clicks:
+    """Implicit feedback: whatever was stored, it counts as one."""
+
+    def inside(self, ratings: NDArray[Any]) -> Array:
+        """Ones."""
+        return np.ones(len(ratings))
+
+
+@dataclass(frozen=True)
 class Ratings:
-    """Rows of users: ``items[starts[i]:starts[i + 1]]`` in increasing order and their values in [-1, 1]."""
+    """Rows of users: ``items[starts[i]:starts[i + 1]]`` in increasing order, and their values.
+
+    ``part`` hands out values in [-1, 1]. The whole may hold them as they came, with the ``scale`` that
+    brings them there: a second copy of all ratings is never made.
+    """
 
     starts: Integers
     items: Items
-    values: Array
+    values: NDArray[Any]
     n_items: int
+    scale: Scale | Clicks | None = None
 
     @property
     def n_users(self) -> int:
         """Number of rows."""
         return len(self.starts) - 1
 
-    def blocks(self) -> Iterator[Ratings]:
-        """Consecutive users, about a million ratings at a time; views, never copies."""
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """First and last-but-one user of consecutive parts of about a million ratings."""
         begin = 0
         while begin < self.n_users:
             limit = self.starts[begin] + _BLOCK_ENTRIES
             end = int(np.searchsorted(self.starts, limit, side="right")) - 1
             end = min(max(end, begin + 1), self.n_users)
-            yield self.part(begin, end)
+            yield begin, end
             begin = end
 
     def part(self, begin: int, end: int) -> Ratings:
-        """Users begin..end-1, as views."""
+        """Users begin..end-1 with values in [-1, 1]; items are views."""
         entries = slice(int(self.starts[begin]), int(self.starts[end]))
         starts = self.starts[begin : end + 1] - self.starts[begin]
-        return Ratings(starts, self.items[entries], self.values[entries], self.n_items)
+        values = self.values[entries] if self.scale is None else self.scale.inside(self.values[entries])
+        return Ratings(starts, self.items[entries], values, self.n_items)
 
-    def row(self, user: int) -> tuple[Items, Array]:
-        """Items and values of one user."""
-        entries = slice(int(self.starts[user]), int(self.starts[user + 1]))
-        return self.items[entries], self.values[entries]
+    def as_clicks(self) -> Ratings:
+        """The same rows, of which only the items count."""
+        return dataclasses.replace(self, scale=Clicks())
+
+    def row(self, user: int) -> Items:
+        """Items of one user."""
+        return self.items[int(self.starts[user]) : int(self.starts[user + 1])]
 
 
 def read(
-    user_items: Any, scale: Scale, catalogue: Any, *, out_of_bounds: str = "error", duplicates: str = "error"
+    user_items: Any,
+    scale: Scale | Clicks,
+    catalogue: Any,
+    *,
+    out_of_bounds: str = "error",
+    duplicates: str = "error",
 ) -> tuple[Ratings, NDArray[Any]]:
     """Checked ratings and the catalogue they refer to.
 
     Parameters
     ----------
     user_items : CSR (or any SciPy sparse) matrix, users x items, whose stored entries are the ratings, zeros included;
-        or a data frame with columns user, item, rating.
-    scale : public range of ratings.
+        or a data frame with columns user, item, rating (clicks need no rating).
+    scale : public range of ratings, or clicks.
     catalogue : public item labels, or None: the columns of the matrix, or the items found in the frame.
     out_of_bounds : "error" or "clip".
     duplicates : "error" or "mean": what to do with two ratings of one item by one user.
@@ -103,7 +128,7 @@ def read(
     if sp.issparse(user_items):
         matrix, items = _from_matrix(user_items, catalogue)
     elif all(hasattr(user_items, name) for name in ("columns", "__getitem__")):
-        matrix, items = _from_frame(user_items, catalogue)
+        matrix, items = _from_frame(user_items, catalogue, isinstance(scale, Clicks))
     else:
         raise TypeError(
             "user_items must be a SciPy sparse matrix (users x items) or a data frame with columns "
@@ -115,19 +140,20 @@ def read(
     if order > 0:
         matrix = _without_duplicates(matrix, duplicates)
     starts, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False)
-    return Ratings(starts, columns, scale.inside(matrix.data), matrix.shape[1]), items
+    return Ratings(starts, columns, matrix.data, matrix.shape[1], scale), items
 
 
-def _check_values(data: NDArray[Any], scale: Scale, out_of_bounds: str) -> None:
+def _check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) -> None:
     """Refuse ratings that are not finite or, if asked to, not within the range."""
     strange = outside = 0
     for begin in range(0, len(data), _BLOCK_ENTRIES):
         part = np.asarray(data[begin : begin + _BLOCK_ENTRIES], dtype=np.float64)
         strange += int((~np.isfinite(part)).sum())
-        outside += int(((part < scale.low) | (part > scale.high)).sum())
+        if isinstance(scale, Scale):
+            outside += int(((part < scale.low) | (part > scale.high)).sum())
     if strange:
         raise ValueError(f"{strange} ratings are not finite; remove them")
-    if outside and out_of_bounds == "error":
+    if isinstance(scale, Scale) and outside and out_of_bounds == "error":
         raise ValueError(
             f"{outside} ratings lie outside rating_bounds=({scale.low:g}, {scale.high:g}); correct them, declare the "
             "true public range, or pass out_of_bounds='clip'"
@@ -135,6 +161,9 @@ def _check_values(data: NDArray[Any], scale: Scale, out_of_bounds: str) -> None:
 
 
 def _from_matrix(user_items: Any, catalogue: Any) -> tuple[Any, NDArray[Any]]:
+    check_memory(8 * user_items.shape[-1], "the catalogue", "declare a smaller public one")
+    if user_items.shape[-1] >= 2**31:
+        raise ValueError(f"a catalogue holds fewer than 2**31 items, got {user_items.shape[-1]}")
     matrix = user_items.tocsr() if user_items.format != "coo" else _csr_with_duplicates(user_items)
     if matrix.ndim != 2 or min(matrix.shape) < 1:
         raise ValueError(f"user_items must have at least one user and one item, got shape {matrix.shape}")
@@ -152,11 +181,13 @@ def _csr_with_duplicates(coo: Any) -> Any:
     return sp.csr_matrix((coo.data[order], coo.coords[1][order], starts), shape=coo.shape)
 
 
-def _from_frame(frame: Any, catalogue: Any) -> tuple[Any, NDArray[Any]]:
-    missing = [name for name in (USER, ITEM, RATING) if name not in frame.columns]
+def _from_frame(frame: Any, catalogue: Any, clicks: bool) -> tuple[Any, NDArray[Any]]:
+    needed = (USER, ITEM) if clicks else (USER, ITEM, RATING)
+    missing = [name for name in needed if name not in frame.columns]
     if missing:
         raise ValueError(
-            f"the data frame lacks the columns {missing}; it must hold 'user', 'item' and 'rating'"
+            f"the data frame lacks the columns {missing}; it must hold 'user', 'item' and, but for implicit feedback, "
+            "'rating'"
         )
     if len(frame) == 0:
         raise ValueError("the data frame holds no ratings")
@@ -179,9 +210,20 @@ def _from_frame(frame: Any, catalogue: Any) -> tuple[Any, NDArray[Any]]:
     else:
         items = _labels(catalogue)
     columns = find_items(named, items)
-    ratings = np.asarray(frame[RATING], dtype=np.float64)
+    ratings = np.ones(len(frame)) if clicks else np.asarray(frame[RATING], dtype=np.float64)
     coo = sp.coo_array((ratings, (rows, columns)), shape=(len(users), len(items)))
     return _csr_with_duplicates(coo), items
+
+
+def check_memory(n_bytes: float, what: str, advice: str) -> None:
+    """Refuse what would fill more than half of this machine's memory, before it is tried."""
+    if hasattr(os, "sysconf"):
+        present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if n_bytes > present / 2:
+            raise ValueError(
+                f"{what} would take {n_bytes / 2**30:.0f} GB, more than half of this machine's "
+                f"{present / 2**30:.0f} GB; {advice}"
+            )
 
 
 def _missing(labels: NDArray[Any]) -> int:

@@ -18,10 +18,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from discreet.recommend import kernels
-from discreet.recommend.local import ProjectionModel, RidgeModel
-from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release, add_covariance, total
+from discreet.recommend.local import RidgeModel
+from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release, add_covariance, symmetric, total
 from discreet.recommend.profile import Profile, learn_profile, profile_releases
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Ratings, check_memory
 from discreet.records.storage import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -45,6 +45,7 @@ def check_dense(facts: Facts) -> None:
             f"a dense covariance of {facts.n_items} items needs {8 * facts.n_items**2 / 2**30:.0f} GB; use "
             "method='power' (block power iteration), method='profile', or a smaller public catalogue"
         )
+    check_memory(8 * facts.n_items**2, "a dense covariance", "use method='power' or method='profile'")
 
 
 def covariance_release(facts: Facts, name: str, share: float) -> Release:
@@ -81,10 +82,7 @@ def covariance(facts: Facts, ratings: Ratings, model: RidgeModel, importance: Ar
     def add(block: Ratings, sums: Integers) -> None:
         add_covariance(block, residual_integers(facts, block, model, importance, bound), sums)
 
-    sums = total(ratings, (facts.n_items, facts.n_items), add)
-    values = symmetric(sums)
-    values /= bound**2
-    return values
+    return symmetric(total(ratings, (facts.n_items, facts.n_items), add), 1 / bound**2)
 
 
 def energy_release(share: float) -> Release:
@@ -104,16 +102,6 @@ def adapted(facts: Facts, ratings: Ratings, noise: Noise, model: RidgeModel, pro
     noisy = noise.release(ENERGY, total(ratings, (1,), add) / bound**2)
     energy = max(float(noisy[0]) + 2 * noise.stddev(ENERGY), 0.0) / profile.n_users
     return dataclasses.replace(facts, row_clip=min(facts.row_clip, max(_ROW_RATIO * math.sqrt(energy), 1e-3)))
-
-
-def symmetric(lower: Integers) -> Array:
-    """Mirror a lower triangle, as exact floats in the place of the integers: the matrix may fill half the memory."""
-    values = lower.view(np.float64)
-    for i in range(len(lower)):
-        values[i] = lower[i].astype(np.float64)
-    for i in range(len(lower)):
-        values[i, i + 1 :] = values[i + 1 :, i]
-    return values
 
 
 @dataclass(frozen=True)
@@ -139,16 +127,15 @@ def spikes(
 
     For a spike l under noise of edge e, the noisy eigenvalue is l + (e/2)^2 / l and the squared cosine
     1 - (e/2)^2 / l^2 (Benaych-Georges and Nadakuditi, 2011); both are inverted here. Eigenvalues are given in units of
-    ``unit``.
+    ``unit``. Unless it is kept, the diagonal of ``noisy`` is overwritten.
     """
     n = len(noisy)
     edge = math.sqrt(2.0 * n) * stddev
-    work = noisy.copy()
     diagonal = np.diag(noisy).copy() if keep_diagonal else np.zeros(n)
     with one_blas_thread:
         for _ in range(1 if keep_diagonal else 2 if n > _LARGE else _DIAGONAL_ROUNDS):
-            np.fill_diagonal(work, diagonal)
-            found, vectors = _largest(work, min(rank, n))
+            np.fill_diagonal(noisy, diagonal)
+            found, vectors = largest(noisy, min(rank, n))
             above = found > max(_EDGE_MARGIN * edge, 1e-12)
             found, vectors = found[above], vectors[:, above]
             true = (found + np.sqrt(np.maximum(found**2 - edge**2, 0.0))) / 2
@@ -160,7 +147,7 @@ def spikes(
     return Spikes(vectors, unit * values, overlaps)
 
 
-def _largest(matrix: Array, count: int) -> tuple[Array, Array]:
+def largest(matrix: Array, count: int) -> tuple[Array, Array]:
     """Algebraically largest eigenpairs, in decreasing order."""
     n = len(matrix)
     if n > 600 and count < n // 10:
@@ -212,20 +199,17 @@ class Subspace:
     def releases(self, facts: Facts) -> tuple[Release, ...]:
         """Item profile, then one covariance per round."""
         rounds = (facts.n_iterations or 1) if self.centred else 1
-        if facts.implicit or not self.centred:
+        if not self.centred:
             share, first = 1.0, profile_releases(facts, 0.1, 0)
         else:
             share, first = 1.0 - _PROFILE_SHARE, profile_releases(facts, _PROFILE_SHARE)
         later = tuple(covariance_release(facts, f"{COVARIANCE} {t}", share / rounds) for t in range(rounds))
-        energy = () if facts.implicit else (energy_release(_ENERGY_SHARE),)
-        return (*first, *energy, *later)
+        return (*first, energy_release(_ENERGY_SHARE), *later)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel | ProjectionModel:
+    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
         """Alternate noisy global steps and local ridges."""
-        simple = facts.implicit or not self.centred
+        simple = not self.centred
         profile = learn_profile(facts, ratings, noise, 0 if simple else 1)
-        if facts.implicit:
-            return self._implicit(facts, ratings, noise, profile)
         model = _plain(profile) if simple else profile.model(slopes=True)
         facts = adapted(facts, ratings, noise, model, profile)
         for t in range((facts.n_iterations or 1) if self.centred else 1):
@@ -234,20 +218,10 @@ class Subspace:
             room = max(0, facts.rank - (model.features.shape[1] - (1 if simple else 3)))
             if room:
                 unit = facts.row_clip**2
+                trace = unit * float(np.trace(noisy))
                 found = spikes(noisy, noise.stddev(name), room, unit=unit)
-                model = with_directions(model, found, unit * float(np.trace(noisy)), profile)
+                model = with_directions(model, found, trace, profile)
         return model
-
-    def _implicit(self, facts: Facts, ratings: Ratings, noise: Noise, profile: Profile) -> ProjectionModel:
-        """Rows of ones, scaled to unit length: a co-occurrence matrix."""
-        flat = np.zeros(facts.n_items)
-        nothing = RidgeModel(flat, np.zeros((facts.n_items, 1)), np.ones(1), 1.0)
-        ones = Ratings(ratings.starts, ratings.items, np.ones_like(ratings.values), ratings.n_items)
-        name = f"{COVARIANCE} 0"
-        noisy = noise.release(name, covariance(facts, ones, nothing, np.ones(facts.n_items)))
-        found = spikes(noisy, noise.stddev(name), facts.rank)
-        popularity = profile.counts / profile.counts.max()
-        return ProjectionModel(popularity, found.vectors, found.overlaps)
 
 
 def _plain(profile: Profile) -> RidgeModel:

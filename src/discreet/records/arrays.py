@@ -12,6 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.losses import Loss, Softmax
 from discreet.records import kernels
 from discreet.records.kernels import gradient_rounding
+from discreet.records.softmax_kernel import (
+    MOST_CLASSES,
+    by_class,
+    softmax_block_rows,
+    softmax_loss_and_gradient,
+)
 from discreet.records.storage import COPY_ENTRIES, LANES, ClippedRows, one_blas_thread
 
 __all__ = ["ArrayRecords", "gradient_rounding"]
@@ -28,7 +34,7 @@ class ArrayRecords(ClippedRows):
     Parameters
     ----------
     X : array or CSR matrix of shape (n_samples, n_columns)
-        float64 in C order is used in place; anything else numeric is converted a few rows at a time.
+        float64 and float32 in C order are used in place; anything else numeric is converted a few rows at a time.
     y : array of shape (n_samples,)
         Labels as the loss wants them: -1 / +1, real numbers, or class codes.
     bounds : Bounds
@@ -61,17 +67,51 @@ class ArrayRecords(ClippedRows):
     (0.6931, array([-0.3, -0.4]))
     """
 
+    @property
+    def matrix(self) -> Any:
+        """The rows as they are stored, not clipped; with null rows emptied where they are sparse. Not to be changed."""
+        return self._X
+
+    @property
+    def scales(self) -> Array:
+        """s_i for every row, 0 for null records. Not to be changed."""
+        return self._scales
+
+    @property
+    def labels(self) -> Array:
+        """One number per row, 0 for null records. Not to be changed."""
+        return self._y
+
+    def dense(self, rows: slice) -> Array:
+        """A dense float64 copy of some rows, not clipped, with null rows zeroed."""
+        return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
+
+    def take(self, rows: NDArray[np.int64], *, n_threads: int | None = 1) -> ArrayRecords:
+        """The chosen records, clipped as before; their sums do not look at the others."""
+        chosen = self._X[rows], self._y[rows], self.bounds, self._null[rows]
+        return ArrayRecords(*chosen, n_threads=n_threads)
+
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """The sum of losses and the sum of their gradients; the gradient has the shape of theta."""
         point = self._check(loss, theta)
-        if self._compiled(loss):
+        if isinstance(loss, Softmax) and self._compiled(loss):
+            classes, weights, height = loss.n_classes, by_class(point), self._block_height(loss)
+
+            def lane_sum(lane: slice) -> tuple[float, Array]:
+                value, gradient = 0.0, np.zeros(weights.shape)
+                for rows, block in self._blocks(lane, whole=True):
+                    value += softmax_loss_and_gradient(
+                        block, self._y[rows], self._scales[rows], weights, classes, height, gradient
+                    )
+                return value, np.ascontiguousarray(gradient[:classes].T)
+        elif self._compiled(loss):
+            kernel = kernels.kernel_of(loss)
 
             def lane_sum(lane: slice) -> tuple[float, Array]:
                 value, gradient = 0.0, np.zeros(self.n_features)
                 for rows, block in self._blocks(lane, whole=True):
                     value += kernels.loss_and_gradient(
-                        loss.kernel_id,
-                        loss.kernel_parameter,
+                        *kernel,
                         block,
                         self._y[rows],
                         self._scales[rows],
@@ -80,11 +120,27 @@ class ArrayRecords(ClippedRows):
                         gradient,
                     )
                 return value, gradient
+        elif type(loss) in kernels.COMPILED_LOSSES:
+            kernel = kernels.kernel_of(loss)
+
+            def lane_sum(lane: slice) -> tuple[float, Array]:
+                value, gradient = 0.0, np.zeros(self.n_features)
+                for rows, block in self._blocks(lane):
+                    values = self._dots(block, point)
+                    value += kernels.losses_to_coefficients(
+                        *kernel, self._y[rows], self._scales[rows], values
+                    )
+                    self._combine(block, values, gradient)
+                return value, gradient
         else:
 
             def lane_sum(lane: slice) -> tuple[float, Array]:
                 value, gradient = 0.0, np.zeros(point.shape)
                 for rows, block in self._blocks(lane):
+                    if not self.sparse:
+                        # Chunks with null records are float64 copies; all must take the same path, because where a
+                        # derivative jumps the last bit of a prediction decides (gradient-methods.md, "Corners").
+                        block = np.asarray(block, dtype=np.float64)
                     scales, raw = self._raw_predictions(rows, block, point)
                     losses, derivatives = self._pointwise(loss, rows, raw)
                     value += float(np.where(scales > 0, losses, 0.0).sum())
@@ -177,13 +233,19 @@ class ArrayRecords(ClippedRows):
         Never more than there are records, because each addition merges two disjoint sets of them.
         """
         rows = max((lane.stop - lane.start for lane in self._lanes), default=0)
-        together = self._height if self._compiled(loss) else self._chunk
+        together = self._block_height(loss) if self._compiled(loss) else self._chunk
         return min(self.n_samples, together + (rows // together + 1) + LANES)
 
     # -- pieces --------------------------------------------------------------------------------------------
 
     def _compiled(self, loss: Loss) -> bool:
+        if isinstance(loss, Softmax):
+            return not self.sparse and loss.n_classes <= MOST_CLASSES
         return not self.sparse and type(loss) in kernels.COMPILED_LOSSES
+
+    def _block_height(self, loss: Loss) -> int:
+        """Rows that the compiled kernel of the loss sums at a time."""
+        return softmax_block_rows(self.n_columns) if isinstance(loss, Softmax) else self._height
 
     def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
         """The scales and raw predictions of a block of rows."""
@@ -283,19 +345,24 @@ class ArrayRecords(ClippedRows):
                     blocks[:, b, :, a] -= part.T
 
     def _check(self, loss: Loss, theta: ArrayLike) -> Array:
-        """Theta as a contiguous array of the right shape; labels are checked once per loss."""
+        """Theta as a contiguous array of the right shape, after a check of the labels."""
         point = np.ascontiguousarray(theta, dtype=np.float64)
         shape = (self.n_features,) if loss.n_outputs == 1 else (self.n_features, loss.n_outputs)
         if point.shape != shape:
             raise ValueError(f"theta must have shape {shape}, got {point.shape}")
-        if loss not in self._checked_losses:
-            if np.any(bad := ~loss.valid_labels(self._y) & ~self._null):
-                raise ValueError(
-                    f"{int(bad.sum())} labels are not valid for {loss}, the first in row "
-                    f"{int(np.argmax(bad))}; encode the labels, or name the rows in null_rows"
-                )
-            self._checked_losses.add(loss)
+        self.check_labels(loss)
         return point
+
+    def check_labels(self, loss: Loss) -> None:
+        """Refuse labels that the loss does not know; looks at them once per loss."""
+        if loss in self._checked_losses:
+            return
+        if np.any(bad := ~loss.valid_labels(self._y) & ~self._null):
+            raise ValueError(
+                f"{int(bad.sum())} labels are not valid for {loss}, the first in row "
+                f"{int(np.argmax(bad))}; encode the labels, or name the rows in null_rows"
+            )
+        self._checked_losses.add(loss)
 
 
 def _total(parts: list[Array], shape: tuple[int, ...]) -> Array:

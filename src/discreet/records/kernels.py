@@ -1,8 +1,9 @@
 """Compiled passes over dense rows, and the proved bound on their rounding errors.
 
-Every kernel walks a C-contiguous float64 matrix once, block by block: a block is small enough to stay in
-cache, so its rows are read from memory once although they are used twice (raw predictions, then the weighted
-sum). Rows are never modified; the clip enters as the row scale s, and rows with s = 0 contribute nothing.
+Every kernel walks a C-contiguous matrix of doubles or singles once, block by block: a block is small enough to stay
+in cache, so its rows are read from memory once although they are used twice (raw predictions, then the weighted sum)
+or twice per class. Singles are widened entry by entry, which is exact. Rows are never modified; the clip enters as
+the row scale s, and rows with s = 0 contribute nothing.
 
 Reassociation and fused multiply-add are allowed inside dot products, because the bound holds for every order
 of summation; flags that assume finite numbers or replace divisions are not.
@@ -18,7 +19,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from discreet.losses import HuberHinge, HuberRegression, Logistic, Loss
+from discreet.losses import HuberHinge, HuberRegression, Logistic, Loss, Squared
 
 Array = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ MAX_BLOCK_ROWS = 256
 MAX_CHUNK_ROWS = 8192
 
 _LOGISTIC, _HUBER_HINGE = Logistic.kernel_id, HuberHinge.kernel_id
-COMPILED_LOSSES = (Logistic, HuberHinge, HuberRegression)
+COMPILED_LOSSES = (Logistic, HuberHinge, HuberRegression, Squared)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,6 +46,13 @@ def compiled(*fastmath: str) -> Callable[[F], F]:
 def block_rows(n_columns: int) -> int:
     """Rows per block: about half a megabyte, between 16 and 256 rows."""
     return int(min(MAX_BLOCK_ROWS, max(16, 2**16 // max(1, n_columns))))
+
+
+def kernel_of(loss: Loss) -> tuple[int, float]:
+    """The compiled formula of a loss of ``COMPILED_LOSSES`` and its parameter."""
+    if isinstance(loss, Squared):  # the residual, held at its bound
+        return HuberRegression.kernel_id, loss.lipschitz
+    return loss.kernel_id, loss.kernel_parameter
 
 
 @compiled("reassoc", "contract")
@@ -151,6 +159,16 @@ def _losses_to_coefficients(
             value += derivative * (residual - 0.5 * derivative)
         t[k] = derivative * s
     return value + math.log(product)
+
+
+@compiled()
+def losses_to_coefficients(loss_id: int, width: float, y: Array, scales: Array, t: Array) -> float:
+    """The same for any number of rows, whose dot products come from elsewhere."""
+    value = 0.0
+    for start in range(0, len(t), MAX_BLOCK_ROWS):
+        stop = min(start + MAX_BLOCK_ROWS, len(t))
+        value += _losses_to_coefficients(loss_id, width, y, scales, t[start:stop], start, stop - start)
+    return value
 
 
 @compiled()

@@ -99,7 +99,7 @@ class ClippedRows:
         return pieces
 
     def _blocks(self, lane: slice, *, whole: bool = False) -> Iterator[tuple[slice, Any]]:
-        """The lane's rows as CSR chunks or C-contiguous float64 chunks, views where possible.
+        """The lane's rows as CSR chunks or C-contiguous float64 or float32 chunks, views where possible.
 
         ``whole`` hands out the lane in one piece where it can be used in place; kernels cut it themselves.
         """
@@ -165,7 +165,8 @@ def _usable_dense(X: Any) -> NDArray[Any]:
 
 
 def _is_native(X: NDArray[Any]) -> bool:
-    return bool(X.dtype == np.float64 and X.dtype.isnative and X.flags.c_contiguous and X.flags.aligned)
+    usable = X.dtype in (np.float64, np.float32) and X.dtype.isnative
+    return bool(usable and X.flags.c_contiguous and X.flags.aligned)
 
 
 def _usable_sparse(X: Any) -> Any:

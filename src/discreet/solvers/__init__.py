@@ -2,26 +2,32 @@
 
 from discreet.solvers import (
     auto,
+    exponential,
     frank_wolfe,
     frank_wolfe_laplace,
+    localized,
     mirror_descent,
     newton,
     noisy_gradient,
     objective_perturbation,
     output_perturbation,
     permutation_sgd,
+    simplex,
     sufficient_statistics,
 )
 
 __all__ = [
     "auto",
+    "exponential",
     "frank_wolfe",
     "frank_wolfe_laplace",
+    "localized",
     "mirror_descent",
     "newton",
     "noisy_gradient",
     "objective_perturbation",
     "output_perturbation",
     "permutation_sgd",
+    "simplex",
     "sufficient_statistics",
 ]

@@ -1,8 +1,9 @@
 """Choosing a solver from public facts.
 
-Two regimes were measured on public data (``benchmarks/solvers.py``; docs/decisions/0008-automatic-choice.md). While
-noise rules, noisy gradient descent is ahead: it stops early, which regularizes better than a ridge, and it can cap the
-pull of single records. Once records are many compared to the noise, objective perturbation is: it reaches the minimum.
+Measured on public data (``benchmarks/solvers.py``; docs/decisions/0008-automatic-choice.md): where a private second
+moment can tell the directions of the records apart, descent in coordinates made from it is ahead; where noise hides
+them, plain noisy descent, which stops early and caps the pull of single records; and where records are so many that
+any solver would do, objective perturbation, which reaches the minimum without a copy of the data.
 """
 
 from __future__ import annotations
@@ -20,11 +21,18 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.frank_wolfe import FrankWolfe
+from discreet.solvers.newton import NoisyNewton, moment_visibility
 from discreet.solvers.noisy_gradient import NoisyGradientDescent
 from discreet.solvers.objective_perturbation import ObjectivePerturbation
 
-# Records over the norm of the noise that hides one of them, where the two solvers are level.
+# Signal over noise (see `signal_to_noise`) at which plain descent and objective perturbation are level.
 _LEVEL = 200.0
+# Beyond this the noise no longer matters, and the cheapest fit is the best.
+_AMPLE = 3000.0
+# The second moment is worth its price where all records together stand out of its noise this much.
+_VISIBLE = 4.0
+# A reshaped copy of the records is dense, and the release has a number for every pair of columns.
+_MOST_COLUMNS = 1000
 
 
 @dataclass(frozen=True)
@@ -45,16 +53,36 @@ class AutomaticChoice:
             constrained = FrankWolfe()
             reason = "the coefficients must lie in a set"
             return ChosenPlan(constrained.plan(problem, guarantee), f"{constrained.name}, because {reason}")
-        ratio = signal_to_noise(problem, guarantee)
-        noisy = ratio < _LEVEL and problem.loss.family in ("logistic", "softmax") and problem.l2 is None
-        solver: base.Solver = NoisyGradientDescent() if noisy else ObjectivePerturbation()
-        if noisy:
-            reason = f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
-        elif ratio < _LEVEL:
-            reason = "this loss, or the ridge that was asked for, is best served by a minimizer"
-        else:
-            reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"
+        solver, reason = _unconstrained(problem, guarantee)
         return ChosenPlan(solver.plan(problem, guarantee), f"{solver.name}, because {reason}")
+
+
+def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
+    """The solver for coefficients in all of space, and why."""
+    if guarantee.delta == 0:
+        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
+    if problem.loss.family not in ("logistic", "softmax") or problem.l2 is not None:
+        return (
+            ObjectivePerturbation(),
+            "this loss, or the ridge that was asked for, is best served by a minimizer",
+        )
+    ratio = signal_to_noise(problem, guarantee)
+    if ratio >= _AMPLE:
+        return (
+            ObjectivePerturbation(),
+            f"signal over noise is {ratio:.3g}, at least {_AMPLE:g}: noise hardly matters",
+        )
+    if problem.n_features <= _MOST_COLUMNS:
+        seen = moment_visibility(problem, guarantee)
+        if seen >= _VISIBLE:
+            return (
+                NoisyNewton(),
+                f"the second moment stands out of its noise {seen:.3g} times, at least {_VISIBLE:g}",
+            )
+    if ratio < _LEVEL:
+        return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
+    reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"
+    return ObjectivePerturbation(), reason
 
 
 def signal_to_noise(problem: Problem, guarantee: Guarantee) -> float:
@@ -71,6 +99,11 @@ class ChosenPlan:
 
     plan: base.Plan
     reason: str
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return bool(getattr(self.plan, "sums_only", False))
 
     @property
     def problem(self) -> Problem:

@@ -1,25 +1,42 @@
-"""Some of the records: mini-batches, in one pass after another or by Poisson sampling."""
+"""Records made of others: mini-batches, in one pass after another or by Poisson sampling, and linear images."""
 
 from __future__ import annotations
+
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.bounds import Bounds
 from discreet.records.arrays import ArrayRecords
+from discreet.records.parts import PartitionedRecords
+from discreet.records.storage import one_blas_thread
 
-
-def take(records: ArrayRecords, rows: NDArray[np.int64]) -> ArrayRecords:
-    """The chosen records, clipped as before; their sums do not look at the others."""
-    return ArrayRecords(
-        records._X[rows],
-        records._y[rows],
-        records.bounds,
-        records._null[rows],
-        n_threads=1,
-    )
+_ROWS = 4096  # records mapped at a time
 
 
 def consecutive(records: ArrayRecords, order: NDArray[np.int64], batch_size: int) -> list[ArrayRecords]:
     """The records in the given order, cut into full batches; a shorter rest at the end is left out."""
     n_batches = len(order) // batch_size
-    return [take(records, order[i * batch_size : (i + 1) * batch_size]) for i in range(n_batches)]
+    return [records.take(order[i * batch_size : (i + 1) * batch_size]) for i in range(n_batches)]
+
+
+def mapped(records: ArrayRecords, matrix: NDArray[np.float64], feature_norm: float) -> ArrayRecords:
+    """The records v_i replaced by matrix^T v_i, clipped to another norm; a dense copy, part by part if there are parts.
+
+    Each new row is a function of its own record, up to rounding (docs/proofs/gradient-methods.md, section 7).
+    """
+    bounds = Bounds(feature_norm, intercept=False)
+    if isinstance(records, PartitionedRecords):
+        return cast(
+            ArrayRecords, records.derived(mapped, matrix, feature_norm, width=matrix.shape[1], bounds=bounds)
+        )
+    images = np.zeros((records.n_samples, matrix.shape[1]))
+    with one_blas_thread:
+        for first in range(0, records.n_samples, _ROWS):
+            rows = slice(first, first + _ROWS)
+            images[rows] = records.dense(rows) @ matrix[: records.n_columns]
+            if records.bounds.intercept:
+                images[rows] += matrix[-1]
+            images[rows] *= records.scales[rows, None]
+    return ArrayRecords(images, records.labels, bounds, records.scales == 0)

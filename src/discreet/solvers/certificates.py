@@ -39,8 +39,8 @@ class CertifiedRelease(base.Release):
     certificate: Certificate
 
 
-def geometry_of(problem: Problem, solver: str) -> Geometry:
-    """The set of the problem, checked against its number of coefficients."""
+def geometry_of(problem: Problem, solver: str, *, corners: bool = False) -> Geometry:
+    """The set of the problem, checked against its number of coefficients; losses may have corners if ``corners``."""
     geometry = problem.geometry
     if geometry is None:
         raise ValueError(
@@ -52,7 +52,7 @@ def geometry_of(problem: Problem, solver: str) -> Geometry:
         raise ValueError(
             f"the geometry is made for {geometry.n_features} coefficients, the problem has {size}"
         )
-    if not (math.isfinite(problem.loss.smoothness) and math.isfinite(problem.loss.evaluation_error)):
+    if not (corners or math.isfinite(problem.loss.smoothness)):
         raise ValueError(
             f"solver {solver!r} needs a loss with a continuous derivative, and {type(problem.loss).__name__} has "
             "corners; use a rounded one, for instance HuberHinge or Quantile"

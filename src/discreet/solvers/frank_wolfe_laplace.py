@@ -51,7 +51,9 @@ class DissertationFrankWolfe:
 
 @dataclass(frozen=True)
 class LaplacePlan(VertexPlan):
-    """The same run with Laplace noise."""
+    """The same run with Laplace noise, which has no incremental steps."""
+
+    incremental: ClassVar[None] = None
 
     def _mechanism(self, range_: float) -> Selection:
         return LaplaceNoisyMax(range_, self.epsilon, self.polytope.n_vertices)

@@ -56,8 +56,8 @@ class MirrorDescent:
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, every relation, losses with a Lipschitz derivative, bounded sets. All iterates may
-    be published; potentials and step sizes do not matter for privacy.
+    (epsilon, delta) with delta > 0, every relation, bounded sets; losses with corners, such as the hinge, not under
+    add-remove-one. All iterates may be published; potentials and step sizes do not matter for privacy.
 
     References
     ----------
@@ -73,7 +73,7 @@ class MirrorDescent:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> MirrorDescentPlan:
         """Potential, steps and step size from the bound, then the least noise that meets the guarantee."""
-        geometry = geometry_of(problem, self.name)
+        geometry = geometry_of(problem, self.name, corners=True)
         if guarantee.delta == 0:
             raise ValueError(
                 "mirror descent adds Gaussian noise, which cannot give delta = 0; choose a delta greater than 0, for "
@@ -139,10 +139,15 @@ class MirrorDescentPlan:
     def __post_init__(self) -> None:
         _ = self.release  # everything that can fail does so now, before a charge
 
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return True
+
     @cached_property
     def geometry(self) -> Geometry:
         """The set of the problem."""
-        return geometry_of(self.problem, MirrorDescent.name)
+        return geometry_of(self.problem, MirrorDescent.name, corners=True)
 
     @cached_property
     def release(self) -> GaussianMechanism:
@@ -278,7 +283,9 @@ class Constants:
         return self.spread / (rates * steps) + rates / 2 * (self.steepness + stddev * self.noise) ** 2
 
     def smooth_bound(self, steps: int, stddev: float) -> tuple[float, float]:
-        """The smallest value of Theorem 1 and its rate."""
+        """The smallest value of Theorem 1 and its rate; none where the gradient jumps."""
+        if math.isinf(self.smoothness):
+            return math.inf, 0.0
         rates = np.array([1 / (self.smoothness + stddev * self.noise * math.sqrt(steps / (2 * self.spread)))])
         if self.strength > 0:
             rates = np.append(rates, _RATES / self.smoothness)

@@ -1,15 +1,17 @@
-"""A noisy quasi-Newton method for logistic regression: few steps, each preconditioned by a private curvature bound.
+"""A noisy quasi-Newton method for logistic regression: a private second moment reshapes the records, then descent.
 
-The logistic Hessian is at most a quarter of the second moment of the records at every point (Boehning and Lindsay,
-1988; half of it for the softmax). That matrix is released once; then every noisy gradient is multiplied by the inverse
-of a matrix that is known to all, which is post-processing. Proofs: docs/proofs/gradient-methods.md, section 7.
+Records mostly point one way. A noisy second moment is released once; directions in which it is large are shrunk, and
+records are clipped again, to the much smaller norm that is left: a gradient then needs less noise, and all
+directions have about the same curvature, so that few steps suffice. Shrinking a direction of the records divides its
+curvature, as Newton's method does with the inverse Hessian (of which a quarter of the second moment is a bound:
+Boehning and Lindsay, 1988). Proofs: docs/proofs/gradient-methods.md, section 7.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -17,22 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _inputs
-from discreet.losses import CappedLogistic, CappedSoftmax, Logistic, Loss, Softmax
+from discreet.bounds import Bounds
+from discreet.losses import Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
+from discreet.records.kernels import gamma
 from discreet.solvers import base
-from discreet.solvers.moments import MomentMechanism, NoisyMoments
+from discreet.solvers.batches import mapped
+from discreet.solvers.descent_loop import Descent, centered
+from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensitivity
 from discreet.solvers.noisy_gradient import (
-    default_cap,
+    capped,
     default_radius,
     flow_time,
-    project,
+    noisy_sum,
     refuse_geometry,
     refuse_pure,
     signal_over_noise,
@@ -42,25 +48,34 @@ from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
 
-_MOMENT_SHARE = 0.15  # of the squared Gaussian-DP parameter
-_STEPS = 15
-_AVERAGED = 5
+_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter
+_STEPS = 100
+_AVERAGED = 0.3
+_MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
+_CLIP = 0.9
+_LEVEL = 1.5  # directions are shrunk to this multiple of the noise in the second moment
+_MOMENTA = (0.0, 0.8, 0.9, 0.95)
+_MEMORIES = 8  # the steps must be this many times as many as momentum remembers
+_STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 
 
 @dataclass(frozen=True)
 class NoisyNewton:
-    """Noisy gradients preconditioned by a noisy curvature bound; every default follows from public facts.
+    """Descent in coordinates chosen by a noisy second moment; every default follows from public facts.
 
     Parameters
     ----------
     n_iterations : number of noisy gradients.
     moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment.
-    radius, cap : as for `NoisyGradientDescent`.
+    radius : coefficients stay in the ball of this radius, in the new coordinates; None for the public rule.
+    cap : as for `NoisyGradientDescent`.
+    clip : norm to which reshaped records are clipped, over the root of their mean square as the second moment tells it;
+        None for the public rule.
 
     Privacy
     -------
     (epsilon, delta) with delta > 0, every relation, logistic and softmax losses of at most 4000 columns; the matrix and
-    all iterates may be published.
+    all iterates may be published. Fitting makes a dense copy of the rows.
 
     References
     ----------
@@ -73,6 +88,7 @@ class NoisyNewton:
     moment_share: float = _MOMENT_SHARE
     radius: float | None = None
     cap: float | None = None
+    clip: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyNewtonPlan:
         """Split the budget, calibrate both releases together."""
@@ -88,25 +104,43 @@ class NoisyNewton:
         if not 0 < self.moment_share < 1:
             raise ValueError(f"moment_share must lie between 0 and 1, got {self.moment_share!r}")
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-        cap = self.cap if self.cap is not None else default_cap(problem, guarantee, budget)
-        field: Loss = loss
-        if isinstance(loss, Softmax) and cap < loss.lipschitz:
-            field = CappedSoftmax(loss.n_classes, cap)
-        elif isinstance(loss, Logistic) and cap < 1:
-            field = CappedLogistic(cap)
+        field = capped(problem, guarantee, budget, self.cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
-        radius = self.radius if self.radius is not None else default_radius(problem, signal)
+        clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         unit = calibrate(lambda m: _event(problem, m, self.n_iterations, self.moment_share), guarantee)
+        unit *= _MARGIN
+        moments = _moments(problem, guarantee, unit, self.moment_share)
+        radius = self.radius
+        if radius is None:  # a coefficient grows as much as the records shrink along it, at most
+            largest = problem.n_samples * problem.bounds.feature_norm**2
+            radius = default_radius(problem, signal) / 4 * math.sqrt(1 + largest / _matrix_noise(moments))
         return NoisyNewtonPlan(
-            problem,
-            guarantee,
-            field,
-            radius,
-            self.n_iterations,
-            flow_time(problem, signal),
-            unit,
-            self.moment_share,
+            problem, guarantee, field, radius, self.n_iterations, signal, clip, unit, self.moment_share
         )
+
+
+def default_clip(signal: float) -> float:
+    """Most records are clipped while noise rules; none as it vanishes."""
+    return _CLIP * math.sqrt(max(1.0, signal / 1500))
+
+
+def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
+    """The second moment of records that all point one way, over the largest eigenvalue of its noise.
+
+    As if the whole budget, times the default share, were one Gaussian release: close enough to choose a solver.
+    """
+    budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(_MOMENT_SHARE)
+    stddev = moment_sensitivity(1.0, 0.0, guarantee.neighboring).value / budget
+    return problem.n_samples / (stddev * math.sqrt(2 * problem.n_features))
+
+
+@dataclass(frozen=True)
+class Reshaping:
+    """What released numbers say about coordinates: records v become ``matrix`` v, clipped to ``norm``."""
+
+    matrix: Array
+    norm: float
+    curvature: float
 
 
 @dataclass(frozen=True)
@@ -118,41 +152,44 @@ class NoisyNewtonPlan:
     field: Loss
     radius: float
     n_iterations: int
-    flow_time: float
+    signal: float
+    clip: float
     unit: float
     moment_share: float
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.n_iterations, bool)
-            or not isinstance(self.n_iterations, int)
-            or self.n_iterations < 1
-        ):
-            raise ValueError(f"n_iterations must be a whole number of at least 1, got {self.n_iterations!r}")
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be a finite number greater than 0, got {self.radius!r}")
-        _ = self.moments, self.release
+        if not 0 < self.clip < math.inf:
+            raise ValueError(f"clip must be a finite number greater than 0, got {self.clip!r}")
+        # everything that can fail does so now, before a charge
+        _ = self.moments, self.release, Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius)
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return True
 
     @cached_property
     def moments(self) -> MomentMechanism:
         """The release of the second moment."""
-        problem = self.problem
-        return MomentMechanism(
-            n_samples=problem.n_samples,
-            n_features=problem.n_features,
-            feature_norm=problem.bounds.feature_norm,
-            label_bound=0.0,
-            weight=1.0,
-            neighboring=self.guarantee.neighboring,
-            noise_multiplier=_moment_multiplier(self.unit, self.moment_share),
-        )
+        return _moments(self.problem, self.guarantee, self.unit, self.moment_share)
 
     @cached_property
     def release(self) -> GaussianMechanism:
-        """The noisy sum of gradients of all models at one point."""
+        """The noisy sum of gradients of all models at one point, for records that were not shrunk."""
+        return self._release(self.problem.bounds.feature_norm)
+
+    def _release(self, norm: float) -> GaussianMechanism:
+        """The same for records reshaped and clipped to ``norm``; the noise multiplier does not change."""
+        problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
         multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.moment_share)
-        return gradient_mechanism(
-            self.problem, self.field, self.radius, self.guarantee.neighboring, multiplier
+        plain = gradient_mechanism(problem, self.field, self.radius, self.guarantee.neighboring, multiplier)
+        # What the rounding of a reshaped record can do, on both of two neighbors (section 7 of the proofs).
+        p, field = problem.n_features, self.field
+        off = 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * self.problem.bounds.feature_norm
+        each = (field.lipschitz + field.smoothness * self.radius * norm) * off
+        extra = 2.02 * problem.n_samples * each * math.sqrt(problem.n_models)
+        return GaussianMechanism(
+            Sensitivity(plain.sensitivity.value + extra), multiplier, problem.n_coefficients
         )
 
     @property
@@ -163,7 +200,7 @@ class NoisyNewtonPlan:
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        return f"Gaussian noise on the second moment and on {self.n_iterations} gradients, quasi-Newton steps"
+        return f"Gaussian noise on the second moment and on {self.n_iterations} gradients of records reshaped by it"
 
     @property
     def theorem(self) -> str:
@@ -178,8 +215,8 @@ class NoisyNewtonPlan:
         """The public numbers of the run."""
         return {
             "second moment noise stddev (sum scale)": self.moments.gaussian.stddev,
-            "gradient noise stddev (sum scale)": self.release.stddev,
-            "gradient sensitivity": self.release.sensitivity.value,
+            "largest gradient noise stddev (sum scale)": self.release.stddev,
+            "largest gradient sensitivity": self.release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
             "radius": self.radius,
             "derivative bound": self.field.lipschitz,
@@ -189,43 +226,77 @@ class NoisyNewtonPlan:
     def run(
         self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
     ) -> base.Release:
-        """Release the curvature bound, then walk down preconditioned noisy gradients."""
+        """Release the second moment, reshape the records by it, then walk down noisy gradients."""
         problem = self.problem
-        ridge = problem.l2 or 0.0
-        inverse = self._preconditioner(self.moments.release(records[0], entropy), ridge)
-        theta = np.zeros((problem.n_models, *problem.shape))
-        total = np.zeros_like(theta)
-        n_averaged = min(_AVERAGED, self.n_iterations)
-        for step in range(self.n_iterations):
-            sums = [
-                part.value_and_gradient(self.field, at)[1] for part, at in zip(records, theta, strict=True)
-            ]
-            noisy = self.release.release(np.stack(sums).ravel(), entropy).reshape(theta.shape)
-            mean = noisy / problem.n_samples + ridge * theta
-            moved = np.stack([at - inverse @ gradient for at, gradient in zip(theta, mean, strict=True)])
-            theta = project(moved, self.radius)
-            if step >= self.n_iterations - n_averaged:
-                total += theta
-            if progress is not None:
-                progress(step + 1, float(np.linalg.norm(noisy)))
-        theta = total / n_averaged
-        if problem.loss.n_outputs > 1:
-            theta -= theta.mean(axis=-1, keepdims=True)  # pure noise that moves no prediction
-        return base.Release(theta, entropy.secure)
+        shape = self.reshaping(self.moments.release(records[0], entropy))
+        first = mapped(records[0], shape.matrix, shape.norm)
+        parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
+        release = self._release(shape.norm)
+        ridge = (problem.l2 or 0.0) * shape.matrix @ shape.matrix
 
-    def _preconditioner(self, noisy: NoisyMoments, ridge: float) -> Array:
-        """The inverse of a bound on the curvature, damped so that directions without signal move slowly.
+        def noisy_gradient(point: Array) -> Array:
+            noisy = noisy_sum(parts, self.field, point, release, entropy)
+            return np.asarray(noisy / problem.n_samples + _by_model(ridge, point))
 
-        Adding the largest eigenvalue of the noise keeps it a bound; the rest of the damping makes the steps in a flat
-        direction add up to the flow time of plain gradient descent.
+        start = np.zeros((problem.n_models, *problem.shape))
+        reached = self._descent(shape).run(start, noisy_gradient, progress)
+        theta = _by_model(shape.matrix, reached)
+        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
+
+    def reshaping(self, noisy: NoisyMoments) -> Reshaping:
+        """Shrink the directions that stand out of the noise down to it; see what norm is left.
+
+        A function of released numbers. Eigenvalues below the level are noise for the most part: their directions are
+        left alone.
         """
+        n, bound = self.problem.n_samples, self.problem.bounds.feature_norm
         eigenvalues, vectors = np.linalg.eigh(noisy.second)
-        bound = typical_curvature(self.field) * (np.maximum(eigenvalues, 0.0) + noisy.matrix_noise)
-        damped = bound / self.problem.n_samples + ridge + self.n_iterations / self.flow_time
-        return np.asarray((vectors / damped) @ vectors.T)
+        level = _LEVEL * noisy.matrix_noise
+        shares = level / np.maximum(eigenvalues, level)
+        left = float(eigenvalues @ shares) / n  # the mean square of a reshaped record, without bias
+        longest = bound * math.sqrt(float(shares.max()))  # of a reshaped record, whatever the data
+        norm = min(longest, max(0.05 * longest, self.clip * math.sqrt(max(left, 0.0))))
+        curvature = typical_curvature(self.field) * min(norm**2, (level + noisy.matrix_noise) / n)
+        curvature += (self.problem.l2 or 0.0) * float(shares.max())
+        return Reshaping((vectors * np.sqrt(shares)) @ vectors.T, norm, curvature)
+
+    def _descent(self, shape: Reshaping) -> Descent:
+        """The flow time of plain descent for the noise that is left, in the steps that were planned."""
+        bound = self.problem.bounds.feature_norm
+        largest_rate = _STEP / shape.curvature
+        time = flow_time(self.problem, self.signal * bound / shape.norm)
+        reach = largest_rate * self.n_iterations
+        allowed = [m for m in _MOMENTA if m == 0 or self.n_iterations * (1 - m) >= _MEMORIES]
+        # Momentum also evens out noise: 0.8 even where less would get there.
+        enough = [m for m in allowed if reach >= time * (1 - m) and m >= min(0.8, allowed[-1])]
+        momentum = enough[0] if enough else allowed[-1]
+        rate = min(largest_rate, time * (1 - momentum) / self.n_iterations)
+        return Descent(self.n_iterations, rate, momentum, _AVERAGED, self.radius)
 
     def __str__(self) -> str:
         return base.printed(self)
+
+
+def _by_model(matrix: Array, theta: Array) -> Array:
+    """The matrix times the coefficients of every model."""
+    return np.stack([matrix @ one for one in theta])
+
+
+def _moments(problem: Problem, guarantee: Guarantee, unit: float, share: float) -> MomentMechanism:
+    return MomentMechanism(
+        n_samples=problem.n_samples,
+        n_features=problem.n_features,
+        feature_norm=problem.bounds.feature_norm,
+        label_bound=0.0,
+        weight=1.0,
+        neighboring=guarantee.neighboring,
+        noise_multiplier=_moment_multiplier(unit, share),
+    )
+
+
+def _matrix_noise(moments: MomentMechanism) -> float:
+    """About the largest eigenvalue of the noise in the matrix, as `NoisyMoments.matrix_noise`."""
+    return moments.gaussian.stddev * math.sqrt(2 * moments.n_features)
 
 
 def _moment_multiplier(unit: float, share: float) -> float:

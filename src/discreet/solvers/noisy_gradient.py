@@ -28,7 +28,8 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
-from discreet.solvers.batches import take
+from discreet.solvers.descent_loop import Descent, centered
+from discreet.solvers.descent_loop import project as project
 from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
@@ -78,8 +79,10 @@ class NoisyGradientDescent:
         refuse_geometry(self.name, problem)
         if self.n_iterations is not None:
             _inputs.count("n_iterations", self.n_iterations)
+        if self.radius is not None:
+            _inputs.real("radius", self.radius, above=0)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-        field = self._field(problem, guarantee, budget)
+        field = capped(problem, guarantee, budget, self.cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
         radius = self.radius if self.radius is not None else default_radius(problem, signal)
         steps, rate, momentum = self._schedule(problem, field, signal)
@@ -87,21 +90,6 @@ class NoisyGradientDescent:
             problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
             _noise_multiplier(problem, guarantee, steps),
         )  # fmt: skip
-
-    def _field(self, problem: Problem, guarantee: Guarantee, budget: float) -> Loss:
-        loss = problem.loss
-        if not isinstance(loss, Logistic | Softmax):
-            if self.cap is not None:
-                raise ValueError(
-                    f"cap applies to logistic and softmax losses, not to {loss}; leave it at None"
-                )
-            return loss
-        cap = self.cap
-        if cap is None:
-            cap = default_cap(problem, guarantee, budget)
-        if isinstance(loss, Softmax):
-            return loss if cap >= loss.lipschitz else CappedSoftmax(loss.n_classes, cap)
-        return loss if cap >= 1 else CappedLogistic(cap)
 
     def _schedule(self, problem: Problem, field: Loss, signal: float) -> tuple[int, float, float]:
         """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
@@ -212,20 +200,17 @@ class NoisyGradientPlan:
     sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum!r}")
-        for name, value in (("radius", self.radius), ("learning_rate", self.learning_rate)):
-            if not 0 < value < 1e12:
-                raise ValueError(f"{name} must be a number between 0 and 1e12, got {value!r}")
-        if (
-            isinstance(self.n_iterations, bool)
-            or not isinstance(self.n_iterations, int)
-            or self.n_iterations < 1
-        ):
-            raise ValueError(f"n_iterations must be a whole number of at least 1, got {self.n_iterations!r}")
-        if not 0 < self.averaging <= 1:
-            raise ValueError(f"averaging must lie between 0 and 1, got {self.averaging!r}")
-        _ = self.release  # everything that can fail does so now, before a charge
+        _ = self.release, self.descent  # everything that can fail does so now, before a charge
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return self.sampling_rate == 1.0
+
+    @property
+    def descent(self) -> Descent:
+        """The settings of the walk."""
+        return Descent(self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius)
 
     @cached_property
     def release(self) -> GaussianMechanism:
@@ -276,47 +261,32 @@ class NoisyGradientPlan:
         self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
     ) -> base.Release:
         """Walk down noisy gradients; the average of the last iterates is the answer."""
-        problem = self.problem
-        theta = np.zeros((problem.n_models, *problem.shape))
-        before, total = theta, np.zeros_like(theta)
-        n_averaged = max(1, round(self.averaging * self.n_iterations))
-        rate, ridge = self.learning_rate, problem.l2 or 0.0
+        problem, ridge = self.problem, self.problem.l2 or 0.0
         divisor = problem.n_samples * self.sampling_rate  # the expected size: the true one is secret
-        for step in range(self.n_iterations):
-            point = project(theta + self.momentum * (theta - before), self.radius)
+
+        def noisy_gradient(point: Array) -> Array:
             batch = self._batch(records, entropy)
-            sums = [part.value_and_gradient(self.field, at)[1] for part, at in zip(batch, point, strict=True)]
-            noisy = self.release.release(np.stack(sums).ravel(), entropy).reshape(theta.shape)
-            moved = point - rate * (noisy / divisor + ridge * point)
-            before, theta = theta, project(moved, self.radius)
-            if step >= self.n_iterations - n_averaged:
-                total += theta
-            if progress is not None:
-                progress(step + 1, float(np.linalg.norm(noisy)))
-        theta = total / n_averaged
-        if problem.loss.n_outputs > 1:
-            theta -= theta.mean(axis=-1, keepdims=True)  # pure noise that moves no prediction
-        return base.Release(theta, entropy.secure)
+            return noisy_sum(batch, self.field, point, self.release, entropy) / divisor + ridge * point
+
+        theta = self.descent.run(np.zeros((problem.n_models, *problem.shape)), noisy_gradient, progress)
+        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
 
     def _batch(self, records: list[ArrayRecords], entropy: Entropy) -> list[ArrayRecords]:
         if self.sampling_rate == 1:
             return records
         rows = poisson_sample(records[0].n_samples, self.sampling_rate, entropy)
-        return [take(part, rows) for part in records]
+        return [part.take(rows) for part in records]
 
     def __str__(self) -> str:
         return base.printed(self)
 
 
-def project(theta: Array, radius: float) -> Array:
-    """Each model onto the ball; a vector that is not finite becomes 0."""
-    flat = theta.reshape(len(theta), -1)
-    with np.errstate(all="ignore"):
-        norms = np.sqrt(np.square(flat).sum(axis=1))
-        scales = np.where(norms <= radius, 1.0, radius / norms)
-    scales = np.where(np.isfinite(norms), scales, 0.0)
-    safe = np.where(np.isfinite(norms)[:, None], flat, 0.0)
-    return np.asarray((safe * scales[:, None]).reshape(theta.shape))
+def noisy_sum(
+    records: list[ArrayRecords], field: Loss, point: Array, release: GaussianMechanism, entropy: Entropy
+) -> Array:
+    """The noisy sums of gradients of all models, each at its own point."""
+    sums = [part.value_and_gradient(field, at)[1] for part, at in zip(records, point, strict=True)]
+    return release.release(np.stack(sums).ravel(), entropy).reshape(point.shape)
 
 
 def refuse_pure(name: str, guarantee: Guarantee) -> None:
@@ -369,6 +339,20 @@ def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
     if isinstance(problem.loss, Softmax):
         return float(0.15 * max(1.0, signal / 500) ** (1 / 3))
     return float(0.55 * max(1.0, signal / 2000) ** (1 / 3))
+
+
+def capped(problem: Problem, guarantee: Guarantee, budget: float, cap: float | None) -> Loss:
+    """The loss with its derivative capped, by the public rule where ``cap`` is None."""
+    loss = problem.loss
+    if not isinstance(loss, Logistic | Softmax):
+        if cap is not None:
+            raise ValueError(f"cap applies to logistic and softmax losses, not to {loss}; leave it at None")
+        return loss
+    if cap is None:
+        cap = default_cap(problem, guarantee, budget)
+    if isinstance(loss, Softmax):
+        return loss if cap >= loss.lipschitz else CappedSoftmax(loss.n_classes, cap)
+    return loss if cap >= 1 else CappedLogistic(cap)
 
 
 def typical_curvature(field: Loss) -> float:

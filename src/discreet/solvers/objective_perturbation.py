@@ -4,7 +4,9 @@ A random linear term is added to the objective, the perturbed objective is minim
 gradient is *verified* to be small, and a little noise on the result pays for what the optimizer left over. Privacy:
 ``docs/proofs/objective-perturbation.md``. Sum scale throughout: the objective is
 
-    sum_i loss_i(theta) + (total_l2 / 2) |theta|^2 + <b, theta>,      b ~ N(0, stddev^2 I).
+    sum_i loss_i(theta) + (total_l2 / 2) |theta|^2 + <b, theta>,      b ~ N(0, stddev^2 I),
+
+in all of space or over a closed convex set. For delta = 0 see `discreet.solvers.pure_objective`.
 """
 
 from __future__ import annotations
@@ -15,26 +17,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise
-from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
-from discreet.solvers import base
-from discreet.solvers.nonprivate import Objective, Optimizer, minimize, smallest_tolerance
+from discreet.solvers import base, verified
+from discreet.solvers.nonprivate import Optimizer
+from discreet.solvers.perturbed import PerturbedObjectivePlan, chosen_l2, record_scale
+from discreet.solvers.pure_objective import PureObjectivePlan, plan_pure
 
 # The output stage takes this part of the whole Gaussian-DP budget, in quadrature: below 0.05% more objective noise.
 _OUTPUT_SHARE = 1 / 40
-# The output noise is kept this far below the noise that the perturbed objective leaves in the coefficients.
-_OUTPUT_NOISE_RATIO = 0.1
-# Noise worth having in a raw prediction, per root of signal-to-noise; measured on public data, see
-# docs/decisions/0003-regularization-rule.md.
-_PREDICTION_NOISE = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,10 @@ class ObjectivePerturbation:
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, any relation, for losses of one linear prediction and for the softmax; every
-    coefficient, the intercept included, is regularized and perturbed. The time to fit is not covered.
+    (epsilon, delta), any relation, for losses of one linear prediction and for the softmax, in all of space or over an
+    L2 ball, an L1 ball, a simplex or a box; every coefficient, the intercept included, is regularized and perturbed.
+    delta = 0 is given by gamma-norm noise, whose norm grows with the number of coefficients. The time to fit is not
+    covered.
 
     References
     ----------
@@ -63,32 +60,20 @@ class ObjectivePerturbation:
     prediction_noise: float | None = None
     optimizer: Optimizer = "auto"
 
-    def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan:
+    def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan | PureObjectivePlan:
         """Choose the regularization by public rule, then the smallest noise that meets the guarantee."""
-        _refuse(self.name, problem, guarantee)
-        total_l2 = self._total_l2(problem, guarantee)
-        output_mu = gaussian_mu(guarantee.epsilon, guarantee.delta) * _OUTPUT_SHARE
+        verified.check(self.name, problem)
+        if guarantee.delta == 0:
+            return plan_pure(problem, guarantee, self.prediction_noise, self.optimizer)
+        # Without curvature the noise is that of the plain Gaussian mechanism: close enough to choose l2.
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
+        plain = (
+            problem.gradient_sensitivity(guarantee.neighboring).value * math.sqrt(problem.n_models) / budget
+        )
+        total_l2 = chosen_l2(problem, guarantee, plain, self.prediction_noise)
+        output_mu = budget * _OUTPUT_SHARE
         stddev = _calibrated_stddev(problem, guarantee, total_l2, output_mu)
         return ObjectivePerturbationPlan(problem, guarantee, stddev, total_l2, output_mu, self.optimizer)
-
-    def _total_l2(self, problem: Problem, guarantee: Guarantee) -> float:
-        """The l2 at which noise moves a raw prediction by ``prediction_noise``, not below the floor.
-
-        A row of norm R turns the noise into R stddev / l2 at most, whatever the number of columns (Jain and
-        Thakurta, 2014): regularization trades this for bias. The more records stand against the noise, the more
-        of it a prediction can bear.
-        """
-        floor = _least_l2(problem, guarantee)
-        if problem.l2 is not None:
-            return max(floor, problem.l2 * problem.n_samples)
-        # Without curvature the noise is that of the plain Gaussian mechanism: close enough to choose l2.
-        sensitivity = problem.gradient_sensitivity(guarantee.neighboring).value
-        stddev = sensitivity * math.sqrt(problem.n_models) / gaussian_mu(guarantee.epsilon, guarantee.delta)
-        prediction_noise = self.prediction_noise
-        if prediction_noise is None:
-            per_class = problem.n_samples / (1 if problem.loss.n_outputs == 1 else problem.loss.n_outputs)
-            prediction_noise = _PREDICTION_NOISE * math.sqrt(per_class * _record_scale(problem) / stddev)
-        return max(floor, problem.bounds.feature_norm * stddev / prediction_noise)
 
 
 @dataclass(frozen=True)
@@ -106,7 +91,11 @@ class DissertationRule:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan:
         """Follow the printed rule, model by model with (epsilon / K, delta / K)."""
-        _refuse(self.name, problem, guarantee)
+        verified.check(self.name, problem)
+        if guarantee.delta == 0:
+            raise ValueError(
+                f"solver {self.name!r} is the Gaussian rule and needs delta > 0; use 'objective' for delta = 0"
+            )
         loss, radius = problem.loss, problem.bounds.feature_norm
         if loss.n_outputs > 1:
             raise ValueError(
@@ -127,7 +116,7 @@ class DissertationRule:
 
 
 @dataclass(frozen=True)
-class ObjectivePerturbationPlan:
+class ObjectivePerturbationPlan(PerturbedObjectivePlan):
     """A calibrated run of objective perturbation."""
 
     problem: Problem
@@ -145,35 +134,21 @@ class ObjectivePerturbationPlan:
         """Noise of the linear term, on its public grid."""
         return GaussianNoise(self.stddev)
 
-    @cached_property
-    def gradient_tolerance(self) -> float:
-        """Largest exact gradient norm at which a minimizer is accepted (sum scale, rounding included).
+    @property
+    def linear_norms(self) -> tuple[float, float]:
+        """Of one entry, and twelve standard deviations beyond the norm of the vector."""
+        size = self.problem.n_features * self.problem.loss.n_outputs
+        return self.stddev, self.objective_noise.effective_stddev * (math.sqrt(size) + 12)
 
-        Small enough for the output noise to stay below the noise of the objective, as far as the public bound on the
-        trace of the Hessian tells, and large enough to be reached in double precision.
-        """
-        problem = self.problem
-        loss, radius = problem.loss, problem.bounds.feature_norm
-        hessian = problem.n_samples * loss.smoothness * radius**2 / problem.n_features
-        wanted = _OUTPUT_NOISE_RATIO * self.stddev / (self.total_l2 + hessian)
-        wanted *= self.output_mu * self.total_l2 / 2
-        b_norm = self.objective_noise.effective_stddev * (math.sqrt(problem.n_features * loss.n_outputs) + 12)
-        reachable = smallest_tolerance(
-            loss, problem.n_samples, problem.n_features, radius, self.total_l2, b_norm
-        )
-        return max(wanted, reachable)
+    @property
+    def output_spread(self) -> float:
+        """1 / mu of the output stage."""
+        return 1 / self.output_mu
 
     @cached_property
     def output(self) -> GaussianMechanism:
-        """Noise on the approximate minimizers, whose distance to the exact ones is all it has to hide.
-
-        The linear term is drawn on a grid; relative to the continuous term of the proof that is an error of at most
-        half a grid step per coordinate in the gradient, so it joins the optimizer's tolerance.
-        """
-        problem = self.problem
-        grid_error = self.objective_noise.grid * math.sqrt(problem.n_features * problem.loss.n_outputs) / 2
-        distance = (self.gradient_tolerance + grid_error) / self.total_l2 * math.sqrt(problem.n_models)
-        return GaussianMechanism(Sensitivity(2 * distance), 1 / self.output_mu, problem.n_coefficients)
+        """Noise on the approximate minimizers, whose distance to the exact ones is all it has to hide."""
+        return GaussianMechanism(self.output_sensitivity, 1 / self.output_mu, self.problem.n_coefficients)
 
     @property
     def event(self) -> events.Event:
@@ -183,8 +158,7 @@ class ObjectivePerturbationPlan:
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
-        return f"objective perturbation with Gaussian noise and a noisy output stage (AMP){models}"
+        return f"objective perturbation with Gaussian noise and a noisy output stage (AMP){self.suffix}"
 
     @property
     def theorem(self) -> str:
@@ -208,68 +182,20 @@ class ObjectivePerturbationPlan:
             "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
         }
 
-    def run(
-        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
-    ) -> base.Release:
-        """Perturb, minimize until verified, add the output noise."""
-        problem = self.problem
-        minima = []
-        for part in records:
-            linear = self.objective_noise.draw(problem.shape, entropy)
-            objective = Objective(part, problem.loss, self.total_l2, linear)
-            found = minimize(objective, self.gradient_tolerance, optimizer=self.optimizer, progress=progress)
-            minima.append(found.theta)
-        exact = np.stack(minima)
-        theta = self.output.release(exact.ravel(), entropy).reshape(exact.shape)
-        if problem.loss.n_outputs > 1:
-            # The mean over classes is pure noise and moves no prediction; removing it is post-processing.
-            grid = self.output.noise.grid
-            theta -= np.rint(theta.mean(axis=-1, keepdims=True) / grid) * grid
-        return base.Release(theta, entropy.secure)
-
     def __str__(self) -> str:
         problem = self.problem
         spread = self.stddev * math.sqrt(problem.n_features * problem.loss.n_outputs)
-        ratio = problem.n_samples * _record_scale(problem) / spread
+        ratio = problem.n_samples * record_scale(problem) / spread
         return base.printed(
             self, {"largest signal over noise": f"{ratio:.4g}  (below 10, expect little more than noise)"}
         )
-
-
-def _refuse(name: str, problem: Problem, guarantee: Guarantee) -> None:
-    """Raise where nothing is proved, or where what was asked for would be ignored."""
-    if problem.geometry is not None:
-        raise ValueError(
-            f"solver {name!r} fits without constraints; for coefficients in a set use 'frank-wolfe' or 'mirror-descent'"
-        )
-    if guarantee.delta == 0:
-        raise ValueError(
-            "objective perturbation adds Gaussian noise, which cannot give delta = 0; "
-            "choose a delta greater than 0, for instance 1 / n**2, or solver='output', whose Laplace noise is pure"
-        )
-
-
-def _least_l2(problem: Problem, guarantee: Guarantee) -> float:
-    """Regularization below which the determinant would dominate the price of the noise."""
-    replace = guarantee.neighboring is Neighboring.REPLACE_ONE
-    factor = {
-        "logistic": 2.5 if replace else 1.0,
-        "softmax": 6.0 if replace else 4.0,
-    }.get(problem.loss.family, 10 * problem.loss.smoothness)
-    return factor * problem.n_models * problem.bounds.feature_norm**2 / guarantee.epsilon
-
-
-def _record_scale(problem: Problem) -> float:
-    """The unit of the noise multiplier: one record's largest gradient entry times its row."""
-    loss = problem.loss
-    return problem.bounds.feature_norm * (1.0 if loss.family == "softmax" else loss.lipschitz)
 
 
 def _event(problem: Problem, stddev: float, total_l2: float, output_mu: float) -> events.Event:
     loss, radius = problem.loss, problem.bounds.feature_norm
     ideal = events.ObjectivePerturbation(
         family=loss.family,
-        noise_multiplier=stddev / _record_scale(problem),
+        noise_multiplier=stddev / record_scale(problem),
         leverage=radius**2 / total_l2,
         smoothness=loss.smoothness,
         output_mu=output_mu,
@@ -279,7 +205,7 @@ def _event(problem: Problem, stddev: float, total_l2: float, output_mu: float) -
 
 
 def _calibrated_stddev(problem: Problem, guarantee: Guarantee, total_l2: float, output_mu: float) -> float:
-    scale = _record_scale(problem)
+    scale = record_scale(problem)
     return scale * calibrate(lambda m: _event(problem, m * scale, total_l2, output_mu), guarantee)
 
 

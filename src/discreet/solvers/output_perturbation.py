@@ -1,8 +1,8 @@
 """Output perturbation: noise on the minimizer of a strongly convex objective.
 
 The objective is sum_i loss_i(theta) + (total_l2 / 2) |theta|^2; its minimizer moves by at most S / total_l2 when one
-record changes, S being the gradient's sensitivity there. Nothing but strong convexity is needed. Proofs:
-docs/proofs/gradient-methods.md, section 5.
+record changes, S being the gradient's sensitivity there, in all of space and over every closed convex set. Nothing but
+strong convexity is needed. Proofs: docs/proofs/gradient-methods.md, section 5.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers import base
-from discreet.solvers.noisy_gradient import refuse_geometry
-from discreet.solvers.nonprivate import Objective, Optimizer, minimize, minimizer_norm, smallest_tolerance
+from discreet.solvers import base, verified
+from discreet.solvers.nonprivate import Optimizer, minimizer_norm
 from discreet.solvers.sensitivity import gradient_sensitivity
 
 _SLACK = 1 + 2.0**-40
@@ -35,7 +35,7 @@ _PREDICTION_NOISE = 0.4
 
 @dataclass(frozen=True)
 class OutputPerturbation:
-    """Minimize until verified, then add noise: Gaussian for delta > 0, Laplace for delta = 0.
+    """Minimize until verified, then add noise: Gaussian for delta > 0, gamma-norm for delta = 0.
 
     Parameters
     ----------
@@ -45,9 +45,10 @@ class OutputPerturbation:
 
     Privacy
     -------
-    (epsilon, delta) or pure epsilon, every relation, every convex loss with bounded derivative. For delta = 0 the noise
-    is Laplace in every coordinate, with the L1 sensitivity bounded by sqrt(size) times the L2 sensitivity: its norm is
-    sqrt(2) times that of the gamma-norm noise of the literature, which no exact sampler on a grid is known for.
+    (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative; in all
+    of space, or over an L2 ball, an L1 ball, a simplex or a box. For delta = 0 the noise has a density proportional to
+    exp(-|b| / scale), whose norm grows with the number of coefficients: zero columns cost accuracy there, and only
+    there.
 
     References
     ----------
@@ -61,12 +62,7 @@ class OutputPerturbation:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> OutputPerturbationPlan:
         """Choose the regularization by public rule, then the smallest noise that meets the guarantee."""
-        refuse_geometry(self.name, problem)
-        if not math.isfinite(problem.loss.smoothness):
-            raise ValueError(
-                f"solver {self.name!r} verifies its minimizer by the gradient, which {problem.loss} does not have "
-                "everywhere; use HuberHinge instead of Hinge"
-            )
+        verified.check(self.name, problem)
         noise_multiplier = _noise_multiplier(problem, guarantee)
         return OutputPerturbationPlan(
             problem,
@@ -83,7 +79,7 @@ class OutputPerturbation:
         record = problem.loss.lipschitz * problem.bounds.feature_norm
         noise = noise_multiplier * guarantee.neighboring.contributions * record * math.sqrt(problem.n_models)
         if guarantee.delta == 0:
-            noise *= math.sqrt(2 * problem.n_coefficients)  # Laplace, and the L1 sensitivity
+            noise *= math.sqrt(problem.n_coefficients + 1)  # standard deviation of one coordinate, in scales
         wanted = _PREDICTION_NOISE if self.prediction_noise is None else self.prediction_noise
         return problem.bounds.feature_norm * noise / wanted
 
@@ -128,15 +124,16 @@ class OutputPerturbationPlan:
             )
         _ = self.output
 
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return True
+
     @cached_property
     def gradient_tolerance(self) -> float:
-        """Largest exact gradient norm at which a minimizer is accepted (sum scale, rounding included)."""
-        problem, loss = self.problem, self.problem.loss
-        radius = problem.bounds.feature_norm
-        reachable = smallest_tolerance(
-            loss, problem.n_samples, problem.n_features, radius, self.total_l2, 0.0
-        )
-        return max(1e-4 * loss.lipschitz * radius, reachable)
+        """Largest l2 x distance to the exact minimizer that is accepted: in all of space, the norm of the gradient."""
+        reachable = verified.least_tolerance(self.problem, self.total_l2, 0.0)
+        return max(1e-4 * self.problem.loss.lipschitz * self.problem.bounds.feature_norm, reachable)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
@@ -144,19 +141,20 @@ class OutputPerturbationPlan:
         problem, loss = self.problem, self.problem.loss
         radius = problem.bounds.feature_norm
         # Minimizers, hence the points where gradients are compared, lie in a public ball.
-        reach = minimizer_norm(loss, problem.n_samples, radius, self.total_l2, 0.0)
+        reach = (
+            minimizer_norm(loss, problem.n_samples, radius, self.total_l2, 0.0)
+            if problem.geometry is None
+            else problem.geometry.radius(2.0)
+        )
         shift = gradient_sensitivity(loss, radius, reach, self.guarantee.neighboring).value
         distance = (shift + 2 * self.gradient_tolerance) / self.total_l2
         return Sensitivity(distance * math.sqrt(problem.n_models) * _SLACK)
 
     @cached_property
-    def output(self) -> GaussianMechanism | LaplaceMechanism:
+    def output(self) -> GaussianMechanism | GammaNormMechanism:
         """The noise on the minimizers of all models together."""
-        size = self.problem.n_coefficients
-        if self.guarantee.delta > 0:
-            return GaussianMechanism(self.sensitivity, self.noise_multiplier, size)
-        in_l1 = Sensitivity(self.sensitivity.value * math.sqrt(size) * _SLACK, norm=1.0)
-        return LaplaceMechanism(in_l1, self.noise_multiplier, size)
+        kind = GaussianMechanism if self.guarantee.delta > 0 else GammaNormMechanism
+        return kind(self.sensitivity, self.noise_multiplier, self.problem.n_coefficients)
 
     @property
     def event(self) -> events.Event:
@@ -166,9 +164,10 @@ class OutputPerturbationPlan:
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        kind = "Gaussian" if self.guarantee.delta > 0 else "Laplace"
+        kind = "Gaussian" if self.guarantee.delta > 0 else "gamma-norm"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
-        return f"{kind} noise on the regularized minimizer (output perturbation){models}"
+        over = "" if self.problem.geometry is None else f" over {type(self.problem.geometry).__name__}"
+        return f"{kind} noise on the regularized minimizer{over} (output perturbation){models}"
 
     @property
     def theorem(self) -> str:
@@ -184,7 +183,7 @@ class OutputPerturbationPlan:
             "sensitivity of the minimizer": self.sensitivity.value,
             "total l2 (sum scale)": self.total_l2,
             "verified gradient norm": self.gradient_tolerance,
-            "sampler": "exact discrete noise, AES-256-CTR keyed by the operating system",
+            "sampler": "exact noise on a grid, AES-256-CTR keyed by the operating system",
         }
 
     def run(
@@ -193,19 +192,19 @@ class OutputPerturbationPlan:
         """Minimize until verified, add the noise."""
         problem = self.problem
         minima = [
-            minimize(
-                Objective(part, problem.loss, self.total_l2),
+            verified.find(
+                problem,
+                part,
+                self.total_l2,
                 self.gradient_tolerance,
                 optimizer=self.optimizer,
                 progress=progress,
-            ).theta
+            )
             for part in records
         ]
         exact = np.stack(minima)
         theta = self.output.release(exact.ravel(), entropy).reshape(exact.shape)
-        if problem.loss.n_outputs > 1:
-            theta -= theta.mean(axis=-1, keepdims=True)  # pure noise that moves no prediction
-        return base.Release(theta, entropy.secure)
+        return base.Release(verified.published(problem, theta, self.output.noise.grid), entropy.secure)
 
     def __str__(self) -> str:
         return base.printed(self)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from discreet.losses import CappedLogistic, Logistic, Loss
+from discreet.losses import CappedLogistic, Linear, Logistic, Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.privacy.guarantee import Neighboring, Sensitivity
 from discreet.problem import Problem
@@ -72,17 +72,22 @@ def computed_gradient_sensitivity(
     """The same for gradients summed in floating point, at any theta that was projected on the ball.
 
     Each of two sums may be off by the rounding bound, and a computed projection may leave the ball by a few units
-    in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2).
+    in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2). Where the derivative jumps,
+    the side of the corner is decided on the rounded prediction: a function of the record, its place and theta alone,
+    so that only the summation rounds ("Corners" in section 2).
     """
-    if not math.isfinite(loss.evaluation_error) or not math.isfinite(loss.smoothness):
-        raise ValueError(
-            f"{type(loss).__name__} jumps in its derivative, so that a rounding error in a prediction could move every "
-            "record's gradient at once and no noise is proved to hide it; use a rounded loss: HuberHinge instead of "
-            "Hinge"
-        )
     outer = radius * _SLACK
     exact = gradient_sensitivity(loss, feature_norm, outer, neighboring).value
-    rounding = gradient_rounding(loss, n_samples, n_features, feature_norm, outer)
+    summed: Loss = loss
+    if not math.isfinite(loss.smoothness):
+        if not neighboring.size_is_public:
+            raise ValueError(
+                f"{type(loss).__name__} jumps in its derivative: under add-remove-one the other rows change places, "
+                "their predictions may round differently, and every record at the corner could move the gradient at "
+                "once; use HuberHinge instead of Hinge, or neighboring='replace-one' or 'zero-out'"
+            )
+        summed = Linear(loss.lipschitz)
+    rounding = gradient_rounding(summed, n_samples, n_features, feature_norm, outer)
     return Sensitivity((exact + 2.0 * rounding) * _SLACK)
 
 

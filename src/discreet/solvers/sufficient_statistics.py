@@ -80,6 +80,11 @@ class SufficientStatisticsPlan:
             )
         _ = self.moments
 
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return True
+
     @cached_property
     def moments(self) -> MomentMechanism:
         """The release. The weight makes a target count like a column of full length."""

@@ -1,0 +1,211 @@
+"""Coverage of 95% intervals: coefficients of linear and logistic regression, and metrics of private evaluations.
+
+Run ``python -m benchmarks.coverage [--repeats 400] [--only logistic]``. Every repetition invents records from a known
+law, fits, and asks whether the interval holds the truth. Exits with 1 if a coverage lies outside [0.93, 0.97] by more
+than two standard errors of the simulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from discreet import PrivateLinearRegression, PrivateLogisticRegression, coefficient_intervals, evaluate
+
+Array = NDArray[np.float64]
+
+BOUND, DELTA = 2.0, 1e-6
+LOW, HIGH = 0.93, 0.97
+SETTINGS = (
+    # (records, columns, epsilon of the model and of the intervals, robust)
+    (5_000, 3, 1.0, False),
+    (20_000, 5, 0.5, False),
+    (20_000, 5, 1.0, True),
+    (50_000, 10, 1.0, False),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Coverage of one kind of interval in one setting."""
+
+    what: str
+    coverage: float
+    trials: int
+    width: float
+    strict: bool = True
+
+    @property
+    def good(self) -> bool:
+        """Whether the coverage is as stated; intervals that promise at least their level may cover more."""
+        slack = 2 * self.error
+        return self.coverage >= LOW - slack and (self.coverage <= HIGH + slack or not self.strict)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the coverage."""
+        return math.sqrt(self.coverage * (1 - self.coverage) / self.trials)
+
+    def __str__(self) -> str:
+        return f"{self.what:<66} {self.coverage:.4f} +- {self.error:.4f}  half width {self.width:.4f}"
+
+
+def _rows(rng: np.random.Generator, n: int, p: int) -> Array:
+    """Rows whose norm with the intercept is within the bound, so that nothing is clipped."""
+    return np.asarray(rng.uniform(-1, 1, size=(n, p)) * math.sqrt((BOUND**2 - 1) / p))
+
+
+def linear(seed: int, n: int, p: int, epsilon: float, robust: bool) -> tuple[Array, Array]:
+    """(hits, half widths) of one linear regression; errors of unequal variance where ``robust``."""
+    rng = np.random.default_rng(seed)
+    X, truth = _rows(rng, n, p), np.append(np.linspace(-0.5, 0.5, p), 0.3)
+    noise = rng.uniform(-0.5, 0.5, size=n) * (1 + 2 * np.abs(X[:, 0]) if robust else 1.0)
+    y = X @ truth[:-1] + truth[-1] + noise
+    model = PrivateLinearRegression(epsilon, DELTA, target_bounds=(-3, 3), feature_bound=BOUND).fit(X, y)
+    return _checked(model, X, y, truth, epsilon, robust)
+
+
+def logistic(seed: int, n: int, p: int, epsilon: float, robust: bool) -> tuple[Array, Array]:
+    """(hits, half widths) of one logistic regression."""
+    rng = np.random.default_rng(seed)
+    X, truth = _rows(rng, n, p), np.append(np.linspace(-1.5, 1.5, p), 0.3)
+    y = (rng.uniform(size=n) < expit(X @ truth[:-1] + truth[-1])).astype(int)
+    model = PrivateLogisticRegression(epsilon, DELTA, classes=[0, 1], feature_bound=BOUND).fit(X, y)
+    return _checked(model, X, y, truth, epsilon, robust)
+
+
+def _checked(
+    model: Any, X: Array, y: Array, truth: Array, epsilon: float, robust: bool
+) -> tuple[Array, Array]:
+    found = coefficient_intervals(model, X, y, epsilon=epsilon, delta=DELTA, robust=robust)
+    hits = (found.lower <= truth) & (truth <= found.upper)
+    return hits.astype(np.float64), (found.upper - found.lower) / 2
+
+
+class KnownClassifier:
+    """A fixed classifier of one column: the probability of class 1 is the first column."""
+
+    classes_ = np.array([0, 1])
+
+    def predict_proba(self, X: Array) -> Array:
+        """The column and its complement."""
+        return np.column_stack([1 - X[:, 0], X[:, 0]])
+
+    def predict(self, X: Array) -> NDArray[np.int64]:
+        """Which of the two is larger."""
+        return (X[:, 0] >= 0.5).astype(np.int64)
+
+
+class KnownRegressor:
+    """A fixed regressor: the first column."""
+
+    target_bounds = (-1.0, 1.0)
+
+    def predict(self, X: Array) -> Array:
+        """The column."""
+        return X[:, 0]
+
+
+def _classified(rng: np.random.Generator, n: int) -> tuple[Array, NDArray[np.int64]]:
+    """Chances from a Beta law, labels that follow a miscalibrated version of them."""
+    chance = rng.beta(0.7, 0.9, size=n)
+    return chance[:, None], (rng.uniform(size=n) < 0.1 + 0.75 * chance).astype(np.int64)
+
+
+def _regressed(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
+    x = rng.uniform(-0.6, 0.6, size=n)
+    return x[:, None], x + rng.uniform(-0.3, 0.3, size=n)
+
+
+def evaluations(repeats: int, n: int, epsilon: float, delta: float) -> list[Row]:
+    """Coverage of accuracy, recall, AUC, calibration, R^2 and a subgroup's accuracy."""
+    population = _classified(np.random.default_rng(10**6), 2_000_000)
+    truth = dict(_true_metrics(*population))
+    hits: dict[str, list[bool]] = {name: [] for name in (*truth, "R^2")}
+    widths: dict[str, list[float]] = {name: [] for name in hits}
+    explained = 1 - (0.6**2 / 12) / (1.2**2 / 12 + 0.6**2 / 12)
+    for seed in range(repeats):
+        rng = np.random.default_rng(seed)
+        X, y = _classified(rng, n)
+        groups = np.where(X[:, 0] < 0.3, "low", "high")
+        found = evaluate(
+            KnownClassifier(), X, y, epsilon=epsilon, delta=delta, groups=groups, group_values=["low", "high"]
+        )
+        X, target = _regressed(rng, n)
+        intervals = {**found.metrics, "accuracy of the group": found.by_group["low"]["accuracy"]}
+        intervals["R^2"] = evaluate(KnownRegressor(), X, target, epsilon=epsilon, delta=delta)["R^2"]
+        for name in hits:
+            value = truth.get(name, explained)
+            hits[name].append(intervals[name].lower <= value <= intervals[name].upper)
+            widths[name].append((intervals[name].upper - intervals[name].lower) / 2)
+    kind = "Gaussian" if delta > 0 else "Laplace"
+    return [
+        Row(
+            f"{name}, n = {n}, epsilon = {epsilon:g}, {kind} noise",
+            float(np.mean(hits[name])),
+            repeats,
+            float(np.median(widths[name])),
+            strict=delta > 0 and name != "R^2",
+        )
+        for name in hits
+    ]
+
+
+def _true_metrics(X: Array, y: NDArray[np.int64]) -> list[tuple[str, float]]:
+    """The same metrics of a very large sample, without noise; probabilities are rounded to the same 20 bins."""
+    chance = X[:, 0]
+    bins = np.minimum((20 * chance).astype(int), 19)
+    positives, negatives = (np.bincount(bins[y == k], minlength=20) for k in (1, 0))
+    below = np.cumsum(negatives) - negatives / 2
+    right = (chance >= 0.5) == y
+    return [
+        ("accuracy", float(right.mean())),
+        ("recall of 1", float(right[y == 1].mean())),
+        ("AUC", float(positives @ below) / float(positives.sum() * negatives.sum())),
+        ("mean predicted - observed", float(((bins + 0.5) / 20 - y).mean())),
+        ("accuracy of the group", float(right[chance < 0.3].mean())),
+    ]
+
+
+def measure(repeats: int = 400, only: str = "") -> Iterator[Row]:
+    """All rows, one by one, or those whose setting begins with ``only``."""
+    kinds: dict[str, Callable[..., tuple[Array, Array]]] = {"linear": linear, "logistic": logistic}
+    for name, one in kinds.items():
+        for n, p, epsilon, robust in SETTINGS:
+            what = f"{name}, n = {n}, p = {p}, epsilon = {epsilon:g}{', robust' if robust else ''}"
+            if not what.startswith(only):
+                continue
+            results = [one(seed, n, p, epsilon, robust) for seed in range(repeats)]
+            hits = np.concatenate([hit for hit, _ in results])
+            width = float(np.median(np.concatenate([width for _, width in results])))
+            yield Row(what, float(hits.mean()), len(hits), width)
+    for n, epsilon, delta in ((2_000, 1.0, DELTA), (20_000, 0.3, DELTA), (2_000, 1.0, 0.0)):
+        if "metrics".startswith(only):
+            yield from evaluations(2 * repeats, n, epsilon, delta)
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=400)
+    parser.add_argument(
+        "--only", default="", help="linear, logistic or metrics, or the beginning of one setting"
+    )
+    arguments, rows = parser.parse_args(), []
+    for row in measure(arguments.repeats, arguments.only):
+        print(row, flush=True)
+        rows.append(row)
+    bad = [row.what for row in rows if not row.good]
+    print(f"{len(rows) - len(bad)} of {len(rows)} coverages as stated", *bad, sep="\n  not: ")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

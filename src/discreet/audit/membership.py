@@ -1,0 +1,147 @@
+"""Membership inference: who was in the training data, guessed from a model's loss on their record.
+
+A member's record is usually fitted a little better. Privacy bounds how much this can tell: under (epsilon, delta)-DP in
+both directions a test of "in" against "out" with hit rate h and false-alarm rate f has h <= e^epsilon f + delta and
+1 - f <= e^epsilon (1 - h) + delta; added up,
+
+    h - f <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet._inputs import real
+from discreet.audit.estimates import clopper_pearson
+
+Array = NDArray[np.float64]
+
+
+def advantage_bound(epsilon: float, delta: float = 0.0) -> float:
+    """The largest hit rate minus false-alarm rate that (epsilon, delta)-DP allows.
+
+    >>> advantage_bound(0.0), round(advantage_bound(1.0), 3), advantage_bound(float("inf"))
+    (0.0, 0.462, 1.0)
+    """
+    if not epsilon >= 0 or not 0 <= delta <= 1:
+        raise ValueError(f"need epsilon >= 0 and delta in [0, 1], got {epsilon}, {delta}")
+    return min(1.0, math.tanh(epsilon / 2) + 2 * delta / (math.exp(min(epsilon, 700.0)) + 1))
+
+
+@dataclass(frozen=True)
+class MembershipView:
+    """What a threshold on the loss tells about membership, on one model.
+
+    Attributes
+    ----------
+    advantage : hit rate minus false-alarm rate of the threshold, on records that did not choose it.
+    low, high : its 95% interval, as if records were independent.
+    area : chance that a member's loss is below a stranger's (0.5: nothing is learned).
+    allowed : what the privacy guarantee allows at most, on average over models; 1 without a guarantee.
+    losses : of members and of others.
+    """
+
+    advantage: float
+    low: float
+    high: float
+    area: float
+    allowed: float
+    n_members: int
+    n_others: int
+    losses: tuple[Array, Array] = field(repr=False)
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether even the low end of the interval is above what is allowed."""
+        return self.low > self.allowed
+
+    def __str__(self) -> str:
+        interval = f"{self.advantage:+.4f}, between {self.low:+.4f} and {self.high:+.4f}"
+        return "\n".join(
+            (
+                f"Membership by a threshold on the loss: {self.n_members} members, {self.n_others} others",
+                f"  advantage            {interval} (95%, records taken as independent)",
+                f"  allowed              {self.allowed:.4f} by the guarantee, for the best attack there is",
+                f"  area under the curve {self.area:.4f} (0.5 is guessing)",
+                "  could not see        attacks that train models of their own, or look at one person only",
+            )
+        )
+
+
+def membership(model: Any, members: tuple[Any, Any], others: tuple[Any, Any]) -> MembershipView:
+    """Attack a fitted model with the records it was trained on and with others from the same source.
+
+    Parameters
+    ----------
+    model : fitted classifier or regressor; with a ``privacy_`` statement its promise is the bound.
+    members, others : (X, y) of records that were, and were not, in the training data. Both are held by whoever audits;
+        the two should have been divided by lot, or what is measured is how they differ otherwise.
+
+    Privacy
+    -------
+    The view is computed from private records and is itself no private release: keep it to those who may see them.
+
+    Examples
+    --------
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.normal(size=(400, 2)), rng.integers(0, 2, 400)
+    >>> model = KNeighborsClassifier(1).fit(X[:200], y[:200])
+    >>> membership(model, (X[:200], y[:200]), (X[200:], y[200:])).advantage > 0.3
+    True
+    """
+    inside, outside = (record_losses(model, *side) for side in (members, others))
+    if min(len(inside), len(outside)) < 20:
+        raise ValueError(f"need at least 20 records on either side, got {len(inside)} and {len(outside)}")
+    level = _best_level(inside[::2], outside[::2])
+    hits, trials = int(np.sum(inside[1::2] < level)), len(inside[1::2])
+    alarms, chances = int(np.sum(outside[1::2] < level)), len(outside[1::2])
+    h_low, h_high = clopper_pearson(hits, trials, 1 - 0.05 / 4)
+    f_low, f_high = clopper_pearson(alarms, chances, 1 - 0.05 / 4)
+    statement = getattr(model, "privacy_", None)
+    allowed = 1.0 if statement is None else advantage_bound(statement.epsilon, statement.delta)
+    return MembershipView(
+        advantage=hits / trials - alarms / chances,
+        low=h_low - f_high,
+        high=h_high - f_low,
+        area=_area(inside, outside),
+        allowed=allowed,
+        n_members=len(inside),
+        n_others=len(outside),
+        losses=(inside, outside),
+    )
+
+
+def record_losses(model: Any, X: Any, y: ArrayLike) -> Array:
+    """Loss of every record: -log of the probability of its label, its margin, or its squared error."""
+    labels = np.asarray(y)
+    if hasattr(model, "predict_proba"):
+        chances = np.asarray(model.predict_proba(X), dtype=np.float64)
+        columns = np.searchsorted(np.asarray(model.classes_), labels)
+        return np.asarray(-np.log(np.maximum(chances[np.arange(len(labels)), columns], 1e-300)))
+    if hasattr(model, "decision_function"):
+        margins = np.asarray(model.decision_function(X), dtype=np.float64)
+        if margins.ndim == 1:
+            return np.asarray(np.where(labels == model.classes_[1], -margins, margins))
+        columns = np.searchsorted(np.asarray(model.classes_), labels)
+        return np.asarray(-margins[np.arange(len(labels)), columns])
+    return np.asarray((np.asarray(model.predict(X), dtype=np.float64) - labels.astype(np.float64)) ** 2)
+
+
+def _best_level(inside: Array, outside: Array) -> float:
+    """The loss below which the share of members exceeds that of others most; just above a seen value."""
+    levels = np.unique(np.concatenate([inside, outside]))
+    a, b = (np.searchsorted(np.sort(part), levels, side="right") / len(part) for part in (inside, outside))
+    return float(np.nextafter(levels[int(np.argmax(a - b))], np.inf))
+
+
+def _area(inside: Array, outside: Array) -> float:
+    ordered = np.sort(outside)
+    below = np.searchsorted(ordered, inside, side="left")
+    equal = np.searchsorted(ordered, inside, side="right") - below
+    return real("area", float(np.mean(1 - (below + equal / 2) / len(ordered))))

@@ -1,0 +1,171 @@
+"""Data sets of the papers: the real ones where they can be had, named stand-ins where not, generators for the rest.
+
+One protocol for all: columns are divided by a constant treated as public (the largest absolute value of the column,
+255 for pixels), text rows by their L2 norm; a generator seeded with the number of the split shuffles the rows, the
+first 80% train, and delta is 1 / n_train^2. Clipping and the intercept are the estimator's business.
+
+Files are looked for in the folder that the environment variable DISCREET_DATA names; what scikit-learn can fetch is
+fetched where there is a network.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+VARIABLE = "DISCREET_DATA"
+TEXT = frozenset({"reuters_moneyfx", "clothing_reviews", "news20", "rcv1"})
+MULTICLASS = frozenset({"covtype", "mnist"})
+_KDD_ROWS = 70_000  # the dissertation's size, drawn once with seed 0
+_QUICK_ROWS = 4_000
+
+Labeled = tuple[Any, NDArray[np.int64]]
+
+
+class MissingData(RuntimeError):
+    """The data set is not on this machine."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """One training and test split."""
+
+    name: str
+    seed: int
+    X_train: Any
+    y_train: NDArray[np.int64]
+    X_test: Any
+    y_test: NDArray[np.int64]
+
+    @property
+    def delta(self) -> float:
+        """1 / n_train^2."""
+        return 1.0 / len(self.y_train) ** 2
+
+    @property
+    def classes(self) -> list[int]:
+        """The public label set."""
+        return list(range(int(max(self.y_train.max(), self.y_test.max())) + 1))
+
+
+def splits(name: str, seeds: range, quick: bool = False) -> Iterator[Split]:
+    """The splits of one data set; raises `MissingData` with what to do where it is not to be had."""
+    X, y = load(name)
+    if quick and len(y) > _QUICK_ROWS:
+        few = np.random.default_rng(0).choice(len(y), _QUICK_ROWS, replace=False)
+        X, y = X[few], y[few]
+    for seed in seeds:
+        order = np.random.default_rng(seed).permutation(len(y))
+        train, test = np.split(order, [int(0.8 * len(y))])
+        yield Split(name, seed, X[train], y[train], X[test], y[test])
+
+
+@lru_cache(maxsize=1)
+def load(name: str) -> Labeled:
+    """Scaled rows and labels 0 .. K-1 of a whole data set."""
+    if name in GENERATED:
+        return GENERATED[name]()
+    X, labels = _read(name)
+    y = _codes(name, labels)
+    if name in TEXT:
+        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        return sp.csr_matrix(sp.diags(1.0 / np.where(norms > 0, norms, 1.0)) @ X), y
+    if name == "kddcup99":
+        rows = np.random.default_rng(0).choice(len(y), _KDD_ROWS, replace=False)
+        X, y = X[rows], y[rows]
+    dense = X if isinstance(X, np.ndarray) else X.toarray()
+    bound = np.full(dense.shape[1], 255.0) if name == "mnist" else np.abs(dense).max(axis=0)
+    return dense / np.where(bound > 0, bound, 1.0), y
+
+
+def data_file(name: str) -> Path:
+    """A file in the data folder; raises `MissingData` with what to do where it is not there."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        raise MissingData(f"set {VARIABLE} to the folder that holds {name}")
+    path = Path(folder) / name
+    if not path.exists():
+        raise MissingData(f"{path} is missing")
+    return path
+
+
+def _read(name: str) -> tuple[Any, NDArray[Any]]:
+    if name in FETCHED:
+        return _fetch(name)
+    path = data_file(f"{name}.npz")
+    with np.load(path, allow_pickle=False) as file:
+        labels = file["y"]
+        if "X" in file.files:
+            return file["X"].astype(np.float64), labels
+    return sp.csr_matrix(sp.load_npz(path)).astype(np.float64), labels
+
+
+def _fetch(name: str) -> tuple[Any, NDArray[Any]]:
+    """What scikit-learn or OpenML would download; without a network it is missing."""
+    from sklearn import datasets
+
+    warnings.filterwarnings("ignore", "A network error occurred")  # what cannot be fetched is said in its row
+    try:
+        if name == "rcv1":
+            found = datasets.fetch_rcv1()
+            most = np.asarray(found.target.sum(axis=0)).argmax()
+            return sp.csr_matrix(found.data), found.target[:, [most]].toarray().ravel()
+        found = datasets.fetch_openml(FETCHED[name], version=1, as_frame=False)
+        return found.data, found.target
+    except Exception as error:  # every transport has errors of its own
+        raise MissingData(f"{name} could not be fetched: {type(error).__name__}") from None
+
+
+def _codes(name: str, labels: NDArray[Any]) -> NDArray[np.int64]:
+    if name in MULTICLASS:
+        return np.asarray(np.unique(labels, return_inverse=True)[1], dtype=np.int64)
+    positive = labels >= 10 if name == "news20" else labels == labels.max()
+    return np.asarray(positive, dtype=np.int64)
+
+
+def _synthetic(n_samples: int, n_features: int, n_important: int) -> Labeled:
+    """Uniform rows, of which a few columns are large and decide the label; 4% of the labels are turned around."""
+    rng = np.random.default_rng(20_190_519)
+    X = rng.uniform(-1, 1, size=(n_samples, n_features))
+    X[:, n_important:] *= 0.05
+    rule = np.zeros(n_features)
+    rule[:n_important] = rng.choice([-1.0, 1.0], size=n_important)
+    y = (X @ rule > 0) ^ (rng.uniform(size=n_samples) < 0.04)
+    return X, y.astype(np.int64)
+
+
+#: Made by our own generators, of the dissertation's shapes (Table 4.1); its own files are not to be had.
+GENERATED: dict[str, Callable[[], Labeled]] = {
+    "synthetic-L": lambda: _synthetic(10_000, 20, 20),
+    "synthetic-H": lambda: _synthetic(5_000, 5_000, 10),
+}
+#: Data sets of the dissertation that need a network, with the name of the source.
+FETCHED = {"rcv1": "RCV1", "real-sim": "real-sim", "gisette": "gisette", "cod-rna": "codrnaNorm"}
+#: What takes the place of a data set that cannot be had.
+STAND_INS = {
+    "rcv1": "reuters_moneyfx",
+    "real-sim": "news20",
+    "gisette": "gisette_valid1k",
+    "cod-rna": "magic",
+    "url": "news20",
+}
+
+
+def available(name: str) -> str:
+    """``name`` itself, or the stand-in that takes its place on this machine."""
+    if name not in STAND_INS:
+        return name
+    try:
+        load(name)
+    except MissingData:
+        return STAND_INS[name]
+    return name

@@ -1,0 +1,79 @@
+"""``discreet bench``: the papers' tables again, and one page that shows them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+_FOLDER = "bench-results"
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "bench",
+        help="redo the papers' tables and show them as a page",
+        description="Run the papers' tables with this library, beside their printed figures. Results are appended "
+        "to one file, so a run can be stopped and continued. `discreet bench report` makes the page.",
+    )
+    parser.add_argument(
+        "tables",
+        nargs="*",
+        metavar="TABLE",
+        help="tables to run (all by default); `list` names them, `report` makes the page from what has been run",
+    )
+    parser.add_argument("--quick", action="store_true", help="a tiny version of everything, in a few minutes")
+    parser.add_argument(
+        "--output", default=_FOLDER, metavar="DIR", help=f"folder of results and page ({_FOLDER})"
+    )
+    parser.add_argument(
+        "--page", metavar="DIR", help="folder of the page and its pictures, if not that of the results"
+    )
+    parser.add_argument("--repeats", type=int, metavar="N", help="at most N repeats of everything")
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this data set only; may be given several times",
+    )
+    parser.add_argument(
+        "--no-peers",
+        action="store_true",
+        help="leave out other libraries, for which environments would be made and packages downloaded",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run tables, list them, or write the page."""
+    from discreet import _inputs
+    from discreet._console import note, say, table
+    from discreet.bench import report, runner
+    from discreet.bench.results import Row
+    from discreet.bench.runs import Effort
+    from discreet.bench.tables import TABLES
+
+    if arguments.tables == ["list"]:
+        table("Tables", ("name", "what it redoes"), [(name, made.title) for name, made in TABLES.items()])
+        return
+    if arguments.tables == ["report"]:
+        say(f"Page written to {report.write(arguments.output, arguments.page)}")
+        return
+    unknown = [name for name in arguments.tables if name not in TABLES]
+    if unknown:
+        raise ValueError(f"there is no table {unknown[0]!r}; the tables are {', '.join(TABLES)}")
+    if arguments.repeats is not None:
+        _inputs.count("--repeats", arguments.repeats)
+
+    def tell(row: Row) -> None:
+        found = row.status if row.value is None else f"{row.value:.4g}"
+        at = f", {row.x:g}" if row.x else ""
+        note(
+            f"{row.table}, {row.dataset}{at}, {row.method}, epsilon {row.epsilon:g}, repeat {row.seed}: {found}"
+        )
+
+    effort = Effort(arguments.quick, arguments.repeats, not arguments.no_peers, arguments.data)
+    made = runner.run(arguments.tables or list(TABLES), arguments.output, effort=effort, tell=tell)
+    page = report.write(arguments.output, arguments.page)
+    say(f"{len(made)} new results in {arguments.output}; page: {page}")

@@ -1,0 +1,107 @@
+"""``discreet evaluate``: a model and a private table in, metrics with noise and intervals out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from discreet.cli import options
+from discreet.cli.ledger import opened
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser = commands.add_parser(
+        "evaluate",
+        help="private accuracy, AUC, calibration and confusion of a model on a held-out table",
+        description="Evaluate a model on private rows it was not trained on. What can be wrong is checked before the "
+        "ledger is charged; all metrics together cost one epsilon.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="model file written by `discreet fit`")
+    parser.add_argument("data", metavar="DATA", help="private table, .csv or .parquet")
+    options.add_guarantee(parser, delta_default="1 / rows^2")
+    parser.add_argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`")
+    parser.add_argument(
+        "--group",
+        metavar="COLUMN",
+        help="categorical column of the schema: metrics for each category",
+    )
+    parser.add_argument(
+        "--bins", type=options.count, default=10, metavar="B", help="bins of probabilities (default: 10)"
+    )
+    parser.add_argument(
+        "--confidence",
+        type=options.fraction,
+        default=0.95,
+        metavar="C",
+        help="of every interval (default: 0.95)",
+    )
+    parser.add_argument(
+        "--max-rows", type=options.count, metavar="N", help="public bound on the rows, under add-remove-one"
+    )
+    parser.add_argument("--output", metavar="FILE", help="also write metrics and statement (JSON)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Load, read, check, charge, evaluate, state."""
+    import json
+
+    from discreet import card
+    from discreet._console import note, say, working
+    from discreet.evaluation.evaluate import evaluate
+    from discreet.tables import read_table
+
+    model = card.load(arguments.model)
+    schema = getattr(model, "schema_", None)
+    if schema is None:
+        raise card.CardError(
+            f"{arguments.model!r} was saved without a schema, so it cannot read a table's columns; "
+            "use discreet.evaluate in Python"
+        )
+    ledger = None if arguments.ledger is None else opened(arguments.ledger)
+    with working("evaluating"):
+        table = read_table(arguments.data, schema.needed)
+        rows, labels = schema.encode(table)
+        groups, values = _groups(schema, table, arguments.group)
+        result = evaluate(
+            model,
+            rows,
+            labels,
+            epsilon=arguments.epsilon,
+            delta=arguments.delta,
+            neighboring=arguments.neighboring,
+            confidence=arguments.confidence,
+            bins=arguments.bins,
+            groups=groups,
+            group_values=values,
+            n_samples=arguments.max_rows,
+            ledger=ledger,
+        )
+    if arguments.output is not None:
+        with open(arguments.output, "w", encoding="utf-8") as file:
+            json.dump(result.to_dict(), file, indent=2, default=str)
+    say(result)
+    if ledger is None:
+        note("no --ledger was given: nothing keeps count of what this data has been used for")
+    else:
+        say(f"Ledger: {ledger.spent()}")
+
+
+def _groups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any] | None]:
+    """The category of every row and the public list of categories; rows of other categories are in no group."""
+    if name is None:
+        return None, None
+    import numpy as np
+
+    from discreet.domains import category_codes
+    from discreet.tables import column
+
+    categories = getattr(schema.columns.get(name), "categories", None)
+    if categories is None:
+        known = [other for other, domain in schema.columns.items() if hasattr(domain, "categories")]
+        raise ValueError(
+            f"--group needs a categorical column of the model's schema, got {name!r}; there are {known}"
+        )
+    labels = np.array([*categories, None], dtype=object)
+    return labels[category_codes(column(table, name), tuple(categories))], list(categories)

@@ -1,0 +1,198 @@
+"""The fit that all private linear models share; what differs between them is in small hooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from discreet import _inputs
+from discreet.bounds import Bounds
+from discreet.estimators import _data, _fit, _groups
+from discreet.forecast import warn_if_noise
+from discreet.losses import Loss
+from discreet.privacy.guarantee import Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
+
+if TYPE_CHECKING:
+    from discreet.privacy.statement import PrivacyStatement
+
+Array = NDArray[np.float64]
+
+
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """Validate, bound, plan, charge, run, state: once, for classifiers and regressors.
+
+    A subclass for a kind of label gives ``plan``, ``_checked``, ``_targets``, ``_planned``, ``_labels``, ``_null``,
+    ``_publish`` and ``_facts``; one for a kind of feature bound overrides ``_bounds``, ``_clipped``, ``_problem``,
+    ``_split``, ``_raw`` and ``_state``.
+    """
+
+    privacy_: PrivacyStatement
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None) -> Self:
+        """Fit privately; charges the ledger, if there is one, before anything private runs.
+
+        Parameters
+        ----------
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or the
+            path of a Parquet file, which is read through a mapped copy and need not fit in memory, or a Dask array or
+            data frame, which stays where it is: only sums travel.
+        y : one label or target per row.
+        groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
+            all rows of one group together.
+        target : name of the column of labels, if X is a path.
+        """
+        with _data.opened(X, y, target) as (rows, labels):
+            return self._fit(rows, labels, groups)
+
+    def _fit(self, X: Any, y: Any, groups: Any) -> Self:
+        """The one path: validate, bound, plan, charge, run, state."""
+        strict = _inputs.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+        _inputs.seed(self.random_state)
+        rows, y = self._checked(X, y, strict)
+        slots = self._slots(groups, rows.shape[0], strict)
+        if slots is not None:
+            rows, y = _data.take(rows, slots.rows), y[slots.rows]
+        targets = self._targets(y)
+        n_rows, n_columns = rows.shape
+        # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
+        size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
+        plan = self._planned(size, n_columns, targets)
+        problem = plan.problem
+        warn_if_noise(problem, _groups.record_promise(plan))
+        _data.check_runs(plan, rows)
+        records = self._records(rows, targets, problem, None if slots is None else slots.empty)
+        _fit.charge(self.ledger, plan, label=type(self).__name__)
+        release = _fit.run(plan, records)
+        self._publish(release.theta, targets, problem)
+        self.privacy_ = self._state(plan, release, (*self._facts(targets), *self._size_facts(size)))
+        return self
+
+    # -- what a kind of label must say ----------------------------------------------------------------------
+
+    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
+        """Rows and labels of the right shape and type."""
+        raise NotImplementedError
+
+    def _targets(self, y: NDArray[Any]) -> Any:
+        """Labels in the form that the other hooks want."""
+        raise NotImplementedError
+
+    def _planned(self, n_samples: int, n_columns: int, targets: Any) -> base.Plan:
+        """``plan`` with what is public about the labels."""
+        raise NotImplementedError
+
+    def _labels(self, targets: Any, problem: Problem) -> list[NDArray[Any]]:
+        """The labels of every model, as its loss wants them."""
+        raise NotImplementedError
+
+    def _null(self, targets: Any) -> _data.Mask:
+        """Rows whose label is none."""
+        raise NotImplementedError
+
+    def _publish(self, theta: Array, targets: Any, problem: Problem) -> None:
+        """Set the fitted attributes from released numbers and public facts only."""
+        raise NotImplementedError
+
+    def _facts(self, targets: Any) -> tuple[str, ...]:
+        """What the promise assumes about the labels."""
+        raise NotImplementedError
+
+    # -- what a kind of feature bound may change ------------------------------------------------------------
+
+    def _bounds(self, n_columns: int) -> Bounds:
+        return Bounds(_inputs.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
+
+    def _clipped(self, rows: Any) -> Any:
+        """Rows as ``ArrayRecords`` takes them; rows that are too long are shrunk there."""
+        return rows
+
+    def _problem(
+        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
+    ) -> Problem:
+        bounds = self._bounds(n_columns)
+        l2 = getattr(self, "l2", None)
+        l2 = None if l2 is None else _inputs.real("l2", l2, above=0)
+        n_features = bounds.n_features(n_columns)
+        return Problem(loss, bounds, n_samples, n_features, n_models, l2, label_bound=label_bound)
+
+    def _split(self, weights: Array) -> tuple[Array, Array]:
+        """Coefficients and intercepts in the units of the features."""
+        if self.fit_intercept:
+            return weights[..., :-1].copy(), weights[..., -1].copy()
+        return weights.copy(), np.zeros(weights.shape[:-1])
+
+    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
+        """Linear predictions of rows bounded as in training."""
+        raw = np.asarray(rows @ coef.T) + intercept
+        scales = self._bounds(rows.shape[1]).row_scales(rows)
+        return np.asarray(raw * (scales if raw.ndim == 1 else scales[:, None]))
+
+    def _state(
+        self, plan: base.Plan, release: base.Release, assumptions: tuple[str, ...]
+    ) -> PrivacyStatement:
+        return _fit.state(plan, release, assumptions)
+
+    # -- shared pieces --------------------------------------------------------------------------------------
+
+    def _records(
+        self, rows: Any, targets: Any, problem: Problem, empty: _data.Mask | None
+    ) -> list[ArrayRecords]:
+        """Records of every model; ``empty`` places and, unless they are refused, bad rows and labels are null."""
+        strict = self.bad_rows == "error"
+        nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
+        return _data.as_records(
+            rows,
+            self._labels(targets, problem),
+            problem.bounds,
+            null_rows=np.logical_or.reduce(nulls) if nulls else None,
+            strict=strict,
+            clip=self._clipped,
+        )
+
+    def _calibrated(
+        self,
+        solver: base.Solver,
+        loss: Loss,
+        n_samples: int,
+        n_columns: int,
+        n_models: int = 1,
+        label_bound: float | None = None,
+    ) -> base.Plan:
+        """The solver's plan for this loss and these public sizes."""
+        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        problem = self._problem(loss, size, n_columns, n_models, label_bound)
+        rows = self._rows_per_group()
+        if rows is None:
+            return solver.plan(problem, guarantee)
+        return _groups.plan_for_groups(solver, problem, guarantee, rows)
+
+    def _rows_per_group(self) -> int | None:
+        rows = getattr(self, "max_rows_per_group", None)
+        return None if rows is None else _inputs.count("max_rows_per_group", rows)
+
+    def _slots(self, groups: Any, n_rows: int, strict: bool) -> _groups.Slots | None:
+        relation = _inputs.choice("neighboring", self.neighboring, [member.value for member in Neighboring])
+        padded = Neighboring(relation).size_is_public
+        return _groups.bounded_rows(groups, self._rows_per_group(), n_rows, strict=strict, padded=padded)
+
+    def _size_facts(self, size: int) -> tuple[str, ...]:
+        per_group = self._rows_per_group()
+        if Neighboring(self.neighboring).size_is_public:
+            rows = f"the number of rows, {size}, is public"
+            if per_group is not None:
+                rows = f"the number of groups, {size // per_group}, is public; that of rows is not"
+        else:
+            rows = f"{size} is a public upper bound on the number of rows (given by the user)"
+        return (rows,) if self.delta is not None else (rows, "delta was set to 1 / n_samples**2 by default")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        return tags

@@ -1,0 +1,95 @@
+"""A schema as a scikit-learn transformer, for pipelines that start from a raw table."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from discreet import _inputs
+from discreet.schema import Schema
+
+Array = NDArray[np.float64]
+
+
+class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turn a raw table into bounded rows by the fixed rules of a schema.
+
+    Parameters
+    ----------
+    schema : Schema
+        Public domains of the columns. Use ``feature_bound=schema.feature_bound()`` in the estimator that follows.
+    bad_rows : {"error", "null"}
+        What to do with cells that have no meaning in their column; "null" gives rows of NaN, which an estimator with
+        ``bad_rows="null"`` treats as records that contribute nothing.
+
+    Attributes
+    ----------
+    n_features_in_ : number of columns of the table that are used.
+    feature_names_in_ : their names.
+
+    Privacy
+    -------
+    ``fit`` looks at nothing: it learns no statistics, spends no budget, and the table is not even read. Each row of
+    the result depends on one row of the table, so whatever is promised about rows holds for the raw table.
+
+    Examples
+    --------
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from discreet import PrivateLogisticRegression, SchemaEncoder
+    >>> from discreet.cohort import COHORT_SCHEMA, make_cohort
+    >>> people = make_cohort(20_000)
+    >>> model = make_pipeline(
+    ...     SchemaEncoder(COHORT_SCHEMA),
+    ...     PrivateLogisticRegression(
+    ...         epsilon=1.0, classes=COHORT_SCHEMA.classes, feature_bound=COHORT_SCHEMA.feature_bound()
+    ...     ),
+    ... )
+    >>> labels = COHORT_SCHEMA.target_values(people)
+    >>> bool(model.fit(people, labels).score(people, labels) > 0.78)
+    True
+    """
+
+    feature_names_in_: NDArray[Any]
+    n_features_in_: int
+
+    def __init__(self, schema: Schema, *, bad_rows: str = "error") -> None:
+        self.schema = schema
+        self.bad_rows = bad_rows
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Nothing is learned: all that matters is in the schema."""
+        schema = self._schema()
+        self.feature_names_in_ = np.array(list(schema.columns), dtype=object)
+        self.n_features_in_ = len(schema.columns)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """The rows of a pyarrow Table, a pandas or polars frame, or a dictionary of columns."""
+        bad_rows: Any = _inputs.choice("bad_rows", self.bad_rows, ("error", "null"))
+        return self._schema().transform(X, bad_rows=bad_rows)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The names of the features; they follow from the schema."""
+        return np.array(self._schema().feature_names, dtype=object)
+
+    def _schema(self) -> Schema:
+        if not isinstance(self.schema, Schema):
+            raise TypeError(
+                f"schema must be a discreet.Schema, got {type(self.schema).__name__}; read a file with "
+                "Schema.from_file(...)"
+            )
+        return self.schema
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        return tags

@@ -1,0 +1,1 @@
+"""Private evaluation of released models on held-out records."""

@@ -1,0 +1,197 @@
+"""The two releases behind an evaluation: tables of counts for labels, sums of bounded numbers for targets.
+
+Both are sums of whole numbers, so the declared sensitivities are exact. Proofs: docs/proofs/evaluation.md, section 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.events import Discretized, Event, Gaussian
+from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+_SLACK = 1 + 2.0**-40
+STEP = 2.0**-20  # record terms of sums are rounded down to multiples of this
+#: Terms of one record in the sums for R^2, y in [-1, 1] and q = (y - prediction)^2 / 4 in [0, 1]: name, smallest,
+#: largest, weight. The last five serve the width of the interval only.
+_SPREAD = 0.25  # a power of two: weighting does not round
+TERMS = (
+    ("1", 1.0, 1.0, 1.0),
+    ("y", -1.0, 1.0, 1.0),
+    ("y^2", 0.0, 1.0, 1.0),
+    ("q", 0.0, 1.0, 1.0),
+    ("y^3", -1.0, 1.0, _SPREAD),
+    ("y^4", 0.0, 1.0, _SPREAD),
+    ("q y", -1.0, 1.0, _SPREAD),
+    ("q y^2", 0.0, 1.0, _SPREAD),
+    ("q^2", 0.0, 1.0, _SPREAD),
+)
+
+
+def calibrated(guarantee: Guarantee, size: int) -> float:
+    """The noise multiplier of one release of ``size`` numbers."""
+    if guarantee.delta == 0:
+        return 1 / guarantee.epsilon
+    return calibrate(lambda m: Discretized(Gaussian(m), size), guarantee)
+
+
+@dataclass(frozen=True)
+class CountPlan:
+    """Tables of counts: every record adds 1 to one cell of each table.
+
+    Exchanging a record moves two cells of each of T tables by 1: sqrt(2 T) in L2 norm, 2 T in L1; adding, removing or
+    blanking one moves one cell of each: sqrt(T) and T. Subgroups are rows of the tables, so however many there are they
+    share one price.
+
+    Attributes
+    ----------
+    shapes : of the tables.
+    """
+
+    guarantee: Guarantee
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    @cached_property
+    def release(self) -> GaussianMechanism | LaplaceMechanism:
+        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
+        moved = self.guarantee.neighboring.contributions * len(self.shapes)
+        multiplier = calibrated(self.guarantee, self.size)
+        if self.guarantee.delta == 0:
+            return LaplaceMechanism(Sensitivity(float(moved), norm=1), multiplier, self.size)
+        return GaussianMechanism(Sensitivity(math.sqrt(moved) * _SLACK), multiplier, self.size)
+
+    @property
+    def event(self) -> Event:
+        """What is charged."""
+        return self.release.event
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        kind = "Laplace" if self.guarantee.delta == 0 else "Gaussian"
+        return f"discrete {kind} noise on {len(self.shapes)} tables of counts"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "sensitivity of histograms: docs/proofs/evaluation.md, section 1"
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in one cell."""
+        return variance_of(self.release)
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {"cells": float(self.size), "noise stddev of a count": math.sqrt(self.variance)}
+
+    def run(self, cells: tuple[Codes, ...], entropy: Entropy) -> list[Array]:
+        """The noisy tables; ``cells`` holds, for every table, the flat cell of every record that counts."""
+        counts = [
+            np.bincount(codes, minlength=math.prod(shape))
+            for codes, shape in zip(cells, self.shapes, strict=True)
+        ]
+        noisy = self.release.release(np.concatenate(counts).astype(np.float64), entropy)
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
+        return [part.reshape(shape) for part, shape in zip(np.split(noisy, ends), self.shapes, strict=True)]
+
+
+@dataclass(frozen=True)
+class SumPlan:
+    """Sums of the terms of `TERMS` over the records of each of ``n_groups`` disjoint groups."""
+
+    guarantee: Guarantee
+    n_groups: int
+
+    @property
+    def size(self) -> int:
+        """Number of sums."""
+        return self.n_groups * len(TERMS)
+
+    @property
+    def weights(self) -> Array:
+        """How much each term counts beside the others."""
+        return np.array([weight for *_, weight in TERMS])
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of all weighted sums together: the box of one record's terms, its diameter or its largest vector.
+
+        A record exchanged for one of another group moves two blocks, each by at most its largest vector.
+        """
+        norm = 1.0 if self.guarantee.delta == 0 else 2.0
+        widths = [weight * (high - low) for _, low, high, weight in TERMS]
+        sizes = [weight * max(abs(low), abs(high)) for _, low, high, weight in TERMS]
+        largest = float(np.linalg.norm(sizes, norm))
+        if self.guarantee.neighboring is not Neighboring.REPLACE_ONE:
+            return Sensitivity(largest * _SLACK, norm)
+        # A null record adds nothing, so an exchange may also move the sums by one record's terms.
+        apart = 2 ** (1 / norm) * largest if self.n_groups > 1 else largest
+        return Sensitivity(max(float(np.linalg.norm(widths, norm)), apart) * _SLACK, norm)
+
+    @cached_property
+    def release(self) -> GaussianMechanism | LaplaceMechanism:
+        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
+        multiplier = calibrated(self.guarantee, self.size)
+        kind = LaplaceMechanism if self.guarantee.delta == 0 else GaussianMechanism
+        return kind(self.sensitivity, multiplier, self.size)
+
+    @property
+    def event(self) -> Event:
+        """What is charged."""
+        return self.release.event
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        return "discrete noise on sums of powers of targets and errors"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "sensitivity of sums of bounded terms: docs/proofs/evaluation.md, section 1"
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in a sum of weight 1."""
+        return variance_of(self.release)
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {"sums": float(self.size), "noise stddev of a sum": math.sqrt(self.variance)}
+
+    def run(self, y: Array, errors: Array, groups: Codes, entropy: Entropy) -> Array:
+        """Noisy sums, one row per group, for y in [-1, 1] and errors in [-2, 2]."""
+        q = np.square(errors) / 4
+        terms = np.stack([np.ones_like(y), y, y**2, q, y**3, y**4, q * y, q * y**2, q * q])
+        low, high = (np.array([term[i] for term in TERMS])[:, None] for i in (1, 2))
+        whole = np.floor(np.clip(terms, low, high) / STEP).astype(np.int64)
+        sums = np.stack([whole[:, groups == group].sum(axis=1) for group in range(self.n_groups)])
+        values = sums.astype(np.float64) * STEP * self.weights
+        return self.release.release(values, entropy) / self.weights
+
+
+def variance_of(release: GaussianMechanism | LaplaceMechanism) -> float:
+    """Variance of one released number's noise."""
+    if isinstance(release, LaplaceMechanism):
+        return 2 * release.noise.effective_scale**2
+    return release.noise.effective_stddev**2

@@ -1,0 +1,29 @@
+"""Pointwise losses of (label, raw prediction), with the constants that privacy proofs read.
+
+A loss is a function f(y, t) of a label and a raw prediction t = <v, theta>. The record's gradient is
+f'(y, t) v and its Hessian f''(y, t) v v^T, so bounds on |f'| and f'' together with |v| <= R are all that a
+sensitivity needs.
+"""
+
+from discreet.losses.base import EXP_ULPS, Loss
+from discreet.losses.classification import CappedLogistic, Hinge, HuberHinge, Logistic
+from discreet.losses.counts import Poisson
+from discreet.losses.linear import Linear
+from discreet.losses.multiclass import CappedSoftmax, Softmax
+from discreet.losses.regression import HuberRegression, Quantile, Squared
+
+__all__ = [
+    "EXP_ULPS",
+    "CappedLogistic",
+    "CappedSoftmax",
+    "Hinge",
+    "HuberHinge",
+    "HuberRegression",
+    "Linear",
+    "Logistic",
+    "Loss",
+    "Poisson",
+    "Quantile",
+    "Softmax",
+    "Squared",
+]

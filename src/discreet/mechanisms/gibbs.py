@@ -1,0 +1,199 @@
+"""The exponential mechanism on a set of vectors, sampled exactly: P(theta) proportional to exp(-energy(theta)).
+
+The candidates are the points of a fine public grid that lie in one or two public balls. A proposal comes from a
+lattice Gaussian that lies above the target, and a coin decides: the accepted point has exactly the stated law, whatever
+the proposal (von Neumann, 1951). Floating point decides only comparisons that are not close; close ones are settled in
+exact arithmetic on more bits of the same uniform number. Proofs: docs/proofs/exponential-sampling.md, sections 1 to 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.mechanisms._tables import exact_coin
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.lattice_gaussian import Array, LatticeGaussian
+from discreet.mechanisms.recording import observed
+from discreet.privacy.events import BoundedRange, Event
+
+Energy = Callable[[Array], float]
+
+_BATCH = 2048  # proposals made at a time; those after the first accepted one are thrown away
+_ERROR = 2.0**-40  # well above the relative rounding error of an exponent of p < 4096 terms
+_SMALLEST = 5e-324
+
+
+@dataclass(frozen=True)
+class Ball:
+    """Vectors within ``radius`` of ``center``; which vectors count is decided by their float64 coordinates alone."""
+
+    center: tuple[float, ...]
+    radius: float
+
+    @property
+    def largest_square(self) -> float:
+        """Computed squared distances up to here belong to the ball: the exact distance is then below the radius."""
+        return self.radius**2 * (1 - 2.0**-40)
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """A proposal and the constant that puts it above the target.
+
+    For every theta in all balls, with Q the proposal's exponent,
+
+        energy(theta) - Q(theta) + log_bound >= sum_b tilts_b (radius_b^2 - |theta - center_b|^2) / 2 >= 0.
+
+    Whoever builds an envelope proves this; nothing else about it matters to the law of the sample. ``refine(theta,
+    gap)`` may save work: True only if the left side exceeds the middle by at least ``gap``.
+    """
+
+    proposal: LatticeGaussian
+    tilts: tuple[float, ...]
+    log_bound: float
+    refine: Callable[[Array, float], bool] | None = None
+
+
+@dataclass(frozen=True)
+class GibbsMechanism:
+    """Choose a grid point of the balls with probability proportional to exp(-energy).
+
+    Parameters
+    ----------
+    epsilon : float
+        How unevenly neighbors' energies can differ: the largest value of max h - min h over the balls, where h is the
+        difference of the energies of two neighbors, in float64 as they are computed.
+    balls : balls whose common points are the candidates; public.
+    grid : the power of two of whose multiples the coordinates are; public.
+
+    Privacy
+    -------
+    Event: ``BoundedRange(epsilon)``, exactly: epsilon-DP and (epsilon^2 / 8)-zCDP of the released vector. The number
+    of tries depends on the data and is not part of the release (section 6 of the proof).
+    """
+
+    epsilon: float
+    balls: tuple[Ball, ...]
+    grid: float
+
+    @property
+    def event(self) -> Event:
+        """What one call of ``release`` does to privacy."""
+        return BoundedRange(self.epsilon)
+
+    def release(self, energy: Energy, envelope: Envelope, entropy: Entropy) -> Array:
+        """A sample; the energy is evaluated for the few proposals that the balls leave over."""
+        return observed(
+            self,
+            entropy,
+            self._sample(energy, envelope, entropy),
+            scale=1 / self.epsilon,
+            value=_Probes(energy, self.balls),
+            score_range=self.epsilon,
+            event=self.event,
+            exact_tries=True,
+            additive=False,
+        )
+
+    def _sample(self, energy: Energy, envelope: Envelope, entropy: Entropy) -> Array:
+        while True:
+            for point, _, accepted in self.tries(energy, envelope, entropy, _BATCH):
+                if accepted:
+                    return point
+
+    def tries(
+        self, energy: Energy, envelope: Envelope, entropy: Entropy, count: int
+    ) -> Iterator[tuple[Array, float, bool]]:
+        """Make ``count`` proposals; those that the balls let pass, in order, as (point, -log of its chance, accepted).
+
+        A point that is rejected on the evidence of some of the records has an infinite second entry.
+        """
+        proposal = envelope.proposal
+        points, noise = proposal.draw(count, entropy)
+        words = entropy.words(count)
+        drops = self.screen(points, envelope)
+        exponents = proposal.exponent(noise)
+        # U >= word 2^-64 settles it where even the least possible drop is too large.
+        logs = np.where(words > 0, -np.log(np.maximum(words, 1) * 2.0**-64), math.inf)
+        spare = np.where(drops < math.inf, logs + _ERROR - drops, -math.inf)
+        for row in np.flatnonzero(spare > 0).tolist():
+            point = points[row]
+            if envelope.refine is not None and envelope.refine(point, float(spare[row])):
+                yield point, math.inf, False
+                continue
+            level = energy(point)
+            drop = level - float(exponents[row]) + envelope.log_bound
+            error = _ERROR * (1 + abs(level) + float(exponents[row]) + abs(envelope.log_bound))
+
+            def exact(row: int = row, level: float = level) -> Fraction:
+                bound = Fraction(level) + Fraction(envelope.log_bound)
+                return bound - proposal.exact_exponent(noise[row])
+
+            yield point, drop, _coin(drop, error, int(words[row]), exact, entropy)
+
+    def screen(self, points: Array, envelope: Envelope) -> Array:
+        """A lower bound on -log of the chance of acceptance that needs no data; infinite outside the balls."""
+        drops = np.zeros(len(points))
+        slack = 2.0**-20
+        for ball, tilt in zip(self.balls, envelope.tilts, strict=True):
+            squares = _squared_distances(points, np.array(ball.center))
+            drops += np.where(
+                squares <= ball.largest_square, 0.5 * tilt * (ball.radius**2 - squares), math.inf
+            )
+            slack += 2.0**-20 * tilt * ball.radius**2
+        return np.maximum(drops - slack, 0.0)
+
+
+class _Probes:
+    """Energies at fixed public points, computed only if somebody listens (see `recording`)."""
+
+    def __init__(self, energy: Energy, balls: tuple[Ball, ...]) -> None:
+        self._energy, self._balls = energy, balls
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        smallest = min(self._balls, key=lambda ball: ball.radius)
+        center, p = np.array(smallest.center), len(smallest.center)
+        corners = [np.where(np.arange(p) % 2, -1.0, 1.0), np.ones(p)]
+        directions = [*np.eye(p)[:16], *(corner / math.sqrt(p) for corner in corners)]
+        points = [center, center]
+        points += [center + sign * smallest.radius * way for way in directions for sign in (0.999, -0.999)]
+        inside = [point for point in points if all(_inside(point, ball) for ball in self._balls)]
+        return np.array([self._energy(point) for point in inside], dtype=dtype)
+
+
+def _inside(point: Array, ball: Ball) -> bool:
+    return bool(_squared_distances(point[None], np.array(ball.center))[0] <= ball.largest_square)
+
+
+def _coin(drop: float, error: float, word: int, exact: Callable[[], Fraction], entropy: Entropy) -> bool:
+    """Whether a uniform number that begins with ``word`` is below exp(-exact()), ``drop`` being within ``error``."""
+    low = math.exp(min(0.0, -drop - error)) * (1 - _ERROR)
+    high = max(math.exp(min(0.0, -drop + error)) * (1 + _ERROR), _SMALLEST)
+    if (word + 1) / 2**64 <= low:
+        return True
+    if word / 2**64 >= high:
+        return False
+    return exact_coin(exact(), word, entropy)
+
+
+def _squared_distances_python(points: Array, center: Array) -> Array:
+    """Row by row in one fixed order: whether a point is in a ball depends on nothing else."""
+    squares = np.zeros(len(points))
+    for row in range(len(points)):
+        for j in range(len(center)):
+            gap = points[row, j] - center[j]
+            squares[row] += gap * gap
+    return squares
+
+
+_squared_distances: Callable[[Array, Array], Array] = numba.njit(cache=True, nogil=True)(
+    _squared_distances_python
+)

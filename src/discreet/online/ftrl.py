@@ -1,0 +1,379 @@
+"""Private prediction with expert advice: follow the regularized leader over the simplex.
+
+In every step one of p actions is chosen, then the costs of all of them are learned. The chosen actions are all that
+is published. Two methods: drawing an action from softmax(-costs so far / lambda), where the draw itself is the privacy,
+and Gaussian tree sums of the costs, better for few actions and long streams. Proofs: docs/proofs/online.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _inputs
+from discreet.mechanisms.selection import ExponentialMechanism
+from discreet.mechanisms.tree import TreeMechanism, TreeRun, softmax_index
+from discreet.online.stream import HorizonReached, PrivateStream, described
+from discreet.privacy import events
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.guarantee import Guarantee, Sensitivity
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+Array = NDArray[np.float64]
+
+_MANY = 1000  # draws beyond which exact composition gains less than 0.1 percent over its closed form, and takes long
+
+
+@dataclass(frozen=True)
+class FTRLPlan:
+    """What both methods share: the sizes, and the scale lambda of the regularizer.
+
+    ``bound_of(t)`` bounds the expected regret of the first t steps on a stream that does not react to the actions.
+    """
+
+    guarantee: Guarantee
+    n_actions: int
+    horizon: int
+    cost_bound: float
+
+    @property
+    def scale(self) -> float:
+        """lambda."""
+        raise NotImplementedError
+
+    @property
+    def best_scale(self) -> float:
+        """lambda without privacy: R sqrt(T / (2 log p))."""
+        return self.cost_bound * math.sqrt(self.horizon / (2 * math.log(self.n_actions)))
+
+    def bound_of(self, step: int) -> float:
+        """lambda log p + t R^2 / (2 lambda) (Theorem 1)."""
+        return self.scale * math.log(self.n_actions) + step * self.cost_bound**2 / (2 * self.scale)
+
+    @property
+    def regret(self) -> float:
+        """Bound on the expected regret of the whole epoch."""
+        return self.bound_of(self.horizon)
+
+    def likely_regret(self, confidence: float = 0.95) -> float:
+        """Bound that holds with the given probability, on a stream that does not react: Azuma's inequality on top."""
+        return self.regret + self.cost_bound * math.sqrt(2 * self.horizon * math.log(1 / (1 - confidence)))
+
+
+@dataclass(frozen=True)
+class SamplingPlan(FTRLPlan):
+    """An action is drawn from softmax(-costs so far / lambda); every draw has bounded range ``epsilon``."""
+
+    epsilon: float
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float) -> SamplingPlan:
+        """The largest epsilon that the guarantee allows, or the one that is best for regret if that is smaller."""
+        if guarantee.delta > 0 and horizon > _MANY:
+            rho = 1 / calibrate(lambda x: events.ZeroConcentrated(1 / x), guarantee)
+            allowed = math.sqrt(8 * rho / horizon) * (1 - 1e-12)
+        else:
+            allowed = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), horizon), guarantee)
+        range_ = guarantee.neighboring.contributions * 2 * cost_bound
+        best = cls(guarantee, n_actions, horizon, cost_bound, allowed).best_scale
+        return cls(guarantee, n_actions, horizon, cost_bound, min(allowed, range_ / best))
+
+    @cached_property
+    def draw(self) -> ExponentialMechanism:
+        """One draw; scores are minus the sums of costs, in which one step moves each by at most R, either way."""
+        range_ = self.guarantee.neighboring.contributions * 2 * self.cost_bound
+        return ExponentialMechanism(range_, self.epsilon, self.n_actions)
+
+    @property
+    def quantum(self) -> float:
+        """Costs are cut to multiples of this power of two, so that their sums are exact in 53 bits."""
+        bits = min(30, 51 - self.horizon.bit_length())
+        return math.ldexp(1.0, math.frexp(self.cost_bound)[1] - 1 - bits)
+
+    @property
+    def scale(self) -> float:
+        """lambda: the scale of a draw."""
+        return self.draw.scale
+
+    @property
+    def event(self) -> events.Event:
+        """A draw after each step; before the first there is nothing to protect."""
+        return events.Repeated(self.draw.event, self.horizon)
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        drawn = f"{self.horizon} actions of {self.n_actions}"
+        return f"follow the regularized leader: {drawn} drawn by the exponential mechanism"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "adaptive bounded-range composition (docs/proofs/online.md, Theorem 1)"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the stream."""
+        return {
+            "actions": float(self.n_actions),
+            "epsilon of one draw": self.epsilon,
+            "scale lambda": self.scale,
+            "sampler": "exact selection, AES-256-CTR keyed by the operating system",
+        }
+
+    def __str__(self) -> str:
+        return described(self, {"expected regret at most": f"{self.regret:.6g}"})
+
+
+@dataclass(frozen=True)
+class TreePlan(FTRLPlan):
+    """Costs are summed under tree noise; everything after that is public."""
+
+    noise_multiplier: float
+
+    @classmethod
+    def of(cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float) -> TreePlan:
+        """The least noise that meets the guarantee."""
+        if guarantee.delta == 0:
+            raise ValueError(
+                "Gaussian tree sums cannot give delta = 0; choose delta > 0 or method='sampling'"
+            )
+
+        def event(multiplier: float) -> events.Event:
+            return TreeMechanism(Sensitivity(1.0), multiplier, n_actions, horizon).event
+
+        return cls(guarantee, n_actions, horizon, cost_bound, calibrate(event, guarantee))
+
+    @cached_property
+    def tree(self) -> TreeMechanism:
+        """One step moves the sums by contributions x R in each of p entries."""
+        distance = self.guarantee.neighboring.contributions * self.cost_bound * math.sqrt(self.n_actions)
+        sensitivity = Sensitivity(distance * (1 + 2.0**-50))
+        return TreeMechanism(sensitivity, self.noise_multiplier, self.n_actions, self.horizon)
+
+    @property
+    def scale(self) -> float:
+        """lambda, as without privacy."""
+        return self.best_scale
+
+    def bound_of(self, step: int) -> float:
+        """The same plus E max of the noise: stddev sqrt(2 levels log p) (Theorem 2)."""
+        spread = self.tree.noise.effective_stddev * math.sqrt(2 * self.tree.levels * math.log(self.n_actions))
+        return super().bound_of(step) + spread
+
+    @property
+    def event(self) -> events.Event:
+        """One step is in one block of each length."""
+        return self.tree.event
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        return f"follow the regularized leader on Gaussian tree sums of the costs of {self.n_actions} actions"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "adaptive composition of the blocks that hold a step (docs/proofs/online.md, Theorem 2)"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the stream."""
+        return {
+            "actions": float(self.n_actions),
+            "blocks that hold one step": float(self.tree.levels),
+            "noise stddev of a block": self.tree.noise.effective_stddev,
+            "scale lambda": self.scale,
+            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+        }
+
+    def __str__(self) -> str:
+        return described(self, {"expected regret at most": f"{self.regret:.6g}"})
+
+
+class PrivateFTRL(PrivateStream):
+    """Chooses among ``n_actions`` actions, step by step, nearly as well as the best of them in hindsight.
+
+    Parameters
+    ----------
+    n_actions : int
+        Number of actions, p, at least 2.
+    horizon : int
+        Number of steps, T, public: the budget is charged once for all of them.
+    epsilon, delta : float
+        Privacy of all actions of an epoch together; delta None is 1 / horizon**2, 0 is possible for "sampling".
+    cost_bound : float, default 1.0
+        Costs are clipped to [-cost_bound, cost_bound]. A public choice.
+    method : {"auto", "sampling", "tree"}
+        How actions are protected; "auto" is the one with the smaller bound on the regret.
+    neighboring : {"replace-one", "zero-out"}
+        One step's costs are exchanged for any others, or blanked out.
+    at_horizon : {"refuse", "restart"}
+        After the last step raise `HorizonReached`, or begin a new epoch: forget everything and charge again.
+    ledger : Ledger or path, default None
+        Budget from which every epoch is charged before its first step.
+
+    Attributes
+    ----------
+    step, epoch : how far the stream is.
+    privacy_ : the `PrivacyStatement` about all actions of an epoch, once it has begun.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP of the sequence of actions of an epoch, for costs that may depend on all earlier actions; unit:
+    one step. Sums, softmax weights and the object itself are not covered. The bound on the regret is for streams that
+    do not react to the actions; privacy needs no such condition.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateFTRL
+    >>> rng = np.random.default_rng(0)
+    >>> learner = PrivateFTRL(n_actions=5, horizon=2000, epsilon=4.0)
+    >>> total = 0.0
+    >>> for _ in range(2000):
+    ...     costs = rng.uniform(-1, 1, size=5) - np.array([0, 0, 0.5, 0, 0])
+    ...     total += costs[learner.predict_one()]
+    ...     learner = learner.learn_one(costs)
+    >>> bool(total < -400), learner.step, learner.epoch
+    (True, 2000, 1)
+    """
+
+    _kind: ClassVar[str] = "PrivateFTRL 1"
+
+    def __init__(
+        self,
+        n_actions: int,
+        horizon: int,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        cost_bound: float = 1.0,
+        method: str = "auto",
+        neighboring: str = "replace-one",
+        at_horizon: str = "refuse",
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_actions = n_actions
+        self.horizon = horizon
+        self.epsilon = epsilon
+        self.delta = delta
+        self.cost_bound = cost_bound
+        self.method = method
+        self.neighboring = neighboring
+        self.at_horizon = at_horizon
+        self.ledger = ledger
+        self._set_up()
+
+    def plan(self) -> SamplingPlan | TreePlan:
+        """What an epoch would run, cost and guarantee; no data is needed."""
+        promise = self._guarantee()
+        method = _inputs.choice("method", self.method, ("auto", "sampling", "tree"))
+        if self.horizon > 2**30:
+            raise ValueError(f"horizon must be at most 2**30, got {self.horizon}; use shorter epochs")
+        bound = _inputs.real("cost_bound", self.cost_bound, above=0)
+        if not 1e-100 <= bound <= 1e100:
+            raise ValueError(
+                f"cost_bound must lie between 1e-100 and 1e100, got {bound!r}; rescale the costs"
+            )
+        sizes = promise, _inputs.count("n_actions", self.n_actions, at_least=2), self.horizon, bound
+        plans: list[SamplingPlan | TreePlan] = []
+        if method != "tree":
+            plans.append(SamplingPlan.of(*sizes))
+        if method == "tree" or (method == "auto" and promise.delta > 0):
+            plans.append(TreePlan.of(*sizes))
+        return min(plans, key=lambda plan: plan.regret)
+
+    def learn_one(self, costs: ArrayLike) -> Self:
+        """Take the costs of all actions in the current step; entries beyond the bound are clipped, nan counts as 0."""
+        with self._lock:
+            clipped = self._clipped(costs)
+            plan = self._advance()
+            self._action: int | None = None
+            if isinstance(plan, SamplingPlan):
+                self._sums += np.trunc(clipped / plan.quantum).astype(np.int64)
+            else:
+                self._tree.add(clipped, self._source())
+        return self
+
+    def predict_one(self) -> int:
+        """The action of the current step; the same one until its costs are learned."""
+        with self._lock:
+            plan = self._begun()
+            if self._action is None:
+                if self.step > plan.horizon:
+                    raise HorizonReached("the last action was lost; all steps of this stream have been used")
+                self._reserve(self.step + 1)
+                if isinstance(plan, SamplingPlan):
+                    self._action = plan.draw.select(-self._sums * plan.quantum, self._source())
+                else:
+                    sums = self._before + self._tree.evened(self._source())
+                    self._action = softmax_index(-sums, plan.scale, self._source())
+            return self._action
+
+    def partial_fit(self, costs: ArrayLike) -> Self:
+        """Learn several steps, one per row, without choosing actions in between."""
+        rows = np.asarray(costs, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != self.n_actions:
+            raise ValueError(
+                f"costs must have one row per step and {self.n_actions} columns, got {rows.shape}"
+            )
+        for row in rows:
+            self.learn_one(row)
+        return self
+
+    def play(self, stream: Iterable[ArrayLike]) -> Iterator[int]:
+        """An action for every element of a stream of costs, which may be endless; it ends at the horizon.
+
+        With at_horizon="restart" it goes on for ever, epoch by epoch, each one charged.
+        """
+        for costs in stream:
+            if self.step >= self.horizon and self.at_horizon == "refuse":
+                return
+            yield self.predict_one()
+            self.learn_one(costs)
+
+    def _clipped(self, costs: ArrayLike) -> Array:
+        values = np.asarray(costs, dtype=np.float64)
+        if values.shape != (self.n_actions,):
+            raise ValueError(f"costs must hold one number per action, {self.n_actions}, got {values.shape}")
+        return np.clip(
+            np.nan_to_num(values, posinf=math.inf, neginf=-math.inf), -self.cost_bound, self.cost_bound
+        )
+
+    def _fresh(self, plan: SamplingPlan | TreePlan) -> None:
+        self._action = None
+        self._before = np.zeros(plan.n_actions)
+        if isinstance(plan, SamplingPlan):
+            self._sums = np.zeros(plan.n_actions, dtype=np.int64)
+        else:
+            self._tree = plan.tree.start()
+
+    def _secret_state(self) -> dict[str, Any]:
+        if isinstance(self._plan, SamplingPlan):
+            return {"action": self._action, "sums": self._sums.copy()}
+        return {"action": self._action, "before": self._before, "tree": self._tree.secret_state()}
+
+    def _restored(self, plan: SamplingPlan | TreePlan, state: dict[str, Any], lost: bool) -> None:
+        self._fresh(plan)
+        self._action = None if lost else state["action"]
+        if isinstance(plan, SamplingPlan):
+            self._sums = state["sums"]
+            return
+        self._before = state["before"]
+        kept = TreeRun(plan.tree, **state["tree"])
+        if (
+            lost
+        ):  # blocks with old records may have been released since: old records must not be released again
+            self._before = self._before + kept.prefix()
+        else:
+            self._tree = kept

@@ -1,0 +1,336 @@
+"""A private linear model that learns from a stream, one record at a time, and may be published after every step.
+
+    theta_{t+1} = argmin over |theta| <= B of <noisy sum of gradients so far, theta> + (lambda / 2) |theta|^2:
+
+follow the regularized leader on tree-aggregated gradients. Records are used once, in the order in which they come; no
+sampling is assumed. Proofs: docs/proofs/online.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _inputs
+from discreet.bounds import Bounds
+from discreet.losses import HuberRegression, Logistic, Loss
+from discreet.mechanisms.tree import TreeMechanism, TreeRun
+from discreet.online.stream import PrivateStream, described
+from discreet.privacy import events
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.guarantee import Guarantee, Sensitivity
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OnlineLinearPlan:
+    """A calibrated stream of gradients.
+
+    ``bound_of(t)`` bounds the expected regret after t steps against every fixed model of norm at most ``radius``.
+    """
+
+    guarantee: Guarantee
+    loss: Loss
+    feature_norm: float
+    n_features: int
+    horizon: int
+    radius: float
+    noise_multiplier: float
+
+    @cached_property
+    def tree(self) -> TreeMechanism:
+        """One record's gradient has norm at most L R; a thousandth of a millionth pays for its own rounding."""
+        distance = self.guarantee.neighboring.contributions * self.gradient_norm
+        return TreeMechanism(Sensitivity(distance), self.noise_multiplier, self.n_features, self.horizon)
+
+    @property
+    def gradient_norm(self) -> float:
+        """Largest norm of a computed gradient."""
+        return self.loss.lipschitz * self.feature_norm * (1 + 1e-9)
+
+    @property
+    def drift(self) -> float:
+        """What a step can add to the regret, times lambda: G^2 / 2 + G E |noise| (Theorem 3)."""
+        g = self.gradient_norm
+        spread = self.tree.noise.effective_stddev * math.sqrt(self.tree.levels * self.n_features)
+        return g * g / 2 + g * spread
+
+    @property
+    def scale(self) -> float:
+        """lambda, which minimizes the bound at the horizon."""
+        return math.sqrt(2 * self.horizon * self.drift) / self.radius
+
+    def bound_of(self, step: int) -> float:
+        """lambda B^2 / 2 + t (G^2 / 2 + G E |noise|) / lambda."""
+        return self.scale * self.radius**2 / 2 + step * self.drift / self.scale
+
+    @property
+    def regret(self) -> float:
+        """Bound on the expected regret of the whole epoch."""
+        return self.bound_of(self.horizon)
+
+    @property
+    def event(self) -> events.Event:
+        """One record is in one block of each length."""
+        return self.tree.event
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        return "follow the regularized leader on tree-aggregated gradients under Gaussian noise"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "adaptive composition of the blocks that hold a record (docs/proofs/online.md, Theorems 2 and 3)"
+        )
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the stream."""
+        return {
+            "blocks that hold one record": float(self.tree.levels),
+            "noise stddev of a block": self.tree.noise.effective_stddev,
+            "scale lambda": self.scale,
+            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+        }
+
+    def __str__(self) -> str:
+        return described(self, {"expected regret at most": f"{self.regret:.6g}"})
+
+
+class PrivateOnlineLinearModel(PrivateStream):
+    """A linear classifier or regressor that learns privately from a stream of records.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a record, public.
+    horizon : int
+        Number of records, public: the budget is charged once for all of them.
+    epsilon, delta : float
+        Privacy of all models of an epoch together; delta None is 1 / horizon**2.
+    classes : list of two labels, default None
+        The public label set of a classifier (logistic loss).
+    target_bounds : (float, float), default None
+        Lowest and highest target of a regressor (squared loss, linear beyond the width of the bounds). Exactly one of
+        ``classes`` and ``target_bounds`` is needed.
+    radius : float, default 5.0
+        Largest norm of the coefficients, of targets scaled to [-1, 1].
+    feature_bound : float, default 1.0
+        Largest L2 norm of a record, the intercept's 1 included; longer ones are shrunk onto it. A public choice.
+    fit_intercept : bool, default True
+        Whether records carry a constant 1.
+    neighboring, at_horizon, ledger :
+        As for `PrivateFTRL`.
+
+    Attributes
+    ----------
+    coef_, intercept_ : the current model, public.
+    average_ : average of the models before each step, intercept last: public, and what the bound on the regret, divided
+        by the number of steps, is about when records are drawn independently.
+    step, epoch, privacy_ : as for `PrivateFTRL`.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP of the sequence of all models of an epoch, for records that may depend on earlier models; unit:
+    one record. A record that is not finite, or whose label is unknown, is a null record: it is counted, adds nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateOnlineLinearModel
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, size=(4000, 2))
+    >>> y = np.where(X[:, 0] > X[:, 1], "yes", "no")
+    >>> model = PrivateOnlineLinearModel(2, horizon=4000, epsilon=4.0, classes=["no", "yes"])
+    >>> for row, label in zip(X, y):
+    ...     model = model.learn_one(row, label)
+    >>> str(model.predict_one([0.5, -0.5])), str(model.predict_one([-0.5, 0.5]))
+    ('yes', 'no')
+    """
+
+    _kind: ClassVar[str] = "PrivateOnlineLinearModel 1"
+    average_: Array
+
+    def __init__(
+        self,
+        n_features: int,
+        horizon: int,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        classes: Any = None,
+        target_bounds: tuple[float, float] | None = None,
+        radius: float = 5.0,
+        feature_bound: float = 1.0,
+        fit_intercept: bool = True,
+        neighboring: str = "replace-one",
+        at_horizon: str = "refuse",
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_features = n_features
+        self.horizon = horizon
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.target_bounds = target_bounds
+        self.radius = radius
+        self.feature_bound = feature_bound
+        self.fit_intercept = fit_intercept
+        self.neighboring = neighboring
+        self.at_horizon = at_horizon
+        self.ledger = ledger
+        self._set_up()
+
+    def plan(self) -> OnlineLinearPlan:
+        """What an epoch would run, cost and guarantee; no data is needed."""
+        promise = self._guarantee()
+        if promise.delta == 0:
+            raise ValueError("Gaussian tree sums cannot give delta = 0; choose delta > 0")
+        if (self.classes is None) == (self.target_bounds is None):
+            raise ValueError(
+                "declare classes=[..., ...] for a classifier or target_bounds=(lowest, highest) for a regressor, and "
+                "not both: they cannot be read off a stream"
+            )
+        if self.classes is not None and len({*np.asarray(self.classes).tolist()}) != 2:
+            raise ValueError(f"classes must list two different labels, got {self.classes!r}")
+        loss: Loss = Logistic() if self.classes is not None else HuberRegression(2.0)
+        if self.target_bounds is not None:
+            self._scaling()
+        bounds = self._bounds()
+        size = bounds.n_features(_inputs.count("n_features", self.n_features))
+        radius = _inputs.real("radius", self.radius, above=0)
+
+        def event(multiplier: float) -> events.Event:
+            return TreeMechanism(Sensitivity(1.0), multiplier, size, self.horizon).event
+
+        multiplier = calibrate(event, promise)
+        return OnlineLinearPlan(promise, loss, bounds.feature_norm, size, self.horizon, radius, multiplier)
+
+    def learn_one(self, x: ArrayLike, y: Any) -> Self:
+        """Learn from one record and its label or target."""
+        with self._lock:
+            row = self._row(x)
+            label = self._label(y)
+            plan = self._advance()
+            theta = self._theta
+            self.average_ = self.average_ + (theta - self.average_) / self.step
+            scale = float(self._bounds().row_scales(row)[0])
+            gradient = np.zeros(plan.n_features)
+            if scale > 0 and label is not None:
+                record = self._record(row, scale)
+                slope = float(plan.loss.derivative(label, float(record @ theta)))
+                gradient = slope * record
+            self._tree.add(gradient, self._source())
+            self._move(plan)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from several records, in order."""
+        rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
+        if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):
+            raise ValueError(
+                f"X must have {self.n_features} columns and y one label per row, got {rows.shape} and {labels.shape}"
+            )
+        for row, label in zip(rows, labels, strict=True):
+            self.learn_one(row, label)
+        return self
+
+    def predict_one(self, x: ArrayLike) -> Any:
+        """The label or target that the current model predicts for one record."""
+        with self._lock:
+            self._begun()
+            row = self._row(x)
+            record = self._record(row, float(self._bounds().row_scales(row)[0]))
+            raw = float(record @ self._theta)
+            if self.classes is not None:
+                return self._labels()[int(raw > 0)]
+            middle, half_width = self._scaling()
+            return middle + half_width * min(1.0, max(-1.0, raw))
+
+    @property
+    def coef_(self) -> Array:
+        """Coefficients of clipped records, of targets scaled to [-1, 1]."""
+        self._begun()
+        return self._theta[: self.n_features].copy()
+
+    @property
+    def intercept_(self) -> float:
+        """The constant, in the same scale."""
+        self._begun()
+        return float(self._theta[-1]) if self.fit_intercept else 0.0
+
+    def _bounds(self) -> Bounds:
+        return Bounds(_inputs.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
+
+    def _labels(self) -> NDArray[Any]:
+        return np.unique(np.asarray(self.classes))
+
+    def _scaling(self) -> tuple[float, float]:
+        assert self.target_bounds is not None
+        low, high = (_inputs.real("target_bounds", value) for value in self.target_bounds)
+        if not low < high:
+            raise ValueError(
+                f"target_bounds must be (lowest, highest) with lowest < highest, got {(low, high)}"
+            )
+        return low / 2 + high / 2, high / 2 - low / 2
+
+    def _row(self, x: ArrayLike) -> Array:
+        row = np.asarray(x, dtype=np.float64)
+        if row.shape != (self.n_features,):
+            raise ValueError(f"a record has {self.n_features} features, got an array of shape {row.shape}")
+        return row[None, :]
+
+    def _record(self, row: Array, scale: float) -> Array:
+        entries = np.append(row[0], 1.0) if self.fit_intercept else row[0]
+        return np.where(scale > 0, entries, 0.0) * scale
+
+    def _label(self, y: Any) -> float | None:
+        """The label as the loss wants it; None for one that is none."""
+        if self.classes is not None:
+            places = np.flatnonzero(self._labels() == y)
+            return None if len(places) != 1 else (-1.0, 1.0)[int(places[0])]
+        if self.target_bounds is None:
+            return None
+        middle, half_width = self._scaling()
+        value = (_inputs.real("y", y) if not isinstance(y, float | np.floating) else float(y)) - middle
+        return min(1.0, max(-1.0, value / half_width)) if math.isfinite(value) else None
+
+    def _move(self, plan: OnlineLinearPlan) -> None:
+        theta = -(self._before + self._tree.prefix()) / plan.scale
+        norm = float(np.linalg.norm(theta))
+        self._theta = theta if norm <= plan.radius else theta * (plan.radius / norm)
+
+    def _fresh(self, plan: OnlineLinearPlan) -> None:
+        self._tree = plan.tree.start()
+        self._before = np.zeros(plan.n_features)
+        self._theta = np.zeros(plan.n_features)
+        self.average_ = np.zeros(plan.n_features)
+
+    def _secret_state(self) -> dict[str, Any]:
+        return {"before": self._before, "average": self.average_, "tree": self._tree.secret_state()}
+
+    def _restored(self, plan: OnlineLinearPlan, state: dict[str, Any], lost: bool) -> None:
+        self._fresh(plan)
+        self.average_, self._before = state["average"], state["before"]
+        kept = TreeRun(plan.tree, **state["tree"])
+        if (
+            lost
+        ):  # blocks with old records may have been released since: old records must not be released again
+            self._before = self._before + kept.prefix()
+        else:
+            self._tree = kept
+        self._move(plan)

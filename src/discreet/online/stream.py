@@ -1,0 +1,275 @@
+"""What private learners on a stream share: one charge per epoch, a public horizon, files that cannot be spent twice."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeVar
+
+from discreet import _inputs
+from discreet.estimators import _fit
+from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.statement import PrivacyStatement
+from discreet.transfer import stream_file
+from discreet.transfer.stream_file import StreamError
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+__all__ = ["HorizonReached", "PrivateStream", "StreamError", "StreamPlan"]
+
+T = TypeVar("T")
+_RESERVED = 64  # steps that are marked as spent at once, so that not every step waits for the disk
+
+
+class HorizonReached(RuntimeError):
+    """All steps that were planned and charged for have been used."""
+
+
+class StreamPlan(Protocol):
+    """A calibrated stream, frozen before any data is seen."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def horizon(self) -> int: ...
+    @property
+    def event(self) -> Event: ...
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def theorem(self) -> str: ...
+    @property
+    def noise(self) -> Mapping[str, float | str]: ...
+
+
+class PrivateStream:
+    """A learner of at most ``horizon`` steps per epoch.
+
+    A subclass gives ``plan``, ``_fresh`` (the state of a new epoch), ``_secret_state`` and ``_restored``, and calls
+    ``_advance`` once at the beginning of every step.
+
+    Privacy
+    -------
+    Charged once per epoch, before its first step. The object and its file hold private sums: give out answers, never
+    the object. A file knows who may continue it and how many steps were spent, and noise is never stored for later:
+    whoever resumes draws new noise from the operating system. A forked process is refused. A copy of a file can still
+    be continued beside the original, which no file can prevent: each copy costs the whole budget once more.
+    ``resume(path, at_least=step)`` refuses a file that is older than what the caller knows to have been spent.
+    """
+
+    _kind: ClassVar[str]
+    horizon: int
+    epsilon: float
+    delta: float | None
+    neighboring: str
+    at_horizon: str
+    ledger: Ledger | str | os.PathLike[str] | None
+    privacy_: PrivacyStatement
+
+    def _set_up(self) -> None:
+        """Called at the end of every constructor."""
+        self._lock = threading.RLock()
+        self._plan: StreamPlan | None = None
+        self._entropy: Entropy | None = None
+        self._file: tuple[Path, int] | None = None
+        self._reserved = 0
+        self._process = os.getpid()
+        self.step = 0
+        self.epoch = 0
+
+    # -- what a learner must say ---------------------------------------------------------------------------
+
+    def plan(self) -> StreamPlan:
+        """What an epoch would run and cost; no data is needed."""
+        raise NotImplementedError
+
+    def _fresh(self, plan: Any) -> None:
+        """Begin an epoch that has seen nothing."""
+        raise NotImplementedError
+
+    def _secret_state(self) -> dict[str, Any]:
+        """What ``_restored`` needs."""
+        raise NotImplementedError
+
+    def _restored(self, plan: Any, state: dict[str, Any], lost: bool) -> None:
+        """Continue from a state; ``lost`` says whether answers may have been given after it was saved."""
+        raise NotImplementedError
+
+    # -- the promise ---------------------------------------------------------------------------------------
+
+    def _guarantee(self) -> Guarantee:
+        """The promise about one epoch; one step is one record."""
+        _inputs.count("horizon", self.horizon)
+        _inputs.choice("at_horizon", self.at_horizon, ("refuse", "restart"))
+        promise, _ = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, self.horizon)
+        if promise.neighboring is Neighboring.ADD_REMOVE_ONE:
+            raise ValueError(
+                "on a stream a record that is absent would move all later ones: use neighboring='replace-one', or "
+                "'zero-out', under which a person's step is blanked out"
+            )
+        return promise
+
+    def _begun(self) -> Any:
+        """The running plan; the first call charges and begins the first epoch."""
+        if self._process != os.getpid():
+            raise StreamError(
+                "this process was forked from the one that holds the stream, and both would spend the same budget; "
+                "save(path) there and resume(path) here"
+            )
+        if self._plan is None:
+            self._begin()
+        return self._plan
+
+    def _begin(self) -> None:
+        plan = self.plan()
+        _fit.charge(self.ledger, plan, label=f"{type(self).__name__}, epoch {self.epoch + 1}")
+        self._entropy = fresh_entropy()
+        self._plan, self.step, self._reserved = plan, 0, 0
+        self.epoch += 1
+        self._fresh(plan)
+        self.privacy_ = self._stated(plan, self._entropy.secure)
+
+    def _stated(self, plan: StreamPlan, secure: bool) -> PrivacyStatement:
+        return PrivacyStatement(
+            guarantee=plan.guarantee,
+            event=plan.event,
+            mechanism=plan.mechanism,
+            theorem=plan.theorem,
+            noise=plan.noise,
+            bounds={"steps of an epoch": float(plan.horizon)},
+            assumptions=(
+                "each person is one step of the stream (given by the user): who has k steps is protected by k times "
+                "epsilon only",
+                f"the horizon, {plan.horizon} steps, is public, and so is when steps happen",
+                "the operating system's random numbers and AES-256 are unpredictable",
+            ),
+            not_covered=(
+                "the object and its files, which hold private sums: only answers are covered",
+                "copies of a file that are continued beside each other: each costs the budget once more",
+                "how long a step took",
+                "other releases from the same data: their costs add up, which is what a ledger is for",
+            ),
+            secure=secure,
+        )
+
+    # -- steps ---------------------------------------------------------------------------------------------
+
+    def _advance(self) -> Any:
+        """Count one step before anything of it is used; begins a new epoch, or refuses, at the horizon."""
+        plan = self._begun()
+        if self.step >= plan.horizon:
+            if self.at_horizon == "refuse":
+                raise HorizonReached(
+                    f"all {plan.horizon} steps of this stream have been used; make a new learner, or pass "
+                    "at_horizon='restart' to begin a new epoch, which forgets the old one and is charged again"
+                )
+            if self._file is not None:
+                raise HorizonReached(
+                    "a new epoch is a new stream: continue with a learner of its own, and save it to a new file"
+                )
+            self._begin()
+            plan = self._plan
+        self._reserve(self.step + 1)
+        self.step += 1
+        return plan
+
+    def _reserve(self, upto: int) -> None:
+        """Have it on disk, if there is a file, that everything before step ``upto`` may have been spent."""
+        if self._file is not None and upto > self._reserved:
+            path, generation = self._file
+            reserved = min(upto + _RESERVED - 1, self.horizon + 1)
+            stream_file.spend(path, generation, lambda: (None, {"reserved": reserved}))
+            self._reserved = reserved
+
+    def _source(self) -> Entropy:
+        assert self._entropy is not None
+        return self._entropy
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Keep the stream in a new file, from which ``resume`` continues; an older file of it is closed.
+
+        From now on steps are marked as spent on disk, 64 at a time, before they are taken: after a crash at most 64
+        steps of the horizon are lost and none is spent twice. Records that were learned after the last ``save`` are
+        forgotten by a resumed stream: save again before you close it. The file is as private as the data.
+        """
+        with self._lock:
+            self._begun()
+            parameters = {name: value for name, value in vars(self).items() if name in self._parameters()}
+            content = {
+                "kind": self._kind,
+                "parameters": {**parameters, "ledger": None},  # paid already
+                "step": self.step,
+                "epoch": self.epoch,
+                "secure": self.privacy_.secure,
+                "state": self._secret_state(),
+            }
+            generation = stream_file.create(path, content, {"reserved": self.step})
+            if self._file is not None:
+                stream_file.spend(*self._file, lambda: (None, {"reserved": self.horizon + 1}))
+            self._file, self._reserved = (Path(path).resolve(), generation), self.step
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], *, at_least: int = 0) -> Self:
+        """Continue a saved stream; whoever held it before is refused from now on, and nothing is charged.
+
+        Parameters
+        ----------
+        path : file written by ``save``. Only open files that you trust: they hold pickled values.
+        at_least : number of steps known to have been taken; a file that knows of fewer is a stale copy, and refused.
+        """
+        _inputs.count("at_least", at_least, at_least=0)
+        content, spent, generation = stream_file.take_over(path)
+        if not isinstance(content, dict) or content.get("kind") != cls._kind:
+            raise StreamError(f"{path} does not hold a {cls.__name__}")
+        if spent["reserved"] < at_least:
+            raise StreamError(
+                f"{path} is a stale copy: it knows of {spent['reserved']} steps, and {at_least} have been taken; "
+                "continuing it would spend the budget a second time"
+            )
+        learner = cls(**content["parameters"])
+        plan = learner.plan()
+        lost = spent["reserved"] > content["step"]
+        learner._plan, learner._entropy = plan, fresh_entropy()
+        learner.step, learner.epoch, learner._reserved = (
+            spent["reserved"],
+            content["epoch"],
+            spent["reserved"],
+        )
+        learner._file = (Path(path).resolve(), generation)
+        learner._restored(plan, content["state"], lost)
+        learner.privacy_ = learner._stated(plan, content["secure"] and learner._entropy.secure)
+        return learner
+
+    @classmethod
+    def _parameters(cls) -> tuple[str, ...]:
+        code = cls.__init__.__code__
+        return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise TypeError(
+            "a private stream cannot be pickled or copied, because both copies would spend the same budget; use "
+            "save(path) and resume(path)"
+        )
+
+    __reduce_ex__ = _refuse
+    __copy__ = _refuse
+    __deepcopy__ = _refuse
+
+
+def described(plan: StreamPlan, more: Mapping[str, str]) -> str:
+    """A plan in words and numbers."""
+    promise = plan.guarantee
+    lines = {
+        "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+        "steps": str(plan.horizon),
+        **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
+        **more,
+    }
+    return "\n".join([f"Plan: {plan.mechanism}", *(f"  {name:<40}{value}" for name, value in lines.items())])

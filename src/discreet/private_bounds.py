@@ -1,0 +1,364 @@
+"""Bounds that nobody knows in advance: private quantiles of columns and of row norms, paid for like any release.
+
+Declared bounds cost nothing and are preferred. Where there are none, a quantile is chosen from a public grid of
+candidates by the exponential mechanism, sampled exactly. Proofs: ``docs/proofs/quantiles.md``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet import _inputs
+from discreet.domains import Numeric
+from discreet.domains import numbers as cell_numbers
+from discreet.estimators import _fit, _groups
+from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.mechanisms.selection import ExponentialMechanism
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.events import BoundedRange, Event, Repeated
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.statement import PrivacyStatement
+from discreet.tables import column
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger import Ledger
+
+Array = NDArray[np.float64]
+
+_LEVEL_BITS = 20  # levels are multiples of 2^-20, so that every score is an exact float64
+_MOST_ROWS = 2**32
+
+
+def wide_grid(smallest: float = 2.0**-10, largest: float = 2.0**30, per_octave: int = 2) -> Array:
+    """Candidates of both signs for a column of which not even the order of magnitude is public: 0 and +-powers.
+
+    >>> wide_grid(1.0, 4.0, per_octave=1)
+    array([-4., -2., -1.,  0.,  1.,  2.,  4.])
+    """
+    low = _inputs.real("smallest", smallest, above=0)
+    high = _inputs.real("largest", largest, above=low)
+    steps = math.ceil(math.log2(high / low) * _inputs.count("per_octave", per_octave))
+    powers = np.geomspace(low, high, steps + 1)
+    return np.concatenate([-powers[::-1], [0.0], powers])
+
+
+@dataclass(frozen=True)
+class QuantilePlan:
+    """Quantiles at ``levels`` of ``n_columns`` columns, each chosen among ``candidates``; made of public facts.
+
+    Privacy
+    -------
+    An interval between two candidates is chosen by how many ranks it is away from the quantile. Range of the scores'
+    differences: 2 under replace-one, 2 max(level, 1 - level) otherwise, times ``rows`` for groups of rows. Event: one
+    ``BoundedRange`` per quantile.
+    """
+
+    guarantee: Guarantee
+    levels: tuple[float, ...]
+    candidates: tuple[float, ...]
+    n_columns: int = 1
+    rows: int = 1
+
+    @cached_property
+    def _epsilon(self) -> float:
+        """Of one choice, such that all of them together keep the promise."""
+        if self._choices == 1 and self.guarantee.delta == 0:
+            return self.guarantee.epsilon
+        return 1.0 / calibrate(lambda multiplier: self._event(1.0 / multiplier), self.guarantee)
+
+    @property
+    def _choices(self) -> int:
+        return self.n_columns * len(self.levels)
+
+    def _event(self, epsilon: float) -> Event:
+        return Repeated(BoundedRange(epsilon), self._choices)
+
+    def selection(self, level: float) -> ExponentialMechanism:
+        """The mechanism that chooses the quantile at one level."""
+        share = 1.0 if self.guarantee.neighboring is Neighboring.REPLACE_ONE else max(level, 1 - level)
+        return ExponentialMechanism(2 * share * self.rows, self._epsilon, len(self.candidates) - 1)
+
+    @property
+    def event(self) -> Event:
+        """What will be charged."""
+        return self._event(self._epsilon)
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism in words."""
+        return (
+            f"{self._choices} quantile(s), each chosen among {len(self.candidates)} public candidates by the "
+            "exponential mechanism"
+        )
+
+    @property
+    def theorem(self) -> str:
+        """Why the promise holds."""
+        return "exponential mechanism of bounded range on exact scores; docs/proofs/quantiles.md"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "epsilon of one quantile": self._epsilon,
+            "values by which a rank is off, at most (95%)": self.rank_error(),
+            "sampler": "exact exponential mechanism, AES-256-CTR keyed by the operating system",
+        }
+
+    def rank_error(self, beta: float = 0.05) -> float:
+        """No quantile is further from its rank than this, beyond the grid, with probability at least 1 - beta."""
+        scale = max(self.selection(level).scale for level in self.levels)
+        return scale * math.log(len(self.candidates) * self._choices / beta)
+
+    def scores(self, values: ArrayLike, level: float) -> Array:
+        """Minus the ranks between each interval and the quantile, exactly; values that are NaN count nowhere."""
+        known = np.asarray(values, dtype=np.float64)
+        known = np.sort(known[~np.isnan(known)])
+        # What lies outside the candidates counts for the outer intervals.
+        below = np.searchsorted(known, np.array(self.candidates[1:-1]), side="left")
+        excess = np.concatenate([[0], below, [len(known)]]) - level * len(known)
+        return np.asarray(-np.maximum(np.maximum(excess[:-1], -excess[1:]), 0.0))
+
+    def run(self, columns: Sequence[Array], entropy: Entropy) -> Array:
+        """One row of quantiles per column, in increasing order."""
+        grid = np.array(self.candidates)
+        chosen = [
+            [
+                # The outer end, so that two quantiles enclose what is between them.
+                grid[self.selection(level).select(self.scores(values, level), entropy) + int(level >= 0.5)]
+                for level in self.levels
+            ]
+            for values in columns
+        ]
+        return np.sort(np.array(chosen), axis=1)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Released quantiles with their promise.
+
+    values : one row per column, one entry per level, in increasing order.
+    privacy_ : the `PrivacyStatement`; print it.
+    """
+
+    values: Array
+    privacy_: PrivacyStatement
+
+
+def private_quantiles(
+    X: ArrayLike,
+    levels: float | Sequence[float],
+    *,
+    candidates: ArrayLike,
+    epsilon: float,
+    delta: float = 0.0,
+    neighboring: str = "replace-one",
+    bad_rows: str = "error",
+    groups: Any = None,
+    max_rows_per_group: int | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+) -> Quantiles:
+    """Quantiles of every column under differential privacy.
+
+    Parameters
+    ----------
+    X : values of one column, or an array of shape (n_samples, n_columns).
+    levels : one level or several, between 0 and 1; rounded to multiples of 2**-20.
+    candidates : public values to choose from, for instance ``numpy.linspace(0, 120, 241)`` or `wide_grid`. The answer
+        is the candidate below the quantile for levels below 1/2, and the one above it for others.
+    epsilon, delta : budget of all quantiles together; delta may be 0.
+    neighboring : {"replace-one", "add-remove-one", "zero-out"}
+    bad_rows : "error" refuses NaN; with "null" such values count nowhere.
+    groups, max_rows_per_group : as in the estimators' ``fit``: the promise is then about all rows of a group.
+    ledger : budget that is charged before anything is looked at.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP of the returned values; event: one ``BoundedRange`` per quantile. Not covered: the time taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ages = np.random.default_rng(0).normal(40, 10, size=5000)
+    >>> found = private_quantiles(ages, [0.05, 0.5, 0.95], candidates=np.linspace(0, 120, 241), epsilon=1.0)
+    >>> bool(abs(found.values[0] - [23.5, 40, 56.5]).max() < 3), found.privacy_.epsilon
+    (True, 1.0)
+    """
+    strict = _inputs.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    table = np.asarray(X, dtype=np.float64)
+    if table.ndim not in (1, 2) or table.size == 0 or len(table) > _MOST_ROWS:
+        raise ValueError(f"X must hold one column or a table of numbers with rows, got shape {table.shape}")
+    table = table.reshape(len(table), -1)
+    if strict and np.isnan(table).any():
+        raise ValueError("X holds values that are not numbers; correct them, or pass bad_rows='null'")
+    relation = Neighboring(
+        _inputs.choice("neighboring", neighboring, [member.value for member in Neighboring])
+    )
+    rows = None if max_rows_per_group is None else _inputs.count("max_rows_per_group", max_rows_per_group)
+    slots = _groups.bounded_rows(groups, rows, len(table), strict=strict, padded=False)
+    if slots is not None:
+        table = table[slots.rows]
+    promise = Guarantee(
+        _inputs.real("epsilon", epsilon, above=0),
+        _inputs.real("delta", delta),
+        relation,
+        "record" if rows is None else "user",
+    )
+    plan = QuantilePlan(promise, _levels(levels), _candidates(candidates), table.shape[1], rows or 1)
+    _fit.charge(ledger, plan, "private_quantiles")
+    entropy = fresh_entropy()
+    values = plan.run(list(table.T), entropy)
+    return Quantiles(values, _statement(plan, entropy.secure))
+
+
+def private_norm_bound(
+    X: ArrayLike,
+    *,
+    level: float = 0.95,
+    candidates: ArrayLike | None = None,
+    intercept: bool = True,
+    **options: Any,
+) -> Quantiles:
+    """A bound that about ``level`` of all rows keep: a private quantile of the rows' Euclidean norms.
+
+    Use ``values[0, 0]`` as the estimators' ``feature_bound``; longer rows are then shrunk onto it.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_features).
+    level : part of the rows that should be within the bound.
+    candidates : public norms to choose from; None is every quarter octave from 2**-10 to 2**30.
+    intercept : whether the norms include the intercept's 1, as ``feature_bound`` does.
+    options : epsilon, delta, neighboring, bad_rows, groups, max_rows_per_group, ledger as for `private_quantiles`.
+
+    Privacy
+    -------
+    As for `private_quantiles`: a row's norm depends on that row alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(5000, 4)) * 100
+    >>> bool(250 < private_norm_bound(X, epsilon=0.5).values[0, 0] < 400)
+    True
+    """
+    table = np.asarray(X, dtype=np.float64)
+    if table.ndim != 2:
+        raise ValueError(f"X must have rows and columns, got shape {table.shape}")
+    with np.errstate(all="ignore"):
+        norms = np.sqrt(np.square(table).sum(axis=1) + float(bool(intercept)))
+    grid = wide_grid(per_octave=4) if candidates is None else candidates
+    positive = np.asarray(grid, dtype=np.float64)
+    return private_quantiles(norms, level, candidates=positive[positive > 0], **options)
+
+
+def private_domains(
+    table: Any,
+    candidates: Mapping[str, ArrayLike | None],
+    *,
+    coverage: float = 0.98,
+    **options: Any,
+) -> tuple[dict[str, Numeric], PrivacyStatement]:
+    """Numeric domains for columns without public bounds, ready for a `Schema`, and what they cost.
+
+    Parameters
+    ----------
+    table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
+    candidates : the columns, each with its public candidates; None is `wide_grid`. All must have as many.
+    coverage : part of the values that should lie within the bounds; the rest is clipped, half on each side. Cells that
+        are missing or no numbers count nowhere.
+    options : epsilon, delta, neighboring, groups, max_rows_per_group, ledger as for `private_quantiles`.
+
+    Privacy
+    -------
+    As for `private_quantiles`, for all columns together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> table = {"income": np.exp(rng.normal(10, 1, size=5000))}
+    >>> domains, statement = private_domains(table, {"income": None}, epsilon=1.0)
+    >>> domains["income"].lower < 5000 < 100_000 < domains["income"].upper, statement.epsilon
+    (True, 1.0)
+    """
+    if not candidates:
+        raise ValueError("name at least one column")
+    share = _inputs.real("coverage", coverage, above=0)
+    if not share < 1:
+        raise ValueError(f"coverage must be less than 1, got {share!r}: the largest value of all is private")
+    grids = {name: _candidates(wide_grid() if grid is None else grid) for name, grid in candidates.items()}
+    if len({len(grid) for grid in grids.values()}) > 1:
+        raise ValueError("all columns need the same number of candidates")
+    # Each column is looked up in its own grid: ranks among the candidates are all that the mechanism needs.
+    limits = (-math.inf, math.inf)
+    ranks = np.column_stack(
+        [_ranks(cell_numbers(column(table, name), limits), np.array(grid)) for name, grid in grids.items()]
+    )
+    places = np.arange(len(next(iter(grids.values()))), dtype=np.float64)
+    tail = (1 - share) / 2
+    found = private_quantiles(ranks, [tail, 1 - tail], candidates=places, bad_rows="null", **options)
+    domains = {}
+    for (name, grid), (low, high) in zip(grids.items(), found.values.astype(int), strict=True):
+        # Equal ends are the noise's doing: take one more candidate on each side.
+        first, last = (low, high) if low < high else (max(0, low - 1), min(len(grid) - 1, high + 1))
+        domains[name] = Numeric(grid[first], grid[last])
+    return domains, found.privacy_
+
+
+def _ranks(values: Array, grid: Array) -> Array:
+    """Values on the scale on which the candidates are 0, 1, 2, ...: below candidate k exactly if below place k."""
+    places = np.searchsorted(grid, values, side="right") - 0.5
+    exact = np.searchsorted(grid, values, side="left")
+    on_grid = grid[np.minimum(exact, len(grid) - 1)] == values
+    return np.where(np.isnan(values), np.nan, np.where(on_grid, exact.astype(np.float64), places))
+
+
+def _levels(levels: float | Sequence[float]) -> tuple[float, ...]:
+    values = tuple(levels) if np.iterable(levels) else (levels,)
+    unit = 2**_LEVEL_BITS
+    rounded = tuple(round(_inputs.real("levels", value) * unit) / unit for value in values)
+    if not rounded or not all(0 < level < 1 for level in rounded):
+        raise ValueError(f"levels must lie between 0 and 1, both excluded, got {levels!r}")
+    return rounded
+
+
+def _candidates(candidates: ArrayLike) -> tuple[float, ...]:
+    grid = np.asarray(candidates, dtype=np.float64)
+    if grid.ndim != 1 or len(grid) < 2 or not np.isfinite(grid).all() or not np.all(np.diff(grid) > 0):
+        raise ValueError(
+            "candidates must be a public, increasing list of at least two finite numbers, for instance "
+            "numpy.linspace(0, 120, 241), or discreet.private_bounds.wide_grid()"
+        )
+    return tuple(grid.tolist())
+
+
+def _statement(plan: QuantilePlan, secure: bool) -> PrivacyStatement:
+    grid = plan.candidates
+    return PrivacyStatement(
+        guarantee=plan.guarantee,
+        event=plan.event,
+        mechanism=plan.mechanism,
+        theorem=plan.theorem,
+        noise=plan.noise,
+        bounds={
+            "smallest candidate": grid[0],
+            "largest candidate": grid[-1],
+            "rows per unit": float(plan.rows),
+        },
+        assumptions=(
+            "the candidates were chosen without looking at the private data (given by the user)",
+            _fit.unit_assumption(plan.guarantee),
+            *_fit.PLATFORM_ASSUMPTIONS,
+        ),
+        not_covered=_fit.NOT_COVERED,
+        secure=secure,
+    )

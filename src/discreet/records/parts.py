@@ -1,0 +1,167 @@
+"""Records in several parts, wherever the parts live: passes run on the parts, and only their sums come together.
+
+A part is an `ArrayRecords`. The parts may be blocks of one memory-mapped file or partitions in the memory of other
+processes; this module knows only how to ask all of them the same question and how to add up the answers. Every part is
+asked once per pass and its answer is counted once, in the order of the parts, so that a partition that was lost and
+computed again changes nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet.bounds import Bounds
+from discreet.losses import Loss, Softmax
+from discreet.records import kernels
+from discreet.records.arrays import ArrayRecords
+
+Array = NDArray[np.float64]
+
+
+class Parts(Protocol):
+    """A sequence of `ArrayRecords`, somewhere."""
+
+    def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``question(part, *arguments)`` of every part, in the order of the parts."""
+
+    def with_labels(self, labels: Sequence[NDArray[Any]]) -> Parts:
+        """The same rows with other labels."""
+
+    def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> Parts:
+        """``make(part, *arguments)`` of every part, kept where the part is."""
+
+
+class PartitionedRecords:
+    """Sums over records that are kept in parts; the answers are those of `ArrayRecords`, up to rounding.
+
+    Parameters
+    ----------
+    parts : where the records are.
+    sizes : number of records of every part.
+    n_columns, sparse, bounds, labels : as of `ArrayRecords`; labels are known here as well as in the parts.
+
+    Privacy
+    -------
+    As for `ArrayRecords`: a record's term passes through the additions of its part and then through one addition per
+    part. Their number stays below what sensitivities were declared for, because too many tiny parts are refused
+    (docs/proofs/rounding.md, section 7).
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        sizes: Sequence[int],
+        n_columns: int,
+        sparse: bool,
+        bounds: Bounds,
+        labels: NDArray[Any],
+    ) -> None:
+        self._parts = parts
+        self._sizes = list(sizes)
+        self.bounds, self.sparse, self.n_columns, self.labels = bounds, sparse, n_columns, labels
+        self.n_samples = sum(self._sizes)
+        _check_parts(self._sizes)
+        self.n_features = bounds.n_features(n_columns)
+
+    def with_labels(self, y: ArrayLike) -> Self:
+        """The same rows with other labels, which travel to the parts once."""
+        other = copy.copy(self)
+        other.labels = np.asarray(y, dtype=np.float64)
+        other._parts = self._parts.with_labels(np.split(other.labels, np.cumsum(self._sizes)[:-1]))
+        return other
+
+    def derived(
+        self, make: Callable[..., ArrayRecords], *arguments: Any, width: int, bounds: Bounds
+    ) -> PartitionedRecords:
+        """Records that ``make(part, *arguments)`` makes of every part, with so many columns and these bounds."""
+        parts = self._parts.derived(make, *arguments)
+        return PartitionedRecords(parts, self._sizes, width, False, bounds, self.labels)
+
+    def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
+        """The sum of losses and the sum of their gradients."""
+        answers = self._parts.ask(ArrayRecords.value_and_gradient, loss, np.asarray(theta))
+        return float(sum(value for value, _ in answers)), _sum([gradient for _, gradient in answers])
+
+    def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:
+        """The map v -> H v for the Hessian of the summed loss at theta; two passes over the data per call."""
+        point = np.asarray(theta)
+        return lambda direction: _sum(self._parts.ask(_hessian_product, loss, point, direction))
+
+    def hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1, smoothing: float = 0.0) -> Array:
+        """The Hessian of the summed loss as a matrix, possibly estimated from some of the records."""
+        return _sum(self._parts.ask(_hessian, loss, np.asarray(theta), every, smoothing))
+
+    def mean_class_hessian(self, loss: Softmax, theta: ArrayLike, *, every: int = 1) -> Array:
+        """A softmax's Hessian averaged over its outputs."""
+        return _sum(self._parts.ask(_mean_class_hessian, loss, np.asarray(theta), every))
+
+    def additions(self, loss: Loss) -> int:
+        """Additions a record's term can pass through: those of its part, and one for every part."""
+        within = max(self._parts.ask(ArrayRecords.additions, loss), default=0)
+        return min(self.n_samples, within + len(self._sizes))
+
+    def gradient_rounding(self, loss: Loss, theta_norm: float) -> float:
+        """A proved bound on the L2 error of ``value_and_gradient``'s gradient at any theta of this norm."""
+        sizes = self.n_samples, self.n_features
+        return kernels.gradient_rounding(
+            loss, *sizes, self.bounds.feature_norm, theta_norm, self.additions(loss)
+        )
+
+
+class LocalParts:
+    """Parts in this process, asked one after the other; each uses all threads for itself."""
+
+    def __init__(self, parts: Sequence[ArrayRecords], after: Callable[[], None] = lambda: None) -> None:
+        self._list = list(parts)
+        self._after = after
+
+    def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``question(part, *arguments)`` of every part; ``after`` is called behind each."""
+        answers = []
+        for part in self._list:
+            answers.append(question(part, *arguments))
+            self._after()
+        return answers
+
+    def with_labels(self, labels: Sequence[NDArray[Any]]) -> LocalParts:
+        """The same rows with other labels."""
+        renamed = [part.with_labels(y) for part, y in zip(self._list, labels, strict=True)]
+        return LocalParts(renamed, self._after)
+
+    def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> LocalParts:
+        """``make(part, *arguments)`` of every part."""
+        return LocalParts(self.ask(make, *arguments))
+
+
+def _check_parts(sizes: Sequence[int]) -> None:
+    """Refuse parts so many and so small that adding them up would round more than `worst_additions` allows."""
+    total, largest = sum(sizes), max(sizes, default=0)
+    if total > kernels.MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
+        raise ValueError(
+            f"{len(sizes)} partitions of {total} rows are too many to add up with a proved rounding error; use "
+            "partitions of at least 256 rows"
+        )
+
+
+def _sum(terms: Sequence[Array]) -> Array:
+    total = np.zeros(terms[0].shape)
+    for term in terms:
+        total += term
+    return total
+
+
+def _hessian_product(part: ArrayRecords, loss: Loss, theta: Array, direction: Array) -> Array:
+    return part.hessian_product(loss, theta)(direction)
+
+
+def _hessian(part: ArrayRecords, loss: Loss, theta: Array, every: int, smoothing: float) -> Array:
+    return part.hessian(loss, theta, every=every, smoothing=smoothing)
+
+
+def _mean_class_hessian(part: ArrayRecords, loss: Softmax, theta: Array, every: int) -> Array:
+    return part.mean_class_hessian(loss, theta, every=every)

@@ -1,0 +1,1 @@
+"""Choose among models with the cost of choosing inside the promise."""

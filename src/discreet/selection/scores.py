@@ -1,0 +1,35 @@
+"""What a model is chosen by: a whole number per held-out record, between 0 and a public unit.
+
+Whole numbers add up exactly, so the sensitivity of a total is exactly that of one record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNIT = 2**20  # the best score of one record; totals of 2^33 records are exact in float64
+
+
+def record_scores(model: Any, X: Any, y: NDArray[Any], nulls: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The score of every row: right or wrong for labels, 1 - (error / range)^2 for numbers; 0 for null records.
+
+    A record's score reads that record and the released model, nothing else.
+    """
+    predicted = model.predict(X)
+    if hasattr(model, "classes_"):
+        scores = np.where(np.asarray(predicted == y, dtype=bool), UNIT, 0)
+    else:
+        low, high = model.target_bounds
+        with np.errstate(all="ignore"):
+            errors = (np.clip(np.asarray(y, dtype=np.float64), low, high) - predicted) / (high - low)
+            gains = 1 - np.square(np.clip(errors, -1.0, 1.0))
+        scores = np.floor(UNIT * np.where(np.isfinite(gains), gains, 0.0)).astype(np.int64)
+    return np.where(nulls, 0, scores).astype(np.int64)
+
+
+def total_score(model: Any, X: Any, y: NDArray[Any], nulls: NDArray[np.bool_]) -> float:
+    """The sum of all scores in units of the best one, exact in float64."""
+    return float(record_scores(model, X, y, nulls).sum()) / UNIT

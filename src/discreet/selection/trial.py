@@ -1,0 +1,104 @@
+"""One try: train a candidate on its part of the records, score it on the others."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Guarantee
+from discreet.selection.scores import total_score
+
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The outcome of a search: the candidate's index, its fitted model and, where it was paid for, its noisy score."""
+
+    index: int
+    model: Any = field(repr=False)
+    score: float | None
+
+
+def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None, bad_rows: str) -> Any:
+    """A copy of a candidate with the budget of one fit; the search alone talks to the ledger."""
+    needed = ("epsilon", "delta", "neighboring", "ledger", "plan")
+    if missing := [name for name in needed if not hasattr(candidate, name)]:
+        raise TypeError(
+            f"a search needs estimators of this package, which state their price before they see data; "
+            f"{type(candidate).__name__} has no {missing[0]!r}"
+        )
+    if getattr(candidate, "max_rows_per_group", None) is not None:
+        raise ValueError(
+            "a search protects single rows: candidates with max_rows_per_group are not supported; bound the rows of "
+            "each person first, or fit one model with groups"
+        )
+    changes: dict[str, Any] = {
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "neighboring": guarantee.neighboring.value,
+        "ledger": None,
+    }
+    known = candidate.get_params(deep=False)
+    if "bad_rows" in known:
+        changes["bad_rows"] = bad_rows
+    if classes is not None and "classes" in known:
+        changes["classes"] = classes.tolist()
+    return clone(candidate).set_params(**changes)
+
+
+def planned_event(candidate: Any, n_samples: int, n_columns: int, n_classes: int | None) -> Event:
+    """What a fit of a prepared candidate would charge."""
+    sizes = (n_samples, n_columns) if n_classes is None else (n_samples, n_columns, n_classes)
+    event = candidate.plan(*sizes).event
+    assert isinstance(event, Event)
+    return event
+
+
+@dataclass(frozen=True, eq=False)
+class Trainer:
+    """Trains and scores on a fixed split; lives only while a plan runs.
+
+    Attributes
+    ----------
+    candidates : prepared estimators.
+    X, y, nulls : the private records; ``nulls`` marks those that count for nothing.
+    train, held_out : row numbers, disjoint.
+    """
+
+    candidates: list[Any]
+    X: Any
+    y: NDArray[Any]
+    nulls: NDArray[np.bool_]
+    train: Indices
+    held_out: Indices
+
+    def fitted(self, index: int, event: Event, shares: int = 1) -> Any:
+        """A new fit of candidate ``index``, on all training records or on its own of ``shares`` equal shares."""
+        size = len(self.train) // shares
+        rows = self.train if shares == 1 else self.train[index * size : (index + 1) * size]
+        with warnings.catch_warnings():
+            # Warnings of single tries would be counted.
+            warnings.simplefilter("ignore")
+            model = clone(self.candidates[index]).fit(self.X[rows], self.y[rows])
+        if model.privacy_.event != event:
+            raise RuntimeError(
+                f"candidate {index} ran {model.privacy_.event} and not what was planned and paid for, {event}; "
+                "please report this: its price must be known before the data is seen"
+            )
+        return model
+
+    def score(self, model: Any) -> float:
+        """The exact score on the held-out records, for a mechanism to add noise to."""
+        X = self.X[self.held_out]
+        nulls = self.nulls[self.held_out]
+        if nulls.any():
+            X = X.copy()
+            X[np.flatnonzero(nulls)] = 0.0
+        return total_score(model, X, self.y[self.held_out], nulls)

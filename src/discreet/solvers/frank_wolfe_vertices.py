@@ -1,0 +1,201 @@
+"""Frank-Wolfe over a polytope: every step moves towards one vertex, chosen by the exponential mechanism.
+
+Rows that are stored as CSR matrices take the steps of ``sparse_frank_wolfe`` where these apply, with the same event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.geometries import L1Ball, Polytope
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.selection import ExponentialMechanism, Selection
+from discreet.privacy import events
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.kernels import gamma
+from discreet.solvers import base
+from discreet.solvers.certificates import (
+    SLACK,
+    Certificate,
+    CertifiedRelease,
+    record_bound,
+    score_rounding,
+    slope,
+)
+from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan
+from discreet.solvers.sparse_frank_wolfe import Grid, WholeRows, choices, combined, grid_of
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class VertexPlan(FrankWolfePlan):
+    """Frank-Wolfe over a polytope by the exponential mechanism, each choice with the same ``epsilon``."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        for first in (True, False):  # everything that can fail does so now, before a charge
+            mechanism = self._mechanism(self._range(first))
+            bound, norm = record_bound(self.problem)
+            largest = self.geometry.radius(norm) * bound * self.problem.loss.lipschitz + (
+                self.problem.l2 or 0.0
+            ) * (self.geometry.radius(2.0) ** 2)
+            if not 2 * self.problem.n_samples * largest <= mechanism.largest_score:
+                raise ValueError(
+                    "the set is too far from the origin for its size; move it so that it holds the origin"
+                )
+
+    @property
+    def polytope(self) -> Polytope:
+        """The set, which has vertices."""
+        return cast(Polytope, self.geometry)
+
+    @cached_property
+    def _ranges(self) -> tuple[float, float]:
+        public = self.problem, self.polytope, self.guarantee
+        return score_range(*public, first=True), score_range(*public, first=False)
+
+    def _range(self, first: bool) -> float:
+        return self._ranges[0 if first else 1]
+
+    def _mechanism(self, range_: float) -> Selection:
+        return ExponentialMechanism(range_, self.epsilon, self.polytope.n_vertices)
+
+    @property
+    def event(self) -> events.Event:
+        """T selections per model, all with the same event."""
+        return events.Repeated(
+            self._mechanism(self._range(False)).event, self.n_iterations * self.problem.n_models
+        )
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        return (
+            f"Frank-Wolfe with {self.n_iterations} vertices of {self.polytope.n_vertices} chosen by the exponential "
+            "mechanism"
+        )
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "bounded-range composition (Lemmas 1 and 2), exact selection (Lemma 3), score range (Lemma 4); "
+            "docs/proofs/frank-wolfe.md; on CSR rows docs/proofs/sparse-frank-wolfe.md"
+        )
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        mechanism = self._mechanism(self._range(False))
+        return {
+            "iterations": float(self.n_iterations),
+            "epsilon of one selection": self.epsilon,
+            "score range (sum scale)": mechanism.score_range,
+            "noise scale (sum scale)": mechanism.scale,
+            "score grid": mechanism.grid,
+            "sampler": "exact selection, AES-256-CTR keyed by the operating system",
+        }
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Before the fit, from the worst iterates, however the rows are stored."""
+        scales = [self._mechanism(self._range(t == 0)).scale for t in (0, 1)]
+        full = self._certified([scales[0]] + [scales[1]] * (self.n_iterations - 1))
+        if self.incremental is None:
+            return full
+        other = self._incremental_certificate(self.incremental)
+        return Certificate(max(full.expected, other.expected), max(full.likely, other.likely), CONFIDENCE)
+
+    def _certified(self, scales: list[float]) -> Certificate:
+        """A choice loses scale x log(vertices) on average, x scales more with probability e^-x, a step by rounding."""
+        return self._certified_choices(scales, [self._mechanism(self._range(False)).grid] * len(scales))
+
+    def _certified_choices(self, scales: list[float], errors: list[float]) -> Certificate:
+        """The same from the scale of every choice and a bound on what errors of its scores cost."""
+        log_size = math.log(self.polytope.n_vertices)
+        tail = math.log(self.n_iterations / (1 - CONFIDENCE))
+        return self._certificate(
+            [scale * log_size + error for scale, error in zip(scales, errors, strict=True)],
+            [scale * (log_size + tail) + error for scale, error in zip(scales, errors, strict=True)],
+        )
+
+    @cached_property
+    def incremental(self) -> tuple[Grid, Grid] | None:
+        """The public grids of the steps on CSR rows, of the first choice and of later ones; None if there are none."""
+        public = self.problem, self.guarantee, self.epsilon, self.n_iterations
+        first, later = grid_of(*public, first=True), grid_of(*public, first=False)
+        return None if first is None or later is None else (first, later)
+
+    def _incremental_certificate(self, grids: tuple[Grid, Grid]) -> Certificate:
+        """Old derivatives shift each of two scores, rounded entries the risk (docs/proofs/sparse-frank-wolfe.md, 3)."""
+        n, size, later = self.problem.n_samples, self.geometry.radius(1.0), self.n_iterations - 1
+        scales = [grids[0].selection.scale] + [grids[1].selection.scale] * later
+        shares = [grids[0].derivative_error] + [grids[1].derivative_error] * later
+        found = self._certified_choices(scales, [2 * n * size * share for share in shares])
+        shift = 2 * self.problem.loss.lipschitz * size * 2.0 ** -grids[1].entry_bits
+        return replace(found, expected=found.expected + shift, likely=found.likely + shift)
+
+    def run(
+        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
+    ) -> CertifiedRelease:
+        """Choose, move, repeat; on CSR rows by changes alone."""
+        grids = self.incremental
+        if (
+            grids is None
+            or not records
+            or not all(isinstance(part, ArrayRecords) and part.sparse for part in records)
+        ):
+            return super().run(records, entropy, progress)
+        ball = cast(L1Ball, self.geometry)
+        points, rows = [], None
+        for part, before in zip(records, [None, *records[:-1]], strict=True):
+            if part.n_samples > self.problem.n_samples:
+                raise ValueError(
+                    f"the plan is for at most {self.problem.n_samples} records, got {part.n_samples}"
+                )
+            part.check_labels(self.problem.loss)
+            if rows is None or before is None or part.matrix is not before.matrix:
+                rows = WholeRows.of(part, grids[1].entry_bits)
+            chosen = choices(self.problem, grids, self.n_iterations, rows, part.labels, entropy)
+            points.append(combined(chosen, ball))
+        return CertifiedRelease(np.stack(points), entropy.secure, self._incremental_certificate(grids))
+
+    def _run_one(self, records: ArrayRecords, entropy: Entropy) -> tuple[Array, Certificate]:
+        polytope, problem = self.polytope, self.problem
+        _, norm = record_bound(problem)
+        theta, scales = polytope.center(), []
+        for t in range(self.n_iterations):
+            # The iterate is public, so its norm may sharpen the range of the scores.
+            range_ = range_at(problem, polytope, self.guarantee, float(np.linalg.norm(theta, norm)))
+            mechanism = self._mechanism(range_)
+            scores = polytope.vertex_scores(self._gradient(records, theta))
+            polytope.move_towards(theta, mechanism.select(-scores, entropy), 2 / (t + 2))
+            scales.append(mechanism.scale)
+        return theta, self._certified(scales)
+
+
+def score_range(problem: Problem, geometry: Polytope, guarantee: Guarantee, first: bool) -> float:
+    """How unevenly the computed scores of neighbors can differ, at the center or at any point of the set."""
+    _, norm = record_bound(problem)
+    theta_norm = float(np.linalg.norm(geometry.center(), norm)) if first else geometry.radius(norm)
+    return range_at(problem, geometry, guarantee, theta_norm)
+
+
+def range_at(problem: Problem, geometry: Polytope, guarantee: Guarantee, theta_norm: float) -> float:
+    """contributions x slope x record bound x diameter: Lemma 4; and four rounding errors."""
+    bound, norm = record_bound(problem)
+    rounded_up = theta_norm * (1 + gamma(geometry.n_features + 4))
+    reach = bound * min(rounded_up, geometry.radius(norm)) * SLACK
+    exact = guarantee.neighboring.contributions * slope(problem, reach) * bound * geometry.diameter(norm)
+    return (exact + 4 * score_rounding(problem, geometry)) * SLACK

@@ -1,0 +1,242 @@
+"""Localization: a noisy minimizer first, then the exponential mechanism in a small ball around it. Pure epsilon.
+
+For a strongly convex objective the noisy minimizer is near the true one, within a radius that is a quantile of the
+noise. In a ball of that radius one record moves the sum of losses by little, so that the exponential mechanism may be
+much colder there than on the whole set. Proof: docs/proofs/exponential-sampling.md, section 7.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.special import betaincinv, gammainccinv
+
+from discreet.geometries import L2Ball
+from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.gamma_norm import GammaNormMechanism
+from discreet.mechanisms.gibbs import Ball, GibbsMechanism
+from discreet.privacy import events
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base, forecast
+from discreet.solvers.envelopes import Array, Energy, Shape
+from discreet.solvers.exponential import (
+    drawn,
+    label_bound,
+    refuse_problem,
+    shape_of,
+    wait_for_tick,
+    with_bounded_labels,
+)
+from discreet.solvers.nonprivate import Objective, Optimizer, minimize, minimizer_norm
+from discreet.solvers.output_perturbation import OutputPerturbation, OutputPerturbationPlan
+from discreet.solvers.ranges import loss_range, value_rounding
+from discreet.solvers.sensitivity import gradient_sensitivity
+
+_SLACK = 1 + 2.0**-40
+# Noise that the first stage may leave in a raw prediction; the second stage removes most of it.
+_PREDICTION_NOISE = 0.5
+
+
+@dataclass(frozen=True)
+class Localized:
+    """Output perturbation with half of epsilon, then the exponential mechanism around its answer with the other half.
+
+    Parameters
+    ----------
+    prediction_noise : standard deviation that the noise of the first stage may have in the raw prediction of a row of
+        the largest norm, from which the regularization follows where the problem has none; None for the default.
+    most_tries, clock : as for `ExponentialSampling`.
+    optimizer : as for `ObjectivePerturbation`; privacy never depends on it.
+
+    Privacy
+    -------
+    Pure epsilon, every relation, for every smooth convex loss of one linear prediction with bounded labels: adaptive
+    composition of epsilon / 2 and epsilon / 2. What is minimized includes a ridge, which is public and costs nothing.
+
+    References
+    ----------
+    Bassily, Smith and Thakurta (2014), Algorithms 3 and 4.
+    """
+
+    name: ClassVar[str] = "localized"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
+    prediction_noise: float | None = None
+    most_tries: float = 2e4
+    clock: bool = True
+    optimizer: Optimizer = "auto"
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> LocalizedPlan:
+        """Calibrate both stages, each with half of epsilon; refuse what would take too long."""
+        refuse_problem(self.name, problem)
+        half = Guarantee(guarantee.epsilon / 2, 0.0, guarantee.neighboring)
+        wanted = _PREDICTION_NOISE if self.prediction_noise is None else self.prediction_noise
+        first = OutputPerturbation(prediction_noise=wanted, optimizer=self.optimizer)
+        plan = LocalizedPlan(problem, guarantee, first.plan(problem, half), self.clock)
+        if plan.expected_tries > self.most_tries:
+            raise ValueError(
+                f"exact sampling around the noisy minimizer, within {plan.radius:.3g}, would take about "
+                f"{plan.expected_tries:.2g} tries on a table of {problem.n_samples} x {problem.n_features}, more than "
+                f"most_tries={self.most_tries:.3g}; choose a larger l2, or use solver='output', which is pure as well"
+            )
+        return plan
+
+
+@dataclass(frozen=True)
+class LocalizedPlan:
+    """A calibrated pair of stages."""
+
+    problem: Problem
+    guarantee: Guarantee
+    start: OutputPerturbationPlan
+    clock: bool = True
+
+    def __post_init__(self) -> None:
+        _ = self.gibbs(np.zeros(self.problem.n_features))
+
+    @property
+    def l2(self) -> float:
+        """The regularization of both stages, on the scale of sums."""
+        return self.start.total_l2
+
+    @property
+    def outer(self) -> float:
+        """Radius of a public ball around the origin that contains every minimizer, or the problem's own ball."""
+        problem = self.problem
+        everywhere = minimizer_norm(
+            problem.loss, problem.n_samples, problem.bounds.feature_norm, self.l2, 0.0
+        )
+        own = problem.geometry.size if isinstance(problem.geometry, L2Ball) else math.inf
+        return min(everywhere * _SLACK, own)
+
+    @cached_property
+    def radius(self) -> float:
+        """The noise of the first stage is shorter with probability 1 - 1 / n; in every model, if there are several."""
+        noise = self.start.output
+        assert isinstance(noise, GammaNormMechanism)
+        size, models = self.problem.n_features, self.problem.n_models
+        miss = 1.0 / self.problem.n_samples
+        if models == 1:
+            length = float(gammainccinv(size, miss))
+        else:
+            # The share of one model in the squared norm has a beta law and does not depend on the norm.
+            share = float(betaincinv(size / 2, (models - 1) * size / 2, 1 - miss / (2 * models)))
+            length = float(gammainccinv(models * size, miss / 2)) * math.sqrt(share)
+        rounding = noise.noise.grid * math.sqrt(size)
+        return noise.noise.effective_scale * length + rounding + self.start.gradient_tolerance / self.l2
+
+    @property
+    def epsilon(self) -> float:
+        """What one model's second stage costs."""
+        return self.guarantee.epsilon / 2 / self.problem.n_models * (1 - 2.0**-45)
+
+    @property
+    def energy_range(self) -> float:
+        """By how much more one record can move the sum of losses at one point of the small ball than at another."""
+        problem, norm = self.problem, self.problem.bounds.feature_norm
+        slope = gradient_sensitivity(problem.loss, norm, self.outer, self.guarantee.neighboring).value
+        bound = label_bound(problem) or 0.0
+        rounding = value_rounding(
+            problem.loss, problem.n_samples, problem.n_features, norm * self.outer, bound
+        )
+        everywhere = self.guarantee.neighboring.contributions * loss_range(
+            problem.loss, norm * self.outer, bound
+        )
+        exact = min(slope * 2 * self.radius, everywhere)
+        return (exact + 4 * rounding + 2.0**-48 * self.l2 * self.outer**2) * _SLACK
+
+    @property
+    def rate(self) -> float:
+        """The factor of the sum of losses in the exponent."""
+        return self.epsilon / self.energy_range * (1 - 2.0**-40)
+
+    @property
+    def shape(self) -> Shape:
+        """The public facts about the energy of the second stage."""
+        return shape_of(self.problem, min(self.radius, self.outer), self.rate, self.l2)
+
+    def gibbs(self, middle: Array) -> GibbsMechanism:
+        """The second stage around a released point."""
+        size = self.problem.n_features
+        balls = (Ball((0.0,) * size, self.outer), Ball(tuple(middle.tolist()), self.radius))
+        return GibbsMechanism(self.epsilon, balls, self.shape.grid)
+
+    @cached_property
+    def expected_tries(self) -> float:
+        """The forecast for all models together."""
+        return self.problem.n_models * localized_tries(self.shape, self.outer, self.radius)
+
+    @property
+    def event(self) -> events.Event:
+        """What is charged."""
+        second = events.BoundedRange(self.epsilon)
+        return events.Composed((self.start.event, *([second] * self.problem.n_models)))
+
+    @property
+    def mechanism(self) -> str:
+        """How the coefficients are drawn, in words."""
+        models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
+        return f"gamma-norm noise on the minimizer, then the exponential mechanism around it, sampled exactly{models}"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "localization (Theorem 7) and exact sampling (Theorem 2); docs/proofs/exponential-sampling.md"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "epsilon of the first stage": self.start.guarantee.epsilon,
+            "epsilon of the second stage": self.epsilon * self.problem.n_models,
+            "radius of localization": self.radius,
+            "radius of the whole set": self.outer,
+            "temperature (sum scale)": 1 / self.rate,
+            "total l2 (sum scale)": self.l2,
+            "foretold tries": self.expected_tries,
+            "sampler": "exact, AES-256-CTR keyed by the operating system",
+        }
+
+    def run(
+        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
+    ) -> base.Release:
+        """Release noisy minimizers, then draw every model near its own."""
+        began = time.monotonic()
+        whole = L2Ball(self.outer * (1 - 1e-12), self.problem.n_features)
+        middles = self.start.run(records, entropy).theta
+        theta = np.empty_like(middles)
+        for model, part in enumerate(with_bounded_labels(records, self.problem)):
+            gibbs = self.gibbs(whole.project(middles[model]))
+            energy = Energy(part, self.problem.loss, self.rate, self.l2)
+            theta[model] = drawn(energy, gibbs, self.shape.tilt_floor, entropy)
+            if progress is not None:
+                progress(model + 1, self.expected_tries)
+        if self.clock:
+            wait_for_tick(began)
+        return base.Release(theta, entropy.secure)
+
+    def __str__(self) -> str:
+        return base.printed(self, {"pure": "delta = 0, whatever delta was asked for"})
+
+
+@lru_cache(maxsize=256)
+def localized_tries(shape: Shape, outer: float, radius: float) -> float:
+    """Expected tries in the small ball around an invented minimizer, moved by noise of 3/4 the ball's radius."""
+    energy, size = forecast.invented_energy(shape, structured=False), shape.n_features
+    objective = Objective(energy.records, shape.loss, max(energy.l2, 1e-12))
+    easy = 1e-3 * energy.records.n_samples * shape.feature_norm * shape.loss.lipschitz
+    exact = minimize(objective, max(easy, objective.smallest_tolerance())).theta
+    away = np.where(np.arange(size) % 2, 1.0, -1.0) * (0.75 * radius / math.sqrt(size))
+    middle = L2Ball(outer * (1 - 1e-12), size).project(exact + away)
+    balls = [Ball((0.0,) * size, outer), Ball(tuple(middle.tolist()), radius)]
+    return math.exp(min(700.0, forecast.log_tries(energy, balls, shape.tilt_floor)))
+
+
+base.register(Localized.name, Localized)

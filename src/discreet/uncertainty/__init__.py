@@ -1,0 +1,1 @@
+"""Standard errors and intervals that count the privacy noise as well as the sampling."""

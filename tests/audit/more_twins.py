@@ -1,0 +1,141 @@
+"""Known-bad twins of printed calibrations, votes, streams, choices and groups. Fixtures only, never shipped."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from discreet.estimators import _groups
+from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
+from discreet.mechanisms.selection import ExponentialMechanism
+from discreet.mechanisms.tree import TreeMechanism, TreeRun
+from discreet.online.ftrl import PrivateFTRL
+from discreet.privacy.guarantee import Sensitivity
+from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe, LaplacePlan
+from discreet.solvers.noisy_gradient import NoisySGD
+from discreet.solvers.permutation_sgd import PermutationSGD, PermutationSGDPlan
+
+# -- calibrations as printed ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PrintedSGD(NoisySGD):
+    """Thakkar (2019), Algorithm 4: multiplier 4 q sqrt(T log(1 / delta)) / epsilon, a rate taken literally."""
+
+    name: ClassVar[str] = "printed-sgd"
+
+    def plan(self, problem, guarantee):
+        honest = super().plan(problem, guarantee)
+        printed = 4 * honest.sampling_rate * math.sqrt(honest.n_iterations * math.log(1 / guarantee.delta))
+        return dataclasses.replace(honest, noise_multiplier=printed / guarantee.epsilon)
+
+
+class RatePerPass(PermutationSGDPlan):
+    """Thakkar (2019), Algorithm 3: the rate falls once per pass, the sensitivity is that of a rate per step."""
+
+    @cached_property
+    def rates(self):
+        smoothness = self.problem.loss.smoothness * self.problem.bounds.feature_norm**2
+        passes = 1.0 + np.repeat(np.arange(self.n_passes), self.steps_per_pass)
+        return np.minimum(1 / (smoothness + self.l2), 1 / (self.l2 * passes))
+
+    @cached_property
+    def sensitivity(self):
+        record = self.problem.loss.lipschitz * self.problem.bounds.feature_norm
+        return Sensitivity(2 * record / (self.l2 * self.problem.n_samples))
+
+
+@dataclass(frozen=True)
+class PrintedPermutationSGD(PermutationSGD):
+    """The solver whose plans are `RatePerPass`."""
+
+    name: ClassVar[str] = "printed-psgd"
+
+    def plan(self, problem, guarantee):
+        honest = dataclasses.replace(super().plan(problem, guarantee), schedule="strongly-convex")
+        return RatePerPass(**{f.name: getattr(honest, f.name) for f in dataclasses.fields(honest)})
+
+
+@dataclass(frozen=True)
+class PrintedFrankWolfe(DissertationFrankWolfe):
+    """Talwar, Thakurta and Zhang (2015), Algorithm 2: half of the Laplace noise that replacing a record needs."""
+
+    name: ClassVar[str] = "printed-frank-wolfe"
+
+    def plan(self, problem, guarantee):
+        honest = super().plan(problem, guarantee)
+        releases = honest.n_iterations * problem.n_models
+        printed = 2 * guarantee.epsilon / math.sqrt(2 * releases * math.log(1 / guarantee.delta))
+        return LaplacePlan(problem, guarantee, honest.n_iterations, printed)
+
+
+# -- votes and choices ----------------------------------------------------------------------------------------------
+
+
+def unhalved_margin(counts, changed=1):
+    """The lead itself as the distance to instability: one moved vote changes it by two."""
+    counts = np.asarray(counts)
+    highest = np.sort(counts, axis=1)[:, -2:]
+    return counts.argmax(axis=1), np.maximum(0, highest[:, 1] - highest[:, 0] - 1)
+
+
+class DoubledExponent(ExponentialMechanism):
+    """Samples exp(2 score / scale) and charges for exp(score / scale)."""
+
+    def _index(self, steps, entropy):
+        return super()._index(2 * steps, entropy)
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+class ReusingTree(TreeMechanism):
+    """Tree aggregation whose nodes all get the first node's noise."""
+
+    def start(self):
+        run = super().start()
+        return _SameNoise(self, run.step, run.exact, run.noisy)
+
+
+class _SameNoise(TreeRun):
+    def add(self, vector, entropy):
+        with insecure_noise(99):
+            super().add(vector, fresh_entropy())
+
+
+class StaleFTRL(PrivateFTRL):
+    """Follow the leader with one source that is restarted in every step: noise is never refreshed."""
+
+    def _source(self):
+        with insecure_noise(99):
+            return fresh_entropy()
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def without_the_factor(solver, problem, guarantee, rows):
+    """Calls the promise about one row a promise about a person with ``rows`` of them."""
+    promise = dataclasses.replace(guarantee, unit="user")
+    plan = solver.plan(problem, guarantee)
+    return _groups.GroupPlan(plan, promise, rows, plan.event)
+
+
+# -- randomness -------------------------------------------------------------------------------------------------------
+
+
+class SharedAcrossProcesses(Entropy):
+    """A source whose key is drawn once, before workers are forked, and never again."""
+
+    def __init__(self):
+        self._shared = os.urandom(48)
+        super().__init__()
+
+    def _key(self):
+        return self._shared

@@ -1,0 +1,189 @@
+"""Private search: what is charged is what was run, the surface is scikit-learn's, and cheats are caught."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from discreet import (
+    Ledger,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateSearchCV,
+    PrivateSelection,
+    card,
+    insecure_noise,
+)
+from discreet.audit.replay import replay
+from discreet.privacy import accountants
+from discreet.privacy.events import OneOf, RandomTries
+from discreet.privacy.ledger import BudgetExceeded
+from discreet.selection.scores import UNIT, record_scores
+
+MODEL = PrivateLogisticRegression(classes=[0, 1], solver="output")
+GRID = {"feature_bound": [0.01, 1.0, 2.0], "l2": [1e-4, 1e-3]}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 3))
+    return X, (X @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=6000) > 0).astype(int)
+
+
+@pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
+def test_search_finds_a_good_model_for_the_stated_price(data, method, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-4)
+    search = PrivateSearchCV(MODEL, GRID, 2.0, 1e-6, method=method, ledger=ledger).fit(*data)
+    (charge,) = ledger.history()
+    assert charge.event == search.privacy_.event
+    assert accountants.epsilon(charge.event, 1e-6, ledger.neighboring) <= 2.0
+    assert search.privacy_.epsilon == 2.0
+    # A model that is passed on alone must not claim the price of a single try.
+    assert search.best_estimator_.privacy_ == search.privacy_
+    assert search.best_params_ == dict(GRID_POINTS[search.best_index_])
+    assert search.score(*data) == search.best_estimator_.score(*data)
+    assert search.predict(data[0]).shape == (6000,)
+    assert search.predict_proba(data[0]).shape == (6000, 2)
+    assert (search.best_score_ is not None) == (method == "tries")
+
+
+GRID_POINTS = [{"feature_bound": bound, "l2": l2} for bound in GRID["feature_bound"] for l2 in GRID["l2"]]
+
+
+def test_the_budget_of_one_try_is_used_up(data):
+    plan = PrivateSearchCV(MODEL, GRID, 1.0, 1e-6).plan(6000, 3)
+    price = accountants.epsilon(plan.event, 1e-6, plan.guarantee.neighboring)
+    assert 0.99 < price <= 1.0
+    assert isinstance(plan.event, RandomTries)
+    assert isinstance(plan.event.event, OneOf)
+    assert plan.fit_guarantee.epsilon > 0.6  # far cheaper than paying for every try
+    split = PrivateSearchCV(MODEL, GRID, 1.0, 1e-6, method="split").plan(6000, 3)
+    assert split.fit_guarantee.epsilon < plan.fit_guarantee.epsilon
+
+
+def test_scikit_learn_surface(data):
+    search = PrivateSearchCV(MODEL, GRID)
+    assert is_classifier(search)
+    assert not is_regressor(search)
+    assert clone(search).get_params()["estimator__solver"] == "output"
+    assert hasattr(search, "predict_proba")
+    svm = PrivateSelection([PrivateLinearSVC(classes=[0, 1])])
+    assert not hasattr(svm, "predict_proba")
+    assert hasattr(svm, "decision_function")
+    pipeline = make_pipeline(FunctionTransformer(), PrivateSearchCV(MODEL, GRID)).fit(*data)
+    assert pipeline.predict(data[0]).shape == (6000,)
+
+
+def test_ordinary_grid_search_works_and_charges_every_fit(data, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-3)
+    model = PrivateLogisticRegression(0.5, 1e-6, classes=[0, 1], solver="output", ledger=ledger)
+    GridSearchCV(model, {"l2": [1e-3, 1e-2]}, cv=3).fit(*data)
+    assert len(ledger.history()) == 2 * 3 + 1
+    small = Ledger(tmp_path / "small", epsilon=0.9, delta=1e-5)
+    with pytest.raises(BudgetExceeded):
+        GridSearchCV(model.set_params(ledger=small), {"l2": [1e-3, 1e-2]}, cv=3, error_score="raise").fit(
+            *data
+        )
+
+
+def test_a_search_that_does_not_fit_the_ledger_does_not_run(data, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=0.5, delta=1e-6)
+    search = PrivateSearchCV(MODEL, GRID, 1.0, 1e-7, ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        search.fit(*data)
+    assert not hasattr(search, "best_estimator_")
+    assert not ledger.history()
+
+
+def test_regressors_are_searched_too():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-0.5, 0.5, size=(20_000, 3))
+    y = X @ [1.0, -2.0, 0.5]
+    models = [PrivateRidge(feature_bound=1.4, target_bounds=(-2, 2), l2=l2) for l2 in (1e6, None)]
+    search = PrivateSelection(models, epsilon=2.0, method="split").fit(X, y)
+    assert is_regressor(search)
+    assert not hasattr(search, "predict_proba")
+    # The useless candidate loses by about 100 of 4,000 points; the choice overturns that with chance e^-100.
+    assert search.best_index_ == 1
+    assert search.score(X, y) > 0.8
+
+
+def test_scores_of_records_lie_in_the_unit_interval_and_read_one_record_each():
+    rng = np.random.default_rng(2)
+    X, y = rng.uniform(-1, 1, size=(500, 2)), rng.uniform(-3, 3, size=500)
+    model = PrivateRidge(target_bounds=(-1, 1), feature_bound=2.0).fit(X, y)
+    scores = record_scores(model, X, y, np.zeros(500, dtype=bool))
+    assert scores.min() >= 0
+    assert scores.max() <= UNIT
+    alone = record_scores(model, X[:1], y[:1], np.zeros(1, dtype=bool))
+    assert abs(int(alone[0]) - int(scores[0])) <= 1
+    assert not record_scores(model, X, y, np.ones(500, dtype=bool)).any()
+
+
+def test_null_records_count_for_nothing(data):
+    X, y = data[0].copy(), data[1]
+    X[::7] = np.nan
+    search = PrivateSelection([MODEL, MODEL], neighboring="zero-out", bad_rows="null")
+    search.fit(X, np.where(np.arange(6000) % 11 == 0, 5, y))
+    assert search.best_index_ in (0, 1)
+    with pytest.raises(ValueError, match="NaN"):
+        PrivateSelection([MODEL]).fit(X, y)
+
+
+def test_misuse_is_refused_before_anything_is_charged(data, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    cases = [
+        (PrivateSelection([], ledger=ledger), ValueError, "nothing to choose"),
+        (PrivateSelection([LogisticRegression()], ledger=ledger), TypeError, "has no"),
+        (PrivateSelection([MODEL, PrivateRidge()], ledger=ledger), ValueError, "all classifiers or all"),
+        (PrivateSelection([MODEL], holdout=1.0, ledger=ledger), ValueError, "holdout"),
+        (PrivateSelection([MODEL], method="best", ledger=ledger), ValueError, "method"),
+        (PrivateSearchCV(MODEL, {"epsilon": [1, 2]}, ledger=ledger), ValueError, "must not vary"),
+    ]
+    for search, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            search.fit(*data)
+    hidden = PrivateSelection([MODEL], neighboring="add-remove-one", ledger=ledger)
+    with pytest.raises(ValueError, match=r"add-remove-one|public numbers"):
+        hidden.fit(*data)
+    assert not ledger.history()
+
+
+def test_statement_warns_of_time_and_survives_a_file(data):
+    search = PrivateSelection([MODEL, MODEL], 1.0, 1e-6).fit(*data)
+    statement = search.privacy_
+    assert any("HOW LONG" in text for text in statement.not_covered)
+    again = type(statement).from_dict(statement.to_dict())
+    assert again.event == statement.event
+    assert again.epsilon_at(1e-6) <= 1.0
+    with insecure_noise(0):
+        assert PrivateSelection([MODEL], 1.0, 1e-6).fit(*data).privacy_.epsilon == np.inf
+
+
+def test_the_chosen_model_is_saved_with_the_promise_of_the_search(data, tmp_path):
+    search = PrivateSelection([MODEL, MODEL], 1.0, 1e-6).fit(*data)
+    card.save(search.best_estimator_, tmp_path / "model.json")
+    again = card.load(tmp_path / "model.json")
+    assert again.privacy_.event == search.privacy_.event
+    assert np.array_equal(again.predict(data[0]), search.predict(data[0]))
+
+
+def test_replay_on_neighbors_finds_nothing(data):
+    X, y = data[0][:300], data[1][:300]
+    other_X, other_y = X.copy(), y.copy()
+    other_X[0], other_y[0] = -X[0], 1 - y[0]
+    search = PrivateSelection([MODEL, MODEL], 1.0, 1e-3, expected_tries=3)
+    for seed in range(3):
+        found = replay(lambda part: clone(search).fit(*part), (X, y), (other_X, other_y), seed=seed)
+        assert found.passed, str(found)
+
+
+def test_candidates_for_groups_are_refused(data):
+    grouped = PrivateLogisticRegression(classes=[0, 1], max_rows_per_group=3)
+    with pytest.raises(ValueError, match="single rows"):
+        PrivateSelection([grouped]).fit(*data)

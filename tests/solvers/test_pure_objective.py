@@ -1,0 +1,158 @@
+"""Pure objective perturbation: exact densities against the price, the law of the release, the output stage."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.audit.canaries import worst_pair
+from discreet.audit.replay import replay
+from discreet.audit.witness import fitting
+from discreet.bounds import Bounds
+from discreet.losses import HuberHinge, HuberRegression, Linear, Logistic, Poisson, Softmax
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.privacy.events import Pure
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers.objective_perturbation import DissertationRule, ObjectivePerturbation
+from discreet.solvers.pure_objective import objective_epsilon
+
+BOUNDS = Bounds(1.0, intercept=False)
+
+
+def problem(loss=None, n=200, p=3, **kwargs):
+    return Problem(loss or Logistic(), BOUNDS, n, p, **kwargs)
+
+
+def log_density(loss, rows, labels, points, scale, total_l2):
+    """log of exp(-|b(theta)| / scale) det(Hessian), up to a constant that all data sets share."""
+    found = np.empty(len(points))
+    for k, theta in enumerate(points):
+        t = rows @ theta
+        b = rows.T @ loss.derivative(labels, t) + total_l2 * theta
+        hessian = rows.T @ (loss.second_derivative(labels, t)[:, None] * rows)
+        found[k] = -np.linalg.norm(b) / scale
+        found[k] += np.linalg.slogdet(hessian + total_l2 * np.eye(len(theta)))[1]
+    return found
+
+
+LABELS = {Logistic(): (1.0, -1.0), HuberHinge(0.5): (1.0, -1.0), HuberRegression(1.0): (-3.0, 3.0),
+          Poisson(1.0, 2.0): (0.0, 2.0), Linear(1.0): (-1.0, 1.0)}  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", LABELS, ids=str)
+@pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+def test_no_pair_of_exact_densities_differs_by_more_than_the_price(loss, relation):
+    """The continuous mechanism in two dimensions: no ratio exceeds exp(price), and much of it is reached."""
+    rng = np.random.default_rng(0)
+    grid = np.array(list(itertools.product(np.linspace(-6, 6, 15), repeat=2)))
+    scale, worst = 1.5, 0.0
+    for total_l2 in (0.3, 2.0):
+        price = objective_epsilon(problem(loss, p=2), relation, scale, total_l2)
+        for _ in range(10):
+            rows = rng.normal(size=(4, 2))
+            rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+            labels = rng.choice(LABELS[loss], 4)
+            other_rows, other_labels = rows.copy(), labels.copy()
+            if relation is Neighboring.ZERO_OUT:
+                other_rows[0] = 0.0
+            else:
+                other_rows[0] = -rows[0] if rng.random() < 0.5 else rows[0]
+                other_labels[0] = rng.choice(LABELS[loss])
+            arguments = grid, scale, total_l2
+            change = log_density(loss, rows, labels, *arguments)
+            change -= log_density(loss, other_rows, other_labels, *arguments)
+            assert np.abs(change).max() <= price
+            worst = max(worst, np.abs(change).max() / price)
+    assert worst > 0.4  # a flipped label moves a logistic gradient by R, not by 2 R
+
+
+@pytest.mark.parametrize("relation", list(Neighboring))
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5), HuberRegression(1.0), Softmax(4)], ids=str)
+def test_calibration_uses_all_of_epsilon_and_no_more(loss, relation):
+    for epsilon in (0.1, 1.0, 5.0):
+        plan = ObjectivePerturbation().plan(problem(loss), Guarantee(epsilon, 0.0, relation))
+        assert isinstance(plan.event, Pure)
+        assert 0.99 * epsilon <= plan.event.epsilon <= epsilon
+        again = objective_epsilon(plan.problem, relation, plan.objective_noise.effective_scale, plan.total_l2)
+        assert again + 1 / plan.output.noise_multiplier <= epsilon
+        # Half of the noise costs about twice as much.
+        assert objective_epsilon(plan.problem, relation, plan.scale / 2, plan.total_l2) > 1.5 * epsilon
+
+
+def test_regularization_is_free_where_the_logistic_curvature_vanishes():
+    free = objective_epsilon(problem(), Neighboring.REPLACE_ONE, scale=2.0, total_l2=2.0)
+    assert free == pytest.approx(1.0, rel=1e-9)
+    assert objective_epsilon(problem(), Neighboring.REPLACE_ONE, 2.0, total_l2=0.5) > 1.1
+    several = problem(n_models=5)
+    assert objective_epsilon(several, Neighboring.REPLACE_ONE, 2.0, 2.0) == pytest.approx(5 * free)
+
+
+def test_without_data_the_release_is_pure_noise():
+    plan = ObjectivePerturbation().plan(problem(p=4), Guarantee(1.0))
+    records, entropy = [ArrayRecords(np.zeros((200, 4)), np.ones(200), BOUNDS)], fresh_entropy()
+    norms = [np.linalg.norm(plan.run(records, entropy).theta) * plan.total_l2 for _ in range(800)]
+    scale = plan.objective_noise.effective_scale
+    assert stats.kstest(norms, stats.gamma(4, scale=scale).cdf).pvalue > 1e-7
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(norms, stats.gamma(4, scale=scale * wrong).cdf).pvalue < 1e-9
+
+
+def test_law_in_one_dimension_is_the_exact_density():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(30, 1))
+    y = np.sign(X.ravel() + 0.3 * rng.normal(size=30))
+    plan = ObjectivePerturbation().plan(problem(n=30, p=1), Guarantee(2.0))
+    records, entropy = [ArrayRecords(X, y, BOUNDS)], fresh_entropy()
+    theta = np.array([plan.run(records, entropy).theta.item() for _ in range(800)])
+    gradient = np.array([(X.ravel() * Logistic().derivative(y, X.ravel() * t)).sum() for t in theta])
+    linear = -(gradient + plan.total_l2 * theta)
+    law = stats.laplace(scale=plan.objective_noise.effective_scale)
+    assert stats.kstest(linear, law.cdf).pvalue > 1e-7
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove-one", "zero-out"])
+@pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateLinearSVC])
+def test_replays_find_nothing(kind, relation):
+    model = kind(
+        1.0, 0.0, classes=[0, 1], neighboring=relation, n_samples=20, bad_rows="null", solver="objective"
+    )
+    pair = worst_pair(relation, n_rest=5)
+    found = replay(fitting(model), pair.first, pair.second)
+    assert found.passed, str(found)
+
+
+def test_a_twin_with_half_the_noise_is_found(monkeypatch):
+    plan_class = type(ObjectivePerturbation().plan(problem(), Guarantee(1.0)))
+    genuine = plan_class.objective_noise.func
+    halved = property(lambda plan: type(genuine(plan))(plan.scale / 2))
+    monkeypatch.setattr(plan_class, "objective_noise", halved)
+    pair = worst_pair("replace-one", n_rest=5)
+    found = replay(
+        fitting(PrivateLogisticRegression(1.0, 0.0, classes=[0, 1], solver="objective")),
+        pair.first,
+        pair.second,
+    )
+    assert "noise" in found.failed_checks
+
+
+def test_defaults_learn_and_several_classes_too():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 3)) / 2
+    y = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
+    model = PrivateLogisticRegression(epsilon=1.0, delta=0.0, classes=[0, 1], solver="objective").fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert model.privacy_.delta == 0
+    three = np.digitize(X[:, 0], [-0.25, 0.25])
+    model = PrivateLogisticRegression(epsilon=5.0, delta=0.0, classes=[0, 1, 2], solver="objective").fit(
+        X, three
+    )
+    assert model.score(X, three) > 0.6
+
+
+def test_the_printed_gaussian_rule_refuses_delta_zero():
+    with pytest.raises(ValueError, match="use 'objective'"):
+        DissertationRule().plan(problem(), Guarantee(1.0))
