@@ -7,7 +7,7 @@ answered about private rows, added up and perturbed once, in the process that ru
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,74 @@ from discreet.bounds import Bounds
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import PartitionedRecords
 
+_RETRIES = 3  # of a partition whose worker died
+
 
 def is_dask(data: Any) -> bool:
     """Whether this is a Dask collection, without importing Dask."""
     return hasattr(data, "__dask_graph__") and hasattr(data, "__dask_keys__")
+
+
+class Workers(Protocol):
+    """Who computes: threads of this process, or a cluster."""
+
+    def opened(self, blocks: Sequence[Any]) -> list[Any]:
+        """Blocks of rows as matrices, kept by whoever computes them."""
+
+    def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """``function`` of each tuple of entries; the results stay where they are computed."""
+
+    def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """``function`` of each tuple of entries; the results come here, in order."""
+
+
+class Threads:
+    """Dask's threads in this process."""
+
+    def opened(self, blocks: Sequence[Any]) -> list[Any]:
+        """Blocks of rows as matrices."""
+        return self.kept(_matrix, blocks)
+
+    def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """Results, in this process."""
+        from dask import persist
+
+        return list(persist(*self._tasks(function, columns), scheduler="threads"))
+
+    def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """Results, in order."""
+        from dask import compute
+
+        return list(compute(*self._tasks(function, columns), scheduler="threads"))
+
+    @staticmethod
+    def _tasks(function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
+        from dask import delayed
+
+        return [delayed(function, pure=False)(*row) for row in zip(*columns, strict=True)]
+
+
+class Cluster:
+    """The workers of a `distributed` client.
+
+    Answers are gathered in the order of the partitions; a partition that died with its worker is computed again from
+    its own source, and its answer still counts once.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def opened(self, blocks: Sequence[Any]) -> list[Any]:
+        """Blocks of rows as matrices, in the memory of the workers."""
+        return self.kept(_matrix, self._client.compute(list(blocks), retries=_RETRIES))
+
+    def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """Results, in the memory of the workers."""
+        return list(self._client.map(function, *columns, pure=False, retries=_RETRIES))
+
+    def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """Results, in order."""
+        return list(self._client.gather(self.kept(function, *columns)))
 
 
 class DaskRows:
@@ -30,13 +94,10 @@ class DaskRows:
     """
 
     def __init__(self, X: Any) -> None:
-        from dask import delayed, persist
-
-        blocks = _row_blocks(X)
-        self._client = _client()
-        self._blocks = [delayed(_matrix)(block) for block in blocks]
-        self._blocks = list(persist(*self._blocks))
-        shapes = self._compute([delayed(_shape)(block) for block in self._blocks])
+        client = _client()
+        self._workers: Workers = Threads() if client is None else Cluster(client)
+        self._blocks = self._workers.opened(_row_blocks(X))
+        shapes = self._workers.answers(_shape, self._blocks)
         self._sizes = [rows for rows, _, _ in shapes]
         self._width, self._sparse = shapes[0][1], shapes[0][2]
         names = getattr(X, "columns", None)
@@ -49,9 +110,7 @@ class DaskRows:
 
     def valid(self, bounds: Bounds) -> NDArray[np.bool_]:
         """Which rows are finite and not absurd."""
-        from dask import delayed
-
-        return np.concatenate(self._compute([delayed(bounds.valid_rows)(block) for block in self._blocks]))
+        return np.concatenate(self._workers.answers(bounds.valid_rows, self._blocks))
 
     def records(
         self,
@@ -61,60 +120,37 @@ class DaskRows:
         clip: Callable[[Any], Any] = lambda rows: rows,
     ) -> PartitionedRecords:
         """Records with these labels, which travel to the workers once."""
-        from dask import delayed, persist
-
-        edges = np.cumsum(self._sizes)[:-1]
-        nulls = [None] * len(self._sizes) if null_rows is None else np.split(null_rows, edges)
-        parts = [
-            delayed(_records)(clip, block, y, bounds, null)
-            for block, y, null in zip(self._blocks, np.split(labels, edges), nulls, strict=True)
-        ]
-        parts = list(persist(*parts))
-        self._compute(
-            [delayed(_checked)(part) for part in parts]
-        )  # errors in rows show before anything is charged
-        return PartitionedRecords(
-            DaskParts(parts, self._compute), self._sizes, self._width, self._sparse, bounds, labels
-        )
-
-    def _compute(self, tasks: Sequence[Any]) -> list[Any]:
-        from dask import compute
-
-        if self._client is None:
-            return list(compute(*tasks, scheduler="threads"))
-        # Futures are gathered in the order of the partitions; a partition that died with its worker is computed
-        # again from its own source, and its answer still counts once.
-        return list(self._client.gather(self._client.compute(list(tasks), retries=3)))
+        edges, count = np.cumsum(self._sizes)[:-1], len(self._sizes)
+        nulls = [None] * count if null_rows is None else np.split(null_rows, edges)
+        columns = [clip] * count, self._blocks, np.split(labels, edges), [bounds] * count, nulls
+        parts = self._workers.kept(_records, *columns)
+        self._workers.answers(_checked, parts)  # errors in rows show before anything is charged
+        kept = DaskParts(parts, self._workers)
+        return PartitionedRecords(kept, self._sizes, self._width, self._sparse, bounds, labels)
 
 
 class DaskParts:
     """Parts on workers."""
 
-    def __init__(self, parts: Sequence[Any], compute: Callable[[Sequence[Any]], list[Any]]) -> None:
+    def __init__(self, parts: Sequence[Any], workers: Workers) -> None:
         self._list = list(parts)
-        self._compute = compute
+        self._workers = workers
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
         """``question(part, *arguments)`` of every part, on its worker."""
-        from dask import delayed
-
-        return self._compute([delayed(question, pure=False)(part, *arguments) for part in self._list])
+        return self._workers.answers(question, self._list, *self._columns(arguments))
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> DaskParts:
         """The same rows with other labels."""
-        from dask import delayed, persist
-
-        renamed = [
-            delayed(ArrayRecords.with_labels)(part, y) for part, y in zip(self._list, labels, strict=True)
-        ]
-        return DaskParts(list(persist(*renamed)), self._compute)
+        return DaskParts(self._workers.kept(ArrayRecords.with_labels, self._list, labels), self._workers)
 
     def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> DaskParts:
         """``make(part, *arguments)`` of every part, kept by its worker."""
-        from dask import delayed, persist
+        made = self._workers.kept(make, self._list, *self._columns(arguments))
+        return DaskParts(made, self._workers)
 
-        made = [delayed(make, pure=False)(part, *arguments) for part in self._list]
-        return DaskParts(list(persist(*made)), self._compute)
+    def _columns(self, arguments: Sequence[Any]) -> list[list[Any]]:
+        return [[argument] * len(self._list) for argument in arguments]
 
 
 def _row_blocks(X: Any) -> list[Any]:
@@ -144,7 +180,8 @@ def _matrix(block: Any) -> Any:
             f"X must hold numbers, got {values.dtype}; transform the table with a discreet.Schema first"
         )
     kind = np.float32 if values.dtype == np.float32 else np.float64
-    return np.ascontiguousarray(values, dtype=kind)
+    # What came over a network may lie at any address; kernels use aligned rows in place.
+    return np.require(values, dtype=kind, requirements=["C", "A"])
 
 
 def _shape(block: Any) -> tuple[int, int, bool]:
