@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Card:
             if count is not None and count != n_features:
                 raise CardError(f"{count} {what} do not go with {n_features} columns of coefficients")
 
-    @property
+    @cached_property
     def n_features(self) -> int:
         """Number of columns the model predicts from."""
         return models.checked(self.estimator, self.arrays, self.classes)

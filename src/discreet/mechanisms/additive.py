@@ -13,7 +13,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import SupportsIndex
+from typing import ClassVar, Protocol, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,7 +53,7 @@ def _width(scale: float) -> int:
     return math.ceil(scale / _grid(scale) / _TABLE_SCALE)
 
 
-def _from_grid(steps: Integers, grid: float) -> Array:
+def from_grid(steps: Integers, grid: float) -> Array:
     """``steps * grid``: exact below 2^53 steps, the nearest float above."""
     return steps.astype(np.float64) * grid
 
@@ -122,7 +122,7 @@ class GaussianNoise:
 
     def draw(self, shape: Shape, entropy: Entropy) -> Array:
         """Independent noise of the given shape, in multiples of ``grid``."""
-        noise = _from_grid(self.draw_integers(shape, entropy), self.grid)
+        noise = from_grid(self.draw_integers(shape, entropy), self.grid)
         return observed(self, entropy, noise, scale=self.effective_stddev)
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
@@ -132,7 +132,7 @@ class GaussianNoise:
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
         """``value`` rounded down to the grid, plus noise: the sum is formed in integers, for mechanisms to release."""
         steps = _to_grid(value, np.size(value), self.grid)
-        return _from_grid(steps + self.draw_integers(steps.shape, entropy), self.grid)
+        return from_grid(steps + self.draw_integers(steps.shape, entropy), self.grid)
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class LaplaceNoise:
 
     def draw(self, shape: Shape, entropy: Entropy) -> Array:
         """Independent noise of the given shape, in multiples of ``grid``."""
-        noise = _from_grid(self.draw_integers(shape, entropy), self.grid)
+        noise = from_grid(self.draw_integers(shape, entropy), self.grid)
         return observed(self, entropy, noise, scale=self.effective_scale)
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
@@ -241,7 +241,7 @@ class GaussianMechanism:
         return observed(
             self,
             entropy,
-            _from_grid(noisy, self.noise.grid),
+            from_grid(noisy, self.noise.grid),
             scale=self.noise.effective_stddev,
             value=value,
             sensitivity=self.sensitivity,
@@ -249,8 +249,66 @@ class GaussianMechanism:
         )
 
 
+class IntegerNoise(Protocol):
+    """Noise in whole steps of a public grid."""
+
+    @property
+    def grid(self) -> float: ...
+    @property
+    def effective_scale(self) -> float: ...
+    def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers: ...
+
+
 @dataclass(frozen=True)
-class LaplaceMechanism:
+class PureMechanism:
+    """Adds noise of a density that falls by e^-1 with every ``scale`` of distance in the norm of the sensitivity."""
+
+    sensitivity: Sensitivity
+    noise_multiplier: float
+    size: int
+    norm: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        check_mechanism(self.sensitivity, self.norm, self.noise_multiplier, self.size)
+        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise, with the price of rounding."""
+        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, self.rounding_steps)
+
+    @property
+    def rounding_steps(self) -> float:
+        """How far rounding moves a value, in grid steps: the norm of one step in every coordinate."""
+        raise NotImplementedError
+
+    @property
+    def noise(self) -> IntegerNoise:
+        """The noise that is added."""
+        raise NotImplementedError
+
+    @property
+    def event(self) -> Event:
+        """What one call of ``release`` does to privacy."""
+        return Pure(1 / self.noise_multiplier)
+
+    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
+        """The noisy value, in the shape of ``value``."""
+        steps = _to_grid(value, self.size, self.noise.grid)
+        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
+        return observed(
+            self,
+            entropy,
+            from_grid(noisy, self.noise.grid),
+            scale=self.noise.effective_scale,
+            value=value,
+            sensitivity=self.sensitivity,
+            event=self.event,
+        )
+
+
+@dataclass(frozen=True)
+class LaplaceMechanism(PureMechanism):
     """Release a vector of ``size`` numbers with Laplace noise of ``noise_multiplier`` times its sensitivity.
 
     Parameters
@@ -275,42 +333,17 @@ class LaplaceMechanism:
     Pure(epsilon=0.5)
     """
 
-    sensitivity: Sensitivity
-    noise_multiplier: float
-    size: int
-
-    def __post_init__(self) -> None:
-        check_mechanism(self.sensitivity, 1.0, self.noise_multiplier, self.size)
-        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+    norm: ClassVar[float] = 1.0
 
     @property
-    def scale(self) -> float:
-        """Scale of the noise per coordinate, with the price of rounding."""
-        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, float(self.size))
+    def rounding_steps(self) -> float:
+        """One step in every coordinate, in L1."""
+        return float(self.size)
 
     @cached_property
     def noise(self) -> LaplaceNoise:
         """The noise that is added."""
         return LaplaceNoise(self.scale)
-
-    @property
-    def event(self) -> Event:
-        """What one call of ``release`` does to privacy."""
-        return Pure(1 / self.noise_multiplier)
-
-    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """The noisy value, in the shape of ``value``."""
-        steps = _to_grid(value, self.size, self.noise.grid)
-        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
-        return observed(
-            self,
-            entropy,
-            _from_grid(noisy, self.noise.grid),
-            scale=self.noise.effective_scale,
-            value=value,
-            sensitivity=self.sensitivity,
-            event=self.event,
-        )
 
 
 def check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: float, size: int) -> None:

@@ -16,24 +16,15 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from discreet.mechanisms.additive import (
-    LaplaceNoise,
-    Shape,
-    _from_grid,
-    _to_grid,
-    check_mechanism,
-    scale_with_rounding,
-)
+from discreet.mechanisms.additive import LaplaceNoise, PureMechanism, Shape, from_grid
 from discreet.mechanisms.discrete import Integers
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.normals import CELL_BITS, FRACTION_BITS, Array, Normals, draw_normals
 from discreet.mechanisms.recording import observed
-from discreet.privacy.events import Event, Pure
-from discreet.privacy.guarantee import Sensitivity
 
 
 @dataclass(frozen=True)
@@ -83,7 +74,7 @@ class GammaNormNoise:
 
     def draw(self, shape: Shape, entropy: Entropy) -> Array:
         """One vector of the given shape, in multiples of ``grid``."""
-        noise = _from_grid(self.draw_integers(shape, entropy), self.grid)
+        noise = from_grid(self.draw_integers(shape, entropy), self.grid)
         return observed(self, entropy, noise, scale=self.effective_scale)
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
@@ -141,7 +132,7 @@ def _product_bounds(steps: int, known: int, length: tuple[int, int], bits: int) 
 
 
 @dataclass(frozen=True)
-class GammaNormMechanism:
+class GammaNormMechanism(PureMechanism):
     """Release a vector of ``size`` numbers with gamma-norm noise of ``noise_multiplier`` times its L2 sensitivity.
 
     Parameters
@@ -162,43 +153,19 @@ class GammaNormMechanism:
 
     Examples
     --------
+    >>> from discreet.privacy.guarantee import Sensitivity
     >>> GammaNormMechanism(Sensitivity(1.0), noise_multiplier=2.0, size=3).event
     Pure(epsilon=0.5)
     """
 
-    sensitivity: Sensitivity
-    noise_multiplier: float
-    size: int
-
-    def __post_init__(self) -> None:
-        check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.size)
-        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+    norm: ClassVar[float] = 2.0
 
     @property
-    def scale(self) -> float:
-        """Scale of the noise, with the price of rounding."""
-        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, math.sqrt(self.size))
+    def rounding_steps(self) -> float:
+        """One step in every coordinate, in L2."""
+        return math.sqrt(self.size)
 
     @cached_property
     def noise(self) -> GammaNormNoise:
         """The noise that is added."""
         return GammaNormNoise(self.scale)
-
-    @property
-    def event(self) -> Event:
-        """What one call of ``release`` does to privacy."""
-        return Pure(1 / self.noise_multiplier)
-
-    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """The noisy value, in the shape of ``value``."""
-        steps = _to_grid(value, self.size, self.noise.grid)
-        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
-        return observed(
-            self,
-            entropy,
-            _from_grid(noisy, self.noise.grid),
-            scale=self.noise.effective_scale,
-            value=value,
-            sensitivity=self.sensitivity,
-            event=self.event,
-        )

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeV
 from discreet import _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
-from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.statement import PrivacyStatement
+from discreet.privacy.statement import PrivacyStatement, Stated
 from discreet.transfer import stream_file
 from discreet.transfer.stream_file import StreamError
 
@@ -30,21 +29,11 @@ class HorizonReached(RuntimeError):
     """All steps that were planned and charged for have been used."""
 
 
-class StreamPlan(Protocol):
+class StreamPlan(Stated, Protocol):
     """A calibrated stream, frozen before any data is seen."""
 
     @property
-    def guarantee(self) -> Guarantee: ...
-    @property
     def horizon(self) -> int: ...
-    @property
-    def event(self) -> Event: ...
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def theorem(self) -> str: ...
-    @property
-    def noise(self) -> Mapping[str, float | str]: ...
 
 
 class PrivateStream:

@@ -7,13 +7,28 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
 
 _WIDTH = 96
 _MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of epsilon, at which the printed curve is evaluated
+
+
+class Stated(Protocol):
+    """What a statement and a ledger need to know of a plan, whatever it runs on."""
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+    @property
+    def event(self) -> Event: ...
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def theorem(self) -> str: ...
+    @property
+    def noise(self) -> Mapping[str, float | str]: ...
 
 
 @dataclass(frozen=True)

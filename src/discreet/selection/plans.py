@@ -19,6 +19,7 @@ from discreet.privacy import accountants
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, OneOf
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.statement import Stated
 from discreet.privacy.tries import TriesLaw
 from discreet.selection.trial import Chosen, Trainer
 
@@ -29,19 +30,9 @@ _CLOSE = 1e-3  # relative waste of epsilon at which a search stops
 _MIN_SHARE = 1e-3  # of epsilon, below which a fit is not worth planning
 
 
-class SelectionPlan(Protocol):
+class SelectionPlan(Stated, Protocol):
     """What a search needs of either way."""
 
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def event(self) -> Event: ...
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def theorem(self) -> str: ...
-    @property
-    def noise(self) -> Mapping[str, float | str]: ...
     @property
     def fit_guarantee(self) -> Guarantee: ...
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:

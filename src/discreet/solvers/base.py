@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.statement import Stated
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 
@@ -31,21 +31,11 @@ class Release:
     secure: bool
 
 
-class Plan(Protocol):
+class Plan(Stated, Protocol):
     """A calibrated run, frozen before any data is seen; printable."""
 
     @property
     def problem(self) -> Problem: ...
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def event(self) -> Event: ...
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def theorem(self) -> str: ...
-    @property
-    def noise(self) -> Mapping[str, float | str]: ...
 
     def run(self, records: list[ArrayRecords], entropy: Entropy, progress: Progress | None = None) -> Release:
         """Fit the models, one per element of ``records``; afterwards only the release may be looked at."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,29 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _console, _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.statement import PrivacyStatement
+from discreet.privacy.statement import PrivacyStatement, Stated
 from discreet.transfer import partition, teachers
 from discreet.transfer.rows import as_table, check_same_columns
-
-if TYPE_CHECKING:
-    pass
-
-
-class Planned(Protocol):
-    """What a statement needs to know of a plan."""
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-    @property
-    def event(self) -> Event: ...
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def theorem(self) -> str: ...
-    @property
-    def noise(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -101,7 +82,7 @@ def training(n_teachers: int, n_jobs: int | None) -> Iterator[teachers.Step]:
 
 
 def state(
-    plan: Planned, bounds: dict[str, float | str], assumptions: tuple[str, ...], secure: bool
+    plan: Stated, bounds: dict[str, float | str], assumptions: tuple[str, ...], secure: bool
 ) -> PrivacyStatement:
     """The promise that travels with the answers and with whatever is trained on them."""
     return PrivacyStatement(
