@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.linalg import hadamard
 
 from benchmarks import data
 from discreet import PrivateLasso, PrivateSparseLogisticRegression
+from discreet.bench.fingerprints import FLOOR, fingerprinting
 from discreet.solvers.frank_wolfe import FrankWolfe
 
 Array = NDArray[np.float64]
@@ -95,19 +95,6 @@ def real_data(repeats: int = 3) -> dict[str, tuple[float, float]]:
     return found
 
 
-def fingerprinting(w: int = 16, p: int = 512, seed: int = 0) -> tuple[Array, Array]:
-    """A lower-bound instance: a padded Tardos code with labels 1 against an orthogonal matrix with labels 0."""
-    rng = np.random.default_rng(seed)
-    c = max(1, p // 1000)
-    t = 1 / (300 * w)
-    u = rng.uniform(np.arcsin(np.sqrt(t)), np.arcsin(np.sqrt(1 - t)), size=c)
-    code = np.where(rng.random((w, c)) < np.sin(u) ** 2, 1.0, -1.0)
-    signs = np.where(np.arange(p - c) < (p - c) // 2, 1.0, -1.0)
-    rows = np.hstack([code, np.tile(signs, (w, 1))])[:, rng.permutation(p)]
-    X = np.vstack([rows, hadamard(p).astype(float)])
-    return X, np.concatenate([np.ones(w), np.zeros(p)])
-
-
 def fingerprinting_losses(epsilon: float, repeats: int, w: int = 16, p: int = 512) -> tuple[float, float]:
     """The least loss over runs, and the loss below which a private method cannot come (1.1 w tau, k = p rows)."""
     losses = []
@@ -115,7 +102,7 @@ def fingerprinting_losses(epsilon: float, repeats: int, w: int = 16, p: int = 51
         X, y = fingerprinting(w, p, seed)
         model = PrivateLasso(epsilon, 1e-6, target_bounds=(-1, 1), fit_intercept=False).fit(X, y)
         losses.append(float(np.sum((X @ model.coef_ - y) ** 2)))
-    return min(losses), 1.1
+    return min(losses), FLOOR
 
 
 def report(result: dict[str, Any], repeats: int) -> str:

@@ -2,11 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from discreet.bench import report, runner
 from discreet.bench.cells import cells
+from discreet.bench.fingerprints import FLOOR
 from discreet.bench.methods import METHODS, OURS
 from discreet.bench.results import Results, Row
 from discreet.bench.runs import Effort
@@ -15,7 +17,16 @@ from discreet.bench.tables import TABLES
 from discreet.cli import main
 
 QUICK = Effort(quick=True)
-TESTED = ["logistic-low", "logistic-curves", "sampling", "recommenders", "rates", "queries", "audit"]
+TESTED = [
+    "logistic-low",
+    "logistic-curves",
+    "sampling",
+    "recommenders",
+    "rates",
+    "queries",
+    "fingerprinting",
+    "audit",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +81,31 @@ def test_a_run_goes_on_where_it_stopped(folder, tmp_path):
     assert {row.method for row in made if row.status == "ok"} == again
     kept = [row for row in Results(tmp_path).rows() if row.status == "ok"]
     assert {row.key for row in kept} == {Row(**json.loads(line)).key for line in keep}
+
+
+def test_rows_are_made_again_when_asked_and_the_newest_counts(tmp_path):
+    first = runner.run(["queries"], tmp_path, effort=QUICK)
+    assert runner.run(["queries"], tmp_path, effort=QUICK) == []
+    again = runner.run(["queries"], tmp_path, effort=replace(QUICK, again=True))
+    assert [row.key for row in again] == [row.key for row in first]
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 2 * len(first)
+    assert {row.key: row.seconds for row in Results(tmp_path).rows()} == {
+        row.key: row.seconds for row in again
+    }
+
+
+def test_tables_run_side_by_side_in_one_file(tmp_path):
+    made = runner.run_side_by_side(["queries", "fingerprinting"], tmp_path, 2, effort=QUICK)
+    assert {row.table for row in made} == {"queries", "fingerprinting"}
+    assert {row.key for row in Results(tmp_path).rows()} == {row.key for row in made}
+    assert all(row.seconds >= 0 for row in made)
+
+
+def test_no_private_method_beats_the_fingerprinting_floor(folder):
+    rows = {row.method: row for row in Results(folder).rows() if row.table == "fingerprinting"}
+    assert rows.pop("non-private").value < FLOOR  # easy without privacy
+    assert rows
+    assert all(row.value >= FLOOR for row in rows.values())
 
 
 def test_quick_rows_never_count_as_full_ones(folder):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.lasso import fingerprinting
-
 from discreet import BudgetExceeded, Ledger, PrivateLasso, PrivateSparseLogisticRegression, insecure_noise
+from discreet.bench.fingerprints import fingerprinting
 from discreet.privacy import accountants
 from discreet.solvers.frank_wolfe import FrankWolfe
 from discreet.solvers.mirror_descent import MirrorDescent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,6 +66,14 @@ def _measured(page: Page, rows: Sequence[Row]) -> None:
         f"{len(rows)} runs. Our relations: {', '.join(sorted(own - {'any'}))}. Delta is 1 / n² of the training rows "
         "unless the title says otherwise. The guarantee that was accounted is in every line of the results file, with "
         "the versions, the repeat, where the settings came from and the time over that of the fit without privacy."
+    )
+    spent: dict[str, float] = defaultdict(float)
+    for row in rows:
+        spent[row.table] += row.seconds / 60
+    page.text(
+        f"All of it took {sum(spent.values()):.0f} minutes of one core: "
+        + ", ".join(f"{name} {minutes:.1f}" for name, minutes in spent.items())
+        + "."
     )
     peers = sorted(
         {

@@ -36,6 +36,7 @@ class Row:
     promise : the guarantee that was accounted: epsilon, delta, relation.
     ratio : wall time over that of the non-private model on the same split in the same run, where there is one.
     memory : the same of the largest memory in use during the fit; measured for the first repeat only.
+    seconds : processor time behind the row, all of it: loading, warming up, fitting, other libraries' processes.
     status : "ok", or why there is no value.
     extra : what else was measured.
     versions : of everything that could change the value.
@@ -54,6 +55,7 @@ class Row:
     promise: Mapping[str, Any] | None = None
     ratio: float | None = None
     memory: float | None = None
+    seconds: float = 0.0
     status: str = "ok"
     quick: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)

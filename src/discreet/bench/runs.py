@@ -19,12 +19,14 @@ class Effort:
     repeats : at most so many repeats of everything; None for as many as the table wants.
     peers : whether other libraries are run too, each in an environment that the benchmark makes.
     datasets : only these data sets; empty for all.
+    again : whether rows that are there already are made again; the newest of equal rows counts.
     """
 
     quick: bool = False
     repeats: int | None = None
     peers: bool = True
     datasets: Sequence[str] = ()
+    again: bool = False
 
     def wants(self, dataset: str) -> bool:
         """Whether a data set is to be run."""

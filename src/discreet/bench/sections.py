@@ -159,7 +159,7 @@ def _comparison(page: Page, table: Table, found: Sequence[Cell]) -> None:
     ]
     best = set()
     for number, here in enumerate(by_place):
-        private = [cell for cell in here.values() if cell.epsilon]
+        private = [cell for cell in here.values() if cell.epsilon and cell.metric == "accuracy"]
         if len(private) > 1:
             best.add((methods.index(max(private, key=lambda cell: cell.mean).method), number + 1))
     page.table(["", *(f"{dataset}, ε = {epsilon:g}" for dataset, epsilon in places)], lines, best)

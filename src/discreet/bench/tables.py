@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from discreet.bench.audits import Audits
 from discreet.bench.datasets import MissingData, Split, available, load, splits
 from discreet.bench.figures import PURE, SAMPLING, Perturbations, Queries
+from discreet.bench.fingerprints import Fingerprints
 from discreet.bench.methods import METHODS, OURS, PEERS, Outcome, Task
 from discreet.bench.peers import PeerFailed
 from discreet.bench.rates import Rates
@@ -230,6 +231,7 @@ TABLES: dict[str, Table] = {
         ),
         Recommenders(),
         Rates(),
+        Fingerprints(),
         Queries(),
         Audits(),
     )

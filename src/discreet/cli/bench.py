@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from discreet.bench.results import Row
 
 _FOLDER = "bench-results"
 
@@ -42,15 +45,16 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="leave out other libraries, for which environments would be made and packages downloaded",
     )
+    parser.add_argument("--again", action="store_true", help="make rows again that are there already")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="run N tables at a time (1)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run tables, list them, or write the page."""
     from discreet import _inputs
-    from discreet._console import note, say, table
+    from discreet._console import say, table
     from discreet.bench import report, runner
-    from discreet.bench.results import Row
     from discreet.bench.runs import Effort
     from discreet.bench.tables import TABLES
 
@@ -66,14 +70,23 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.repeats is not None:
         _inputs.count("--repeats", arguments.repeats)
 
-    def tell(row: Row) -> None:
-        found = row.status if row.value is None else f"{row.value:.4g}"
-        at = f", {row.x:g}" if row.x else ""
-        note(
-            f"{row.table}, {row.dataset}{at}, {row.method}, epsilon {row.epsilon:g}, repeat {row.seed}: {found}"
-        )
-
-    effort = Effort(arguments.quick, arguments.repeats, not arguments.no_peers, arguments.data)
-    made = runner.run(arguments.tables or list(TABLES), arguments.output, effort=effort, tell=tell)
+    _inputs.count("--jobs", arguments.jobs)
+    effort = Effort(
+        arguments.quick, arguments.repeats, not arguments.no_peers, arguments.data, arguments.again
+    )
+    names = arguments.tables or list(TABLES)
+    if arguments.jobs > 1:
+        made = runner.run_side_by_side(names, arguments.output, arguments.jobs, effort=effort, tell=tell)
+    else:
+        made = runner.run(names, arguments.output, effort=effort, tell=tell)
     page = report.write(arguments.output, arguments.page)
     say(f"{len(made)} new results in {arguments.output}; page: {page}")
+
+
+def tell(row: Row) -> None:
+    """One line about a new row."""
+    from discreet._console import note
+
+    found = row.status if row.value is None else f"{row.value:.4g}"
+    at = f", {row.x:g}" if row.x else ""
+    note(f"{row.table}, {row.dataset}{at}, {row.method}, epsilon {row.epsilon:g}, repeat {row.seed}: {found}")
