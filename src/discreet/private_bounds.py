@@ -343,12 +343,8 @@ def _candidates(candidates: ArrayLike) -> tuple[float, ...]:
 
 def _statement(plan: QuantilePlan, secure: bool) -> PrivacyStatement:
     grid = plan.candidates
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
+    return PrivacyStatement.of(
+        plan,
         bounds={
             "smallest candidate": grid[0],
             "largest candidate": grid[-1],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import tempfile
@@ -367,3 +368,41 @@ class TestAnySequence:
         assert (
             delta_of_worst_mechanisms([event], 1.0) <= 1e-6 < delta_of_worst_mechanisms([event, event], 1.0)
         )
+
+
+@pytest.mark.parametrize(
+    ("relation", "ledger_unit", "charge_unit", "admitted"),
+    [
+        ("replace-one", "record", "record", True),
+        ("replace-one", "record", "user", True),  # replacing a row is one way of replacing a person's rows
+        ("replace-one", "user", "record", False),
+        ("replace-one", "user", "user", True),
+        ("zero-out", "record", "user", False),  # blanking one of two rows is not blanking both
+        ("add-remove-one", "record", "user", False),
+        ("add-remove-one", "user", "user", True),
+    ],
+)
+def test_a_cap_is_about_rows_or_about_people(tmp_path, relation, ledger_unit, charge_unit, admitted):
+    ledger = Ledger(tmp_path / "b.ledger", 1.0, 1e-6, neighboring=relation, unit=ledger_unit)
+    assert ledger.guarantee.unit == ledger_unit
+    if admitted:
+        ledger.charge(Gaussian(10.0), unit=charge_unit)
+    else:
+        with pytest.raises(LedgerError, match=f"per {ledger_unit} and the charge is per {charge_unit}"):
+            ledger.charge(Gaussian(10.0), unit=charge_unit)
+    assert len(Ledger(tmp_path / "b.ledger", unit=ledger_unit).history()) == admitted
+    other = "user" if ledger_unit == "record" else "record"
+    with pytest.raises(LedgerError, match="was created with unit="):
+        Ledger(tmp_path / "b.ledger", unit=other)
+
+
+def test_an_unknown_unit_makes_no_ledger(tmp_path):
+    with pytest.raises(ValueError, match="'record' or 'user'"):
+        Ledger(tmp_path / "b.ledger", 1.0, 1e-6, unit="household")
+    assert not (tmp_path / "b.ledger").exists()
+
+
+def test_the_seal_of_a_ledger_of_rows_is_that_of_older_files():
+    terms = ledger_file.Terms(1.0, 0.0, Neighboring.REPLACE_ONE, True, None, "id", "now")
+    assert "unit" not in terms.to_dict()
+    assert terms.seal != dataclasses.replace(terms, unit="user").seal

@@ -40,6 +40,12 @@ def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
     assert chosen.reason in str(chosen)
 
 
+@pytest.mark.parametrize(("epsilon", "expected"), [(1.0, "noisy-gd"), (100.0, "objective")])
+def test_several_huber_svms_share_a_budget_best_by_descent(epsilon, expected):
+    plan = PrivateLinearSVC(epsilon, 1e-11).plan(465_000, 54, n_classes=7)
+    assert plan.reason.startswith(expected)
+
+
 def test_a_ridge_is_never_ignored():
     chosen = AutomaticChoice().plan(problem(Logistic(), 1000, 10, l2=0.1), Guarantee(0.1, 1e-6))
     assert chosen.noise["total l2 (sum scale)"] == pytest.approx(100.0)

@@ -25,6 +25,7 @@ def add_parser(commands: Any) -> None:
     create.add_argument("--epsilon", type=options.positive, required=True, metavar="E", help="cap on epsilon")
     create.add_argument("--delta", type=options.fraction, required=True, metavar="D", help="cap on delta")
     create.add_argument("--neighboring", choices=options.NEIGHBORING, default="replace-one")
+    create.add_argument("--unit", choices=("record", "user"), default="record", help="whom the cap protects")
     create.add_argument(
         "--fixed-sizes",
         action="store_true",
@@ -63,6 +64,7 @@ def run_create(arguments: argparse.Namespace) -> None:
         delta=arguments.delta,
         neighboring=arguments.neighboring,
         adaptive=not arguments.fixed_sizes,
+        unit=arguments.unit,
     )
     say(f"Ledger {arguments.path} created: {_cap(ledger)}")
 
@@ -151,6 +153,7 @@ def run_export(arguments: argparse.Namespace) -> None:
         "delta": ledger.delta,
         "neighboring": ledger.neighboring.value,
         "adaptive": ledger.adaptive,
+        "unit": ledger.unit,
         "spent": ledger.spent().epsilon,
         "charges": [
             {
@@ -199,7 +202,8 @@ def opened(path: str) -> Any:
 
 
 def _cap(ledger: Any) -> str:
-    return f"epsilon {ledger.epsilon:g}, delta {ledger.delta:g}, {ledger.neighboring.value}"
+    unit = "" if ledger.unit == "record" else f", per {ledger.unit}"
+    return f"epsilon {ledger.epsilon:g}, delta {ledger.delta:g}, {ledger.neighboring.value}{unit}"
 
 
 def _described(event: Any) -> str:

@@ -129,7 +129,7 @@ def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Priced, label: 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
     unit = plan.guarantee.unit
     named = label if unit == "record" else f"{label}, per {unit}"
-    account.charge(plan.event, label=named, neighboring=plan.guarantee.neighboring)
+    account.charge(plan.event, label=named, neighboring=plan.guarantee.neighboring, unit=unit)
 
 
 def run(plan: Plan, records: list[ArrayRecords], progress: Progress | None = None) -> Release:
@@ -139,12 +139,8 @@ def run(plan: Plan, records: list[ArrayRecords], progress: Progress | None = Non
 
 def state(plan: Plan, release: Release, assumptions: tuple[str, ...]) -> PrivacyStatement:
     """The promise that travels with the released numbers."""
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
+    return PrivacyStatement.of(
+        plan,
         bounds={
             "row norm (intercept included)": plan.problem.bounds.feature_norm,
             "records": float(plan.problem.n_samples),

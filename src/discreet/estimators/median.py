@@ -182,12 +182,8 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
         else:
             rows = f"{size} is a public upper bound on the number of rows (given by the user)"
         chosen = () if self.delta is not None else ("delta was set to 1 / n_samples**2 by default",)
-        return PrivacyStatement(
-            guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=plan.mechanism,
-            theorem=plan.theorem,
-            noise=plan.noise,
+        return PrivacyStatement.of(
+            plan,
             bounds={
                 "radius of the ball": float(self.radius),  # type: ignore[arg-type]
                 "records": float(size),

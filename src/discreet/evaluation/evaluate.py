@@ -211,12 +211,8 @@ def _regressor(
 
 
 def _state(plan: CountPlan | SumPlan, given: tuple[str, ...], secure: bool) -> PrivacyStatement:
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
+    return PrivacyStatement.of(
+        plan,
         assumptions=(*given, _fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
         not_covered=_NOT_COVERED,
         secure=secure,

@@ -124,12 +124,8 @@ class PrivateStream:
         self.privacy_ = self._stated(plan, self._entropy.secure)
 
     def _stated(self, plan: StreamPlan, secure: bool) -> PrivacyStatement:
-        return PrivacyStatement(
-            guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=plan.mechanism,
-            theorem=plan.theorem,
-            noise=plan.noise,
+        return PrivacyStatement.of(
+            plan,
             bounds={"steps of an epoch": float(plan.horizon)},
             assumptions=(
                 "each person is one step of the stream (given by the user): who has k steps is protected by k times "

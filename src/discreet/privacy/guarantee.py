@@ -85,6 +85,16 @@ class Guarantee:
         )
         return text.replace("number of records", "number of people")
 
+    def covers(self, unit: str) -> bool:
+        """Whether the same epsilon and delta hold for ``unit``.
+
+        Replacing one row of a person is one way of replacing all of that person's rows. Removing or blanking one row
+        is not one way of removing or blanking all: it takes two such steps.
+        """
+        return unit == self.unit or (
+            (self.unit, unit) == ("user", "record") and self.neighboring is Neighboring.REPLACE_ONE
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The guarantee as plain JSON-ready values."""
         return {

@@ -55,14 +55,18 @@ class Ledger:
         declare that every charge was fixed before the first result was seen, and composition is priced more
         tightly.
 
+    unit : {"record", "user"}, optional
+        Whom the cap protects; "record" for a new ledger. One of users admits no charge that protects single rows
+        only; one of records admits charges per user where these cover rows (under "replace-one").
+
     Attributes
     ----------
-    path, epsilon, delta, neighboring, adaptive : what the file stores.
+    path, epsilon, delta, neighboring, adaptive, unit : what the file stores.
 
     Privacy
     -------
-    All results whose charges were admitted are together (epsilon, delta)-DP under ``neighboring``, provided
-    that every charge describes what is then run, once, and that nothing is run without a charge. A charge is
+    All results whose charges were admitted are together (epsilon, delta)-DP for each ``unit`` under ``neighboring``,
+    provided that every charge describes what is then run, once, and that nothing is run without a charge. A charge is
     durable before ``charge`` returns. A refused or failed charge must not be run; a charge whose run fails
     stays charged. The record is tamper-evident against edits, not proof against someone who rewrites the file
     or restores an older copy. See docs/ledger.md for the file format and the proof.
@@ -90,13 +94,20 @@ class Ledger:
         *,
         neighboring: Neighboring | str | None = None,
         adaptive: bool | None = None,
+        unit: str | None = None,
     ) -> None:
         relation = None if neighboring is None else Neighboring(neighboring)
         where = _resolved(path)
         if not where.exists():
-            LedgerFile.create(where, _new_terms(where, epsilon, delta, relation, adaptive))
+            LedgerFile.create(where, _new_terms(where, epsilon, delta, relation, adaptive, unit))
         self._open(LedgerFile(where))
-        asked = {"epsilon": epsilon, "delta": delta, "neighboring": relation, "adaptive": adaptive}
+        asked = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "neighboring": relation,
+            "adaptive": adaptive,
+            "unit": unit,
+        }
         stored = {name: getattr(self._file.terms, name) for name in asked}
         for name, value in asked.items():
             if value is not None and value != stored[name]:
@@ -141,9 +152,14 @@ class Ledger:
         return self._file.terms.adaptive
 
     @property
+    def unit(self) -> str:
+        """Whom the cap protects."""
+        return self._file.terms.unit
+
+    @property
     def guarantee(self) -> Guarantee:
         """The cap as a guarantee: what all charges together promise."""
-        return Guarantee(self.epsilon, self.delta, self.neighboring)
+        return Guarantee(self.epsilon, self.delta, self.neighboring, self.unit)
 
     def charge(
         self,
@@ -152,6 +168,7 @@ class Ledger:
         label: str = "",
         neighboring: Neighboring | str | None = None,
         who: str | None = None,
+        unit: str | None = None,
     ) -> Charge:
         """Record ``event`` before it runs, or raise and record nothing.
 
@@ -165,13 +182,15 @@ class Ledger:
             The relation ``event`` was calibrated for, to be checked against the ledger's.
         who : str, optional
             Who asks; the user of the operating system by default. Stored in clear.
+        unit : str, optional
+            Whom ``event`` protects, to be checked against the ledger's.
 
         Raises
         ------
         BudgetExceeded
             If the event does not fit under the cap.
         LedgerError
-            If the file cannot be read, trusted or written, or the relation is another one.
+            If the file cannot be read, trusted or written, or the relation or the unit is another one.
         UnsupportedEvent
             If no accountant has a proof for the event under the ledger's relation.
         """
@@ -185,6 +204,11 @@ class Ledger:
             raise LedgerError(
                 f"the ledger {self.path} counts {self.neighboring} privacy and the charge is for "
                 f"{Neighboring(neighboring)}; calibrate it for {self.neighboring}, or use another ledger"
+            )
+        if unit is not None and not Guarantee(1.0, 0.0, self.neighboring, unit).covers(self.unit):
+            raise LedgerError(
+                f"the ledger {self.path} promises privacy per {self.unit} and the charge is per {unit}, which under "
+                f"{self.neighboring} does not cover it; use another ledger, created with unit={unit!r}"
             )
         # Pricing may take a moment and is remembered; done here, no other process waits for it.
         self._rule.cap.cost(event)
@@ -307,7 +331,7 @@ class Ledger:
     def __repr__(self) -> str:
         return (
             f"Ledger({str(self.path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
-            f"neighboring={self.neighboring.value!r}, adaptive={self.adaptive!r})"
+            f"neighboring={self.neighboring.value!r}, adaptive={self.adaptive!r}, unit={self.unit!r})"
         )
 
 
@@ -341,6 +365,7 @@ def _new_terms(
     delta: float | None,
     neighboring: Neighboring | None,
     adaptive: bool | None,
+    unit: str | None,
 ) -> Callable[[str, str], Terms]:
     """The terms of a ledger that does not exist yet."""
     if epsilon is None or delta is None:
@@ -351,9 +376,18 @@ def _new_terms(
     cap = Guarantee(float(epsilon), float(delta), neighboring or Neighboring.REPLACE_ONE)
     if math.isinf(cap.epsilon):
         raise ValueError("a ledger needs a finite epsilon")
+    if unit not in (None, "record", "user"):
+        raise ValueError(f"unit must be 'record' or 'user', got {unit!r}")
     order = Filter.for_cap(cap.epsilon, cap.delta, cap.neighboring).order
     return lambda identity, created: Terms(
-        cap.epsilon, cap.delta, cap.neighboring, adaptive is not False, order, identity, created
+        cap.epsilon,
+        cap.delta,
+        cap.neighboring,
+        adaptive is not False,
+        order,
+        identity,
+        created,
+        unit or "record",
     )
 
 

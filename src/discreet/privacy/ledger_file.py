@@ -59,6 +59,7 @@ class Terms:
     order: float | None
     identity: str
     created: str
+    unit: str = "record"
 
     @property
     def seal(self) -> str:
@@ -75,6 +76,8 @@ class Terms:
             "order": self.order,
             "identity": self.identity,
             "created": self.created,
+            # ledgers were about records before they could be about users, and their seals stay valid
+            **({} if self.unit == "record" else {"unit": self.unit}),
         }
 
 

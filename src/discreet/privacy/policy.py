@@ -29,7 +29,7 @@ from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Neighboring
 from discreet.privacy.ledger import BudgetExceeded, Charge, Ledger
 
-_SETTINGS = {"ledger", "epsilon", "delta", "neighboring", "adaptive"}
+_SETTINGS = {"ledger", "epsilon", "delta", "neighboring", "adaptive", "unit"}
 
 
 class Share(Ledger):
@@ -53,16 +53,17 @@ class Share(Ledger):
         label: str = "",
         neighboring: Neighboring | str | None = None,
         who: str | None = None,
+        unit: str | None = None,
     ) -> Charge:
         """As `Ledger.charge`, in this person's name."""
         if who not in (None, self.who):
             raise LedgerError(f"this is the share of {self.who!r}; {who!r} cannot charge it")
         if self.own is not None and self.admits(event):
             try:
-                self.own.charge(event, label=label, neighboring=neighboring, who=self.who)
+                self.own.charge(event, label=label, neighboring=neighboring, who=self.who, unit=unit)
             except BudgetExceeded as error:
                 raise BudgetExceeded(f"the share of {self.who!r} does not allow it: {error}") from None
-        return super().charge(event, label=label, neighboring=neighboring, who=self.who)
+        return super().charge(event, label=label, neighboring=neighboring, who=self.who, unit=unit)
 
     def __reduce__(self) -> Any:
         return Share, (str(self.path), self.who, self.own)
@@ -153,6 +154,7 @@ class Policy:
             whole.delta,
             neighboring=whole.neighboring,
             adaptive=whole.adaptive,
+            unit=whole.unit,
         )
         return Share(whole.path, who, own)
 

@@ -59,6 +59,29 @@ class PrivacyStatement:
     not_covered: tuple[str, ...] = ()
     secure: bool = True
 
+    @classmethod
+    def of(
+        cls,
+        plan: Stated,
+        *,
+        assumptions: tuple[str, ...],
+        not_covered: tuple[str, ...],
+        secure: bool,
+        bounds: Mapping[str, float | str] | None = None,
+    ) -> PrivacyStatement:
+        """The statement of a run of ``plan``; the other arguments are attributes of the same names."""
+        return cls(
+            guarantee=plan.guarantee,
+            event=plan.event,
+            mechanism=plan.mechanism,
+            theorem=plan.theorem,
+            noise=plan.noise,
+            bounds=bounds or {},
+            assumptions=assumptions,
+            not_covered=not_covered,
+            secure=secure,
+        )
+
     @property
     def epsilon(self) -> float:
         """The promised epsilon; infinite if the noise was seeded."""

@@ -249,12 +249,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             if self.method == "tries"
             else "how long the search took and how much memory it used"
         )
-        return PrivacyStatement(
-            guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=plan.mechanism,
-            theorem=plan.theorem,
-            noise=plan.noise,
+        return PrivacyStatement.of(
+            plan,
             bounds={"records": float(n_rows), "held-out records": float(self._n_held_out(n_rows))},
             assumptions=(*given, _fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=(time, *_NOT_COVERED),

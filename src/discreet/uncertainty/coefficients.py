@@ -365,12 +365,8 @@ def _positive(matrix: Array) -> Array:
 
 
 def _state(plan: IntervalPlan, secure: bool) -> PrivacyStatement:
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
+    return PrivacyStatement.of(
+        plan,
         bounds={"records": float(plan.problem.n_samples), "row norm": plan.problem.bounds.feature_norm},
         assumptions=(_fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
         not_covered=_NOT_COVERED,
