@@ -286,7 +286,8 @@ class TestSharing:
         assert pure != str(pure.path)
         assert all(twin is pure for twin in (clone(pure), copy.copy(pure), copy.deepcopy([pure])[0]))
         assert repr(pure) == (
-            f"Ledger({str(pure.path)!r}, epsilon=1.0, delta=0.0, neighboring='replace-one', adaptive=True, unit='record')"
+            f"Ledger({str(pure.path)!r}, epsilon=1.0, delta=0.0, neighboring='replace-one', adaptive=True, "
+            "unit='record')"
         )
         assert eval(repr(pure)) == pure
 

@@ -29,7 +29,9 @@ def problem(loss, n, p, l2=None):
         (Logistic(), 500, 20, 0.1, NoisyGradientDescent),  # noise hides the second moment
         (Logistic(), 500_000, 100, 1.0, ObjectivePerturbation),
         (Logistic(), 10_000, 5, 1e6, ObjectivePerturbation),
-        (HuberHinge(), 36_000, 105, 0.1, ObjectivePerturbation),
+        (HuberHinge(), 36_000, 105, 0.1, NoisyNewton),
+        (HuberHinge(), 800, 5000, 1.0, ObjectivePerturbation),
+        (HuberHinge(), 500_000, 100, 1.0, ObjectivePerturbation),
     ],
 )
 def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
@@ -40,9 +42,12 @@ def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
     assert chosen.reason in str(chosen)
 
 
-@pytest.mark.parametrize(("epsilon", "expected"), [(1.0, "noisy-gd"), (100.0, "objective")])
-def test_several_huber_svms_share_a_budget_best_by_descent(epsilon, expected):
-    plan = PrivateLinearSVC(epsilon, 1e-11).plan(465_000, 54, n_classes=7)
+@pytest.mark.parametrize(
+    ("n", "p", "epsilon", "expected"),
+    [(465_000, 54, 1.0, "newton"), (800, 5000, 1.0, "noisy-gd"), (465_000, 54, 100.0, "objective")],
+)
+def test_several_huber_svms_share_a_budget_best_by_descent(n, p, epsilon, expected):
+    plan = PrivateLinearSVC(epsilon, 1e-11).plan(n, p, n_classes=7)
     assert plan.reason.startswith(expected)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse, stats
 from sklearn.linear_model import LogisticRegression
 
-from discreet import PrivateLogisticRegression, insecure_noise
+from discreet import PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
 from discreet.bounds import Bounds
 from discreet.losses import HuberHinge, Logistic, Squared
 from discreet.mechanisms.entropy import fresh_entropy
@@ -101,8 +101,12 @@ def test_too_many_columns_are_refused():
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("solver", "loss"),
-    [(NoisyNewton(), Logistic()), (SufficientStatistics(), Squared(1.0, 1.0))],
-    ids=["newton", "ridge"],
+    [
+        (NoisyNewton(), Logistic()),
+        (NoisyNewton(), HuberHinge()),
+        (SufficientStatistics(), Squared(1.0, 1.0)),
+    ],
+    ids=["newton", "newton, Huber-SVM", "ridge"],
 )
 def test_calibration_uses_the_whole_budget_and_no_more(relation, solver, loss):
     promise = Guarantee(0.8, 1e-7, relation)
@@ -144,6 +148,18 @@ def test_without_noise_it_finds_what_scikit_learn_finds(n_classes):
     assert np.abs(model.coef_ - reference.coef_).max() < 2e-3
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_huber_svms_without_noise_are_those_of_objective_perturbation(n_classes):
+    X, y = blobs(n_classes)
+    found = [
+        PrivateLinearSVC(1e9, feature_bound=5.0, l2=0.01, classes=range(n_classes), solver=solver)
+        .fit(X, y)
+        .decision_function(X)
+        for solver in (NoisyNewton(n_iterations=300), "objective")
+    ]
+    assert np.abs(found[0] - found[1]).max() < 5e-3
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_defaults_learn(relation):
     X, y = blobs(2, 20_000)
@@ -163,8 +179,8 @@ def test_dense_and_sparse_agree():
 
 
 def test_other_losses_are_refused():
-    with pytest.raises(ValueError, match="curvature bound"):
-        NoisyNewton().plan(Problem(HuberHinge(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
+    with pytest.raises(ValueError, match="shapes its steps by the curvature"):
+        NoisyNewton().plan(Problem(Squared(1.0, 1.0), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
     with pytest.raises(ValueError, match="squared loss"):
         SufficientStatistics().plan(Problem(Logistic(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
 
@@ -213,13 +229,14 @@ def test_nothing_is_clipped_as_noise_vanishes():
     assert np.linalg.norm(X @ shape.matrix, axis=1).max() <= shape.norm
 
 
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge()], ids=["logistic", "Huber-SVM"])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_replayed_gradients_stay_within_the_declared_sensitivity(relation):
+def test_replayed_gradients_stay_within_the_declared_sensitivity(relation, loss):
     """The same noise on two neighbors: the second gradient, at the same point, moves by the declared amount at most."""
     rng = np.random.default_rng(1)
     X = np.vstack([rng.normal(size=(300, 3)) * 0.3 + 0.5, [[9.0, -9.0, 9.0]]])
     y = np.append(rng.choice([-1.0, 1.0], 300), 1.0)
-    plan = NoisyNewton().plan(Problem(Logistic(), BOUNDS, 301, 3), Guarantee(1.0, 1e-6, relation))
+    plan = NoisyNewton().plan(Problem(loss, BOUNDS, 301, 3), Guarantee(1.0, 1e-6, relation))
     first = ArrayRecords(X, y, BOUNDS)
     shape = plan.reshaping(plan.moments.release(first, fresh_entropy()))
     exchanged, others = X.copy(), y.copy()

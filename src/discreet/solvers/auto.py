@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from discreet.losses import HuberHinge
+from discreet.losses import HuberHinge, Logistic, Softmax
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.events import Event
 from discreet.privacy.gaussian import gaussian_mu
@@ -62,16 +62,12 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
     """The solver for coefficients in all of space, and why."""
     if guarantee.delta == 0:
         return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
-    ratio = signal_to_noise(problem, guarantee)
-    many = isinstance(problem.loss, HuberHinge) and problem.n_models > 1
-    if many and problem.l2 is None and ratio < _AMPLE:
-        reason = f"{problem.n_models} models share the budget, and each would need a large ridge to be perturbed"
-        return NoisyGradientDescent(), reason
-    if problem.loss.family not in ("logistic", "softmax") or problem.l2 is not None:
+    if not isinstance(problem.loss, Logistic | Softmax | HuberHinge) or problem.l2 is not None:
         return (
             ObjectivePerturbation(),
             "this loss, or the ridge that was asked for, is best served by a minimizer",
         )
+    ratio = signal_to_noise(problem, guarantee)
     if ratio >= _AMPLE:
         return (
             ObjectivePerturbation(),
@@ -84,6 +80,11 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
                 NoisyNewton(),
                 f"the second moment stands out of its noise {seen:.3g} times, at least {_VISIBLE:g}",
             )
+    if isinstance(problem.loss, HuberHinge) and problem.n_models == 1:
+        return (
+            ObjectivePerturbation(),
+            "noise hides the second moment, and one Huber-SVM needs no large ridge",
+        )
     if ratio < _LEVEL:
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
     reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"

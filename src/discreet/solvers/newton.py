@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from discreet import _inputs
 from discreet.bounds import Bounds
-from discreet.losses import Logistic, Loss, Softmax
+from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
@@ -74,8 +74,8 @@ class NoisyNewton:
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, every relation, logistic and softmax losses of at most 4000 columns; the matrix and
-    all iterates may be published. Fitting makes a dense copy of the rows.
+    (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses of at most 4000 columns; the
+    matrix and all iterates may be published. Fitting makes a dense copy of the rows.
 
     References
     ----------
@@ -95,10 +95,10 @@ class NoisyNewton:
         refuse_pure(self.name, guarantee)
         refuse_geometry(self.name, problem)
         loss = problem.loss
-        if not isinstance(loss, Logistic | Softmax):
+        if not isinstance(loss, Logistic | Softmax | HuberHinge):
             raise ValueError(
-                f"solver 'newton' rests on the curvature bound of the logistic loss and the softmax, which {loss} does "
-                "not have; use 'noisy-gd' or 'objective'"
+                "solver 'newton' shapes its steps by the curvature of the logistic loss, the softmax or the Huber-SVM; "
+                f"for {loss} use 'noisy-gd' or 'objective'"
             )
         _inputs.count("n_iterations", self.n_iterations)
         if not 0 < self.moment_share < 1:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # docs/decisions/0003-regularization-rule.md.
 _PREDICTION_NOISE = 0.05
 # The output noise is kept this far below the noise that the perturbed objective leaves in the coefficients.
+_LEAST_OUTPUT_NOISE = 2.0**-22  # in units of 1 / (bound of rows): predictions up to 2^9 are in range
 _OUTPUT_NOISE_RATIO = 0.1
 
 
@@ -87,11 +88,15 @@ class PerturbedObjectivePlan:
 
         The linear term is drawn on a grid; relative to the continuous term of the proof that is an error of at most
         half a grid step per coordinate in the gradient, so it joins the optimizer's tolerance.
+
+        Never so small that large coefficients would leave the range of the mechanism, 2^31 standard deviations at
+        least, as they would where epsilon is huge.
         """
         problem = self.problem
         grid_error = self.objective_noise.grid * math.sqrt(problem.n_features * problem.loss.n_outputs) / 2
         distance = (self.gradient_tolerance + grid_error) / self.total_l2 * math.sqrt(problem.n_models)
-        return Sensitivity(2 * distance)
+        least = _LEAST_OUTPUT_NOISE / (problem.bounds.feature_norm * self.output_spread)
+        return Sensitivity(max(2 * distance, least))
 
     @property
     def suffix(self) -> str:
