@@ -129,6 +129,8 @@ def test_data_sets_can_be_chosen():
         planned.row.method for planned in table.runs(Effort(repeats=1, peers=False, datasets=["synthetic-L"]))
     ]
     assert alone == list(OURS)
+    few = Effort(repeats=1, datasets=["synthetic-L"], methods=["auto", "psgd"])
+    assert [planned.row.method for planned in table.runs(few)] == ["auto", "psgd"]
 
 
 def test_the_page_holds_every_figure_and_needs_no_network(folder):

@@ -19,6 +19,7 @@ class Effort:
     repeats : at most so many repeats of everything; None for as many as the table wants.
     peers : whether other libraries are run too, each in an environment that the benchmark makes.
     datasets : only these data sets; empty for all.
+    methods : only these methods of linear classifiers; empty for all. Time ratios need "non-private" among them.
     again : whether rows that are there already are made again; the newest of equal rows counts.
     """
 
@@ -26,6 +27,7 @@ class Effort:
     repeats: int | None = None
     peers: bool = True
     datasets: Sequence[str] = ()
+    methods: Sequence[str] = ()
     again: bool = False
 
     def wants(self, dataset: str) -> bool:

@@ -59,7 +59,7 @@ class Classification:
         others = self.peers if effort.peers and not effort.quick else ()
         for epsilon in epsilons:
             for name in (*self.methods, *others):
-                if dataset in _LARGE and name in _SLOW:
+                if (effort.methods and name not in effort.methods) or (dataset in _LARGE and name in _SLOW):
                     continue
                 if name == "non-private" and epsilon != epsilons[0]:
                     continue

@@ -41,6 +41,13 @@ def add_parser(commands: Any) -> None:
         help="this data set only; may be given several times",
     )
     parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="this method of linear classifiers only; may be given several times",
+    )
+    parser.add_argument(
         "--no-peers",
         action="store_true",
         help="leave out other libraries, for which environments would be made and packages downloaded",
@@ -55,6 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     from discreet import _inputs
     from discreet._console import say, table
     from discreet.bench import report, runner
+    from discreet.bench.methods import METHODS
     from discreet.bench.runs import Effort
     from discreet.bench.tables import TABLES
 
@@ -71,8 +79,16 @@ def run(arguments: argparse.Namespace) -> None:
         _inputs.count("--repeats", arguments.repeats)
 
     _inputs.count("--jobs", arguments.jobs)
+    unknown = [name for name in arguments.method if name not in METHODS]
+    if unknown:
+        raise ValueError(f"there is no method {unknown[0]!r}; the methods are {', '.join(METHODS)}")
     effort = Effort(
-        arguments.quick, arguments.repeats, not arguments.no_peers, arguments.data, arguments.again
+        arguments.quick,
+        arguments.repeats,
+        not arguments.no_peers,
+        arguments.data,
+        arguments.method,
+        arguments.again,
     )
     names = arguments.tables or list(TABLES)
     if arguments.jobs > 1:
