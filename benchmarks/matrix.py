@@ -1,6 +1,6 @@
 """Every solver on every loss, set and relation: what fits, what is refused and why; nothing may crash.
 
-    python -m benchmarks.matrix [--reasons] [--pure]
+    python -m benchmarks.matrix            # writes results/matrix.md
 
 Each cell plans and, where the plan is granted, runs on a tiny data set, dense and CSR; the model must lie in the set.
 """
@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 
+RESULTS = Path(__file__).parent / "results" / "matrix.md"
 N, P = 80, 4
 LABEL_BOUND = 2.0
 REAL_TARGETS = ("squared", "huber", "quantile", "poisson", "linear")
@@ -132,36 +134,50 @@ def _attempt(
     return Cell(*place, "fits")
 
 
-def main() -> int:
-    """Print the matrix, one line per solver and loss; 1 if a cell crashed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--reasons", action="store_true", help="also print why cells are refused")
-    parser.add_argument("--pure", action="store_true", help="ask for delta = 0")
-    options = parser.parse_args()
-    found = list(cells(delta=0.0 if options.pure else 1e-4))
-    print("relations that fit, of replace-one (r), add-remove-one (a), zero-out (z); - is refused, ! crashed")
+def report(found: list[Cell]) -> list[str]:
+    """One line per solver and loss, then every reason for a refusal with the number of cells it was given for."""
     sets = list(geometries())
-    print("| solver | loss | " + " | ".join(sets) + " |\n" + "|---" * (len(sets) + 2) + "|")
+    lines = ["| solver | loss | " + " | ".join(sets) + " |", "|---" * (len(sets) + 2) + "|"]
+    by_place: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in found:
+        by_place.setdefault((cell.solver, cell.loss, cell.geometry), []).append(cell)
     for solver in base.names():
         for loss in losses():
-            line = []
-            for name in sets:
-                here = [
-                    cell for cell in found if (cell.solver, cell.loss, cell.geometry) == (solver, loss, name)
-                ]
-                marks = "".join(cell.relation[0] for cell in here if cell.outcome == "fits")
-                failed = "!" * sum(cell.outcome == "CRASHED" for cell in here)
-                line.append((marks + failed) or ("-" if here else ""))
-            print(f"| {solver} | {loss} | " + " | ".join(line) + " |")
-    crashed = [cell for cell in found if cell.outcome == "CRASHED"]
+            marks = [_marks(by_place.get((solver, loss, name), [])) for name in sets]
+            lines.append(f"| {solver} | {loss} | " + " | ".join(marks) + " |")
+    counts = Counter(cell.outcome for cell in found)
+    lines += ["", ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + ".", ""]
+    lines += ["| cells | refused because |", "|---|---|"]
+    reasons = Counter(cell.reason for cell in found if cell.outcome == "refused")
+    return lines + [f"| {count} | {reason} |" for reason, count in reasons.most_common()]
+
+
+def _marks(here: list[Cell]) -> str:
+    fits = "".join(cell.relation[0] for cell in here if cell.outcome == "fits")
+    crashed = "!" * sum(cell.outcome == "CRASHED" for cell in here)
+    return (fits + crashed) or ("-" if here else "")
+
+
+def main() -> int:
+    """Write the matrix for delta > 0 and delta = 0; 1 if a cell crashed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--output", default=RESULTS, type=Path, metavar="FILE")
+    options = parser.parse_args()
+    lines = [
+        "# Solvers, losses, sets and relations",
+        "",
+        "Written by `python -m benchmarks.matrix`, which plans and runs every cell, dense and CSR. The letters are the "
+        "relations",
+        "that fit: replace-one (r), add-remove-one (a), zero-out (z); - is refused, ! crashed.",
+    ]
+    crashed = []
+    for title, delta in (("delta = 1e-4", 1e-4), ("delta = 0", 0.0)):
+        found = list(cells(delta=delta))
+        crashed += [cell for cell in found if cell.outcome == "CRASHED"]
+        lines += ["", f"## {title}", "", *report(found)]
+    options.output.write_text("\n".join(lines) + "\n")
     for cell in crashed:
         print(cell)
-    if options.reasons:
-        for reason, count in Counter(
-            cell.reason for cell in found if cell.outcome == "refused"
-        ).most_common():
-            print(f"{count:5d}  {reason}")
-    print(dict(Counter(cell.outcome for cell in found)))
     return int(bool(crashed))
 
 
