@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,20 @@ def padded(X: Array, n_columns: int) -> Any:
     return sp.csr_array((X.ravel(), indices, np.arange(0, n * kept + 1, kept)), shape=(n, n_columns))
 
 
-def excess_risk(
-    n_samples: int, n_columns: int, epsilon: float, solver: Any, repeats: int
-) -> tuple[float, float]:
-    """Mean excess risk over the ball (the optimum is 0) and the certificate."""
+@dataclass(frozen=True)
+class Excess:
+    """Mean excess risk over the ball (the optimum is 0), its standard error, and the certificate."""
+
+    risk: float
+    error: float
+    certificate: float
+
+    def __str__(self) -> str:
+        return f"{self.risk:.5f} ± {self.error:.5f} | {self.certificate:.4f}"
+
+
+def excess_risk(n_samples: int, n_columns: int, epsilon: float, solver: Any, repeats: int) -> Excess:
+    """Fits on as many generated data sets, with useless columns beside the useful ones."""
     risks, certificate = [], math.nan
     for seed in range(repeats):
         X, y = generated(n_samples, seed)
@@ -51,20 +62,22 @@ def excess_risk(
         model = PrivateLasso(epsilon, target_bounds=(-1, 1), fit_intercept=False, solver=solver).fit(rows, y)
         risks.append(float(np.mean((X @ model.coef_[:_SIGNAL] - y) ** 2)) / 2)
         certificate = model.plan(n_samples, n_columns).certificate.expected  # type: ignore[attr-defined]
-    return float(np.mean(risks)), certificate
+    return Excess(float(np.mean(risks)), float(np.std(risks, ddof=1) / math.sqrt(repeats)), certificate)
 
 
-def measure(repeats: int = 5, largest: int = 32_000, epsilon: float = 1.0) -> dict[str, Any]:
+def measure(repeats: int = 20, largest: int = 32_000, epsilon: float = 1.0) -> dict[str, Any]:
     """Excess risk against columns and rows, with the log-log slope in the rows."""
     columns = {
-        p: excess_risk(8_000, p, epsilon, "frank-wolfe", repeats) for p in (100, 1_000, 10_000, 100_000)
+        (n, p): excess_risk(n, p, epsilon, "frank-wolfe", repeats)
+        for n in (8_000, 16_000)
+        for p in (_SIGNAL, 1_000, 10_000, 100_000)
     }
     sizes = [n for n in (2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000) if n <= largest]
     rows = {n: excess_risk(n, _SIGNAL, epsilon, "frank-wolfe", repeats) for n in sizes}
     logs = np.log(np.array(sizes, dtype=float))
     slopes = {
-        name: float(np.polyfit(logs, np.log([rows[n][k] for n in sizes]), 1)[0])
-        for k, name in enumerate(("measured", "certified"))
+        name: float(np.polyfit(logs, np.log([getattr(rows[n], part) for n in sizes]), 1)[0])
+        for name, part in (("measured", "risk"), ("certified", "certificate"))
     }
     kinds = {
         "frank-wolfe, vertices": FrankWolfe(choice="vertices"),
@@ -107,22 +120,28 @@ def fingerprinting_losses(epsilon: float, repeats: int, w: int = 16, p: int = 51
 
 def report(result: dict[str, Any], repeats: int) -> str:
     """All tables in Markdown."""
-    lines = ["# Private LASSO", "", f"Epsilon 1, mean of {repeats} runs.", ""]
-    lines += ["| columns (8000 rows, 100 useful) | excess risk | certificate |", "|---|---|---|"]
-    lines += [f"| {p} | {risk:.5f} | {bound:.4f} |" for p, (risk, bound) in result["columns"].items()]
-    first, last = result["columns"][100], result["columns"][100_000]
+    lines = ["# Private LASSO", "", f"Epsilon 1, mean and standard error of {repeats} runs.", ""]
+    lines += ["| rows | columns (100 useful) | excess risk | certificate |", "|---|---|---|---|"]
+    lines += [f"| {n} | {p} | {excess} |" for (n, p), excess in result["columns"].items()]
     ratio = math.log(200_000) / math.log(200)
+    growths = []
+    for n in (8_000, 16_000):
+        first, last = result["columns"][n, _SIGNAL], result["columns"][n, 100_000]
+        growth = last.risk / first.risk
+        error = growth * math.hypot(last.error / last.risk, first.error / first.risk)
+        growths.append(f"{growth:.2f} ± {error:.2f} at {n} rows")
     lines += [
         "",
-        f"Growth {last[0] / first[0]:.2f}; the logarithms of the vertices grow {ratio:.2f} times.",
+        f"Growth from 100 to 100,000 columns: {', '.join(growths)}; the logarithm of the number of vertices grows "
+        f"{ratio:.2f} times.",
         "",
     ]
     lines += ["| rows (100 columns) | excess risk | certificate |", "|---|---|---|"]
-    lines += [f"| {n} | {risk:.5f} | {bound:.4f} |" for n, (risk, bound) in result["rows"].items()]
+    lines += [f"| {n} | {excess} |" for n, excess in result["rows"].items()]
     slopes = ", ".join(f"{name} {slope:.2f}" for name, slope in result["slopes"].items())
     lines += ["", f"Slopes in rows: {slopes} (theory -0.67).", ""]
     lines += ["| solver (8000 rows) | excess risk | certificate |", "|---|---|---|"]
-    lines += [f"| {name} | {risk:.5f} | {bound:.4f} |" for name, (risk, bound) in result["solvers"].items()]
+    lines += [f"| {name} | {excess} |" for name, excess in result["solvers"].items()]
     least, floor = fingerprinting_losses(0.1, repeats)
     lines += [
         "",
@@ -139,7 +158,7 @@ def report(result: dict[str, Any], repeats: int) -> str:
 def main() -> None:
     """Write and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--largest", type=int, default=32_000, help="largest number of rows")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()

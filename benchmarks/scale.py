@@ -2,17 +2,22 @@
 
 ``python -m benchmarks.scale file [--rows 10000000]`` writes a Parquet table of invented rows to a temporary folder,
 fits a private logistic regression on it, and compares the time of a pass per row with one in memory. ``dask`` does
-the same with a two-process local cluster on a gigabyte of rows. Timings are ratios of two measurements in one run.
+the same with a two-process local cluster on a gigabyte of rows, ``ratings`` with a file of ratings for the
+recommender; ``workers`` fits power laws in rows and workers, ``tasks`` measures what a partition costs. Every part is
+kept in results/scale.json, from which results/scale.md is written; with ``--rows`` it is only printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,8 @@ from discreet.records import arrow
 from discreet.records.arrays import ArrayRecords
 from discreet.records.dask import DaskRows
 
+STORE = Path(__file__).parent / "results" / "scale.json"
+RESULTS = STORE.with_suffix(".md")
 COLUMNS = 70
 _BATCH = 250_000
 _IN_MEMORY = 1_000_000
@@ -92,7 +99,7 @@ def _in_memory(rows: int, theta: np.ndarray[Any, Any]) -> float:
     return best_time(lambda: records.value_and_gradient(Logistic(), theta)) / rows
 
 
-def measure_file(rows: int) -> list[tuple[str, str]]:
+def measure_file(rows: int) -> list[tuple[str, ...]]:
     """Convert, pass and fit from a file; ratios are per row, against the first million rows in memory."""
     theta = np.linspace(-0.1, 0.1, COLUMNS + 1)
     per_row = _in_memory(min(rows, _IN_MEMORY), theta)
@@ -133,7 +140,7 @@ def measure_file(rows: int) -> list[tuple[str, str]]:
     ]
 
 
-def measure_dask(rows: int) -> list[tuple[str, str]]:
+def measure_dask(rows: int) -> list[tuple[str, ...]]:
     """A pass on a local cluster of two processes over a pass in memory on the same rows."""
     import dask.array as da
     from distributed import Client, LocalCluster
@@ -160,18 +167,81 @@ def measure_dask(rows: int) -> list[tuple[str, str]]:
     ]
 
 
+def sections() -> dict[str, Section]:
+    """What can be measured."""
+    from benchmarks.scale_ratings import measure_ratings
+    from benchmarks.scale_workers import measure_tasks, measure_workers
+
+    plain = ("what", "measured")
+    return {
+        "file": Section("Rows in a Parquet file", plain, lambda rows: measure_file(rows or 10_000_000)),
+        "dask": Section(
+            "Rows on a local cluster of two processes", plain, lambda rows: measure_dask(rows or 3_800_000)
+        ),
+        "ratings": Section(
+            "Ratings in a Parquet file, no two of a user side by side",
+            plain,
+            lambda rows: measure_ratings(rows or 1_000_000),
+        ),
+        "workers": Section(
+            "Growth with rows and workers (processes of one thread)",
+            (
+                "pass",
+                "rows, users or records",
+                "exponent, one worker",
+                "exponent, two",
+                "exponent in workers",
+                "largest size, one / two workers",
+            ),
+            lambda rows: measure_workers((rows or 1000) / 1000),
+        ),
+        "tasks": Section(
+            "What a partition costs on two processes",
+            ("pass", "ms with 8 / 32 / 128 tiny partitions", "fixed", "per partition"),
+            lambda rows: measure_tasks(),
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table and how to measure it, given a number of rows or None."""
+
+    title: str
+    header: tuple[str, ...]
+    measure: Callable[[int | None], list[tuple[str, ...]]]
+
+
+def kept(part: str, rows: list[tuple[str, ...]]) -> str:
+    """All parts measured so far as text, this one renewed."""
+    stored = json.loads(STORE.read_text()) if STORE.exists() else {}
+    stored[part] = {"rows": rows, "date": str(datetime.datetime.now(datetime.UTC).date())}
+    STORE.write_text(json.dumps(stored, indent=1) + "\n")
+    lines = [
+        "# Scale",
+        "",
+        "Written by `python -m benchmarks.scale PART` from `scale.json`, on a machine of two cores.",
+    ]
+    for name, section in sections().items():
+        if name in stored:
+            lines += ["", f"## {section.title}", "", f"`{name}`, {stored[name]['date']}.", ""]
+            lines += [f"| {' | '.join(section.header)} |", "|---" * len(section.header) + "|"]
+            lines += [f"| {' | '.join(row)} |" for row in stored[name]["rows"]]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
-    """Print what was measured."""
+    """Measure one part, print it and keep it."""
+    known = sections()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=["file", "dask"])
-    parser.add_argument("--rows", type=int)
+    parser.add_argument("part", choices=list(known))
+    parser.add_argument("--rows", type=int, help="another size, printed only (workers: thousandths)")
     options = parser.parse_args()
-    rows = (
-        measure_file(options.rows or 10_000_000)
-        if options.part == "file"
-        else measure_dask(options.rows or 3_800_000)
-    )
-    table(f"Scale: {options.part}", ("what", "measured"), rows)
+    section = known[options.part]
+    rows = section.measure(options.rows)
+    table(section.title, section.header, rows)
+    if options.rows is None:
+        RESULTS.write_text(kept(options.part, rows))
 
 
 if __name__ == "__main__":

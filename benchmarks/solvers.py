@@ -207,11 +207,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--solvers", nargs="+", default=[*SOLVERS, *IN_A_BALL, *PRINTED], choices=base.names()
     )
+    parser.add_argument(
+        "--again",
+        nargs="+",
+        default=[],
+        choices=base.names(),
+        help="forget earlier fits of solvers that changed",
+    )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    fits = load(options.output.with_suffix(".json"))
+    kept = options.output.with_suffix(".json")
+    fits = [fit for fit in load(kept) if fit.solver not in options.again]
+    keep(kept, fits)
     done = {(*fit.row, fit.solver, fit.seed) for fit in fits}
     end = time.monotonic() + 60 * options.minutes
     for name in options.data:
@@ -226,10 +235,10 @@ def main(arguments: list[str] | None = None) -> None:
                     for solver in options.solvers:
                         if (name, relation, epsilon, solver, split.seed) in done or time.monotonic() > end:
                             continue
-                        fits.append(measure(split, relation, epsilon, solver))
-                        keep(options.output.with_suffix(".json"), fits)
-                        print(fits[-1], flush=True)
-    report(options.output, fits)
+                        fit = measure(split, relation, epsilon, solver)
+                        keep(kept, [*load(kept), fit])  # another run may have written in the meantime
+                        print(fit, flush=True)
+    report(options.output, load(kept))
     print(options.output.read_text())
 
 

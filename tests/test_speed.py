@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from benchmarks import check_speed, speed, speed_peers
+from benchmarks import check_speed, peak, speed, speed_peers
 
 from discreet.records.arrays import ArrayRecords
 
@@ -16,6 +16,13 @@ def test_exponents_of_power_laws():
     sizes = [10.0, 20.0, 40.0, 80.0]
     assert speed.exponent(sizes, [3 * x**1.5 for x in sizes]) == pytest.approx(1.5)
     assert speed.exponent(sizes, [7.0] * 4) == pytest.approx(0.0)
+
+
+def test_the_measure_of_peak_speed_does_what_it_counts():
+    one = sum(0.9999 * k + 0.0001 for k in range(12))
+    assert peak.multiply_adds(1) == pytest.approx(one, rel=1e-14)
+    assert peak.multiply_adds(2) == pytest.approx(0.9999 * one + 12 * 0.0001, rel=1e-14)
+    assert peak.operations(2) == 2 * peak.operations(1)
 
 
 def test_generated_rows_are_bounded_and_have_no_duplicates():

@@ -88,6 +88,29 @@ def test_any_arrays(kind, X, y, bad_rows, declared):
     check(kind(1.0, 1e-3, classes=[0, 1] if declared else None, bad_rows=bad_rows), X, y)
 
 
+frame_columns = st.one_of(
+    hnp.arrays(np.float64, 4),
+    hnp.arrays(np.int64, 4),
+    hnp.arrays(np.bool_, 4),
+    st.lists(st.sampled_from(["", "x", "1", "nan", None]), min_size=4, max_size=4),
+    st.lists(st.none() | st.floats(), min_size=4, max_size=4),
+)
+
+
+@settings(FUZZ, max_examples=25)
+@given(
+    kind=KINDS,
+    library=st.sampled_from(["pandas", "polars"]),
+    columns=st.dictionaries(st.sampled_from(["a", "b", "é", ""]), frame_columns, max_size=3),
+    y=st.lists(st.sampled_from([0, 1, 2, None]), min_size=3, max_size=4),
+    bad_rows=st.sampled_from(["error", "null"]),
+)
+def test_any_frames(kind, library, columns, y, bad_rows):
+    """Frames with cells of any kind, missing ones among them."""
+    frame = pytest.importorskip(library).DataFrame(columns)
+    check(kind(1.0, 1e-3, classes=[0, 1], bad_rows=bad_rows), frame, y)
+
+
 @FUZZ
 @given(
     kind=KINDS,

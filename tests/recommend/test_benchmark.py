@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks import recommender_report, recommender_tasks, recommenders
+from benchmarks import recommender_report, recommender_tasks, recommenders, scale
 from benchmarks.recommender_tasks import as_clicks, low_rank, most_rated, score, without_privacy
-from benchmarks.recommenders import Cell, at_scale, measure, measure_piece
+from benchmarks.recommenders import Cell, at_scale, measure, measure_piece, task_of
+from benchmarks.scale_ratings import measure_ratings
 
 from discreet.recommend.metrics import rmse
 
@@ -40,10 +41,10 @@ def test_restriction_clicks_and_references():
 def test_scores_are_those_of_single_predictions(monkeypatch):
     monkeypatch.setattr(recommender_tasks, "_BLOCK", 7)
     task = low_rank(50, 20, 6)
-    dense = np.random.default_rng(0).normal(size=(50, 20))
+    dense = np.random.default_rng(0).normal(size=(50, 100))
     found = score(task, lambda first, last: dense[first:last].copy())
     assert found.rmse == rmse(task.ratings, dense[task.users, task.items])
-    perfect = np.full((50, 20), -1.0)
+    perfect = np.full((50, 100), -1.0)
     perfect[task.users, task.items] = task.ratings
     assert score(task, lambda first, last: perfect[first:last].copy()).ranking.ndcg == pytest.approx(1.0)
 
@@ -71,3 +72,18 @@ def test_scale_run_reports_steps():
     assert math.isfinite(row["rmse"])
     assert {"covariance", "its noise", "its directions"} <= set(row["steps"])
     assert "| covariance |" in "\n".join(recommender_report.scale_lines([row]))
+
+
+def test_synthetic_tasks_say_their_sizes():
+    assert task_of("rank 2, 100 items, 50 users", 0).train.shape == (50, 100)
+    assert set(recommenders.FEWER_USERS) <= set(recommender_report._CURVES)
+
+
+def test_parts_of_the_scale_page_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(scale, "STORE", tmp_path / "scale.json")
+    rows = measure_ratings(200, 80, 8)
+    assert ("sums equal to those in memory, bit by bit", "yes") in rows
+    scale.kept("ratings", rows)
+    text = scale.kept("tasks", [("gradient", "1 / 2 / 3", "1 ms", "2 ms")])
+    assert "bit by bit | yes |" in text
+    assert text.index("## Ratings in") < text.index("## What a partition")

@@ -134,6 +134,16 @@ def test_the_fitted_object_holds_no_user(method):
     assert len(pickle.dumps(model)) < 60_000
 
 
+def test_threads_serve_every_user_the_same_bits(monkeypatch):
+    clicks = PrivateMatrixCompletion("als", 5.0, 1e-6, feedback="implicit", rank=3).fit(R)
+    models = [fitted(), clicks, PrivateMatrixCompletion("subspace", 5.0, 1e-6, feedback="implicit").fit(R)]
+    expected = [model.predict(R[:300]) for model in models]
+    monkeypatch.setattr("discreet.recommend.ratings._BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("discreet.recommend.local._SCORES_PER_THREAD", 50)
+    for model, predictions in zip(models, expected, strict=True):
+        assert np.array_equal(model.predict(R[:300]), predictions)
+
+
 def test_a_new_user_is_served_like_an_old_one():
     model = fitted()
     again = pickle.loads(pickle.dumps(model))
@@ -264,6 +274,7 @@ BAD = {
     "empty": ({}, sp.csr_array((0, 3)), "at least one user"),
     "no rows": ({}, frame().iloc[:0], "no ratings"),
     "no user": ({"rating_bounds": (1, 5)}, frame(user=[1.0, np.nan]), "no user"),
+    "unknown user": ({"rating_bounds": (1, 5)}, frame(user=[1, pd.NA]), "no user"),
     "no item": ({"rating_bounds": (1, 5)}, frame(item=["a", None]), "no item"),
     "bounds upside down": ({"rating_bounds": (5, 1)}, R, "lowest < highest"),
     "bounds of one": ({"rating_bounds": 5}, R, "pair"),
@@ -342,6 +353,10 @@ def test_prediction_refuses_strange_items_and_several_users():
         model.predict(sp.csr_array((1, 31)))
     with pytest.raises(ValueError, match="one user"):
         model.recommend(R[:2])
+    strange = pd.DataFrame({"user": [1], "item": [30], "rating": [0.5]})
+    for ask in (model.predict, model.recommend, model.fold_in):
+        with pytest.raises(ValueError, match="outside the catalogue"):
+            ask(strange)
     with pytest.raises(ValueError, match="outside the catalogue"):
         model.similar_items(99)
     with pytest.raises(ValueError, match="no directions"):

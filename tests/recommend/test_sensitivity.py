@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.recommend import als, frank_wolfe, power, profile, subspace
+from discreet.recommend import als, frank_wolfe, power, profile, subspace, sums
 from discreet.recommend.local import ReplayModel, RidgeModel
 from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Ratings
@@ -165,6 +165,26 @@ def test_sums_do_not_depend_on_the_order_of_users_or_on_blocks(monkeypatch):
     assert np.array_equal(whole, in_blocks)
     stack = als.normal_equations(where, rows(*users), model, 1, importance)
     assert np.array_equal(stack, als.normal_equations(where, rows(*users[::-1]), model, 1, importance))
+
+
+@pytest.mark.parametrize(
+    "way", [{"_SPARSE": 100}, {"_SPARSE": 0, "_NEAR_ENTRIES": 7}, {"_SPARSE": 0, "_SMALL": 0}], ids=str
+)
+def test_covariances_are_the_same_integers_whichever_way_they_are_formed(way, monkeypatch):
+    rng = np.random.default_rng(4)
+    users = [
+        dict(zip(rng.permutation(N)[:size].tolist(), rng.uniform(-1, 1, size), strict=True))
+        for size in rng.integers(0, 8, 60)
+    ]
+    block = rows(*users)
+    q = rng.integers(-(2**15), 2**15, len(block.items))
+    dense = np.zeros((60, N), dtype=np.int64)
+    dense[np.repeat(np.arange(60), np.diff(block.starts)), block.items] = q
+    for name, value in way.items():
+        monkeypatch.setattr(sums, name, value)
+    found = np.zeros((N, N), dtype=np.int64)
+    sums.add_covariance(block, q, found)
+    np.testing.assert_array_equal(np.tril(found), np.tril(dense.T @ dense))
 
 
 def test_a_user_contributes_the_same_bits_in_any_company():

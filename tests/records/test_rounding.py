@@ -8,11 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 from discreet.bounds import Bounds
-from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax
+from discreet.losses import CappedLogistic, CappedSoftmax, HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords, gradient_rounding
 from discreet.records.kernels import gamma, worst_additions
 
-LOSSES = [Logistic(), HuberHinge(0.5), HuberHinge(0.01), HuberRegression(0.3), Softmax(3)]
+CAPPED = [CappedLogistic(0.6), CappedSoftmax(3, 0.4)]
+LOSSES = [Logistic(), HuberHinge(0.5), HuberHinge(0.01), HuberRegression(0.3), Softmax(3), *CAPPED]
 
 
 def exact_gradient(loss, X, y, theta, bounds):
@@ -31,10 +32,16 @@ def exact_gradient(loss, X, y, theta, bounds):
 
 def exact_derivative(loss, label, raw):
     one = mpmath.mpf(1)
-    if isinstance(loss, Softmax):
+    if isinstance(loss, Softmax | CappedSoftmax):
         exponentials = [mpmath.exp(t) for t in raw]
-        return [e / mpmath.fsum(exponentials) - (k == label) for k, e in enumerate(exponentials)]
+        residual = [e / mpmath.fsum(exponentials) - (k == label) for k, e in enumerate(exponentials)]
+        if isinstance(loss, Softmax):
+            return residual
+        cap, length = mpmath.mpf(loss.cap), mpmath.sqrt(mpmath.fsum(r * r for r in residual))
+        return [r * min(one, cap / length) if length > 0 else r for r in residual]
     (t,) = raw
+    if isinstance(loss, CappedLogistic):
+        return [-label * min(mpmath.mpf(loss.cap), 1 / (1 + mpmath.exp(label * t)))]
     if isinstance(loss, Logistic):
         return [-label / (1 + mpmath.exp(label * t))]
     h = mpmath.mpf(loss.width)
@@ -67,7 +74,7 @@ def data(loss, kind, n=160, d=6, seed=0):
         X = X[np.argsort(np.linalg.norm(X, axis=1))]
     elif kind == "steep":  # large theta: the raw predictions carry most of the error
         theta_scale = 1e4
-    if isinstance(loss, Softmax):
+    if isinstance(loss, Softmax | CappedSoftmax):
         y = rng.integers(0, loss.n_classes, n).astype(float)
     elif isinstance(loss, HuberRegression):
         y = rng.normal(0, 1, n)

@@ -1,9 +1,12 @@
 """The automatic choice: public facts only, explained, and never another promise than that of the chosen solver."""
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet import NoiseWarning, PrivateLinearSVC, PrivateLogisticRegression
 from discreet.bounds import Bounds
+from discreet.box_bounds import BoxBounds
 from discreet.losses import HuberHinge, Logistic, Softmax
 from discreet.privacy import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -49,6 +52,29 @@ def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
 def test_several_huber_svms_share_a_budget_best_by_descent(n, p, epsilon, expected):
     plan = PrivateLinearSVC(epsilon, 1e-11).plan(n, p, n_classes=7)
     assert plan.reason.startswith(expected)
+
+
+def test_where_no_direction_is_seen_single_columns_are_looked_for():
+    """Of 3000 columns one tells the class; all rows have a norm far beyond 1."""
+    chosen = AutomaticChoice().plan(problem(Logistic(), 800, 5001), Guarantee(0.1, 1 / 800**2))
+    assert chosen.reason.startswith("frank-wolfe, because the records are 11.3 times the noise")
+    assert accountants.delta(chosen.event, 0.1, Neighboring.REPLACE_ONE) <= 1 / 800**2
+    assert isinstance(chosen.problem.bounds, BoxBounds)
+    rng = np.random.default_rng(0)
+    X, y = rng.choice([-1.0, 1.0], size=(1300, 3000)), rng.integers(2, size=1300)
+    X[:, 7] = 2.0 * y - 1.0
+    for rows in (X, sp.csr_matrix(X)):
+        # The scale of a choice is 20, the best score is ahead by 650 - 75: another has a chance of 6000 e^-28 < 1e-8.
+        with pytest.warns(NoiseWarning):
+            model = PrivateLogisticRegression(0.1, 1e-6, classes=[0, 1]).fit(rows, y)
+        assert model.score(X, y) == 1.0
+        assert "exponential mechanism" in model.privacy_.mechanism
+
+
+def test_few_classes_and_other_losses_are_not_looked_for_by_columns():
+    for loss in (Softmax(3), HuberHinge()):
+        plan = AutomaticChoice().plan(problem(loss, 800, 5001), Guarantee(0.1, 1e-6))
+        assert not plan.reason.startswith("frank-wolfe")
 
 
 def test_a_ridge_is_never_ignored():

@@ -17,7 +17,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.batches import mapped
 from discreet.solvers.moments import MomentMechanism, moment_sensitivity, second_moment
-from discreet.solvers.newton import NoisyNewton
+from discreet.solvers.newton import NoisyNewton, semicircle_excess
 from discreet.solvers.sufficient_statistics import SufficientStatistics
 
 BOUNDS = Bounds(1.0, intercept=False)
@@ -219,6 +219,15 @@ def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
     assert shape.norm < 0.3
     assert plan._release(shape.norm).stddev < 0.3 * plan.release.stddev
     assert plan._release(shape.norm).noise_multiplier == plan.release.noise_multiplier
+
+
+@pytest.mark.parametrize("level", [-0.5, 0.0, 0.7, 0.99, 1.0, 1.5])
+def test_what_a_level_cuts_off_the_noise_is_the_integral_over_its_law(level):
+    x = np.linspace(-1, 1, 200_001)
+    density = 2 / math.pi * np.sqrt(1 - x**2)
+    assert semicircle_excess(level) == pytest.approx(
+        np.trapezoid(np.maximum(0, x - level) * density, x), abs=1e-6
+    )
 
 
 def test_nothing_is_clipped_as_noise_vanishes():

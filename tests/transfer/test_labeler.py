@@ -1,6 +1,8 @@
 """The labeler: a stream that abstains, knows what is left, halts exactly, and cannot be spent twice."""
 
+import copy
 import os
+import pickle
 import stat
 
 import numpy as np
@@ -97,6 +99,58 @@ def test_what_was_spent_stays_spent_after_a_crash(tmp_path):
     assert again.remaining == {"unstable answers": 1}
     again.label(UNCLEAR * 5)
     assert PrivateLabeler.resume(path).halted
+
+
+def test_a_pool_needs_no_teachers_after_the_fit(tmp_path):
+    pool = np.array([*CLEAR, *UNCLEAR, [-4.0, 0.0]])
+    budget = {"epsilon": 50.0, "delta": 1e-6, "max_unstable": 1}
+    stream = PrivateLabeler(
+        DecisionTreeClassifier(max_depth=3), 100, n_teachers=150, classes=[0, 1], **budget
+    ).fit(*data(), pool=pool)
+    assert not hasattr(stream, "_teachers")
+    assert stream.label_rows([0, 2, 0]).tolist() == [1, 0, 1]
+    stream.save(tmp_path / "stream")
+    again = PrivateLabeler.resume(tmp_path / "stream")
+    assert again.label_rows([2]).tolist() == [0]
+    for wrong, error in (([3], ValueError), ([-1], ValueError), ([0.5], TypeError), (0, TypeError)):
+        with pytest.raises(error, match="rows must"):
+            again.label_rows(wrong)
+    with pytest.raises(TypeError, match="label_rows"):
+        again.label(CLEAR)
+    with pytest.raises(TypeError, match="no pool"):
+        labeler().label_rows([0])
+
+
+@pytest.mark.parametrize("with_pool", [False, True])
+def test_nothing_private_is_kept_once_the_stream_has_halted(tmp_path, with_pool):
+    stream = PrivateLabeler(
+        Telltale(), 2, n_teachers=20, classes=[0, 1], delta=1e-6, aggregator="plurality"
+    ).fit(*data(), pool=CLEAR * 3 if with_pool else None)
+    path = tmp_path / "stream"
+    stream.save(path)
+    secret = b"telltale" if not with_pool else b"_votes"
+    assert secret in path.read_bytes()
+    answers = stream.label_rows([0, 1, 2]) if with_pool else stream.label(CLEAR * 3)
+    assert answers[2] is None
+    assert stream.halted
+    assert not {"_teachers", "_votes"} & set(vars(stream))
+    assert secret not in path.read_bytes()  # overwritten, not only unlinked
+    assert PrivateLabeler.resume(path).halted
+
+
+class Telltale(DecisionTreeClassifier):
+    """A teacher that can be recognized in a file."""
+
+    def fit(self, X, y):
+        self.mark_ = "telltale"
+        return super().fit(X, y)
+
+
+def test_a_labeler_is_neither_pickled_nor_copied():
+    stream = labeler()
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="spend the same budget again"):
+            duplicate(stream)
 
 
 def test_files_that_are_no_streams_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.transfer.planner import plan_transfer
@@ -9,7 +10,7 @@ from discreet.transfer.planner import plan_transfer
 PROMISE = Guarantee(1.0, 1e-6)
 
 
-@pytest.mark.parametrize("aggregator", ["sparse-vector", "plurality", "confident"])
+@pytest.mark.parametrize("aggregator", ["shares", "sparse-vector", "plurality", "confident"])
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("changed", [1, 2])
 def test_every_plan_costs_at_most_its_promise(aggregator, relation, changed):
@@ -28,8 +29,25 @@ def test_more_votes_per_unit_need_twice_the_lead():
     assert two.gap_needed == pytest.approx(2 * one.gap_needed)
 
 
+def test_auto_uses_shares_where_nothing_is_known_about_agreement():
+    plan = plan_transfer(PROMISE, 500_000, 2, 5_000)
+    assert plan.aggregator.name == "shares"
+    assert plan.share_noise == pytest.approx(0.8, rel=0.01)
+    assert "the student must average over" in str(plan)
+    assert plan_transfer(PROMISE, 500_000, 2, 5_000, stream=True).aggregator.name == "sparse-vector"
+    assert plan_transfer(PROMISE, 20_000, 2, 1_000_000).aggregator.name != "shares"  # out of its reach
+    assert plan_transfer(PROMISE, 500_000, 2, 5_000, n_teachers=100).aggregator.name != "shares"
+    assert "out of reach" in str(plan_transfer(PROMISE, 500, 2, 5_000, aggregator="shares"))
+    with pytest.raises(ValueError, match="all questions at once"):
+        plan_transfer(PROMISE, 500_000, 2, 5_000, aggregator="shares", stream=True)
+    with pytest.raises(TypeError, match="all questions at once"):
+        plan.start(fresh_entropy())
+
+
 def test_auto_uses_sparse_vector_for_agreement_and_plurality_for_disagreement():
-    assert plan_transfer(PROMISE, 500_000, 2, 5_000).aggregator.name == "sparse-vector"
+    assert (
+        plan_transfer(PROMISE, 500_000, 2, 5_000, expected_unstable=0.001).aggregator.name == "sparse-vector"
+    )
     noisy = plan_transfer(PROMISE, 500_000, 2, 5_000, expected_unstable=0.2)
     assert noisy.aggregator.name == "plurality"
     assert noisy.max_unstable is None
@@ -48,13 +66,13 @@ def test_as_many_unstable_answers_as_the_teachers_afford():
 
 
 def test_the_printed_plan_says_what_is_needed():
-    text = str(plan_transfer(PROMISE, 2_000, 3, 1_000, n_teachers=40))
+    text = str(plan_transfer(PROMISE, 2_000, 3, 1_000, n_teachers=40, aggregator="sparse-vector"))
     for word in ("teachers", "lead needed", "consensus needed", "out of reach", "(1, 1e-06)"):
         assert word in text
 
 
 def test_consensus_is_the_lead_as_a_share():
-    plan = plan_transfer(PROMISE, 10**6, 2, 1000)
+    plan = plan_transfer(PROMISE, 10**6, 2, 1000, aggregator="sparse-vector")
     assert plan.consensus_needed == pytest.approx((plan.n_teachers + plan.gap_needed) / 2 / plan.n_teachers)
     wasted = 1000 * plan.aggregator.vector.refusal_probability(int(plan.gap_needed - 1) // 2)
     assert wasted <= 0.25 * plan.max_unstable
@@ -91,7 +109,7 @@ def test_the_command_prints_the_plan(capsys):
         == 0
     )
     text = capsys.readouterr().out
-    assert "unstable answers" in text
+    assert "shares: nothing is known of the agreement" in text
     assert "No data was read" in text
     assert (
         main(["plan", "transfer", "--rows", "10", "--queries", "5", "--epsilon", "1", "--teachers", "20"])

@@ -37,7 +37,7 @@ def model(estimator=TREE, student=None, **parameters):
     return PrivateTransferClassifier(estimator, student, **{**defaults, **parameters})
 
 
-@pytest.mark.parametrize("aggregator", ["auto", "sparse-vector", "plurality", "confident"])
+@pytest.mark.parametrize("aggregator", ["auto", "shares", "sparse-vector", "plurality", "confident"])
 def test_the_student_learns_and_the_statement_says_so(aggregator):
     X, y = blobs(6000)
     fitted = model(aggregator=aggregator, epsilon=2.0).fit(X, y, PUBLIC)
@@ -323,8 +323,39 @@ def test_one_record_moves_at_most_one_vote_of_every_question():
     assert np.all(votes(X, y).sum(axis=1) == 30)
 
 
+def test_a_student_that_fails_loses_nothing(tmp_path):
+    X, y = blobs(3000)
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-6)
+    estimator = model(student=LogisticRegression(C=-1.0), epsilon=3.0, ledger=ledger)
+    with pytest.raises(ValueError, match="'C' parameter") as raised:
+        estimator.fit(X, y, PUBLIC)
+    assert "call fit_student" in raised.value.__notes__[0]
+    assert estimator.fit_student(PUBLIC, TREE).score(PUBLIC, TRUTH) > 0.9
+    assert len(ledger.history()) == 1
+
+
+def test_probabilities_that_always_fail_are_noticed_before_the_charge(tmp_path):
+    class Silent(Recorder):
+        def predict_proba(self, X):
+            raise RuntimeError("never")
+
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    with pytest.raises(ValueError, match="Nothing was charged"):
+        model(Silent(), aggregator="shares", ledger=ledger).fit(*blobs(3000), PUBLIC)
+    assert len(ledger.history()) == 0
+
+
 def test_teachers_are_not_kept():
     X, y = blobs(3000)
     fitted = model(epsilon=3.0).fit(X, y, PUBLIC)
     kept = {name for name in vars(fitted) if name.endswith("_")}
-    assert kept == {"student_", "labels_", "n_answered_", "classes_", "privacy_", "plan_", "n_features_in_"}
+    assert kept == {
+        "student_",
+        "labels_",
+        "votes_",
+        "n_answered_",
+        "classes_",
+        "privacy_",
+        "plan_",
+        "n_features_in_",
+    }

@@ -25,6 +25,9 @@ from discreet.privacy import accountants
 Array = NDArray[np.float64]
 
 
+ALARM = 1e-6  # the chance that an alarm is false
+
+
 @dataclass(frozen=True)
 class Attack:
     """What an attack on one plan and one pair of data sets showed.
@@ -32,20 +35,25 @@ class Attack:
     Attributes
     ----------
     claimed : epsilon of the charged event at ``delta``, which need not be the delta of the guarantee.
-    bound : lower bound from released numbers only (Clopper-Pearson).
-    alarm : the same at a confidence of 1 - 1e-6: above ``claimed`` it means that the claim is false.
-    exact : lower bound from exact likelihood ratios of what happens inside, where they are known; the larger of both
-        directions, each with half of the error.
+    sees : what the attacker saw of a run.
+    score : what told the data sets apart.
+    bound : lower bound by a threshold on the scores (Clopper-Pearson); true whatever the scores are.
+    alarm : lower bound at a confidence of 1 - 1e-6: above ``claimed`` it means that the claim is false.
+    exact : lower bound from exact likelihood ratios, where they are known; the larger of both directions, each with
+        half of the error. It presumes the stated law of the noise.
+    model : lower bound for an attacker who sees the released numbers alone.
     scores : the scores of all runs, on either data set.
     """
 
     claimed: float
     delta: float
     runs: int
+    sees: str
     score: str
     bound: LowerBound
     alarm: LowerBound
     exact: LowerBound | None
+    model: LowerBound
     scores: tuple[Array, Array] = field(repr=False)
 
     @property
@@ -97,42 +105,53 @@ def attack(
         raise ValueError("weakened noise is never secure: pass a seed")
     a = released(plan, first.records, runs, seed=seed, share=share)
     b = released(plan, second.records, runs, seed=None if seed is None else seed + 1, share=share)
-    if likelihood and perturbs_objective(plan):
+    projected = projections(a.reshape(runs, -1), b.reshape(runs, -1))
+    model = estimates.threshold_bound(*projected, delta, confidence)
+    losses = None
+    if likelihood and minimizer_law_known(plan):
         score = "likelihood ratio of the perturbed objective"
         scores = tuple(np.array([log_ratio(first, second, theta) for theta in thetas]) for thetas in (a, b))
+        if exact_runs and seed is not None:
+            losses = (
+                exact_losses(first, second, exact_runs, seed=seed + 2, share=share),
+                exact_losses(second, first, exact_runs, seed=seed + 3, share=share),
+            )
     else:
-        score, scores = "best linear projection", projections(a.reshape(runs, -1), b.reshape(runs, -1))
+        score, scores = "best linear projection", projected
     return Attack(
         claimed=accountants.epsilon(plan.event, delta, plan.guarantee.neighboring),
         delta=delta,
         runs=runs,
+        sees="released model",
         score=score,
         bound=estimates.threshold_bound(scores[0], scores[1], delta, confidence),
-        alarm=estimates.threshold_bound(scores[0], scores[1], delta, 1 - 1e-6, joint=True),
-        exact=exact_bound(first, second, exact_runs, delta, confidence, seed, share),
+        alarm=alarm_of((scores[0], scores[1]), losses, delta),
+        exact=None if losses is None else exact_bound(losses, delta, confidence),
+        model=model,
         scores=(scores[0], scores[1]),
     )
 
 
-def exact_bound(
-    first: PlannedRun,
-    second: PlannedRun,
-    runs: int,
-    delta: float,
-    confidence: float,
-    seed: int | None,
-    share: float,
-) -> LowerBound | None:
-    """The bound from exact losses, the larger of both directions; None where they are not known."""
-    if runs == 0 or seed is None or not perturbs_objective(first.plan):
-        return None
+def exact_bound(losses: tuple[Array, Array], delta: float, confidence: float) -> LowerBound:
+    """The bound from exact losses, the larger of both directions, each with half of the error."""
     each = 1 - (1 - confidence) / 2
-    bounds = [
-        estimates.loss_bound(exact_losses(one, other, runs, seed=seed + 2 + place, share=share), delta, each)
-        for place, (one, other) in enumerate(((first, second), (second, first)))
-    ]
-    best = max(bounds, key=lambda bound: bound.epsilon)
+    best = max((estimates.loss_bound(part, delta, each) for part in losses), key=lambda bound: bound.epsilon)
     return dataclasses.replace(best, confidence=confidence)
+
+
+def alarm_of(scores: tuple[Array, Array], losses: tuple[Array, Array] | None, delta: float) -> LowerBound:
+    """The largest lower bound that is wrong with a chance of at most `ALARM`, shared by thresholds and exact losses."""
+    share = ALARM if losses is None else ALARM / 2
+    bounds = [estimates.threshold_bound(*scores, delta, 1 - share, joint=True)]
+    if losses is not None:
+        bounds.append(exact_bound(losses, delta, 1 - share))
+    best = max(bounds, key=lambda bound: bound.epsilon)
+    return dataclasses.replace(best, confidence=1 - ALARM)
+
+
+def minimizer_law_known(plan: Any) -> bool:
+    """Whether a plan releases the minimizer of a perturbed objective in all of space, whose density is known."""
+    return perturbs_objective(plan) and plan.problem.geometry is None
 
 
 def released(plan: Any, records: Any, runs: int, *, seed: int | None, share: float = 1.0) -> Array:
@@ -154,7 +173,7 @@ def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int,
     that of docs/proofs/objective-perturbation.md, section 1, up to the optimizer's tolerance.
     """
     plan, losses = first.plan, []
-    if not perturbs_objective(plan):
+    if not minimizer_law_known(plan):
         raise ValueError(
             f"exact likelihood ratios are known for perturbed objectives, not for {plan.mechanism}"
         )
@@ -172,22 +191,24 @@ def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int,
 def log_ratio(first: PlannedRun, second: PlannedRun, theta: Array, share: float = 1.0) -> float:
     """log density of minimizers ``theta`` (one per model) under the first data set, minus that under the second."""
     plan = first.plan
-    variance = (share * plan.objective_noise.effective_stddev) ** 2
     total = 0.0
     for point, a, b in zip(theta, first.records, second.records, strict=True):
-        parts = [_log_density(records, plan, point, variance) for records in (a, b)]
+        parts = [_log_density(records, plan, point, share) for records in (a, b)]
         total += parts[0] - parts[1]
     return total
 
 
-def _log_density(records: Any, plan: Any, theta: Array, variance: float) -> float:
-    """log of phi(b(theta)) det(Hessian), up to a constant."""
-    loss = plan.problem.loss
+def _log_density(records: Any, plan: Any, theta: Array, share: float) -> float:
+    """log of (density of the noise b(theta)) det(Hessian), up to a constant."""
+    loss, law = plan.problem.loss, plan.objective_noise
     noise = records.value_and_gradient(loss, theta)[1] + plan.total_l2 * theta
     product = records.hessian_product(loss, theta)
     columns = [product(basis.reshape(theta.shape)).ravel() for basis in np.eye(theta.size)]
     hessian = np.stack(columns) + plan.total_l2 * np.eye(theta.size)
-    return -float(np.vdot(noise, noise)) / (2 * variance) + float(np.linalg.slogdet(hessian)[1])
+    volume = float(np.linalg.slogdet(hessian)[1])
+    if hasattr(law, "effective_stddev"):
+        return volume - float(np.vdot(noise, noise)) / (2 * (share * float(law.effective_stddev)) ** 2)
+    return volume - float(np.linalg.norm(noise)) / (share * float(law.effective_scale))
 
 
 def projections(a: Array, b: Array) -> tuple[Array, Array]:

@@ -121,18 +121,20 @@ def neighbors_of(
     return Pair((X, y), (other, other_y), relation)
 
 
-def audit_case(estimator: Any, others: int = 1000) -> tuple[Any, Pair]:
-    """An estimator like the given one, and the pair on which its released coefficients differ most.
+def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
+    """Linear classifiers like the given one, each with a pair on which its runs may differ most.
 
     The guarantee, the relation, the solver and the bounds stay; data, sizes and the ridge coefficient are the
-    adversary's. Two cases:
+    adversary's.
 
     * A hinge has its steepest slope at zero coefficients. One record stands alone, and so much ridge that noise moves
-      no prediction across the kink: the coefficients are then an affine image of noise plus gradient.
+      no prediction across the kink: the coefficients are then an affine image of noise plus gradient. Where
+      coefficients are drawn from a ball, ridge hides the record: the same without it.
     * The logistic and the softmax loss are steep only where the canary is badly misclassified. Many others (``others``)
-      hold the coefficients there. Where the canary is exchanged for its opposite, more of them, of both labels, lie
-      along the direction in which the two differ: their curvature keeps noise from deciding for one of the two, and of
-      the canary's norm the share that pays most is spent on being misclassified.
+      hold the coefficients there. Where the canary is exchanged for its opposite and noise is part of the objective,
+      more of them, of both labels, lie along the direction in which the two differ: their curvature keeps noise from
+      deciding for one of the two. Of the canary's norm the share that pays most is spent on being misclassified.
+    * Under noise on a minimizer curvature hides the canary, and a ridge is needed: the same without those others.
     """
     needed = ("neighboring", "classes", "fit_intercept", "feature_bound", "l2", "n_samples")
     if missing := [name for name in needed if not hasattr(estimator, name)]:
@@ -142,11 +144,27 @@ def audit_case(estimator: Any, others: int = 1000) -> tuple[Any, Pair]:
         )
     relation = Neighboring(estimator.neighboring)
     radius, tight = float(estimator.feature_bound), min(1.0, float(estimator.epsilon))
-    n_rest, n_steady, share, ridge = others, 0, 1.0, 0.0
     if type(estimator).__name__ == "PrivateLinearSVC":
-        n_rest, share, ridge = 1, _COMMON, 200 * radius**2 / tight
-    elif relation is Neighboring.REPLACE_ONE:
-        n_steady, share = 2 * (others // 8), _misclassified_share(others, 2.5 / tight)
+        ridges = (200 * radius**2 / tight, 0.0)
+        return [_case(estimator, relation, 1, 0, _COMMON, ridge) for ridge in ridges]
+    ridge, share, steady = 2.5 / tight, 1.0, 0
+    if relation is Neighboring.REPLACE_ONE:
+        share, steady = _misclassified_share(others, ridge), 2 * (others // 8)
+    beside = _misclassified_share(others, ridge)
+    return [
+        _case(estimator, relation, others, steady, share, 0.0),
+        _case(estimator, relation, others, 0, beside, ridge * radius**2),
+    ]
+
+
+def audit_case(estimator: Any, others: int = 1000) -> tuple[Any, Pair]:
+    """The first of `audit_cases`: the worst case for objective perturbation and for noisy gradients."""
+    return audit_cases(estimator, others)[0]
+
+
+def _case(
+    estimator: Any, relation: Neighboring, n_rest: int, n_steady: int, share: float, ridge: float
+) -> tuple[Any, Pair]:
     classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
     intercept = bool(estimator.fit_intercept)
     case = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null")

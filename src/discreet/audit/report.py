@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from dataclasses import dataclass
 from typing import Any
@@ -9,16 +10,20 @@ from typing import Any
 import numpy as np
 
 from discreet.audit import subjects
-from discreet.audit.attack import Attack, attack, prepared
-from discreet.audit.canaries import audit_case, worst_pair
+from discreet.audit.attack import Attack
 from discreet.audit.replay import Replay, replay
-from discreet.audit.witness import fitting
 from discreet.privacy.guarantee import Guarantee
 
 _WIDTH = 96
-SEEN = (
-    "the attacker knew both data sets, every public number and the noise law, chose the data sets, and saw the "
-    "released coefficients of every run"
+SEEN = "the attacker knew both data sets, every public number and the noise law, chose the data sets, and saw the {}"
+SIGHTS = {
+    "transcript": "transcript of every run: all answers of all mechanisms, of which what is released is a function",
+    "released model": "released coefficients of every run",
+    "released numbers": "released numbers of every run",
+}
+INSIDE = (
+    "exact likelihood ratios are those of the transcript (of the exact minimizer, where the objective is perturbed) "
+    "under repeatable noise, and presume that the noise has the law that is stated"
 )
 NOT_SEEN = (
     "the attacker did not see how long a run took, how much memory it used, or the state of the random generator",
@@ -37,7 +42,7 @@ class AuditReport:
     subject : what was audited.
     guarantee : the promise.
     replayed : replay on the pair that strains the declared sensitivities most.
-    attacked : attack on the pair that strains the released coefficients most.
+    attacked : attack on the pair on which runs differ most.
     twin : the same attack on a copy with half of the noise, which it must see through; None if not asked for.
     """
 
@@ -63,7 +68,11 @@ class AuditReport:
         ]
         if found.exact is not None:
             lines.append(
-                f"  from inside          {found.exact.epsilon:.4f} or more, by exact likelihood ratios"
+                f"  exact ratios         {found.exact.epsilon:.4f} or more, with confidence {found.exact.confidence:g}"
+            )
+        if found.sees == "transcript":
+            lines.append(
+                f"  released alone       {found.model.epsilon:.4f} or more, by a linear projection of it"
             )
         lines.append(
             f"  alarm                {'RAISED' if found.refuted else 'not raised'}: "
@@ -77,7 +86,9 @@ class AuditReport:
             f"{self.replayed.worst_ratio:.4f} of the declared one"
         )
         lines += [f"    {finding}" for finding in self.replayed.findings]
-        lines += _folded("could see", SEEN)
+        lines += _folded("could see", SEEN.format(SIGHTS[found.sees]))
+        if found.exact is not None:
+            lines += _folded("exact ratios", INSIDE)
         for text in NOT_SEEN:
             lines += _folded("could not see", text)
         return "\n".join(lines)
@@ -113,30 +124,10 @@ def audit(
     >>> report.passed, report.attacked.bound.epsilon <= report.attacked.claimed
     (True, True)
     """
-    if not _is_classifier(estimator):
-        options: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed, "share": share}
-        return audit_subject(subjects.of(estimator), runs=runs, with_twin=with_twin, **options)
-    case, pair = audit_case(estimator, others)
-    strained = worst_pair(
-        pair.neighboring,
-        n_columns=2,
-        n_rest=3,
-        feature_bound=case.feature_bound,
-        fit_intercept=case.fit_intercept,
-        labels=(case.classes[0], case.classes[1]),
-    )
-    first, second = prepared(case, pair.first), prepared(case, pair.second)
-    options = {"runs": runs, "delta": delta, "confidence": confidence}
-    inside = 0 if seed is None or share != 1.0 else runs // 2
-    return AuditReport(
-        subject=f"{type(estimator).__name__}, solver {_name(estimator)}",
-        guarantee=first.plan.guarantee,
-        replayed=replay(fitting(case), strained.first, strained.second),
-        attacked=attack(first, second, seed=seed, share=share, exact_runs=inside, **options),
-        twin=attack(first, second, seed=0 if seed is None else seed, share=0.5, **options)
-        if with_twin
-        else None,
-    )
+    options: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed, "share": share}
+    subject = subjects.of(estimator, others)
+    named = dataclasses.replace(subject, name=f"{subject.name}, solver {_name(estimator)}")
+    return audit_subject(named, runs=runs, with_twin=with_twin, **options)
 
 
 def audit_subject(
@@ -169,7 +160,7 @@ def page(report: AuditReport) -> str:
         (f"shown, confidence {found.bound.confidence:g}", found.bound.epsilon),
     ]
     if found.exact is not None:
-        numbers.append(("shown from inside", found.exact.epsilon))
+        numbers.append(("shown by exact ratios", found.exact.epsilon))
     if report.twin is not None:
         numbers.append(("half-noise twin, beyond 1e-6 of doubt", report.twin.alarm.epsilon))
     records = [{"what": name, "epsilon": value, "kind": "epsilon"} for name, value in numbers]
@@ -219,10 +210,6 @@ def bars(report: AuditReport, width: int = 48) -> str:
         f"  {name:<21}|{'█' * round(width * value / longest):<{width}}| {value:.3f}"
         for name, value in numbers.items()
     )
-
-
-def _is_classifier(estimator: Any) -> bool:
-    return type(estimator).__name__ in ("PrivateLinearSVC", "PrivateLogisticRegression")
 
 
 def _folded(name: str, text: str) -> list[str]:

@@ -11,12 +11,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 from sklearn.base import clone
 
+from discreet.audit.likelihoods import WeakStream, known, law_of, less_noise
 from discreet.mechanisms.entropy import Entropy, Words, fresh_entropy, insecure_noise
 from discreet.mechanisms.recording import Call, Recorder, recorded_by
 from discreet.solvers import base
@@ -129,35 +130,34 @@ class Replayer(Recorder):
 class Weakener(Recorder):
     """The twin of any mechanism with only a part of its noise; never part of a release.
 
-    Additive noise is scaled down. A choice by scores, and a plurality of votes, is made again with noise of a part of
-    the scale; other decisions are left alone.
+    Additive noise is scaled down; choices, votes and streams are answered anew under their law with less noise.
+    Whatever has no law in `likelihoods` is left alone. ``seed`` is for the new answers; None draws one.
     """
 
-    def __init__(self, share: float = 0.5) -> None:
+    def __init__(self, share: float = 0.5, seed: Sequence[int] | None = None) -> None:
         super().__init__()
-        self._share = share
+        self._share, self._seed = share, seed
+        self._streams: dict[int, WeakStream] = {}
+
+    @cached_property
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(fresh_entropy().words(4) if self._seed is None else self._seed)
 
     def heard(self, call: Call) -> Any:
-        self.calls.append(call)
-        noise = noise_of(call)
-        if noise is None:
-            return _chosen_again(call, self._share)
-        start = 0.0 if call.value is None else np.reshape(call.value, np.shape(call.output))
-        return start + self._share * noise
+        answer = call.output if self._share == 1.0 else self._weaker(call)
+        self.calls.append(dataclasses.replace(call, output=answer))
+        return answer
 
-
-def _chosen_again(call: Call, share: float) -> Any:
-    """The same choice under less noise of the same kind: Gumbel for scores, normal for votes."""
-    if not isinstance(call.value, np.ndarray) or call.value.ndim == 0:
-        return call.output
-    words = fresh_entropy().words(call.value.size).reshape(call.value.shape)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    if call.score_range is not None and np.ndim(call.output) == 0:
-        return int(np.argmax(call.value - share * call.scale * np.log(-np.log(uniform))))
-    integers = np.asarray(call.output).dtype.kind in "iu"
-    if call.score_range is None and integers and call.value.ndim == np.ndim(call.output) + 1:
-        return np.argmax(call.value + share * call.scale * ndtri(uniform), axis=-1)
-    return call.output
+    def _weaker(self, call: Call) -> Any:
+        if call.value is None:
+            return self._share * np.asarray(call.output)
+        if call.mechanism == "SparseVector":
+            stream = self._streams.setdefault(id(call.law), WeakStream(call.law, self._share, self._rng))
+            return stream.answer(call)
+        if not known([call]):
+            return call.output
+        law = law_of(call)
+        return less_noise(call, self._share) if law.draw is None else law.draw(call, self._share, self._rng)
 
 
 def _charges(recorder: Recorder) -> list[PlannedRun]:

@@ -97,11 +97,8 @@ def _audited(arguments: argparse.Namespace) -> Any:
         "with_twin": arguments.twin,
     }
     name = arguments.subject
-    if (
-        name not in options.MODELS
-        and name.replace(" ", "").replace(",", "").isalpha()
-        and not Path(name).exists()
-    ):
+    path = Path(name)
+    if name not in options.MODELS and not (path.exists() or path.suffix or len(path.parts) > 1):
         return report.audit_subject(table.named(name), **chosen)
     return report.audit(_subject(arguments), **chosen)
 

@@ -9,7 +9,13 @@ from typing import Any
 from discreet.cli import options
 
 _NAME = "plan-transfer"
-AGGREGATORS = ("auto", "sparse-vector", "plurality", "confident")  # spelled out: help must not import NumPy
+AGGREGATORS = (
+    "auto",
+    "shares",
+    "sparse-vector",
+    "plurality",
+    "confident",
+)  # spelled out: help must not import NumPy
 
 
 def joined(argv: Sequence[str]) -> list[str]:
@@ -38,9 +44,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--expected-unstable",
         type=options.fraction,
-        default=0.0015,
         metavar="S",
-        help="guessed share of questions on which teachers disagree (default: 0.0015)",
+        help="guessed share of questions on which teachers disagree (default: nothing is known)",
     )
     parser.add_argument("--aggregator", choices=AGGREGATORS, default="auto", help="default: auto")
     parser.add_argument("--by-user", action="store_true", help="protect users with several records")

@@ -37,6 +37,7 @@ class Call:
     score_range : for selections, the declared spread max_i h_i - min_i h_i of the change h of the scores ``value``.
     exact_tries : True for samplers whose use of random words may depend on the input (documented exceptions).
     additive : False where the answer is not the input plus noise: choices and decisions.
+    law, asked : the mechanism itself, and the input as it was handed over: what a likelihood is computed from.
     """
 
     mechanism: str
@@ -48,6 +49,8 @@ class Call:
     score_range: float | None = None
     exact_tries: bool = False
     additive: bool = True
+    law: Any = None
+    asked: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,6 +75,10 @@ class Recorder:
         """Take note of a call; returns what its caller is to get."""
         self.calls.append(call)
         return call.output
+
+    def sampled(self, indices: Any, size: int, rate: float) -> Any:
+        """Take note of a secret sample of 0 .. size - 1 at a public rate; returns what its caller is to get."""
+        return indices
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("discreet_recorder", default=None)
@@ -103,19 +110,31 @@ def observed(
     -------
     Without a recorder this returns ``output`` and keeps nothing. With one it raises if ``entropy`` is secure.
     """
-    recorder = _recorder.get()
+    recorder = _listener(entropy)
     if recorder is None:
         return output
-    if entropy.secure:
+    asked = value
+    if value is not None:
+        value = np.array(value, copy=True)
+    name, facts = type(mechanism).__name__, (sensitivity, event, score_range, exact_tries, additive)
+    call = Call(name, float(scale), value, output, *facts, law=mechanism, asked=asked)
+    return recorder.heard(call)  # type: ignore[no-any-return]
+
+
+def sampled(entropy: Entropy, indices: Answer, size: int, rate: float) -> Answer:
+    """Pass on a secret sample of records, past the recorder if one listens; `observed` says to whom."""
+    recorder = _listener(entropy)
+    return indices if recorder is None else recorder.sampled(indices, size, rate)
+
+
+def _listener(entropy: Entropy) -> Recorder | None:
+    recorder = _recorder.get()
+    if recorder is not None and entropy.secure:
         raise RuntimeError(
             "a recorder sees private inputs, so it may listen only inside insecure_noise(seed), whose "
             "results say that they are not private"
         )
-    if value is not None:
-        value = np.array(value, copy=True)
-    name = type(mechanism).__name__
-    call = Call(name, float(scale), value, output, sensitivity, event, score_range, exact_tries, additive)
-    return recorder.heard(call)  # type: ignore[no-any-return]
+    return recorder
 
 
 def charged(plan: object) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.recording import sampled
 
 Indices = NDArray[np.int64]
 
@@ -28,7 +29,8 @@ def poisson_sample(size: int, rate: float, entropy: Entropy) -> Indices:
     if rate == 1:
         return np.arange(size, dtype=np.int64)
     threshold = np.uint64(math.floor(math.ldexp(rate, 64)))  # exact: scaling by a power of two does not round
-    return np.flatnonzero(entropy.words(size) < threshold).astype(np.int64)
+    sample = np.flatnonzero(entropy.words(size) < threshold).astype(np.int64)
+    return sampled(entropy, sample, size, rate)
 
 
 def permutation(size: int, entropy: Entropy) -> Indices:

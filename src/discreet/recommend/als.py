@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from discreet.recommend import kernels
 from discreet.recommend.local import RidgeModel
-from discreet.recommend.plan import Facts, Noise, Release, symmetric, total
+from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.profile import Profile, learn_profile, profile_releases
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Ratings, Users
 from discreet.recommend.subspace import covariance, covariance_release, spikes
+from discreet.recommend.sums import symmetric
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -49,7 +50,7 @@ class AlternatingLeastSquares:
             ),
         )
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
         """Alternate local ridges for users with noisy normal equations for items."""
         profile = learn_profile(facts, ratings, noise)
         own = profile.model(slopes=True)
@@ -93,9 +94,7 @@ def factor_bits(facts: Facts) -> int:
     return min(15, bits)
 
 
-def normal_equations(
-    facts: Facts, ratings: Ratings, model: RidgeModel, n_own: int, importance: Array
-) -> Array:
+def normal_equations(facts: Facts, ratings: Users, model: RidgeModel, n_own: int, importance: Array) -> Array:
     """The exact stack of symmetric matrices, in units of one user's largest contribution."""
     order = model.features.shape[1] - n_own + 1
     weight_bound = 1 << WEIGHT_BITS
@@ -119,7 +118,7 @@ def normal_equations(
             sums,
         )
 
-    return symmetric(total(ratings, (facts.n_items, order, order), add), 1 / (bound**2 * weight_bound))
+    return symmetric(ratings.total((facts.n_items, order, order), add), 1 / (bound**2 * weight_bound))
 
 
 def _solve(facts: Facts, noisy: Array, stddev: float, profile: Profile) -> tuple[Array, Array, float]:

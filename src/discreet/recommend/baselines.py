@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.recommend.local import DescentModel, RidgeModel
-from discreet.recommend.plan import Facts, Noise, Release, symmetric, total
+from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.profile import ERROR_VARIANCE, learn_profile, profile_releases
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Ratings, Users
 from discreet.recommend.subspace import check_dense, covariance, covariance_release, largest
+from discreet.recommend.sums import symmetric
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -35,7 +36,7 @@ class Cleansing:
         weights = Release(_WEIGHTS, 0.2, facts.apart, 1, facts.n_items)
         return (*profile_releases(facts, 0.15, 0), covariance_release(facts, _COVARIANCE, 0.65), weights)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
         """Estimate the covariance of ratings entry by entry, then keep its top directions."""
         n, ones = facts.n_items, np.ones(facts.n_items)
         model = learn_profile(facts, ratings, noise, 0).model(slopes=False)
@@ -87,7 +88,7 @@ class ProjectedGradient:
             for t in range(rounds)
         )
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> DescentModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> DescentModel:
         """Step, clip, project."""
         n, rank = facts.n_items, facts.rank
         clip, rate = facts.row_clip * math.sqrt(n), 1.0
@@ -121,7 +122,7 @@ def onto_ball(singular: Array, radius: float) -> Array:
     return np.asarray(np.maximum(singular - shifts[ordered > shifts][-1], 0.0))
 
 
-def _full_covariance(facts: Facts, ratings: Ratings, model: DescentModel) -> Array:
+def _full_covariance(facts: Facts, ratings: Users, model: DescentModel) -> Array:
     """Covariance of quantised full rows, by integer-valued matrix products that float64 holds exactly."""
     bound = facts.bound(2)
 
@@ -137,4 +138,4 @@ def _full_covariance(facts: Facts, ratings: Ratings, model: DescentModel) -> Arr
                 square = (quantised**2).sum(axis=1)
             sums += (quantised.T @ quantised).astype(np.int64)
 
-    return symmetric(total(ratings, (facts.n_items, facts.n_items), add), 1 / bound**2)
+    return symmetric(ratings.total((facts.n_items, facts.n_items), add), 1 / bound**2)

@@ -25,6 +25,18 @@ def click_factors(
 
 
 @compiled()
+def projections(starts: Integers, items: Items, directions: Array, gains: Array, out: Array) -> None:
+    """out_i = gains times the sum of the directions of the own items over the root of their number; 0 without any."""
+    for i in range(starts.shape[0] - 1):
+        size = starts[i + 1] - starts[i]
+        for c in range(gains.shape[0]):
+            total = 0.0
+            for a in range(starts[i], starts[i + 1]):
+                total += directions[items[a], c]
+            out[i, c] = gains[c] * total / math.sqrt(max(size, 1))
+
+
+@compiled()
 def add_click_equations(
     starts: Integers,
     items: Items,

@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from discreet.recommend import click_kernels
 from discreet.recommend.als import WEIGHT_BITS, factor_bits, n_factors, solved
 from discreet.recommend.local import ClickModel, PopularityModel, ProjectionModel, RidgeModel
-from discreet.recommend.plan import Facts, Method, Noise, Release, symmetric, total
+from discreet.recommend.plan import Facts, Method, Noise, Release
 from discreet.recommend.power import iterate, product_releases
 from discreet.recommend.profile import weighted_sums
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Ratings, Users
 from discreet.recommend.subspace import COVARIANCE, Spikes, covariance, covariance_release, spikes
+from discreet.recommend.sums import symmetric
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -39,7 +40,7 @@ def count_release(facts: Facts, share: float) -> Release:
     return Release(_COUNTS, share, facts.apart, facts.n_items)
 
 
-def learn_counts(facts: Facts, ratings: Ratings, noise: Noise) -> tuple[Array, float]:
+def learn_counts(facts: Facts, ratings: Users, noise: Noise) -> tuple[Array, float]:
     """Noisy weighted counts and the standard deviation of their noise."""
     sums = weighted_sums(facts, ratings, np.ones(facts.n_items), np.zeros(facts.n_items))
     return noise.release(_COUNTS, sums[0]), noise.stddev(_COUNTS)
@@ -62,7 +63,7 @@ class Popularity:
         """Counts."""
         return (count_release(facts, 1.0),)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> PopularityModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> PopularityModel:
         """Count."""
         return PopularityModel(_popularity(learn_counts(facts, ratings, noise)[0]))
 
@@ -80,7 +81,7 @@ class CoOccurrence:
         """Counts and one covariance."""
         return count_release(facts, _COUNT_SHARE), covariance_release(facts, COVARIANCE, 1 - _COUNT_SHARE)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> ProjectionModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> ProjectionModel:
         """Count, then keep the directions above the edge of the noise."""
         popularity = _popularity(learn_counts(facts, ratings, noise)[0])
         noisy = noise.release(COVARIANCE, unit_covariance(facts, ratings))
@@ -98,7 +99,7 @@ class ClickPower:
         """Counts and noisy products."""
         return count_release(facts, _COUNT_SHARE), *product_releases(facts, 1 - _COUNT_SHARE)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> ProjectionModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> ProjectionModel:
         """Count, then iterate."""
         popularity = _popularity(learn_counts(facts, ratings, noise)[0])
         found = iterate(facts, ratings.as_clicks(), noise, _nothing(facts.n_items), np.ones(facts.n_items))
@@ -117,7 +118,7 @@ def _nothing(n_items: int) -> RidgeModel:
     return RidgeModel(np.zeros(n_items), np.zeros((n_items, 1)), np.ones(1), 1.0)
 
 
-def unit_covariance(facts: Facts, ratings: Ratings) -> Array:
+def unit_covariance(facts: Facts, ratings: Users) -> Array:
     """The exact covariance of indicator rows scaled to unit length."""
     return covariance(facts, ratings.as_clicks(), _nothing(facts.n_items), np.ones(facts.n_items))
 
@@ -143,7 +144,7 @@ class ClickLeastSquares:
         start = covariance_release(facts, COVARIANCE, _START_SHARE)
         return (count_release(facts, _COUNT_SHARE), start, *listed)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> ClickModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> ClickModel:
         """Alternate local factors of users with noisy normal equations of items."""
         popularity, rank = _popularity(learn_counts(facts, ratings, noise)[0]), n_factors(facts)
         noisy = noise.release(COVARIANCE, unit_covariance(facts, ratings))
@@ -161,7 +162,7 @@ class ClickLeastSquares:
         return ClickModel(popularity, factors, _NEGATIVES * np.maximum((factors**2).mean(axis=0), 1e-9))
 
 
-def click_equations(facts: Facts, ratings: Ratings, features: Array, penalty: Array) -> tuple[Array, Array]:
+def click_equations(facts: Facts, ratings: Users, features: Array, penalty: Array) -> tuple[Array, Array]:
     """The exact stack of normal equations and the matrix of all users, in units of a user's largest contribution."""
     n, order = facts.n_items, features.shape[1] + 1
     bound, weight_bound = 1 << factor_bits(facts), 1 << WEIGHT_BITS
@@ -180,7 +181,7 @@ def click_equations(facts: Facts, ratings: Ratings, features: Array, penalty: Ar
             sums,
         )
 
-    sums = symmetric(total(ratings, (n + 1, order, order), add), 1 / bound**2)
+    sums = symmetric(ratings.total((n + 1, order, order), add), 1 / bound**2)
     everyone = np.ascontiguousarray(sums[n, :-1, :-1])
     return sums[:n] / weight_bound, everyone
 

@@ -17,6 +17,7 @@ from discreet import _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy.statement import PrivacyStatement
+from discreet.recommend import sources, statement
 from discreet.recommend.arrays import packed, unpacked
 from discreet.recommend.local import ItemModel
 from discreet.recommend.methods import choose
@@ -193,23 +194,28 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        user_items : sparse matrix (users x items) whose stored entries are the ratings, or a data frame with
-            columns user, item, rating.
+        user_items : sparse matrix (users x items) whose stored entries are the ratings; a data frame with columns
+            user, item, rating; the name of a Parquet file with these columns, of any size; a Dask data frame with
+            them; or a Dask array or bag of sparse matrices, each a block of users (docs/scale.md).
         """
-        ratings, catalogue = self._read(user_items, self.items)
         if self.neighboring == "add-remove-one" and self.n_users is None:
             raise ValueError(
                 "under add-remove-one the number of users is private: declare a public upper bound with n_users=..., "
                 "or use neighboring='replace-one'"
             )
-        size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, ratings.n_users, self.n_users)[1]
-        plan = self.plan(size, ratings.n_items)
-        _fit.charge(self.ledger, cast(Any, plan), label=type(self).__name__)
-        entropy = fresh_entropy()
-        self.model_ = plan.run(ratings, entropy)
+        with sources.opened(user_items, self._values(), self.items, **self._checks()) as (users, catalogue):
+            size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, users.n_users, self.n_users)[
+                1
+            ]
+            plan = self.plan(size, users.n_items)
+            _fit.charge(self.ledger, cast(Any, plan), label=type(self).__name__)
+            entropy = fresh_entropy()
+            self.model_ = plan.run(users, entropy)
         self.items_ = catalogue
         self.method_ = plan.method.name
-        self.privacy_ = self._state(plan, entropy.secure)
+        self.privacy_ = statement.of(
+            plan, self._values(), from_data=self.items is None, secure=entropy.secure
+        )
         return self
 
     def _scale(self) -> Scale:
@@ -225,54 +231,18 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
             )
         return Scale(low, high)
 
-    def _read(self, user_items: Any, catalogue: Any) -> tuple[Ratings, NDArray[Any]]:
+    def _values(self) -> Scale | Clicks:
+        """How ratings are read."""
+        return Clicks() if self.feedback == "implicit" else self._scale()
+
+    def _checks(self) -> dict[str, str]:
+        """What is done about strange ratings."""
         out_of_bounds = _inputs.choice("out_of_bounds", self.out_of_bounds, ("error", "clip"))
         duplicates = _inputs.choice("duplicates", self.duplicates, ("error", "mean"))
-        if self.feedback == "implicit":
-            return read(user_items, Clicks(), catalogue, duplicates="mean")
-        return read(user_items, self._scale(), catalogue, out_of_bounds=out_of_bounds, duplicates=duplicates)
-
-    def _state(self, plan: CompletionPlan, secure: bool) -> PrivacyStatement:
-        facts = plan.facts
-        from_data = self.items is None
-        return PrivacyStatement(
-            guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=(
-                f"joint differential privacy, unit: user; method {plan.method.name!r}. The item side is released with "
-                "Gaussian noise calibrated to a user's whole row; a user's predictions come from that release and the "
-                "own row, and what other users see changes through the release only"
-            ),
-            theorem=f"{plan.method.theorem}; Gaussian composition; billboard lemma (Hsu et al., 2014)",
-            noise=plan.noise,
-            bounds={
-                "users": float(facts.n_users),
-                "items": float(facts.n_items),
-                "half range of ratings": 1.0 if facts.implicit else self._scale().half,
-                "centred rating (half ranges)": facts.rating_clip,
-                "residual row (half ranges)": facts.row_clip,
-                "exact integers per user up to": float(facts.bound(2)),
-            },
-            assumptions=(
-                "each person is one user (given by the user of this library): who has k accounts is protected by k "
-                "times epsilon only",
-                "THE CATALOGUE IS THE COLUMNS OR ITEMS OF THE DATA, treated as public"
-                if from_data
-                else "the catalogue was declared by the user",
-                f"the number of users, {facts.n_users}, is public"
-                if facts.guarantee.neighboring.size_is_public
-                else f"{facts.n_users} is a public upper bound on the number of users",
-                "the range of ratings, the rank and the other parameters were chosen without looking at the ratings",
-                "the operating system's random numbers and AES-256 are unpredictable",
-            ),
-            not_covered=(
-                "a user's own predictions and factors, if they are shown to anyone else",
-                "how long the fit took and how much memory it used",
-                "test errors computed on private ratings and published afterwards",
-                "other releases from the same data: their costs add up, which is what a ledger is for",
-            ),
-            secure=secure,
-        )
+        return {
+            "out_of_bounds": out_of_bounds,
+            "duplicates": "mean" if self.feedback == "implicit" else duplicates,
+        }
 
     # -- the local step: released numbers and one user's own row -------------------------------------------------
 
@@ -359,5 +329,5 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
                 f"the rows have {n_columns} columns, the catalogue has {len(self.items_)} items; items that were not "
                 "declared at fit cannot be predicted"
             )
-        rows = self._read(user_items, self.items_)[0]
+        rows = read(user_items, self._values(), self.items_, **self._checks())[0]
         return rows.part(0, rows.n_users)

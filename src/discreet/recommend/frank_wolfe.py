@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from discreet.recommend import replays
 from discreet.recommend.local import ReplayModel
-from discreet.recommend.plan import Facts, Noise, Release, add_covariance, symmetric, total
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.plan import Facts, Noise, Release
+from discreet.recommend.ratings import Ratings, Users
 from discreet.recommend.subspace import check_dense, largest
+from discreet.recommend.sums import add_covariance, symmetric
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -81,7 +82,7 @@ class FrankWolfe:
                 listed.append(Release(f"{_LENGTH} {t}", length_share / rounds, scalar, 1, unit=square))
         return tuple(listed)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> ReplayModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> ReplayModel:
         """Alternate noisy directions and replays."""
         rounds, clip, n = self._rounds(facts), self._clip(facts), facts.n_items
         radius = facts.nuclear_norm * math.sqrt(facts.n_users * n)
@@ -112,16 +113,16 @@ class FrankWolfe:
         return model
 
 
-def _covariance(facts: Facts, ratings: Ratings, model: ReplayModel) -> Array:
+def _covariance(facts: Facts, ratings: Users, model: ReplayModel) -> Array:
     bound = facts.bound(2)
 
     def add(block: Ratings, sums: Integers) -> None:
         add_covariance(block, model.residuals(block, bound)[0], sums)
 
-    return symmetric(total(ratings, (facts.n_items, facts.n_items), add), 1 / bound**2)
+    return symmetric(ratings.total((facts.n_items, facts.n_items), add), 1 / bound**2)
 
 
-def _energy(facts: Facts, ratings: Ratings, model: ReplayModel, v: Array) -> Array:
+def _energy(facts: Facts, ratings: Users, model: ReplayModel, v: Array) -> Array:
     """sum_i (a_i . v)^2, each term rounded down locally and summed exactly."""
     bound = facts.bound(2) >> 1
     direction = np.trunc(v * _VECTOR_SCALE).astype(np.int64)
@@ -130,4 +131,4 @@ def _energy(facts: Facts, ratings: Ratings, model: ReplayModel, v: Array) -> Arr
         q = model.residuals(block, bound)[0]
         replays.add_energy(block.starts, block.items, q, direction, _VECTOR_SCALE, sums)
 
-    return total(ratings, (1,), add) / bound**2
+    return ratings.total((1,), add) / bound**2

@@ -232,6 +232,14 @@ def residual_rows(
 
 
 @compiled()
+def spread(starts: Integers, items: Items, q: Integers, rows: Array) -> None:
+    """rows[i, item] = q of the user's entry; other places are left alone."""
+    for i in range(starts.shape[0] - 1):
+        for a in range(starts[i], starts[i + 1]):
+            rows[i, items[a]] = q[a]
+
+
+@compiled()
 def by_item(starts: Integers, items: Items, heads: Integers, order: Items, begins: Items) -> None:
     """Entries sorted by item: those of item j are order[heads[j]:heads[j + 1]]; begins[a] is the start of a's row."""
     heads[:] = 0

@@ -6,6 +6,7 @@ What it returns belongs to that user: publishing it is not covered by the promis
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,13 +15,39 @@ from numpy.typing import NDArray
 
 from discreet.recommend import click_kernels, kernels, replays
 from discreet.recommend.ratings import Ratings
+from discreet.recommend.sums import in_threads, processors
 
 Array = NDArray[np.float64]
 
 
+_SCORES_PER_THREAD = 1 << 20
+
+
 def _scores(base: Array, features: Array, factors: Array) -> Array:
     out = np.empty((len(factors), len(features)))
-    kernels.row_scores(base, np.ascontiguousarray(features), factors, out)
+    features = np.ascontiguousarray(features)
+    lanes = max(1, min(processors(), out.size // _SCORES_PER_THREAD))
+    edges = np.linspace(0, len(factors), lanes + 1).astype(int)
+
+    def one_lane(lane: int) -> None:
+        users = slice(edges[lane], edges[lane + 1])
+        kernels.row_scores(base, features, factors[users], out[users])
+
+    in_threads(one_lane, lanes)
+    return out
+
+
+def _per_user(rows: Ratings, width: int, solve: Callable[[Ratings, Array], None]) -> Array:
+    """``solve(block, out)`` fills one vector per user; blocks of users go to several threads."""
+    out = np.zeros((rows.n_users, width))
+    blocks = list(rows.blocks())
+    lanes = min(len(blocks), rows.n_threads)
+
+    def one_lane(lane: int) -> None:
+        for begin, end in blocks[lane::lanes]:
+            solve(rows.part(begin, end), out[begin:end])
+
+    in_threads(one_lane, lanes)
     return out
 
 
@@ -74,11 +101,13 @@ class RidgeModel:
 
     def user_factors(self, rows: Ratings) -> Array:
         """Ridge coefficients of every row."""
-        out = np.zeros((rows.n_users, self.features.shape[1]))
-        kernels.coefficients(
-            rows.starts, rows.items, rows.values, self.base, self.features, self.penalty, out
-        )
-        return out
+
+        def solve(block: Ratings, out: Array) -> None:
+            kernels.coefficients(
+                block.starts, block.items, block.values, self.base, self.features, self.penalty, out
+            )
+
+        return _per_user(rows, self.features.shape[1], solve)
 
     def scores(self, factors: Array) -> Array:
         """base + factors . features."""
@@ -207,12 +236,12 @@ class ProjectionModel:
 
     def user_factors(self, rows: Ratings) -> Array:
         """Trusted projections of every row."""
-        out = np.zeros((rows.n_users, self.directions.shape[1]))
-        for i in range(rows.n_users):
-            items = rows.row(i)
-            if len(items):
-                out[i] = self.gains * self.directions[items].sum(axis=0) / np.sqrt(len(items))
-        return out
+        directions = np.ascontiguousarray(self.directions)
+
+        def solve(block: Ratings, out: Array) -> None:
+            click_kernels.projections(block.starts, block.items, directions, self.gains, out)
+
+        return _per_user(rows, len(self.gains), solve)
 
     def scores(self, factors: Array) -> Array:
         """Projections, with popularity deciding ties."""
@@ -269,11 +298,13 @@ class ClickModel:
 
     def user_factors(self, rows: Ratings) -> Array:
         """Ridge coefficients of every row."""
-        out = np.zeros((rows.n_users, self.features.shape[1]))
-        click_kernels.click_factors(
-            rows.starts, rows.items, self.features, self.penalty, 0, rows.n_users, out
-        )
-        return out
+
+        def solve(block: Ratings, out: Array) -> None:
+            click_kernels.click_factors(
+                block.starts, block.items, self.features, self.penalty, 0, block.n_users, out
+            )
+
+        return _per_user(rows, self.features.shape[1], solve)
 
     def scores(self, factors: Array) -> Array:
         """factors . features, with popularity deciding ties."""

@@ -7,9 +7,6 @@ mu^2 it gets. The plan finds the least noise for all of them together and is the
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -20,20 +17,17 @@ from numpy.typing import NDArray
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.recording import listening
-from discreet.mechanisms.symmetric import SymmetricGaussianMechanism, mirror_lower
+from discreet.mechanisms.symmetric import SymmetricGaussianMechanism
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian
 from discreet.privacy.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
-from discreet.recommend import kernels
 from discreet.recommend.local import ItemModel
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Users
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 MOST_ENTRIES = 20_000**2  # of one dense symmetric matrix
-_LANE_ENTRIES = 1 << 24  # largest sum of which every thread may hold a copy
 
 
 @dataclass(frozen=True)
@@ -173,7 +167,7 @@ class Method(Protocol):
         """Everything it will release, from public numbers only."""
         ...
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> ItemModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> ItemModel:
         """The item side, a function of releases alone."""
         ...
 
@@ -228,7 +222,7 @@ class CompletionPlan:
             for name, mechanism in self.mechanisms.items()
         }
 
-    def run(self, ratings: Ratings, entropy: Entropy) -> ItemModel:
+    def run(self, ratings: Users, entropy: Entropy) -> ItemModel:
         """The only place where ratings meet noise; returns the item side."""
         return self.method.run(self.facts, ratings, Noise(self, entropy))
 
@@ -249,56 +243,3 @@ class CompletionPlan:
                 f"noise multiplier {multiplier:.4g}"
             )
         return "\n".join(lines)
-
-
-def threads() -> int:
-    """Processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def total(ratings: Ratings, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
-    """The exact sum over all blocks of users; threads hold their own sums where memory allows."""
-    blocks = list(ratings.blocks())  # where they begin and end: values are scaled one block at a time
-    lanes = min(threads(), len(blocks)) if math.prod(shape) <= _LANE_ENTRIES else 1
-
-    def one_lane(lane: int) -> Integers:
-        sums = np.zeros(shape, dtype=np.int64)
-        for begin, end in blocks[lane::lanes]:
-            add(ratings.part(begin, end), sums)
-        return sums
-
-    if lanes <= 1:
-        return one_lane(0) if blocks else np.zeros(shape, dtype=np.int64)
-    with ThreadPoolExecutor(lanes) as pool:
-        parts = list(pool.map(one_lane, range(lanes)))
-    return np.asarray(sum(parts[1:], parts[0]))
-
-
-def add_covariance(block: Ratings, q: Integers, sums: Integers) -> None:
-    """Lower triangle of sums += q_i q_i^T; threads share one large matrix by lines, of about equal work."""
-    n = len(sums)
-    parts = 1 if sums.size <= _LANE_ENTRIES else threads()
-    cuts = [round(n * math.sqrt(part / parts)) for part in range(parts + 1)]
-
-    size = len(block.items)
-    heads, order, begins = np.empty(n + 1, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
-    kernels.by_item(block.starts, block.items, heads, order, begins)
-
-    def one_part(part: int) -> None:
-        kernels.add_covariance(block.items, q, heads, order, begins, cuts[part], cuts[part + 1], sums)
-
-    if parts == 1:
-        one_part(0)
-        return
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(one_part, range(parts)))
-
-
-def symmetric(lower: Integers, scale: float) -> Array:
-    """scale times the mirrored lower triangles, in the place of the integers: a matrix may fill half the memory."""
-    values = lower.view(np.float64)
-    for i in range(len(lower)):
-        values[i] = lower[i].astype(np.float64)  # exact: below 2^52
-    values *= scale
-    mirror_lower(values)
-    return values

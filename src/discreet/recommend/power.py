@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from discreet.recommend import kernels
 from discreet.recommend.local import RidgeModel
-from discreet.recommend.plan import Facts, Noise, Release, total
+from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.profile import learn_profile, profile_releases
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.ratings import Ratings, Users
 from discreet.recommend.subspace import Spikes, residual_integers, with_directions
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ class PowerIteration:
         """Item profile, then one product per iteration."""
         return (*profile_releases(facts, _PROFILE_SHARE), *product_releases(facts, 1 - _PROFILE_SHARE))
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
         """Iterate, then add the directions found to the profile."""
         profile = learn_profile(facts, ratings, noise)
         model = profile.model(slopes=True)
@@ -70,7 +70,7 @@ def product_releases(facts: Facts, share: float) -> tuple[Release, ...]:
 
 def iterate(
     facts: Facts,
-    ratings: Ratings,
+    ratings: Users,
     noise: Noise,
     model: RidgeModel,
     importance: Array,
@@ -116,7 +116,7 @@ def quantised_block(facts: Facts, block: Array) -> Integers:
     return quantised
 
 
-def product(facts: Facts, ratings: Ratings, model: RidgeModel, importance: Array, block: Integers) -> Array:
+def product(facts: Facts, ratings: Users, model: RidgeModel, importance: Array, block: Integers) -> Array:
     """sum_i a_i (a_i^T block) in units of row_clip^2, exact up to the dropped bits."""
     bound = facts.bound(2) >> 3
 
@@ -125,5 +125,5 @@ def product(facts: Facts, ratings: Ratings, model: RidgeModel, importance: Array
             part.starts, part.items, residual_integers(facts, part, model, importance, bound), block, sums
         )
 
-    sums = total(ratings, block.shape, add)
+    sums = ratings.total(block.shape, add)
     return np.asarray((sums // _DROPPED).astype(np.float64) * (_DROPPED / (bound**2 * _BLOCK_SCALE)))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from discreet.recommend import kernels
 from discreet.recommend.local import RidgeModel
-from discreet.recommend.plan import Facts, Noise, Release, total
-from discreet.recommend.ratings import Ratings
+from discreet.recommend.plan import Facts, Noise, Release
+from discreet.recommend.ratings import Ratings, Users
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -106,7 +106,7 @@ def profile_releases(facts: Facts, share: float, refinements: int = 1) -> tuple[
     )
 
 
-def learn_profile(facts: Facts, ratings: Ratings, noise: Noise, refinements: int = 1) -> Profile:
+def learn_profile(facts: Facts, ratings: Users, noise: Noise, refinements: int = 1) -> Profile:
     """Run the releases of `profile_releases` and shrink what comes out."""
     n, clip = facts.n_items, facts.rating_clip
     effects, importance = np.zeros(n), np.ones(n)
@@ -141,7 +141,7 @@ def importance_of(counts: Array, count_noise: float) -> Array:
     )
 
 
-def weighted_sums(facts: Facts, ratings: Ratings, importance: Array, effects: Array) -> Array:
+def weighted_sums(facts: Facts, ratings: Users, importance: Array, effects: Array) -> Array:
     """Exact weighted counts and weighted sums of clipped, centred ratings, in units of a user's norm."""
     bound = facts.bound(1, most=30)
 
@@ -158,16 +158,16 @@ def weighted_sums(facts: Facts, ratings: Ratings, importance: Array, effects: Ar
             sums,
         )
 
-    return total(ratings, (2, facts.n_items), add) / bound
+    return ratings.total((2, facts.n_items), add) / bound
 
 
-def _offsets(facts: Facts, ratings: Ratings, effects: Array, noise: Noise) -> tuple[float, float]:
+def _offsets(facts: Facts, ratings: Users, effects: Array, noise: Noise) -> tuple[float, float]:
     bound = facts.bound(1, most=30)
 
     def add(block: Ratings, sums: Integers) -> None:
         kernels.add_offsets(block.starts, block.items, block.values, effects, bound, sums)
 
-    total_offset, counted = noise.release(OFFSETS, total(ratings, (2,), add) / bound)
+    total_offset, counted = noise.release(OFFSETS, ratings.total((2,), add) / bound)
     stddev, most = noise.stddev(OFFSETS), float(facts.n_users)
     trust = 1 / (1 + (stddev / (_ABSENT * most)) ** 2)  # in the count; else nearly everybody has ratings
     n_users = min(max(most + trust * (float(counted) - most), 1.0), most)
@@ -221,6 +221,6 @@ class ItemProfile:
         """Counts, sums and offsets."""
         return profile_releases(facts, 1.0, facts.n_iterations or 1)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
         """Learn the profile."""
         return learn_profile(facts, ratings, noise, facts.n_iterations or 1).model(slopes=self.slopes)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from discreet.recommend import kernels
+from discreet.recommend.sums import added, in_threads, lanes_of, processors
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -61,12 +62,34 @@ class Clicks:
         return np.ones(len(ratings))
 
 
+class Users(Protocol):
+    """All users' rows, in memory, in a mapped file or on a cluster: they can be added up, not looked at.
+
+    A user's row is in one place and whole: what a user adds to a sum is bounded row by row.
+    """
+
+    @property
+    def n_users(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+
+    def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
+        """The exact sum that ``add(block, sums)`` makes over blocks of users; it must not depend on the blocks."""
+
+    def as_clicks(self) -> Self:
+        """The same rows, of which only the items count."""
+
+
 @dataclass(frozen=True)
 class Ratings:
     """Rows of users: ``items[starts[i]:starts[i + 1]]`` in increasing order, and their values.
 
     ``part`` hands out values in [-1, 1]. The whole may hold them as they came, with the ``scale`` that
-    brings them there: a second copy of all ratings is never made.
+    brings them there: a second copy of all ratings is never made. Sums use ``n_threads`` threads.
+    ``after`` is called behind every block, with the number of its ratings.
     """
 
     starts: Integers
@@ -74,17 +97,19 @@ class Ratings:
     values: NDArray[Any]
     n_items: int
     scale: Scale | Clicks | None = None
+    n_threads: int = field(default_factory=processors)
+    after: Callable[[int], None] | None = None
 
     @property
     def n_users(self) -> int:
         """Number of rows."""
         return len(self.starts) - 1
 
-    def blocks(self) -> Iterator[tuple[int, int]]:
-        """First and last-but-one user of consecutive parts of about a million ratings."""
+    def blocks(self, size: int | None = None) -> Iterator[tuple[int, int]]:
+        """First and last-but-one user of consecutive parts of so many ratings, by default about a million."""
         begin = 0
         while begin < self.n_users:
-            limit = self.starts[begin] + _BLOCK_ENTRIES
+            limit = self.starts[begin] + (size or _BLOCK_ENTRIES)
             end = int(np.searchsorted(self.starts, limit, side="right")) - 1
             end = min(max(end, begin + 1), self.n_users)
             yield begin, end
@@ -95,15 +120,35 @@ class Ratings:
         entries = slice(int(self.starts[begin]), int(self.starts[end]))
         starts = self.starts[begin : end + 1] - self.starts[begin]
         values = self.values[entries] if self.scale is None else self.scale.inside(self.values[entries])
-        return Ratings(starts, self.items[entries], values, self.n_items)
+        return Ratings(starts, self.items[entries], values, self.n_items, n_threads=self.n_threads)
 
-    def as_clicks(self) -> Ratings:
+    def add_to(
+        self,
+        sums: Integers,
+        add: Callable[[Ratings, Integers], None],
+        blocks: Iterable[tuple[int, int]] | None = None,
+    ) -> None:
+        """Add some blocks of users, by default all, to ``sums``."""
+        for begin, end in self.blocks() if blocks is None else blocks:
+            add(self.part(begin, end), sums)
+            if self.after is not None:
+                self.after(int(self.starts[end] - self.starts[begin]))
+
+    def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
+        """The exact sum over all blocks of users; threads hold their own sums where memory allows."""
+        blocks = list(self.blocks())  # where they begin and end: values are scaled one block at a time
+        lanes = lanes_of(len(blocks), shape, self.n_threads)
+
+        def one_lane(lane: int) -> Integers:
+            sums = np.zeros(shape, dtype=np.int64)
+            self.add_to(sums, add, blocks[lane::lanes])
+            return sums
+
+        return added(in_threads(one_lane, lanes), shape)
+
+    def as_clicks(self) -> Self:
         """The same rows, of which only the items count."""
         return dataclasses.replace(self, scale=Clicks())
-
-    def row(self, user: int) -> Items:
-        """Items of one user."""
-        return self.items[int(self.starts[user]) : int(self.starts[user + 1])]
 
 
 def read(
@@ -135,15 +180,13 @@ def read(
             f"'user', 'item', 'rating'; got {type(user_items).__name__}. A dense array cannot say which entries are "
             "missing: build scipy.sparse.csr_array((ratings, (users, items)))"
         )
-    _check_values(matrix.data, scale, out_of_bounds)
-    order = kernels.row_order(matrix.indptr, matrix.indices)
-    if order > 0:
-        matrix = _without_duplicates(matrix, duplicates)
+    check_values(matrix.data, scale, out_of_bounds)
+    matrix = in_order(matrix, duplicates)
     starts, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False)
     return Ratings(starts, columns, matrix.data, matrix.shape[1], scale), items
 
 
-def _check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) -> None:
+def check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) -> None:
     """Refuse ratings that are not finite or, if asked to, not within the range."""
     strange = outside = 0
     for begin in range(0, len(data), _BLOCK_ENTRIES):
@@ -182,37 +225,49 @@ def _csr_with_duplicates(coo: Any) -> Any:
 
 
 def _from_frame(frame: Any, catalogue: Any, clicks: bool) -> tuple[Any, NDArray[Any]]:
+    check_columns(frame.columns, clicks)
+    if len(frame) == 0:
+        raise ValueError("the data frame holds no ratings")
+    named = {name: np.asarray(frame[name]) for name in (USER, ITEM)}
+    for name, labels in named.items():
+        check_labels(name, labels)
+    users, rows = np.unique(named[USER], return_inverse=True)
+    items = catalogue_of(catalogue, named[ITEM])
+    columns = find_items(named[ITEM], items)
+    ratings = np.ones(len(frame)) if clicks else np.asarray(frame[RATING], dtype=np.float64)
+    coo = sp.coo_array((ratings, (rows, columns)), shape=(len(users), len(items)))
+    return _csr_with_duplicates(coo), items
+
+
+def check_columns(names: Iterable[str], clicks: bool) -> None:
+    """Refuse tables that lack a column."""
     needed = (USER, ITEM) if clicks else (USER, ITEM, RATING)
-    missing = [name for name in needed if name not in frame.columns]
+    missing = [name for name in needed if name not in names]
     if missing:
         raise ValueError(
             f"the data frame lacks the columns {missing}; it must hold 'user', 'item' and, but for implicit feedback, "
             "'rating'"
         )
-    if len(frame) == 0:
-        raise ValueError("the data frame holds no ratings")
-    for name in (USER, ITEM):
-        if missing_ids := _missing(np.asarray(frame[name])):
-            raise ValueError(
-                f"{missing_ids} rows have no {name}; remove them, or give every person an own label"
-            )
-    users, rows = np.unique(np.asarray(frame[USER]), return_inverse=True)
-    named = np.asarray(frame[ITEM])
-    if catalogue is None:
-        from discreet.estimators._fit import PrivacyWarning
 
-        items = np.unique(named)
-        warnings.warn(
-            "the catalogue was read from the private ratings and is treated as public; pass items=[...] to declare it",
-            PrivacyWarning,
-            stacklevel=4,
-        )
-    else:
-        items = _labels(catalogue)
-    columns = find_items(named, items)
-    ratings = np.ones(len(frame)) if clicks else np.asarray(frame[RATING], dtype=np.float64)
-    coo = sp.coo_array((ratings, (rows, columns)), shape=(len(users), len(items)))
-    return _csr_with_duplicates(coo), items
+
+def check_labels(name: str, labels: NDArray[Any]) -> None:
+    """Refuse rows without a user or an item."""
+    if missing := _missing(labels):
+        raise ValueError(f"{missing} rows have no {name}; remove them, or give every person an own label")
+
+
+def catalogue_of(declared: Any, found: NDArray[Any]) -> NDArray[Any]:
+    """The declared public catalogue; if there is none, the items that were found, with a warning."""
+    if declared is not None:
+        return _labels(declared)
+    from discreet.estimators._fit import PrivacyWarning
+
+    warnings.warn(
+        "the catalogue was read from the private ratings and is treated as public; pass items=[...] to declare it",
+        PrivacyWarning,
+        stacklevel=7,
+    )
+    return np.unique(found)
 
 
 def check_memory(n_bytes: float, what: str, advice: str) -> None:
@@ -228,11 +283,15 @@ def check_memory(n_bytes: float, what: str, advice: str) -> None:
 
 def _missing(labels: NDArray[Any]) -> int:
     """Number of labels that are None or not a number: as one label they would make one user of many people."""
-    unequal = np.asarray(labels != labels, dtype=bool)
-    nothing = (
-        np.asarray([label is None for label in labels]) if labels.dtype == object else np.zeros(1, dtype=bool)
-    )
-    return int(unequal.sum()) + int(nothing.sum())
+    if labels.dtype != object:
+        return int(np.asarray(labels != labels, dtype=bool).sum())
+    return sum(label is None or not _equals_itself(label) for label in labels)
+
+
+def _equals_itself(label: Any) -> bool:
+    """False for a number that is none, and for what cannot say so."""
+    same = label == label
+    return isinstance(same, bool | np.bool_) and bool(same)
 
 
 def find_items(named: NDArray[Any], items: NDArray[Any]) -> Integers:
@@ -256,8 +315,10 @@ def _labels(catalogue: Any) -> NDArray[Any]:
     return items
 
 
-def _without_duplicates(matrix: Any, duplicates: str) -> Any:
-    """Sorted columns, each at most once per user."""
+def in_order(matrix: Any, duplicates: str) -> Any:
+    """A CSR matrix with sorted columns, each at most once per user; the same object if it is so already."""
+    if not kernels.row_order(matrix.indptr, matrix.indices):
+        return matrix
     matrix = matrix.copy()
     matrix.has_sorted_indices = False
     matrix.sort_indices()

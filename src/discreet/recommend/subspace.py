@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from discreet.recommend import kernels
 from discreet.recommend.local import RidgeModel
-from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release, add_covariance, symmetric, total
+from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release
 from discreet.recommend.profile import Profile, learn_profile, profile_releases
-from discreet.recommend.ratings import Ratings, check_memory
+from discreet.recommend.ratings import Ratings, Users, check_memory
+from discreet.recommend.sums import add_covariance, symmetric
 from discreet.records.storage import one_blas_thread
 
 Array = NDArray[np.float64]
@@ -75,14 +76,14 @@ def residual_integers(
     return q
 
 
-def covariance(facts: Facts, ratings: Ratings, model: RidgeModel, importance: Array) -> Array:
+def covariance(facts: Facts, ratings: Users, model: RidgeModel, importance: Array) -> Array:
     """The exact covariance of quantised residual rows, in units of row_clip^2; symmetric."""
     bound = facts.bound(2)
 
     def add(block: Ratings, sums: Integers) -> None:
         add_covariance(block, residual_integers(facts, block, model, importance, bound), sums)
 
-    return symmetric(total(ratings, (facts.n_items, facts.n_items), add), 1 / bound**2)
+    return symmetric(ratings.total((facts.n_items, facts.n_items), add), 1 / bound**2)
 
 
 def energy_release(share: float) -> Release:
@@ -90,7 +91,7 @@ def energy_release(share: float) -> Release:
     return Release(ENERGY, share, 1.0, 1)
 
 
-def adapted(facts: Facts, ratings: Ratings, noise: Noise, model: RidgeModel, profile: Profile) -> Facts:
+def adapted(facts: Facts, ratings: Users, noise: Noise, model: RidgeModel, profile: Profile) -> Facts:
     """The row bound lowered to what residuals need; allowed, because covariances are released in units of it."""
     wide = dataclasses.replace(facts, row_clip=1.0)
     bound = facts.bound(2)
@@ -99,7 +100,7 @@ def adapted(facts: Facts, ratings: Ratings, noise: Noise, model: RidgeModel, pro
         q = residual_integers(wide, block, model, profile.importance, bound)
         sums[0] += q @ q
 
-    noisy = noise.release(ENERGY, total(ratings, (1,), add) / bound**2)
+    noisy = noise.release(ENERGY, ratings.total((1,), add) / bound**2)
     energy = max(float(noisy[0]) + 2 * noise.stddev(ENERGY), 0.0) / profile.n_users
     return dataclasses.replace(facts, row_clip=min(facts.row_clip, max(_ROW_RATIO * math.sqrt(energy), 1e-3)))
 
@@ -206,7 +207,7 @@ class Subspace:
         later = tuple(covariance_release(facts, f"{COVARIANCE} {t}", share / rounds) for t in range(rounds))
         return (*first, energy_release(_ENERGY_SHARE), *later)
 
-    def run(self, facts: Facts, ratings: Ratings, noise: Noise) -> RidgeModel:
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
         """Alternate noisy global steps and local ridges."""
         simple = not self.centred
         profile = learn_profile(facts, ratings, noise, 0 if simple else 1)

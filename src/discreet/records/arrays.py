@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -11,14 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.losses import Loss, Softmax
 from discreet.records import kernels
+from discreet.records.compiling import WIDTH
 from discreet.records.kernels import gradient_rounding
-from discreet.records.softmax_kernel import (
-    MOST_CLASSES,
-    by_class,
-    softmax_block_rows,
-    softmax_loss_and_gradient,
-)
+from discreet.records.softmax_kernel import MOST_CLASSES
+from discreet.records.sparse_kernel import sparse_loss_and_gradient
 from discreet.records.storage import COPY_ENTRIES, LANES, ClippedRows, one_blas_thread
+from discreet.records.tiles import by_class, by_feature, groups, wide
 
 __all__ = ["ArrayRecords", "gradient_rounding"]
 
@@ -42,7 +40,7 @@ class ArrayRecords(ClippedRows):
     null_rows : boolean array, optional
         Rows to enter as null records, whatever they hold. A null record adds 0 to every sum, values included.
     n_threads : int, optional
-        Defaults to the processors this process may use.
+        Defaults to the processors this process may use, or to the environment's OMP_NUM_THREADS if that is less.
 
     Attributes
     ----------
@@ -94,61 +92,25 @@ class ArrayRecords(ClippedRows):
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """The sum of losses and the sum of their gradients; the gradient has the shape of theta."""
         point = self._check(loss, theta)
-        if isinstance(loss, Softmax) and self._compiled(loss):
-            classes, weights, height = loss.n_classes, by_class(point), self._block_height(loss)
+        if self._compiled(loss):
+            return self._fused_sums(loss, point)
+        if type(loss) in kernels.COMPILED_LOSSES:
+            return self._sparse_sums(loss, point)
 
-            def lane_sum(lane: slice) -> tuple[float, Array]:
-                value, gradient = 0.0, np.zeros(weights.shape)
-                for rows, block in self._blocks(lane, whole=True):
-                    value += softmax_loss_and_gradient(
-                        block, self._y[rows], self._scales[rows], weights, classes, height, gradient
-                    )
-                return value, np.ascontiguousarray(gradient[:classes].T)
-        elif self._compiled(loss):
-            kernel = kernels.kernel_of(loss)
+        def lane_sum(lane: slice) -> tuple[float, Array]:
+            value, gradient = 0.0, np.zeros(point.shape)
+            for rows, block in self._blocks(lane):
+                if not self.sparse:
+                    # Chunks with null records are float64 copies; all must take the same path, because where a
+                    # derivative jumps the last bit of a prediction decides (gradient-methods.md, "Corners").
+                    block = np.asarray(block, dtype=np.float64)
+                scales, raw = self._raw_predictions(rows, block, point)
+                losses, derivatives = self._pointwise(loss, rows, raw)
+                value += float(np.where(scales > 0, losses, 0.0).sum())
+                self._combine(block, _by_row(scales, derivatives), gradient)
+            return value, gradient
 
-            def lane_sum(lane: slice) -> tuple[float, Array]:
-                value, gradient = 0.0, np.zeros(self.n_features)
-                for rows, block in self._blocks(lane, whole=True):
-                    value += kernels.loss_and_gradient(
-                        *kernel,
-                        block,
-                        self._y[rows],
-                        self._scales[rows],
-                        point,
-                        self._height,
-                        gradient,
-                    )
-                return value, gradient
-        elif type(loss) in kernels.COMPILED_LOSSES:
-            kernel = kernels.kernel_of(loss)
-
-            def lane_sum(lane: slice) -> tuple[float, Array]:
-                value, gradient = 0.0, np.zeros(self.n_features)
-                for rows, block in self._blocks(lane):
-                    values = self._dots(block, point)
-                    value += kernels.losses_to_coefficients(
-                        *kernel, self._y[rows], self._scales[rows], values
-                    )
-                    self._combine(block, values, gradient)
-                return value, gradient
-        else:
-
-            def lane_sum(lane: slice) -> tuple[float, Array]:
-                value, gradient = 0.0, np.zeros(point.shape)
-                for rows, block in self._blocks(lane):
-                    if not self.sparse:
-                        # Chunks with null records are float64 copies; all must take the same path, because where a
-                        # derivative jumps the last bit of a prediction decides (gradient-methods.md, "Corners").
-                        block = np.asarray(block, dtype=np.float64)
-                    scales, raw = self._raw_predictions(rows, block, point)
-                    losses, derivatives = self._pointwise(loss, rows, raw)
-                    value += float(np.where(scales > 0, losses, 0.0).sum())
-                    self._combine(block, _by_row(scales, derivatives), gradient)
-                return value, gradient
-
-        parts = self._map(lane_sum)
-        return float(sum(value for value, _ in parts)), _total([part for _, part in parts], point.shape)
+        return _totals(self._map(lane_sum), point.shape)
 
     def raw_predictions(self, theta: ArrayLike) -> Array:
         """<v_i, theta> for every record (0 for null records)."""
@@ -156,7 +118,7 @@ class ArrayRecords(ClippedRows):
         raw = np.empty((self.n_samples, *point.shape[1:]))
 
         def lane_fill(lane: slice) -> None:
-            for rows, block in self._blocks(lane, whole=point.ndim == 1):
+            for rows, block in self._blocks(lane, whole=point.ndim == 1 and self.n_columns >= WIDTH):
                 raw[rows] = self._raw_predictions(rows, block, point)[1]
 
         self._map(lane_fill)
@@ -172,16 +134,23 @@ class ArrayRecords(ClippedRows):
         def product(direction: Array) -> Array:
             vector = np.ascontiguousarray(direction, dtype=np.float64)
 
-            def lane_sum(lane: slice) -> Array:
+            def sparse_sum(lane: slice) -> Array:
                 total = np.zeros(self.n_features)
-                for rows, block in self._blocks(lane, whole=True):
-                    if self.sparse:
-                        self._combine(block, weights[rows] * self._dots(block, vector), total)
-                    else:
-                        kernels.weighted_product(block, weights[rows], vector, self._height, total)
+                for rows, block in self._blocks(lane):
+                    self._combine(block, weights[rows] * self._dots(block, vector), total)
                 return total
 
-            return _total(self._map(lane_sum), (self.n_features,))
+            if self.sparse:
+                return _total(self._map(sparse_sum), vector.shape)
+            spread = by_class(vector, self.n_columns)
+
+            def lane_sum(lane: slice) -> Array:
+                total = np.zeros(spread.shape)
+                for rows, block in self._wide_blocks(lane):
+                    kernels.weighted_product(block, weights[rows], spread, groups(1), self._height, total)
+                return total
+
+            return by_feature(_total(self._map(lane_sum), spread.shape), self.n_columns, vector.shape)
 
         return product
 
@@ -233,19 +202,51 @@ class ArrayRecords(ClippedRows):
         Never more than there are records, because each addition merges two disjoint sets of them.
         """
         rows = max((lane.stop - lane.start for lane in self._lanes), default=0)
-        together = self._block_height(loss) if self._compiled(loss) else self._chunk
+        together = self._height if self._compiled(loss) else self._chunk
         return min(self.n_samples, together + (rows // together + 1) + LANES)
 
     # -- pieces --------------------------------------------------------------------------------------------
 
     def _compiled(self, loss: Loss) -> bool:
-        if isinstance(loss, Softmax):
-            return not self.sparse and loss.n_classes <= MOST_CLASSES
+        if type(loss) in kernels.COMPILED_SOFTMAXES:
+            return not self.sparse and loss.n_outputs <= MOST_CLASSES
         return not self.sparse and type(loss) in kernels.COMPILED_LOSSES
 
-    def _block_height(self, loss: Loss) -> int:
-        """Rows that the compiled kernel of the loss sums at a time."""
-        return softmax_block_rows(self.n_columns) if isinstance(loss, Softmax) else self._height
+    def _wide_blocks(self, lane: slice) -> Iterator[tuple[slice, Any]]:
+        """The lane's rows as the compiled kernels want them; rows of few columns are copied chunk by chunk."""
+        for rows, block in self._blocks(lane, whole=self.n_columns >= WIDTH):
+            yield rows, wide(block)
+
+    def _fused_sums(self, loss: Loss, theta: Array) -> tuple[float, Array]:
+        """Value and gradient by a compiled pass."""
+        weights = by_class(theta, self.n_columns)
+        kernel, sizes = kernels.kernel_of(loss), groups(len(weights))
+
+        def lane_sum(lane: slice) -> tuple[float, Array]:
+            value, gradient = 0.0, np.zeros(weights.shape)
+            for rows, block in self._wide_blocks(lane):
+                labelled = block, self._y[rows], self._scales[rows]
+                value += kernels.loss_and_gradient(*kernel, *labelled, weights, sizes, self._height, gradient)
+            return value, gradient
+
+        value, gradient = _totals(self._map(lane_sum), weights.shape)
+        return value, by_feature(gradient, self.n_columns, theta.shape)
+
+    def _sparse_sums(self, loss: Loss, theta: Array) -> tuple[float, Array]:
+        """Value and gradient by a compiled pass over the entries."""
+        matrix, kernel = (self._X.data, self._X.indices, self._X.indptr), kernels.kernel_of(loss)
+
+        def lane_sum(lane: slice) -> tuple[float, Array]:
+            value, parts = 0.0, []
+            for rows, _ in self._blocks(lane):
+                place, part = (self.n_columns, rows.start, rows.stop), np.zeros(theta.shape)
+                value += sparse_loss_and_gradient(
+                    *kernel, *matrix, *place, self._y, self._scales, theta, part
+                )
+                parts.append(part)
+            return value, _total(parts, theta.shape)
+
+        return _totals(self._map(lane_sum), theta.shape)
 
     def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
         """The scales and raw predictions of a block of rows."""
@@ -255,9 +256,9 @@ class ArrayRecords(ClippedRows):
     def _dots(self, block: Any, theta: Array) -> Array:
         """<(x, 1), theta> for the rows of a block."""
         if not self.sparse and theta.ndim == 1:
-            dots = np.empty(block.shape[0])
-            kernels.dot_products(block, theta, self._height, dots)
-            return dots
+            dots = np.empty((1, block.shape[0]))
+            kernels.dot_products(wide(block), by_class(theta, self.n_columns), groups(1), self._height, dots)
+            return cast(Array, dots[0])
         dots = block @ theta[: self.n_columns]
         if self.bounds.intercept:
             dots += theta[-1]
@@ -301,7 +302,8 @@ class ArrayRecords(ClippedRows):
         """Sum matrices of ``size`` rows over every ``every``-th record, scaled up to all records."""
         if self.sparse:
             raise ValueError("dense Hessians of CSR records are not formed; use hessian_product")
-        height = max(16, COPY_ENTRIES // max(1, self.n_columns))
+        # Many columns: enough rows that adding a block's matrix to the sum costs little beside forming it.
+        height = max(16, COPY_ENTRIES // max(1, self.n_columns), min(self.n_columns, 1024))
         chosen = np.arange(0, self.n_samples, every)
 
         def part_sum(rows: NDArray[np.int64]) -> Array:
@@ -366,8 +368,18 @@ class ArrayRecords(ClippedRows):
 
 
 def _total(parts: list[Array], shape: tuple[int, ...]) -> Array:
-    """The sum of the lanes' sums; zeros where there are no records and so no lanes."""
-    return np.asarray(np.sum(parts, axis=0)) if parts else np.zeros(shape)
+    """The sum of parts from first to last, in the memory of the first; zeros where there are no records."""
+    if not parts:
+        return np.zeros(shape)
+    total, *others = parts
+    for other in others:
+        total += other
+    return total
+
+
+def _totals(parts: list[tuple[float, Array]], shape: tuple[int, ...]) -> tuple[float, Array]:
+    """The sums of the lanes' values and gradients."""
+    return float(sum(value for value, _ in parts)), _total([gradient for _, gradient in parts], shape)
 
 
 def _by_row(scales: Array, values: Array) -> Array:

@@ -6,7 +6,9 @@ answered about private rows, added up and perturbed once, in the process that ru
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +19,7 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import PartitionedRecords
 
 _RETRIES = 3  # of a partition whose worker died
+_FAN_IN = 8  # sums that one worker adds up at a time
 
 
 def is_dask(data: Any) -> bool:
@@ -27,8 +30,8 @@ def is_dask(data: Any) -> bool:
 class Workers(Protocol):
     """Who computes: threads of this process, or a cluster."""
 
-    def opened(self, blocks: Sequence[Any]) -> list[Any]:
-        """Blocks of rows as matrices, kept by whoever computes them."""
+    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any] | None = None) -> list[Any]:
+        """``form`` of delayed blocks, without one as matrices, kept by whoever computes them."""
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """``function`` of each tuple of entries; the results stay where they are computed."""
@@ -36,13 +39,19 @@ class Workers(Protocol):
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """``function`` of each tuple of entries; the results come here, in order."""
 
+    def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
+        """``function`` of entries that were kept, computed near them and kept there."""
+
+    def shares(self, entries: Sequence[Any]) -> list[list[int]]:
+        """Places of what was kept, by the threads that are nearest to it."""
+
 
 class Threads:
     """Dask's threads in this process."""
 
-    def opened(self, blocks: Sequence[Any]) -> list[Any]:
-        """Blocks of rows as matrices."""
-        return self.kept(_matrix, blocks)
+    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any] | None = None) -> list[Any]:
+        """Blocks in this process."""
+        return self.kept(form or _matrix, blocks)
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in this process."""
@@ -55,6 +64,17 @@ class Threads:
         from dask import compute
 
         return list(compute(*self._tasks(function, columns), scheduler="threads"))
+
+    def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
+        """Computed when it is asked for."""
+        return self._tasks(function, [[entry] for entry in entries])[0]
+
+    def shares(self, entries: Sequence[Any]) -> list[list[int]]:
+        """One share per processor."""
+        from dask.system import CPU_COUNT
+
+        count = min(CPU_COUNT, len(entries))
+        return [list(range(number, len(entries), count)) for number in range(count)]
 
     @staticmethod
     def _tasks(function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
@@ -73,9 +93,9 @@ class Cluster:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def opened(self, blocks: Sequence[Any]) -> list[Any]:
-        """Blocks of rows as matrices, in the memory of the workers."""
-        return self.kept(_matrix, self._client.compute(list(blocks), retries=_RETRIES))
+    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any] | None = None) -> list[Any]:
+        """Blocks in the memory of the workers."""
+        return self.kept(form or _matrix, self._client.compute(list(blocks), retries=_RETRIES))
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in the memory of the workers."""
@@ -84,6 +104,23 @@ class Cluster:
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in order."""
         return list(self._client.gather(self.kept(function, *columns)))
+
+    def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
+        """One result, in the memory of a worker."""
+        return self._client.submit(function, *entries, pure=False, retries=_RETRIES)
+
+    def shares(self, entries: Sequence[Any]) -> list[list[int]]:
+        """One share per thread of the worker that holds the entries; the one who is to compute lost ones is open."""
+        threads, by_worker = self._client.nthreads(), defaultdict(list)
+        where = self._client.who_has(list(entries))
+        for place, entry in enumerate(entries):
+            by_worker[next(iter(where.get(entry.key, ())), "")].append(place)
+        return [
+            share
+            for worker, own in by_worker.items()
+            for number in range(threads.get(worker, 1))
+            if (share := own[number :: threads.get(worker, 1)])
+        ]
 
 
 class DaskRows:
@@ -94,9 +131,8 @@ class DaskRows:
     """
 
     def __init__(self, X: Any) -> None:
-        client = _client()
-        self._workers: Workers = Threads() if client is None else Cluster(client)
-        self._blocks = self._workers.opened(_row_blocks(X))
+        self._workers = workers()
+        self._blocks = self._workers.opened(row_blocks(X))
         shapes = self._workers.answers(_shape, self._blocks)
         self._sizes = [rows for rows, _, _ in shapes]
         self._width, self._sparse = shapes[0][1], shapes[0][2]
@@ -137,8 +173,12 @@ class DaskParts:
         self._workers = workers
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """``question(part, *arguments)`` of every part, on its worker."""
-        return self._workers.answers(question, self._list, *self._columns(arguments))
+        """``question(part, *arguments)`` of every part, on its worker: one task for each thread of the workers."""
+        shares = self._workers.shares(self._list)
+        tasks = [self._asked(_each, (arguments, question), share) for share in shares]
+        places = [place for share in shares for place in share]
+        answers = [answer for share in self._workers.answers(_same, tasks) for answer in share]
+        return [answer for _, answer in sorted(zip(places, answers, strict=True), key=itemgetter(0))]
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> DaskParts:
         """The same rows with other labels."""
@@ -149,17 +189,39 @@ class DaskParts:
         made = self._workers.kept(make, self._list, *self._columns(arguments))
         return DaskParts(made, self._workers)
 
+    def total(self, question: Callable[..., Any], asked: Any) -> NDArray[np.int64]:
+        """The sum of ``question(asked, *parts)`` over the shares of the workers, added up on the workers.
+
+        For integers, whose sum does not depend on the order. ``asked`` travels to one worker, and from there to the
+        others; back comes one sum.
+        """
+        (once,) = self._workers.kept(_same, [asked])
+        sums = [self._asked(question, once, share) for share in self._workers.shares(self._list)]
+        while len(sums) > 1:
+            groups = [sums[start : start + _FAN_IN] for start in range(0, len(sums), _FAN_IN)]
+            sums = [self._workers.combined(_added, *group) for group in groups]
+        return np.asarray(self._workers.answers(_same, sums)[0])
+
+    def _asked(self, question: Callable[..., Any], asked: Any, share: Sequence[int]) -> Any:
+        return self._workers.combined(question, asked, *(self._list[place] for place in share))
+
     def _columns(self, arguments: Sequence[Any]) -> list[list[Any]]:
         return [[argument] * len(self._list) for argument in arguments]
 
 
-def _row_blocks(X: Any) -> list[Any]:
+def row_blocks(X: Any) -> list[Any]:
     """One delayed block of whole rows per partition."""
     if hasattr(X, "to_delayed") and hasattr(X, "npartitions") and not hasattr(X, "chunks"):
         return list(X.to_delayed())
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions (rows, columns), got {X.ndim}")
     return [row[0] for row in X.rechunk({1: -1}).to_delayed()]
+
+
+def workers() -> Workers:
+    """The cluster of the present `distributed` client, or else threads of this process."""
+    client = _client()
+    return Threads() if client is None else Cluster(client)
 
 
 def _client() -> Any:
@@ -182,6 +244,23 @@ def _matrix(block: Any) -> Any:
     kind = np.float32 if values.dtype == np.float32 else np.float64
     # What came over a network may lie at any address; kernels use aligned rows in place.
     return np.require(values, dtype=kind, requirements=["C", "A"])
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _each(asked: tuple[tuple[Any, ...], Callable[..., Any]], *parts: Any) -> list[Any]:
+    """The answers of one thread's share of the parts. (Dask may run a tuple that begins with a function.)"""
+    arguments, question = asked
+    return [question(part, *arguments) for part in parts]
+
+
+def _added(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = first.copy()  # a kept answer is not to be changed
+    for other in others:
+        total += other
+    return total
 
 
 def _shape(block: Any) -> tuple[int, int, bool]:

@@ -12,206 +12,164 @@ of summation; flags that assume finite numbers or replace divisions are not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from discreet.losses import HuberHinge, HuberRegression, Logistic, Loss, Squared
+from discreet.losses import (
+    CappedLogistic,
+    CappedSoftmax,
+    HuberHinge,
+    HuberRegression,
+    Logistic,
+    Loss,
+    Softmax,
+    Squared,
+)
+from discreet.records.compiling import compiled as compiled
+from discreet.records.exponentials import exponentials
+from discreet.records.softmax_kernel import softmax_coefficients
+from discreet.records.tiles import ROWS, block_dots, block_sums
 
 Array = NDArray[np.float64]
 
 UNIT_ROUNDOFF = 2.0**-53
-#: Largest number of rows in a block. The logistic kernel multiplies one factor in [1, 2] per row before it
-#: takes a logarithm, so a block must stay well below 1023 rows.
-MAX_BLOCK_ROWS = 256
+#: Largest number of rows in a block. Kernels multiply one factor per row, in [1, 2] or with up to 32 classes in
+#: [1, 32], before they take a logarithm, so a block must stay well below 1023 / 5 rows.
+MAX_BLOCK_ROWS = 128
 #: Largest number of rows that are summed in one unknown order (by BLAS or SciPy).
 MAX_CHUNK_ROWS = 8192
 
-_LOGISTIC, _HUBER_HINGE = Logistic.kernel_id, HuberHinge.kernel_id
-COMPILED_LOSSES = (Logistic, HuberHinge, HuberRegression, Squared)
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def compiled(*fastmath: str) -> Callable[[F], F]:
-    """A typed numba decorator: no interpreter lock, cached on disk, IEEE division."""
-    flags = set(fastmath) if fastmath else False
-    decorator: Any = njit(nogil=True, cache=True, error_model="numpy", fastmath=flags)
-    return cast(Callable[[F], F], decorator)
+_LOGISTIC, _CAPPED, _HUBER_HINGE = Logistic.kernel_id, CappedLogistic.kernel_id, HuberHinge.kernel_id
+_SOFTMAX, _CAPPED_SOFTMAX = Softmax.kernel_id, CappedSoftmax.kernel_id
+COMPILED_LOSSES = (Logistic, CappedLogistic, HuberHinge, HuberRegression, Squared)
+COMPILED_SOFTMAXES = (Softmax, CappedSoftmax)  # over dense rows
 
 
 def block_rows(n_columns: int) -> int:
-    """Rows per block: about half a megabyte, between 16 and 256 rows."""
-    return int(min(MAX_BLOCK_ROWS, max(16, 2**16 // max(1, n_columns))))
+    """Rows per block: about an eighth of a megabyte, a multiple of 4 between 16 and 128 rows."""
+    return int(min(MAX_BLOCK_ROWS, max(16, 2**14 // max(1, n_columns) // ROWS * ROWS)))
 
 
 def kernel_of(loss: Loss) -> tuple[int, float]:
-    """The compiled formula of a loss of ``COMPILED_LOSSES`` and its parameter."""
+    """The compiled formula of a compiled loss and its parameter."""
     if isinstance(loss, Squared):  # the residual, held at its bound
         return HuberRegression.kernel_id, loss.lipschitz
     return loss.kernel_id, loss.kernel_parameter
 
 
-@compiled("reassoc", "contract")
-def _four_dots(a: Array, b: Array, c: Array, d: Array, theta: Array) -> tuple[float, float, float, float]:
-    dot_a = dot_b = dot_c = dot_d = 0.0
-    for j in range(theta.shape[0]):
-        t = theta[j]
-        dot_a += a[j] * t
-        dot_b += b[j] * t
-        dot_c += c[j] * t
-        dot_d += d[j] * t
-    return dot_a, dot_b, dot_c, dot_d
-
-
-@compiled("reassoc", "contract")
-def _dot(a: Array, theta: Array) -> float:
-    dot = 0.0
-    for j in range(theta.shape[0]):
-        dot += a[j] * theta[j]
-    return dot
-
-
-@compiled()
-def _offset(theta: Array, n_columns: int) -> float:
-    """The intercept's coefficient, 0 if there is none."""
-    if theta.shape[0] > n_columns:
-        return float(theta[n_columns])
-    return 0.0
-
-
-@compiled()
-def _block_dots(X: Array, start: int, stop: int, theta: Array, offset: float, out: Array) -> None:
-    """out[k] = <x_{start + k}, theta> + offset, four rows at a time to reuse theta from registers."""
-    d = X.shape[1]
-    weights = theta[:d]
-    i = start
-    while i + 4 <= stop:
-        k = i - start
-        dots = _four_dots(X[i], X[i + 1], X[i + 2], X[i + 3], weights)
-        out[k] = dots[0] + offset
-        out[k + 1] = dots[1] + offset
-        out[k + 2] = dots[2] + offset
-        out[k + 3] = dots[3] + offset
-        i += 4
-    while i < stop:
-        out[i - start] = _dot(X[i], weights) + offset
-        i += 1
-
-
-@compiled("contract")
-def _block_combine(X: Array, start: int, stop: int, coefficients: Array, total: Array, sums: Array) -> None:
-    """total += sum_k coefficients[k] (x_{start + k}, 1); the block is first summed on its own in sums."""
-    d = X.shape[1]
-    sums[:] = 0.0
-    i = start
-    while i + 4 <= stop:
-        k = i - start
-        ca, cb, cc, cd = coefficients[k], coefficients[k + 1], coefficients[k + 2], coefficients[k + 3]
-        a, b, c, e = X[i], X[i + 1], X[i + 2], X[i + 3]
-        for j in range(d):
-            sums[j] += (ca * a[j] + cb * b[j]) + (cc * c[j] + cd * e[j])
-        i += 4
-    while i < stop:
-        weight = coefficients[i - start]
-        row = X[i]
-        for j in range(d):
-            sums[j] += weight * row[j]
-        i += 1
-    if total.shape[0] > d:
-        for k in range(stop - start):
-            sums[d] += coefficients[k]
-    for j in range(total.shape[0]):
-        total[j] += sums[j]
-
-
-@compiled("contract")
-def _losses_to_coefficients(
-    loss_id: int, width: float, y: Array, scales: Array, t: Array, start: int, m: int
-) -> float:
-    """Replace dot products in t by s f'(y, s t); return the block's sum of losses."""
-    value = 0.0
+@compiled("reassoc")
+def _log_product(factors: Array, m: int) -> float:
+    """The sum of logarithms of factors in [1, 2], at most ``MAX_BLOCK_ROWS`` of them."""
     product = 1.0
     for k in range(m):
-        s = scales[start + k]
-        if s == 0.0:
-            t[k] = 0.0
-            continue
-        label = y[start + k]
-        raw = s * t[k]
-        if loss_id == _LOGISTIC:
-            z = label * raw
-            decay = math.exp(-abs(z))
-            product *= 1.0 + decay
-            value += max(0.0, -z)
-            derivative = -label * ((decay if z >= 0.0 else 1.0) / (1.0 + decay))
-        elif loss_id == _HUBER_HINGE:
-            z = label * raw
+        product *= factors[k]
+    return math.log(product)
+
+
+@compiled("reassoc")
+def _total(values: Array, m: int) -> float:
+    total = 0.0
+    for k in range(m):
+        total += values[k]
+    return total
+
+
+@compiled("contract")
+def block_coefficients(
+    loss_id: int, parameter: float, y: Array, scales: Array, t: Array, start: int, m: int, work: Array
+) -> float:
+    """Replace dot products in t by s f'(y, s t), 0 where s = 0; return the block's sum of losses."""
+    values, factors = work[0], work[1]
+    s, label = scales[start : start + m], y[start : start + m]
+    if loss_id in (_LOGISTIC, _CAPPED):
+        cap = parameter if loss_id == _CAPPED else 1.0
+        # Before the corner the loss is a line of slope -cap.
+        corner, at_corner = -np.inf, 0.0
+        if cap < 1.0:
+            corner, at_corner = math.log((1.0 - cap) / cap), -math.log(1.0 - cap)
+        for k in range(m):
+            t[k] *= label[k] * s[k]
+            factors[k] = -abs(t[k])
+        exponentials(factors, m)
+        for k in range(m):
+            z, decay = t[k], factors[k]
+            value = max(0.0, -z) if z >= corner else at_corner + cap * (corner - z)
+            values[k] = value if s[k] > 0.0 else 0.0
+            t[k] = -label[k] * min((decay if z >= 0.0 else 1.0) / (1.0 + decay), cap) * s[k]
+            factors[k] = 1.0 + decay if z >= corner and s[k] > 0.0 else 1.0
+        return _total(values, m) + _log_product(factors, m)
+    width = parameter
+    if loss_id == _HUBER_HINGE:
+        for k in range(m):
+            z = label[k] * (s[k] * t[k])
             slope = min(1.0, max(0.0, ((1.0 + width) - z) / (2.0 * width)))
-            value += width * slope * slope if slope < 1.0 else 1.0 - z
-            derivative = -label * slope
-        else:
-            residual = raw - label
-            derivative = min(width, max(-width, residual))
-            value += derivative * (residual - 0.5 * derivative)
-        t[k] = derivative * s
-    return value + math.log(product)
-
-
-@compiled()
-def losses_to_coefficients(loss_id: int, width: float, y: Array, scales: Array, t: Array) -> float:
-    """The same for any number of rows, whose dot products come from elsewhere."""
-    value = 0.0
-    for start in range(0, len(t), MAX_BLOCK_ROWS):
-        stop = min(start + MAX_BLOCK_ROWS, len(t))
-        value += _losses_to_coefficients(loss_id, width, y, scales, t[start:stop], start, stop - start)
-    return value
+            value = width * slope * slope if slope < 1.0 else 1.0 - z
+            values[k] = value if s[k] > 0.0 else 0.0
+            t[k] = -label[k] * slope * s[k]
+        return _total(values, m)
+    for k in range(m):
+        residual = s[k] * t[k] - label[k]
+        derivative = min(width, max(-width, residual))
+        values[k] = derivative * (residual - 0.5 * derivative) if s[k] > 0.0 else 0.0
+        t[k] = derivative * s[k]
+    return _total(values, m)
 
 
 @compiled()
 def loss_and_gradient(
-    loss_id: int, width: float, X: Array, y: Array, scales: Array, theta: Array, height: int, gradient: Array
+    loss_id: int,
+    parameter: float,
+    X: Any,
+    y: Array,
+    scales: Array,
+    theta: Array,
+    sizes: NDArray[np.int64],
+    height: int,
+    gradient: Array,
 ) -> float:
-    """Add the gradient of the rows' losses to ``gradient`` and return the sum of the losses."""
-    n, d = X.shape
-    offset = _offset(theta, d)
-    t = np.empty(height)
-    sums = np.empty(theta.shape[0])
+    """Add the gradient of the rows' losses to ``gradient`` and return their sum; theta and gradient ``by_class``."""
+    n = X.shape[0]
+    t, work = np.empty((len(theta), height)), np.empty((2, height))
     value = 0.0
     for start in range(0, n, height):
-        stop = min(start + height, n)
-        _block_dots(X, start, stop, theta, offset, t)
-        value += _losses_to_coefficients(loss_id, width, y, scales, t, start, stop - start)
-        _block_combine(X, start, stop, t, gradient, sums)
+        m = min(height, n - start)
+        fetched = block_dots(X, start, m, theta, sizes, t)
+        if loss_id in (_SOFTMAX, _CAPPED_SOFTMAX):
+            value += softmax_coefficients(parameter, y, scales, t, start, m, work)
+        else:
+            value += block_coefficients(loss_id, parameter, y, scales, t[0], start, m, work)
+        block_sums(X, start, m, t, sizes, gradient, fetched)
     return value
 
 
 @compiled()
-def dot_products(X: Array, theta: Array, height: int, out: Array) -> None:
-    """out[i] = <(x_i, 1), theta>, before any scaling."""
-    n, d = X.shape
-    offset = _offset(theta, d)
+def dot_products(X: Any, theta: Array, sizes: NDArray[np.int64], height: int, out: Array) -> None:
+    """out[c, i] = <(x_i, 1), theta_c>, before any scaling."""
+    n = X.shape[0]
+    t = np.empty((len(theta), height))
     for start in range(0, n, height):
         stop = min(start + height, n)
-        _block_dots(X, start, stop, theta, offset, out[start:stop])
+        block_dots(X, start, stop - start, theta, sizes, t)
+        for c in range(len(theta)):
+            for i in range(start, stop):
+                out[c, i] = t[c, i - start]
 
 
 @compiled()
-def weighted_product(X: Array, weights: Array, direction: Array, height: int, total: Array) -> None:
-    """total += sum_i weights_i <(x_i, 1), direction> (x_i, 1)."""
-    n, d = X.shape
-    offset = _offset(direction, d)
-    t = np.empty(height)
-    sums = np.empty(direction.shape[0])
+def weighted_product(
+    X: Any, weights: Array, direction: Array, sizes: NDArray[np.int64], height: int, total: Array
+) -> None:
+    """total += sum_i weights_i <(x_i, 1), direction> (x_i, 1); direction and total ``by_class``."""
+    n = X.shape[0]
+    t = np.empty((1, height))
     for start in range(0, n, height):
-        stop = min(start + height, n)
-        _block_dots(X, start, stop, direction, offset, t)
-        for k in range(stop - start):
-            t[k] *= weights[start + k]
-        _block_combine(X, start, stop, t, total, sums)
+        m = min(height, n - start)
+        fetched = block_dots(X, start, m, direction, sizes, t)
+        for k in range(m):
+            t[0, k] *= weights[start + k]
+        block_sums(X, start, m, t, sizes, total, fetched)
 
 
 def gamma(k: float) -> float:

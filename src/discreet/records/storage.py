@@ -6,6 +6,7 @@ import copy
 import itertools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
@@ -86,8 +87,8 @@ class ClippedRows:
         if self.sparse:
             # A lane holds one dense gradient to which each chunk adds: both must stay small beside the data.
             per_row = max(1.0, self._X.nnz / max(1, n))
-            lanes = int(np.clip(self._X.nnz // max(1, 4 * d), 2, LANES))
-            self._chunk = int(np.clip(4 * d / per_row, 1024, kernels.MAX_CHUNK_ROWS))
+            lanes = int(np.clip(self._X.nnz // max(1, 16 * d), 2, LANES))
+            self._chunk = int(np.clip(16 * d / per_row, 1024, kernels.MAX_CHUNK_ROWS))
         else:
             blocks = np.clip(COPY_ENTRIES // max(1, d), self._height, kernels.MAX_CHUNK_ROWS) // self._height
             self._chunk = int(blocks) * self._height
@@ -126,12 +127,31 @@ class ClippedRows:
             return self._run(lane_task, self._lanes)
 
     def _run(self, task: Callable[[Any], Result], parts: list[Any]) -> list[Result]:
-        """Results in the order of the parts. Threads live for one pass: nothing to fork or pickle."""
+        """Results in the order of the parts. Threads live for one pass: nothing to fork or pickle.
+
+        This thread works too; whoever is free takes the next part.
+        """
         size = self._X.nnz if self.sparse else self.n_samples * self.n_columns
-        if self.n_threads == 1 or size < _SMALL:
+        helpers = min(self.n_threads, len(parts)) - 1
+        if helpers < 1 or size < _SMALL:
             return [task(part) for part in parts]
-        with ThreadPoolExecutor(self.n_threads) as pool:
-            return list(pool.map(task, parts))
+        results: dict[int, Result] = {}
+        waiting = deque(enumerate(parts))
+
+        def work() -> None:
+            while True:
+                try:
+                    index, part = waiting.popleft()
+                except IndexError:  # all are taken
+                    return
+                results[index] = task(part)
+
+        with ThreadPoolExecutor(helpers) as pool:
+            others = [pool.submit(work) for _ in range(helpers)]
+            work()
+        for other in others:
+            other.result()
+        return [results[index] for index in range(len(parts))]
 
 
 def _cut(rows: slice, height: int) -> list[slice]:
@@ -147,9 +167,9 @@ def _check_length(name: str, values: NDArray[Any], n_samples: int) -> NDArray[An
 
 def _check_threads(n_threads: int | None) -> int:
     if n_threads is None:
-        return max(
-            1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        )
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        asked = os.environ.get("OMP_NUM_THREADS", "")  # what joblib sets for each of several processes
+        return max(1, min(usable, int(asked)) if asked.isdecimal() else usable)
     if isinstance(n_threads, bool) or not isinstance(n_threads, int) or n_threads < 1:
         raise ValueError(f"n_threads must be a whole number of at least 1, got {n_threads!r}")
     return n_threads
@@ -177,7 +197,7 @@ def _usable_sparse(X: Any) -> Any:
     if matrix.dtype.kind not in "biuf":
         raise ValueError(f"X must hold real numbers, got dtype {matrix.dtype}")
     matrix.check_format(full_check=True)
-    if matrix.dtype.kind == "b":
+    if matrix.dtype.kind == "b" or matrix.dtype.itemsize > 8:
         matrix = matrix.astype(np.float64)
     return without_duplicates(matrix)
 

@@ -2,17 +2,20 @@
 
 Measured on public data (``benchmarks/solvers.py``; docs/decisions/0008-automatic-choice.md): where a private second
 moment can tell the directions of the records apart, descent in coordinates made from it is ahead; where noise hides
-them, plain noisy descent, which stops early and caps the pull of single records; and where records are so many that
-any solver would do, objective perturbation, which reaches the minimum without a copy of the data.
+them, plain noisy descent, which stops early and caps the pull of single records; where it hides every direction of
+wide rows, a choice of single columns; and where records are so many that any solver would do, objective perturbation,
+which reaches the minimum without a copy of the data.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from discreet.box_bounds import BoxBounds
+from discreet.geometries import L1Ball
 from discreet.losses import HuberHinge, Logistic, Softmax
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.events import Event
@@ -34,6 +37,11 @@ _AMPLE = 3000.0
 _VISIBLE = 4.0
 # A reshaped copy of the records is dense, and the release has a number for every pair of columns.
 _MOST_COLUMNS = 1000
+# Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be.
+_BLIND = 20.0
+_L1_SIZE = (
+    5.0  # of the ball in which single columns are then looked for, as of PrivateSparseLogisticRegression
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,8 @@ class AutomaticChoice:
             reason = "the coefficients must lie in a set"
             return ChosenPlan(constrained.plan(problem, guarantee), f"{constrained.name}, because {reason}")
         solver, reason = _unconstrained(problem, guarantee)
+        if isinstance(solver, FrankWolfe):
+            problem = _by_columns(problem)
         return ChosenPlan(solver.plan(problem, guarantee), f"{solver.name}, because {reason}")
 
 
@@ -80,6 +90,14 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
                 NoisyNewton(),
                 f"the second moment stands out of its noise {seen:.3g} times, at least {_VISIBLE:g}",
             )
+    elif isinstance(problem.loss, Logistic) and problem.n_models == 1:
+        along = ratio * math.sqrt(problem.n_coefficients)
+        if along < _BLIND:
+            return (
+                FrankWolfe(),
+                f"the records are {along:.3g} times the noise in one direction, below {_BLIND:g}: only a single "
+                "column, of entries cut to 1, can be seen",
+            )
     if isinstance(problem.loss, HuberHinge) and problem.n_models == 1:
         return (
             ObjectivePerturbation(),
@@ -89,6 +107,13 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
     reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"
     return ObjectivePerturbation(), reason
+
+
+def _by_columns(problem: Problem) -> Problem:
+    """The problem with bounded entries instead of bounded norms, and coefficients in an L1 ball."""
+    intercept = problem.bounds.intercept
+    bounds = BoxBounds.of(problem.n_features - int(intercept), intercept=intercept)
+    return replace(problem, bounds=bounds, geometry=L1Ball(_L1_SIZE, problem.n_features))
 
 
 def signal_to_noise(problem: Problem, guarantee: Guarantee) -> float:

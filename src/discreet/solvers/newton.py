@@ -33,17 +33,15 @@ from discreet.records.kernels import gamma
 from discreet.solvers import base
 from discreet.solvers.batches import mapped
 from discreet.solvers.descent_loop import Descent, centered
-from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensitivity
-from discreet.solvers.noisy_gradient import (
+from discreet.solvers.descent_rules import (
     capped,
     default_radius,
     flow_time,
-    noisy_sum,
-    refuse_geometry,
-    refuse_pure,
     signal_over_noise,
     typical_curvature,
 )
+from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensitivity
+from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
 from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
@@ -53,7 +51,7 @@ _STEPS = 100
 _AVERAGED = 0.3
 _MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
 _CLIP = 0.9
-_LEVEL = 1.5  # directions are shrunk to this multiple of the noise in the second moment
+_LEVELS = 0.7, 1.5  # directions are shrunk to a multiple of the noise in the second moment between these two
 _MOMENTA = (0.0, 0.8, 0.9, 0.95)
 _MEMORIES = 8  # the steps must be this many times as many as momentum remembers
 _STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
@@ -104,7 +102,10 @@ class NoisyNewton:
         if not 0 < self.moment_share < 1:
             raise ValueError(f"moment_share must lie between 0 and 1, got {self.moment_share!r}")
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-        field = capped(problem, guarantee, budget, self.cap)
+        cap = self.cap
+        if cap is None and isinstance(loss, Logistic):
+            cap = reshaped_cap(signal_over_noise(problem, guarantee, loss, budget))
+        field = capped(problem, guarantee, budget, cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         unit = calibrate(lambda m: _event(problem, m, self.n_iterations, self.moment_share), guarantee)
@@ -119,9 +120,29 @@ class NoisyNewton:
         )
 
 
+def reshaped_cap(signal: float) -> float:
+    """How hard one record may pull; less than in plain descent, whose shorter flow must answer to labels at once."""
+    return float(min(1.0, 0.3 * max(1.0, signal / 400) ** 0.3))
+
+
 def default_clip(signal: float) -> float:
     """Most records are clipped while noise rules; none as it vanishes."""
-    return _CLIP * math.sqrt(max(1.0, signal / 1500))
+    return float(_CLIP * max(1.0, signal / 1500) ** 0.25)
+
+
+def default_level(signal: float) -> float:
+    """How far directions are shrunk, in units of the matrix's noise: the more signal, the smaller ones are worth it."""
+    least, most = _LEVELS
+    return min(most, max(least, most * math.sqrt(1000 / signal)))
+
+
+def semicircle_excess(level: float) -> float:
+    """The mean of max(0, x - level) under Wigner's semicircle law on [-1, 1]: what cutting noise at a level removes."""
+    if level >= 1:
+        return 0.0
+    half = math.sqrt(1 - level**2)
+    tail = math.pi / 4 - (level * half + math.asin(level)) / 2
+    return 2 / math.pi * (half**3 / 3 - level * tail)
 
 
 def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
@@ -251,9 +272,12 @@ class NoisyNewtonPlan:
         """
         n, bound = self.problem.n_samples, self.problem.bounds.feature_norm
         eigenvalues, vectors = np.linalg.eigh(noisy.second)
-        level = _LEVEL * noisy.matrix_noise
+        relative = default_level(self.signal * self.field.lipschitz)
+        level = relative * noisy.matrix_noise
         shares = level / np.maximum(eigenvalues, level)
-        left = float(eigenvalues @ shares) / n  # the mean square of a reshaped record, without bias
+        # What cutting at the level takes off the noise alone, on average, is put back.
+        cut = len(eigenvalues) * noisy.matrix_noise * semicircle_excess(relative)
+        left = (float(eigenvalues @ shares) + cut) / n  # the mean square of a reshaped record, without bias
         longest = bound * math.sqrt(float(shares.max()))  # of a reshaped record, whatever the data
         norm = min(longest, max(0.05 * longest, self.clip * math.sqrt(max(left, 0.0))))
         curvature = typical_curvature(self.field) * min(norm**2, (level + noisy.matrix_noise) / n)
@@ -267,9 +291,7 @@ class NoisyNewtonPlan:
         time = flow_time(self.problem, self.signal * bound / shape.norm)
         reach = largest_rate * self.n_iterations
         allowed = [m for m in _MOMENTA if m == 0 or self.n_iterations * (1 - m) >= _MEMORIES]
-        # Momentum also evens out noise: 0.8 even where less would get there.
-        enough = [m for m in allowed if reach >= time * (1 - m) and m >= min(0.8, allowed[-1])]
-        momentum = enough[0] if enough else allowed[-1]
+        momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])
         rate = min(largest_rate, time * (1 - momentum) / self.n_iterations)
         return Descent(self.n_iterations, rate, momentum, _AVERAGED, self.radius)
 

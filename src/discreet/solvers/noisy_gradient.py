@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _inputs
-from discreet.losses import CappedLogistic, CappedSoftmax, Logistic, Loss, Softmax
+from discreet.losses import Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.sampling import poisson_sample
@@ -30,14 +30,22 @@ from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.descent_loop import Descent, centered
 from discreet.solvers.descent_loop import project as project
+from discreet.solvers.descent_rules import (
+    capped,
+    default_radius,
+    flow_time,
+    signal_over_noise,
+    typical_curvature,
+)
+from discreet.solvers.leveled import LeveledBounds, leveled, leveled_mechanism
 from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
 
-_TIME = 0.055  # flow time per (signal over noise)^1.5; measured on public data, see benchmarks/solvers.py
 _STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 _FEWEST, _MOST = 50, 400
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
+_WIDE = 1000  # columns beyond which the directions that rows share by convention are leveled
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class NoisyGradientDescent:
     cap : bound on a record's derivative (logistic and softmax only): 1, respectively sqrt(2), is no cap.
         None for the public rule.
     averaging : the last share of the iterates that is averaged.
+    level_rows : whether records lose the mean of their features and half of their constant before they are clipped
+        (logistic and softmax only); None: where there are more than 1000 columns.
 
     Privacy
     -------
@@ -72,11 +82,18 @@ class NoisyGradientDescent:
     radius: float | None = None
     cap: float | None = None
     averaging: float = 0.25
+    level_rows: bool | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Fix field, ball, steps and noise from public numbers."""
         refuse_pure(self.name, guarantee)
         refuse_geometry(self.name, problem)
+        linked = isinstance(problem.loss, Logistic | Softmax)
+        if self.level_rows and not linked:
+            raise ValueError(f"level_rows applies to logistic and softmax losses, not to {problem.loss}")
+        wide = linked and problem.n_features > _WIDE
+        if wide if self.level_rows is None else self.level_rows:
+            problem = leveled(problem)
         if self.n_iterations is not None:
             _inputs.count("n_iterations", self.n_iterations)
         if self.radius is not None:
@@ -128,7 +145,7 @@ class DissertationDescent:
         """The plan of noisy descent without its refinements, with more noise."""
         none = math.sqrt(2) if isinstance(problem.loss, Logistic | Softmax) else None
         simple = NoisyGradientDescent(
-            self.n_iterations, momentum=0.0, cap=none, averaging=1 / self.n_iterations
+            self.n_iterations, momentum=0.0, cap=none, averaging=1 / self.n_iterations, level_rows=False
         )
         tight = simple.plan(problem, guarantee)
         printed = 2 * math.sqrt(self.n_iterations * math.log(1 / guarantee.delta)) / guarantee.epsilon
@@ -208,6 +225,12 @@ class NoisyGradientPlan:
         return self.sampling_rate == 1.0
 
     @property
+    def shape(self) -> LeveledBounds | None:
+        """The map that levels rows, None where they stay as they are."""
+        bounds = self.problem.bounds
+        return bounds if isinstance(bounds, LeveledBounds) else None
+
+    @property
     def descent(self) -> Descent:
         """The settings of the walk."""
         return Descent(self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius)
@@ -215,7 +238,8 @@ class NoisyGradientPlan:
     @cached_property
     def release(self) -> GaussianMechanism:
         """The noisy sum of gradients of all models at one point."""
-        return gradient_mechanism(
+        mechanism = gradient_mechanism if self.shape is None else leveled_mechanism
+        return mechanism(
             self.problem, self.field, self.radius, self.guarantee.neighboring, self.noise_multiplier
         )
 
@@ -231,7 +255,8 @@ class NoisyGradientPlan:
         """How the noise is added, in words."""
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         batch = "full-batch" if self.sampling_rate == 1 else f"Poisson-sampled (rate {self.sampling_rate:g})"
-        return f"{self.n_iterations} {batch} gradients with Gaussian noise, projected descent{models}"
+        rows = "" if self.shape is None else " of leveled rows"
+        return f"{self.n_iterations} {batch} gradients{rows} with Gaussian noise, projected descent{models}"
 
     @property
     def theorem(self) -> str:
@@ -241,7 +266,8 @@ class NoisyGradientPlan:
             if self.sampling_rate == 1
             else "dominating pairs of Poisson-sampled Gaussian noise (docs/proofs/composition.md)"
         )
-        return f"gradient sensitivity on a ball (Theorems 1 and 2), {priced}; docs/proofs/gradient-methods.md"
+        bound = "on a ball (Theorems 1 and 2)" if self.shape is None else "of leveled rows (Theorem 8)"
+        return f"gradient sensitivity {bound}, {priced}; docs/proofs/gradient-methods.md"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
@@ -266,9 +292,11 @@ class NoisyGradientPlan:
 
         def noisy_gradient(point: Array) -> Array:
             batch = self._batch(records, entropy)
-            return noisy_sum(batch, self.field, point, self.release, entropy) / divisor + ridge * point
+            noisy = noisy_sum(batch, self.field, point, self.release, entropy, self.shape)
+            return noisy / divisor + ridge * _leveled(_leveled(point, self.shape), self.shape)
 
         theta = self.descent.run(np.zeros((problem.n_models, *problem.shape)), noisy_gradient, progress)
+        theta = _leveled(theta, self.shape)
         return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
 
     def _batch(self, records: list[ArrayRecords], entropy: Entropy) -> list[ArrayRecords]:
@@ -282,11 +310,22 @@ class NoisyGradientPlan:
 
 
 def noisy_sum(
-    records: list[ArrayRecords], field: Loss, point: Array, release: GaussianMechanism, entropy: Entropy
+    records: list[ArrayRecords],
+    field: Loss,
+    point: Array,
+    release: GaussianMechanism,
+    entropy: Entropy,
+    shape: LeveledBounds | None = None,
 ) -> Array:
-    """The noisy sums of gradients of all models, each at its own point."""
-    sums = [part.value_and_gradient(field, at)[1] for part, at in zip(records, point, strict=True)]
-    return release.release(np.stack(sums).ravel(), entropy).reshape(point.shape)
+    """The noisy sums of gradients of all models, each at its own point; of leveled records with a ``shape``."""
+    points = _leveled(point, shape)
+    sums = [part.value_and_gradient(field, at)[1] for part, at in zip(records, points, strict=True)]
+    return release.release(_leveled(np.stack(sums), shape).ravel(), entropy).reshape(point.shape)
+
+
+def _leveled(values: Array, shape: LeveledBounds | None) -> Array:
+    """What ``shape`` makes of the coefficients or sums of every model."""
+    return values if shape is None else np.stack([shape.level(one) for one in values])
 
 
 def refuse_pure(name: str, guarantee: Guarantee) -> None:
@@ -305,64 +344,6 @@ def refuse_geometry(name: str, problem: Problem) -> None:
             f"solver {name!r} works in all of space or in an L2 ball, not in {problem.geometry!r}; use solver="
             "'mirror-descent' or 'frank-wolfe' for other sets"
         )
-
-
-def signal_over_noise(problem: Problem, guarantee: Guarantee, field: Loss, budget: float) -> float:
-    """Records per class over the noise of one release of everything, in units of a record's derivative bound."""
-    contributions = guarantee.neighboring.contributions * math.sqrt(problem.n_models)
-    per_class = problem.n_samples / max(1, field.n_outputs)
-    return float(per_class * budget / (contributions * field.lipschitz))
-
-
-def flow_time(problem: Problem, signal: float) -> float:
-    """Sum of the steps: in time t, noise moves the prediction of a full row by t / (signal over noise) or so.
-
-    More records bear more time. More columns mean more directions that time fills with noise before it finds
-    anything in them, and somewhat less time is better.
-    """
-    per_class = max(1, problem.loss.n_outputs)
-    columns = min(1.5, max(0.3, (problem.n_features / 100) ** -0.25))
-    return float(_TIME * columns * signal**1.5 * per_class / problem.bounds.feature_norm**2)
-
-
-def default_radius(problem: Problem, signal: float) -> float:
-    """Wide enough not to matter: far beyond where the flow time leads."""
-    return 100.0 * max(1.0, math.sqrt(signal)) / problem.bounds.feature_norm
-
-
-def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
-    """How hard one record may pull: the less the noise, the closer to the loss as it is.
-
-    Records that the model gets wrong are the ones a cap silences; while noise rules they cost more than they tell.
-    """
-    signal = signal_over_noise(problem, guarantee, problem.loss, budget) * problem.loss.lipschitz
-    if isinstance(problem.loss, Softmax):
-        return float(0.15 * max(1.0, signal / 500) ** (1 / 3))
-    return float(0.55 * max(1.0, signal / 2000) ** (1 / 3))
-
-
-def capped(problem: Problem, guarantee: Guarantee, budget: float, cap: float | None) -> Loss:
-    """The loss with its derivative capped, by the public rule where ``cap`` is None."""
-    loss = problem.loss
-    if not isinstance(loss, Logistic | Softmax):
-        if cap is not None:
-            raise ValueError(f"cap applies to logistic and softmax losses, not to {loss}; leave it at None")
-        return loss
-    if cap is None:
-        cap = default_cap(problem, guarantee, budget)
-    if isinstance(loss, Softmax):
-        return loss if cap >= loss.lipschitz else CappedSoftmax(loss.n_classes, cap)
-    return loss if cap >= 1 else CappedLogistic(cap)
-
-
-def typical_curvature(field: Loss) -> float:
-    """Curvature of the mean loss at the start, for rows that all point one way."""
-    if isinstance(field, CappedSoftmax):
-        residual = math.sqrt(1 - 1 / field.n_classes)
-        return min(1.0, field.cap / residual) / field.n_classes
-    if isinstance(field, Softmax):
-        return 1 / field.n_classes
-    return min(1.0, field.smoothness)  # rounded corners are steep where few records are
 
 
 def _event(noise_multiplier: float, size: int, steps: int, sampling_rate: float) -> events.Event:

@@ -28,7 +28,8 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import UNIT_ROUNDOFF, gradient_rounding
 from discreet.solvers import base
 from discreet.solvers.batches import consecutive
-from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure, signal_over_noise
+from discreet.solvers.descent_rules import signal_over_noise
+from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure
 
 Array = NDArray[np.float64]
 Schedule = Literal["constant", "decreasing", "square-root", "strongly-convex"]

@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import column_or_1d
 
 from discreet import _console, _inputs
-from discreet.estimators import _fit
+from discreet.estimators import _data, _fit
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.statement import PrivacyStatement, Stated
+from discreet.records.dask import is_dask
 from discreet.transfer import partition, teachers
-from discreet.transfer.rows import as_table, check_same_columns
+from discreet.transfer.rows import as_table, check_same_columns, in_parts, public_matrix
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,34 @@ class Inputs:
     queries: Any
 
 
-def read_inputs(X: Any, y: ArrayLike, queries: Any, groups: ArrayLike | None) -> Inputs:
+@contextmanager
+def opened(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
+    """Private rows and labels: files are mapped, Dask collections stay with their workers, all else is as it is."""
+    if is_dask(X):
+        from discreet.transfer.cluster import ClusterRows
+
+        if target is not None:
+            raise ValueError("target names a column of a file; with a Dask collection pass y")
+        yield ClusterRows(X), y.compute() if is_dask(y) else y
+        return
+    with _data.opened(X, y, target) as (rows, labels):
+        yield rows, labels
+
+
+def read_inputs(X: Any, y: ArrayLike | None, queries: Any, groups: ArrayLike | None) -> Inputs:
     """Raise, before anything is charged, where the shapes do not fit."""
+    if y is None:
+        raise ValueError("this estimator requires y to be passed, but the target y is None")
     X = as_table("X", X)
-    y = np.asarray(y)
-    if y.shape != (X.shape[0],):
-        raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = column_or_1d(labels, warn=True)
+    if labels.shape != (X.shape[0],):
+        raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {labels.shape}")
     partition.check_groups(groups, X.shape[0])
-    queries = as_table("X_public", queries)
+    queries = as_table("X_public", public_matrix(X, queries) if in_parts(X) else queries)
     check_same_columns(X, queries, "X_public")
-    return Inputs(X, y, queries)
+    return Inputs(X, labels, queries)
 
 
 def assign(n_rows: int, groups: ArrayLike | None, n_chunks: int, entropy: Entropy) -> NDArray[np.int64]:
@@ -75,9 +95,9 @@ def assign(n_rows: int, groups: ArrayLike | None, n_chunks: int, entropy: Entrop
 
 
 @contextmanager
-def training(n_teachers: int, n_jobs: int | None) -> Iterator[teachers.Step]:
+def training(n_teachers: int, n_jobs: int | None, n_rows: int) -> Iterator[teachers.Step]:
     """A progress bar for the teachers, on a terminal."""
-    with _console.progress("teachers", teachers.n_steps(n_teachers, n_jobs)) as step:
+    with _console.progress("teachers", teachers.n_steps(n_teachers, n_jobs, n_rows)) as step:
         yield step
 
 
@@ -85,12 +105,8 @@ def state(
     plan: Stated, bounds: dict[str, float | str], assumptions: tuple[str, ...], secure: bool
 ) -> PrivacyStatement:
     """The promise that travels with the answers and with whatever is trained on them."""
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
+    return PrivacyStatement.of(
+        plan,
         bounds=bounds,
         assumptions=assumptions + _ASSUMPTIONS,
         not_covered=_NOT_COVERED,
@@ -131,7 +147,7 @@ _ASSUMPTIONS = (
 _NOT_COVERED = (
     "how long training and prediction took and how much memory they used",
     "scores computed on private rows and published afterwards",
-    "votes, distances and teachers: they must not leave the trusted process",
+    "exact votes, distances and teachers: they must not leave the trusted processes, workers of a cluster included",
     "facts about the population that would be learned without any one person's row",
     "other releases from the same data: their costs add up, which is what a ledger is for",
 )

@@ -1,14 +1,18 @@
-"""From votes to answers: the three aggregators behind one interface, and the plan that fixes one of them."""
+"""From votes to answers: aggregators that name a winner, question by question, and one that releases the votes."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from discreet.mechanisms import sparse_vector
+from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.sparse_vector import SparseVector, SparseVectorRun
 from discreet.mechanisms.voting import (
@@ -21,7 +25,10 @@ from discreet.mechanisms.voting import (
     stability,
 )
 from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Sensitivity
+from discreet.transfer.teachers import STEPS
 
+Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
@@ -159,7 +166,64 @@ class PluralityVotesRun:
         return self._run.secret_state()
 
 
-Aggregator = StableVotes | PluralityVotes
+@dataclass(frozen=True)
+class SharedVotes:
+    """Gaussian noise on the sum of all opinions, for all questions at once; the noisy sums themselves are released.
+
+    A student that averages over similar rows also averages the noise, which is lost once only winners are known.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        Noise over the L2 sensitivity of the sum.
+    n_classes, n_queries, changed : int
+        Public sizes.
+
+    Privacy
+    -------
+    Opinions have length sqrt(n_queries (1 - 1 / n_classes)) at most, so that one record moves their sum by
+    ``changed`` times twice that: one Gaussian mechanism of ``noise_multiplier`` (docs/proofs/vote-shares.md). What is
+    computed from the noisy sums alone, winners and students included, costs nothing more.
+    """
+
+    noise_multiplier: float
+    n_classes: int
+    n_queries: int
+    changed: int = 1
+    name: ClassVar[str] = "shares"
+
+    @cached_property
+    def mechanism(self) -> GaussianMechanism:
+        """The mechanism, in steps of a vote."""
+        distance = 2 * self.changed * STEPS * math.sqrt(self.n_queries * (1 - 1 / self.n_classes))
+        size = self.n_queries * self.n_classes
+        return GaussianMechanism(Sensitivity(distance * (1 + 2.0**-40)), self.noise_multiplier, size)
+
+    @property
+    def event(self) -> Event:
+        """What all questions together do to privacy."""
+        return self.mechanism.event
+
+    @property
+    def stddev(self) -> float:
+        """Standard deviation of the noise on the votes of one class, in votes."""
+        return self.mechanism.stddev / STEPS
+
+    def gap_needed(self, n_queries: int, beta: float) -> float:
+        """The lead that noise does not overturn, in votes; a student needs less."""
+        return -self.stddev * math.sqrt(2) * float(ndtri(beta / (n_queries * (self.n_classes - 1))))
+
+    def release(self, sums: Counts, entropy: Entropy) -> Array:
+        """Noisy votes of every question and class, less what a tie would have, from sums in steps.
+
+        Votes add up to nothing over the classes; so does what is released, which takes off some of the noise.
+        """
+        noisy = self.mechanism.release(sums, entropy)
+        return np.asarray((noisy - noisy.mean(axis=1, keepdims=True)) / STEPS)
+
+
+Streamed = StableVotes | PluralityVotes
+Aggregator = Streamed | SharedVotes
 
 
 def labels_of(codes: Codes, classes: NDArray[Any]) -> NDArray[Any]:

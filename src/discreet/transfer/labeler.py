@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.voting import Counts
 from discreet.transfer import _path, stream_file, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
-from discreet.transfer.planner import TransferPlan, plan_transfer
+from discreet.transfer.plan import TransferPlan
+from discreet.transfer.planner import plan_transfer
 from discreet.transfer.rows import as_table, check_same_columns, take
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ class PrivateLabeler:
 
     The budget is charged once, by ``fit``, for the whole stream. With sparse vector, stable answers are free and
     only abstentions count; with a plurality every question counts. Questions may depend on earlier answers.
+
+    Questions that are not known beforehand need the teachers: they are kept until the stream halts. If all questions
+    come from a public ``pool``, the teachers vote on it once, in ``fit``, and only their votes are kept.
 
     Parameters
     ----------
@@ -54,10 +60,12 @@ n_jobs, ledger, random_state :
 
     Privacy
     -------
-    All answers together, abstentions and the moment of halting included, keep the guarantee of ``privacy_``. The
-    labeler itself is as private as the data: it holds the teachers and the noise of the running threshold. Give
-    out its answers, never the object or its file; a copy of the file can be continued twice, which no file can
-    prevent.
+    All answers together, abstentions and the moment of halting included, keep the guarantee of ``privacy_``. Until it
+    halts the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
+    noise of the running threshold. Give out its answers, never the object or its file. Pickling and copying are
+    refused, because two copies would spend one budget twice; ``save`` keeps a stream in a file of which only the last
+    holder can ask. A copy of that file can be continued twice, which no file can prevent. When the stream halts,
+    teachers and votes are deleted, in the file as well.
 
     Examples
     --------
@@ -85,7 +93,7 @@ n_jobs, ledger, random_state :
         classes: Any = None,
         *,
         max_unstable: int | str = "auto",
-        expected_unstable: float = 0.0015,
+        expected_unstable: float | None = None,
         neighboring: str = "replace-one",
         n_samples: int | None = None,
         n_jobs: int | None = None,
@@ -122,43 +130,48 @@ n_jobs, ledger, random_state :
             max_unstable=self.max_unstable,
             expected_unstable=self.expected_unstable,
             changed=chosen.changed,
+            stream=True,
         )
 
-    def fit(self, X: Any, y: ArrayLike, *, groups: ArrayLike | None = None) -> PrivateLabeler:
+    def fit(
+        self, X: Any, y: ArrayLike, *, pool: Any = None, groups: ArrayLike | None = None
+    ) -> PrivateLabeler:
         """Charge the budget of the whole stream, train the teachers, draw the first threshold.
 
         Parameters
         ----------
         X, y : private rows and their labels.
+        pool : public rows, of which any may be asked about later by `label_rows`; the teachers are not kept then.
         groups : user ids, one per row.
         """
         if hasattr(self, "plan_"):
             raise RuntimeError("this labeler has a running stream; make a new one for other data")
         seed = _inputs.seed(self.random_state)
-        inputs = _path.read_inputs(X, y, X, groups)
+        inputs = _path.read_inputs(X, y, X if pool is None else pool, groups)
         labels = _fit.read_labels(inputs.y, self.classes, "error")
         n_rows, by_group = inputs.X.shape[0], groups is not None
         chosen = _path.settings(self, n_rows, self.n_samples, by_group)
         plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
-        if isinstance(inputs.X, np.ndarray) and inputs.X.dtype.kind in "iuf":  # made-up rows: none are public
+        if pool is not None:
+            teachers.rehearse(
+                self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers
+            )
+        elif (
+            isinstance(inputs.X, np.ndarray) and inputs.X.dtype.kind in "iuf"
+        ):  # made-up rows: none are public
             shape = (plan.n_samples // plan.n_teachers, inputs.X.shape[1])
             made_up = np.sin(np.arange(math.prod(shape)) ** 2.0).reshape(shape)
             teachers.rehearse(self.estimator, made_up, labels.classes, len(made_up))
         _fit.charge(self.ledger, plan, type(self).__name__)
         entropy = fresh_entropy()
         chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
-        with _path.training(plan.n_teachers, self.n_jobs) as step:
-            self._teachers = teachers.train_all(
-                self.estimator,
-                inputs.X,
-                labels.codes,
-                chunks,
-                labels.classes,
-                plan.n_teachers,
-                seed,
-                self.n_jobs,
-                step,
-            )
+        shared = self.estimator, inputs.X, labels.codes, chunks
+        last = labels.classes, plan.n_teachers, seed, self.n_jobs
+        with _path.training(plan.n_teachers, self.n_jobs, n_rows) as step:
+            if pool is None:
+                self._teachers = teachers.train_all(*shared, *last, step)
+            else:
+                self._votes = teachers.collect_votes(*shared, inputs.queries, *last, step)
         self.plan_, self.classes_ = plan, labels.classes
         self._template = take(inputs.X, slice(0, 0)).copy()  # columns only, to compare questions with
         stated = _path.assumptions(labels.declared, chosen.size, plan.guarantee, label_private=False)
@@ -189,34 +202,83 @@ n_jobs, ledger, random_state :
         BudgetSpent
             If the labeler had halted before the first of them.
         """
-        stream = self._running()
+        self._check_asking()
+        if hasattr(self, "_votes"):
+            raise TypeError(
+                "this labeler keeps votes on its pool only: ask by row number, label_rows([0, 1, ...])"
+            )
         X = as_table("X", X)
         check_same_columns(self._template, X, "X")
-        if stream.halted:
+        return self._answer(lambda: self._count(X))
+
+    def label_rows(self, rows: ArrayLike) -> NDArray[Any]:
+        """Labels of rows of the pool, by number and in order; otherwise as `label`.
+
+        Parameters
+        ----------
+        rows : row numbers of the pool that was passed to ``fit``, counted from 0.
+        """
+        self._check_asking()
+        if not hasattr(self, "_votes"):
+            raise TypeError("this labeler has no pool; ask with label(X), or fit with pool=X_public")
+        places = np.asarray(rows)
+        if places.ndim != 1 or places.dtype.kind not in "iu":
+            raise TypeError("rows must be a list of row numbers of the pool")
+        if np.any((places < 0) | (places >= len(self._votes))):
+            raise ValueError(f"rows must lie between 0 and {len(self._votes) - 1}, the rows of the pool")
+        return self._answer(lambda: self._votes[places])
+
+    def _check_asking(self) -> None:
+        if self._running().halted:
             raise BudgetSpent(
                 f"the labeler has halted: {self.plan_.n_teachers} teachers have no more answers under "
                 f"({self.plan_.guarantee.epsilon:g}, {self.plan_.guarantee.delta:.3g}); a new labeler is a new charge"
             )
+
+    def _answer(self, count: Callable[[], Counts]) -> NDArray[Any]:
+        """Answer, note what was spent, and forget everything private once nothing is left to spend."""
+        stream = self._running()
         with self._lock:
-            counts = self._count(X)
+            counts = count()
             if self._file is None:
                 codes = stream.answer(counts)
+                self._forget_if_halted()
             else:
                 path, generation = self._file
                 codes = stream_file.spend(
-                    path, generation, lambda: (stream.answer(counts), stream.secret_state())
+                    path,
+                    generation,
+                    lambda: (stream.answer(counts), stream.secret_state()),
+                    self._forget_if_halted,
                 )
         return labels_of(codes, self.classes_)
+
+    def _forget_if_halted(self) -> dict[str, Any] | None:
+        """Delete teachers and votes at the end of the stream; what is kept then, or None before."""
+        if not self._stream.halted:
+            return None
+        for name in _SECRET:
+            self.__dict__.pop(name, None)
+        return self._kept()
+
+    def _kept(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in _UNSAVED}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a labeler is not copied or pickled: it holds teachers that are as private as the data, and a copy would "
+            "spend the same budget again; keep the stream with save(path)"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep the stream in a new file; from now on every answer is on disk before it is given.
 
-        The file holds the teachers (pickled) and the running threshold: it is as private as the data.
+        The file holds the teachers (pickled), or their votes on the pool, and the running threshold: it is as private
+        as the data until the stream has halted.
         """
         self._running()
         with self._lock:
-            kept = {name: value for name, value in self.__dict__.items() if name not in _UNSAVED}
-            generation = stream_file.create(path, kept, self._stream.secret_state())
+            generation = stream_file.create(path, self._kept(), self._stream.secret_state())
             self._file = (Path(path).resolve(), generation)
 
     @staticmethod
@@ -232,7 +294,7 @@ n_jobs, ledger, random_state :
         labeler.ledger = None  # paid already
         labeler._file = (Path(path).resolve(), generation)
         entropy = fresh_entropy()
-        labeler._stream = labeler.plan_.aggregator.resumed(state, entropy)
+        labeler._stream = labeler.plan_.resume(state, entropy)
         if not entropy.secure:
             labeler.privacy_ = dataclasses.replace(labeler.privacy_, secure=False)
         return labeler
@@ -251,3 +313,4 @@ n_jobs, ledger, random_state :
 
 
 _UNSAVED = ("_lock", "_stream", "_file", "ledger")
+_SECRET = ("_teachers", "_votes")  # deleted when the stream has halted

@@ -270,10 +270,10 @@ def _sums(
             plan,
             [teachers.teacher_seed(seed, number) for number in batch],
         )
-        for batch in teachers.batches(plan.n_teachers, n_jobs)
+        for batch in teachers.batches(plan.n_teachers, n_jobs, len(chunks))
     )
     total = np.zeros(plan.n_queries, dtype=np.int64)
-    with _path.training(plan.n_teachers, n_jobs) as step:
+    with _path.training(plan.n_teachers, n_jobs, len(chunks)) as step:
         for steps in teachers.run_tasks(tasks, n_jobs):
             total += steps
             step("teachers")

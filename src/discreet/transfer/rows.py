@@ -1,10 +1,12 @@
-"""Rows of whatever a model accepts: arrays, sparse matrices, data frames, lists."""
+"""Rows of whatever a model accepts: arrays, sparse matrices, data frames, lists; and of files and Dask collections."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 
@@ -12,7 +14,7 @@ def as_table(name: str, X: Any) -> Any:
     """``X`` as something with rows and a shape; contents are the model's business."""
     if hasattr(X, "tocsr"):
         return X.tocsr()
-    table = X if hasattr(X, "shape") and hasattr(X, "__getitem__") else np.asarray(X)
+    table = X if in_parts(X) or (hasattr(X, "shape") and hasattr(X, "__getitem__")) else np.asarray(X)
     if len(table.shape) != 2:
         raise ValueError(
             f"{name} must have two dimensions (rows, columns), got shape {tuple(table.shape)}; "
@@ -24,8 +26,44 @@ def as_table(name: str, X: Any) -> Any:
 
 
 def take(X: Any, rows: NDArray[np.int64] | slice) -> Any:
-    """Some rows, in the container they came in."""
+    """Some rows, in ascending order and in the container they came in; of a mapped file as a matrix in memory."""
+    if hasattr(X, "blocks"):
+        return _from_file(X, np.arange(X.shape[0])[rows])
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def in_parts(X: Any) -> bool:
+    """Whether these are opened rows of a file or of a Dask collection: matrices of numbers, not all in memory."""
+    return hasattr(X, "feature_names") and not hasattr(X, "iloc")
+
+
+def stacked(blocks: Sequence[Any]) -> Any:
+    """Matrices below each other, dense or sparse."""
+    if hasattr(blocks[0], "tocsr"):
+        return sp.vstack(blocks, format="csr")
+    return np.concatenate(blocks)
+
+
+def _from_file(file: Any, rows: NDArray[np.int64]) -> NDArray[Any]:
+    found, start = [], 0
+    for block in file.blocks():
+        low, high = np.searchsorted(rows, [start, start + len(block)])
+        found.append(block[rows[low:high] - start])
+        start += len(block)
+    return np.concatenate(found)
+
+
+def public_matrix(X: Any, queries: Any) -> Any:
+    """Public rows as a matrix, to go with private rows in parts; raises where names of columns differ."""
+    if not hasattr(queries, "iloc"):
+        return queries
+    mine, theirs = X.feature_names, tuple(str(name) for name in queries.columns)
+    if mine and mine != theirs:
+        raise ValueError(
+            f"the columns of X_public, {list(theirs)[:5]}, are not those of the private data, {list(mine)[:5]}, in the "
+            "same order. Nothing was charged."
+        )
+    return queries.to_numpy()
 
 
 def columns(X: Any) -> list[str] | None:

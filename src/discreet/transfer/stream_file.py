@@ -1,7 +1,8 @@
 """A stream of questions on disk: what it may still spend is written down before every answer is given.
 
-One SQLite file holds the teachers and the secret state of the stream. Whoever continues the stream takes a new
-generation number; an older holder is then refused, so that two processes can never spend the same budget.
+One SQLite file holds the teachers, or their votes, and the secret state of the stream. Whoever continues the stream
+takes a new generation number; an older holder is then refused, so that two processes can never spend the same
+budget. When the stream has halted the teachers are overwritten.
 """
 
 from __future__ import annotations
@@ -51,8 +52,20 @@ def take_over(path: str | os.PathLike[str]) -> tuple[Any, dict[str, int], int]:
     return pickle.loads(content), dict(json.loads(state)), generation + 1
 
 
-def spend(path: Path, generation: int, answer: Callable[[], tuple[T, dict[str, int]]]) -> T:
-    """Run ``answer`` and give out its result only once its new state is on disk."""
+def spend(
+    path: Path,
+    generation: int,
+    answer: Callable[[], tuple[T, dict[str, int]]],
+    content: Callable[[], Any] = lambda: None,
+) -> T:
+    """Run ``answer`` and give out its result only once its new state is on disk.
+
+    Parameters
+    ----------
+    path, generation : the file and its holder.
+    answer : gives the result and the new state.
+    content : called afterwards; gives what is to take the place of the content, None to leave it.
+    """
     with _opened(path) as connection, _transaction(connection):
         (current,) = _row(connection, path, "generation")
         if current != generation:
@@ -61,6 +74,8 @@ def spend(path: Path, generation: int, answer: Callable[[], tuple[T, dict[str, i
             )
         result, state = answer()
         connection.execute("UPDATE stream SET state = ?", (json.dumps(state),))
+        if (remaining := content()) is not None:
+            connection.execute("UPDATE stream SET content = ?", (pickle.dumps(remaining),))
     return result
 
 
@@ -79,6 +94,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(path, timeout=60, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # what is erased is overwritten
         yield connection
     except sqlite3.DatabaseError as error:
         raise StreamError(f"cannot use the stream at {path}: {error}") from error

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, is_regressor
 from sklearn.dummy import DummyClassifier
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,8 +18,10 @@ from discreet import _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.transfer import _path, teachers
-from discreet.transfer.planner import TransferPlan, plan_transfer
-from discreet.transfer.rows import as_table, columns, take
+from discreet.transfer.learn import RegressionStudent, best_student, fit_student, one_hot
+from discreet.transfer.plan import TransferPlan, VoteRelease
+from discreet.transfer.planner import plan_transfer
+from discreet.transfer.rows import as_table, columns, in_parts, take
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -26,37 +29,52 @@ if TYPE_CHECKING:
 
 
 def _student_has(method: str) -> Any:
-    return lambda model: hasattr(getattr(model, "student_", model._unfitted_student()), method)
+    def found(model: Any) -> bool:
+        if hasattr(model, "student_"):
+            return hasattr(model.student_, method)
+        return all(
+            hasattr(RegressionStudent if is_regressor(unfitted) else unfitted, method)
+            for unfitted in model._unfitted_students()
+        )
+
+    return found
+
+
+def _listed(student: Any) -> list[Any]:
+    return list(student) if isinstance(student, list | tuple) else [student]
 
 
 class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
 
     The private records are split into disjoint chunks, one model is trained on each, and the models vote on
-    public, unlabelled rows. Only votes that no single record can change are released (sparse vector), or votes
-    with noise (plurality). The student is trained on the released labels: an ordinary model, free to use
-    forever.
+    public, unlabelled rows. What is released are votes with noise (shares, plurality), or the winners that no single
+    record can change (sparse vector). The student is trained on them: an ordinary model, free to use forever.
 
     Parameters
     ----------
     estimator : classifier
         Anything with the interface of scikit-learn: forests, boosting, neural networks, pipelines with their own
         preprocessing. Must be unfitted, and must hold nothing learned from the private data.
-    student : classifier, default None
-        Trained on the labelled public rows; None uses ``estimator``.
+    student : classifier, regressor or list of them, default None
+        Trained on the public rows; None uses ``estimator``. A classifier learns the winners, weighted by their noisy
+        lead where its ``fit`` takes weights; a regressor learns the noisy votes, and the class with the highest
+        prediction wins. Of a list the one is taken that agrees best with released votes it was not trained on, which
+        costs no privacy. Noise wants students that average: large leaves, strong penalties, many trees.
     n_teachers : int or "auto"
-        Disjoint chunks. "auto" takes what the aggregator needs at 95% agreement, with at least 50 records each.
+        Disjoint chunks. "auto" takes what the aggregator needs, with at least 50 records each; see ``plan``.
     epsilon, delta : float
         Budget of one fit; delta None is 1 / n_samples**2.
-    aggregator : {"auto", "sparse-vector", "plurality", "confident"}
-        Sparse vector pays for unstable questions only, and suits teachers that mostly agree. Plurality answers
-        everything with noise. "auto" decides by ``expected_unstable``.
+    aggregator : {"auto", "shares", "sparse-vector", "plurality", "confident"}
+        Shares releases the noisy votes of all classes, from which a student learns most. Sparse vector pays for
+        unstable questions only, and suits teachers that mostly agree and very many public rows. Plurality releases
+        noisy winners only. "auto" takes shares if the records suffice and ``expected_unstable`` is not given.
     classes : list, default None
         The public label set; None reads it from the data, with a warning and a note in the statement.
     max_unstable : int or "auto"
         Unstable questions after which sparse vector halts.
-    expected_unstable : float, default 0.0015
-        Public guess of the share of questions on which teachers disagree.
+    expected_unstable : float, default None
+        Public guess of the share of questions on which teachers disagree, for "auto" to decide by.
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
         Under "add-remove-one" the number of rows is private, and ``n_samples`` declares an upper bound.
     n_samples : int, default None
@@ -76,6 +94,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     ----------
     student_ : the trained model.
     labels_ : released label of every public row, None where there is no answer (object array).
+    votes_ : released noisy share of the teachers for every public row and class, less 1 / K; None unless
+        ``aggregator`` is "shares".
     n_answered_ : number of answers.
     privacy_ : the privacy statement.
     plan_ : the plan that was run.
@@ -83,9 +103,10 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     Privacy
     -------
-    Relation ``neighboring``; one record moves one vote (two where whole users are exchanged, because ids decide
-    the chunk). Event: see ``plan``. Chunks that are empty, that hold one class, or whose model fails give a vote
-    that depends on the chunk alone, never an error. Assumes that ``X_public`` is public.
+    Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged, because ids decide
+    the chunk), hence one vote per question or one opinion of bounded length. Event: see ``plan``. Chunks that are
+    empty, that hold one class, or whose model fails give a vote that depends on the chunk alone, never an error.
+    Assumes that ``X_public`` is public.
 
     Examples
     --------
@@ -100,6 +121,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     student_: Any
     labels_: NDArray[Any]
+    votes_: NDArray[np.float64] | None
     n_answered_: int
     classes_: NDArray[Any]
     privacy_: PrivacyStatement
@@ -116,7 +138,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         classes: Any = None,
         *,
         max_unstable: int | str = "auto",
-        expected_unstable: float = 0.0015,
+        expected_unstable: float | None = None,
         neighboring: str = "replace-one",
         n_samples: int | None = None,
         label_private: bool = False,
@@ -166,30 +188,44 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         )
 
     def fit(
-        self, X: Any, y: ArrayLike, X_public: Any = None, *, groups: ArrayLike | None = None
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        X_public: Any = None,
+        *,
+        groups: ArrayLike | None = None,
+        target: str | None = None,
     ) -> PrivateTransferClassifier:
         """Train teachers on (X, y), label ``X_public`` privately, train the student.
 
         Parameters
         ----------
-        X, y : private rows and their labels.
-        X_public : public rows with the same columns; default: the constructor's, or X itself if
+        X, y : private rows and their labels. X may be the path of a Parquet file of numbers, which is mapped and read
+            chunk by chunk; its column ``target`` holds the labels. Or a Dask array or data frame: then teachers are
+            trained on the workers, and only votes travel.
+        X_public : public rows with the same columns, in memory; default: the constructor's, or X itself if
             ``label_private``.
         groups : user ids, one per row: all records of a user go to one teacher, and users are protected.
+        target : name of the column of labels, for files.
         """
         seed = _inputs.seed(self.random_state)
-        inputs = _path.read_inputs(X, y, self._queries(X, X_public), groups)
+        with _path.opened(X, y, target) as (rows, labels):
+            return self._fit(
+                _path.read_inputs(rows, labels, self._queries(rows, X_public), groups), groups, seed
+            )
+
+    def _fit(
+        self, inputs: _path.Inputs, groups: ArrayLike | None, seed: np.random.SeedSequence
+    ) -> PrivateTransferClassifier:
         labels = _fit.read_labels(inputs.y, self.classes, "error")
-        n_rows = inputs.X.shape[0]
-        chosen = _path.settings(self, n_rows, self.n_samples, groups is not None)
-        plan = self.plan(
-            chosen.size, inputs.queries.shape[0], len(labels.classes), by_group=groups is not None
-        )
+        n_rows, by_group = inputs.X.shape[0], groups is not None
+        chosen = _path.settings(self, n_rows, self.n_samples, by_group)
+        plan = self.plan(chosen.size, inputs.queries.shape[0], len(labels.classes), by_group=by_group)
         teachers.rehearse(self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers)
         _fit.charge(self.ledger, plan, type(self).__name__)
         entropy = fresh_entropy()
         chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
-        with _path.training(plan.n_teachers, self.n_jobs) as step:
+        with _path.training(plan.n_teachers, self.n_jobs, n_rows) as step:
             votes = teachers.collect_votes(
                 self.estimator,
                 inputs.X,
@@ -201,10 +237,11 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
                 seed,
                 self.n_jobs,
                 step,
+                plan.aggregator.name == "shares",
             )
         release = plan.run(votes, entropy)
         del votes, chunks
-        self._publish(plan, release.codes, labels.classes, inputs.queries)
+        self._publish(plan, release, labels.classes, inputs.queries)
         stated = _path.assumptions(labels.declared, chosen.size, plan.guarantee, bool(self.label_private))
         bounds: dict[str, float | str] = {
             "teachers": float(plan.n_teachers),
@@ -212,15 +249,22 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             "classes": float(plan.n_classes),
         }
         self.privacy_ = _path.state(plan, bounds, stated, release.secure)
-        return self.fit_student(inputs.queries)
+        try:
+            return self.fit_student(inputs.queries)
+        except Exception as error:
+            error.add_note(
+                "The votes are paid for and kept in labels_ and votes_: correct the student and call "
+                "fit_student(X_public, student), which costs nothing."
+            )
+            raise
 
     def fit_student(self, X_public: Any, student: Any = None) -> PrivateTransferClassifier:
-        """Train the student, or another one, on the released labels: free, and as often as you like.
+        """Train the student, or another one, on what was released: free, and as often as you like.
 
         Parameters
         ----------
         X_public : the public rows that were labelled, in the same order.
-        student : the model to train; None is the constructor's choice.
+        student : the model to train, or a list to choose from; None is the constructor's choice.
         """
         check_is_fitted(self, "labels_")
         queries = as_table("X_public", X_public)
@@ -231,14 +275,19 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         if len(np.unique(known)) < 2:
             self.student_ = self._constant_student(queries, known)
             return self
-        model = clone(self._unfitted_student() if student is None else student)
-        seed = int(_inputs.seed(self.random_state).generate_state(1)[0] >> np.uint32(1))
-        model = teachers.seeded(model, seed) if self.random_state is not None else model
-        self.student_ = model.fit(take(queries, answered), known)
+        votes = self.votes_ if self.votes_ is not None else one_hot(known, self.classes_)
+        models = self._unfitted_students() if student is None else _listed(student)
+        if self.random_state is not None:
+            seed = int(_inputs.seed(self.random_state).generate_state(1)[0] >> np.uint32(1))
+            models = [teachers.seeded(model, seed) for model in models]
+        rows = take(queries, answered)
+        self.student_ = fit_student(
+            best_student(models, rows, votes, self.classes_), rows, votes, self.classes_
+        )
         return self
 
-    def _unfitted_student(self) -> Any:
-        return self.estimator if self.student is None else self.student
+    def _unfitted_students(self) -> list[Any]:
+        return _listed(self.estimator if self.student is None else self.student)
 
     def _constant_student(self, queries: Any, known: NDArray[Any]) -> Any:
         label = known[0] if len(known) else self.classes_[0]
@@ -255,7 +304,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _queries(self, X: Any, X_public: Any) -> Any:
         queries = X_public if X_public is not None else self.X_public
-        if queries is None and self.label_private:
+        if queries is None and self.label_private and not in_parts(X):
             return X
         if queries is None:
             raise ValueError(
@@ -264,12 +313,12 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             )
         return queries
 
-    def _publish(
-        self, plan: TransferPlan, codes: NDArray[np.int64], classes: NDArray[Any], queries: Any
-    ) -> None:
+    def _publish(self, plan: TransferPlan, release: VoteRelease, classes: NDArray[Any], queries: Any) -> None:
         """Set fitted attributes from released answers and public facts only."""
+        codes = release.codes
         self.plan_ = plan
         self.classes_ = classes
+        self.votes_ = release.shares
         self.labels_ = np.full(len(codes), None, dtype=object)
         self.labels_[codes >= 0] = classes[codes[codes >= 0]]
         self.n_answered_ = int((codes >= 0).sum())
@@ -300,6 +349,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        parts = [get_tags(model).input_tags for model in (self.estimator, *self._unfitted_students())]
+        tags.input_tags.sparse = all(part.sparse for part in parts)
+        tags.input_tags.allow_nan = all(part.allow_nan for part in parts)
         tags.non_deterministic = True
         return tags

@@ -1,16 +1,18 @@
 """Teachers: one model per chunk of records, trained in parallel, asked once and forgotten.
 
-After the charge nothing here may raise because of what a chunk contains: a chunk without records, a model that
-fails or a prediction that is no label becomes a fixed public vote, and a chunk with one class votes for it.
+A teacher votes for one class per question, or gives an opinion: its probabilities for all questions, as one vector of
+fixed length. After the charge nothing here may raise because of what a chunk contains: a chunk without records, a
+model that fails or a prediction that is no label becomes a fixed public vote, and a chunk with one class votes for it.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -20,13 +22,15 @@ from threadpoolctl import threadpool_limits
 
 from discreet.transfer.rows import take
 
-Votes = NDArray[np.unsignedinteger[Any]]
+Votes = NDArray[np.integer[Any]]
 Codes = NDArray[np.int64]
 Step = Callable[[str], None]
 
 FALLBACK = 0  # the vote of a teacher that has nothing to say: the first class, fixed before any data is seen
+STEPS = 1 << 10  # of a vote, in which opinions are counted
 _QUERY_BLOCK = 100_000
 _TASKS_PER_WORKER = 16
+_ROWS_PER_TASK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,57 @@ class Teacher:
         votes = np.full(X.shape[0], self.constant, dtype=np.int64)
         if self.model is None:
             return votes
-        for begin in range(0, X.shape[0], _QUERY_BLOCK):
-            part = slice(begin, min(begin + _QUERY_BLOCK, X.shape[0]))
+        for part in _blocks(X.shape[0]):
             try:
                 with quiet():
                     votes[part] = label_codes(self.model.predict(take(X, part)), classes)
             except Exception:  # the content of the chunk must not decide whether this program goes on
                 votes[part] = FALLBACK
         return votes
+
+    def opinion(self, X: Any, classes: NDArray[Any]) -> Codes:
+        """Probabilities less 1 / K for the rows of ``X``, as one vector in whole steps; never raises.
+
+        The vector is stretched to the length that votes for one class have, STEPS sqrt(n (1 - 1 / K)), and rounded
+        towards zero, so that it is never longer (docs/proofs/vote-shares.md).
+        """
+        shares = np.zeros((X.shape[0], len(classes)), dtype=np.float32)
+        for part in _blocks(X.shape[0]):
+            try:
+                with quiet():
+                    shares[part] = self.shares(take(X, part), classes)
+            except Exception:  # as above
+                shares[part] = 1 / len(classes)
+        return stretched(shares - np.float32(1 / len(classes)))
+
+    def shares(self, X: Any, classes: NDArray[Any]) -> NDArray[Any]:
+        """Probabilities of all classes, or the whole vote for one; raises where a model fails."""
+        found = np.zeros((X.shape[0], len(classes)))
+        if self.model is not None and hasattr(self.model, "predict_proba"):
+            found[:, label_codes(self.model.classes_, classes)] = self.model.predict_proba(X)
+        else:
+            found[np.arange(len(found)), self.vote(X, classes)] = 1.0
+        return np.asarray(np.clip(np.nan_to_num(found, nan=0.0), 0.0, 1.0))
+
+
+def stretched(vector: NDArray[Any]) -> Codes:
+    """``vector`` (n_queries, n_classes) at its full length in whole steps; zero stays zero.
+
+    Privacy
+    -------
+    The sum of the squares of the result is at most STEPS^2 n (1 - 1 / K): float64 sums of fewer than 2^30 squares err
+    by less than the factor below takes off, and rounding towards zero shortens.
+    """
+    n_rows, n_classes = vector.shape
+    length = math.sqrt(float(np.einsum("ij,ij->", vector, vector, dtype=np.float64)))
+    if not length > 0:
+        return np.zeros(vector.shape, dtype=np.int64)
+    full = STEPS * math.sqrt(n_rows * (1 - 1 / n_classes)) * (1 - 2.0**-20)
+    return np.trunc(vector * np.float64(full / length)).astype(np.int64)
+
+
+def _blocks(n_rows: int) -> Iterator[slice]:
+    return (slice(begin, min(begin + _QUERY_BLOCK, n_rows)) for begin in range(0, n_rows, _QUERY_BLOCK))
 
 
 def train(estimator: Any, X: Any, codes: Codes, classes: NDArray[Any], seed: int) -> Teacher:
@@ -64,6 +111,37 @@ def train(estimator: Any, X: Any, codes: Codes, classes: NDArray[Any], seed: int
         return Teacher(None, FALLBACK)
 
 
+@dataclass(frozen=True)
+class Poll:
+    """What is asked of the teachers, and of which kind they are: public, and the same for all of them.
+
+    opinions : whether they give opinions instead of votes for one class.
+    """
+
+    estimator: Any
+    queries: Any
+    classes: NDArray[Any]
+    n_teachers: int
+    seed: np.random.SeedSequence
+    opinions: bool = False
+
+    def none_yet(self) -> Votes:
+        """Votes before anybody has voted."""
+        kind = np.dtype(np.int64) if self.opinions else np.min_scalar_type(self.n_teachers)
+        return np.zeros((self.queries.shape[0], len(self.classes)), dtype=kind)
+
+    def votes(self, batch: range, records: Iterable[tuple[Any, Codes]]) -> Votes:
+        """The votes of some teachers, each trained on its own records, asked, and forgotten."""
+        counts, places = self.none_yet(), np.arange(self.queries.shape[0])
+        for number, (X, codes) in zip(batch, records, strict=True):
+            teacher = train(self.estimator, X, codes, self.classes, teacher_seed(self.seed, number))
+            if self.opinions:
+                counts += teacher.opinion(self.queries, self.classes)
+            else:
+                counts[places, teacher.vote(self.queries, self.classes)] += 1
+        return counts
+
+
 def collect_votes(
     estimator: Any,
     X: Any,
@@ -75,18 +153,20 @@ def collect_votes(
     seed: np.random.SeedSequence,
     n_jobs: int | None = None,
     step: Step | None = None,
+    opinions: bool = False,
 ) -> Votes:
     """The votes of all teachers on all queries: counts of shape (n_queries, n_classes), nothing else.
 
-    Memory is that of a few chunks and a few count matrices at a time, whatever the number of teachers.
+    Memory is that of a few chunks and a few count matrices at a time, whatever the number of teachers. With
+    ``opinions`` the sum of `Teacher.opinion` instead. Rows on a Dask cluster are collected there.
     """
-    kind = np.min_scalar_type(n_teachers)
-    total = np.zeros((queries.shape[0], len(classes)), dtype=kind)
+    poll = Poll(estimator, queries, classes, n_teachers, seed, opinions)
+    if hasattr(X, "collect_votes"):
+        return cast(Votes, X.collect_votes(poll, codes, chunks, step))
+    total = poll.none_yet()
     tasks = (
-        delayed(_count_votes)(
-            estimator, _records(X, codes, chunks, batch), queries, classes, batch, seed, kind
-        )
-        for batch in batches(n_teachers, n_jobs)
+        delayed(poll.votes)(batch, _records(X, codes, chunks, batch))
+        for batch in batches(n_teachers, n_jobs, X.shape[0])
     )
     for counts in run_tasks(tasks, n_jobs):
         total += counts
@@ -109,7 +189,7 @@ def train_all(
     """All teachers, kept: for streams whose questions are not known yet. They are as private as the data."""
     tasks = (
         delayed(_train_batch)(estimator, _records(X, codes, chunks, batch), classes, batch, seed)
-        for batch in batches(n_teachers, n_jobs)
+        for batch in batches(n_teachers, n_jobs, X.shape[0])
     )
     found: dict[int, list[Teacher]] = {}
     for first, trained in run_tasks(tasks, n_jobs):
@@ -119,9 +199,9 @@ def train_all(
     return [teacher for first in sorted(found) for teacher in found[first]]
 
 
-def n_steps(n_teachers: int, n_jobs: int | None) -> int:
+def n_steps(n_teachers: int, n_jobs: int | None, n_rows: int) -> int:
     """How often ``collect_votes`` reports progress."""
-    return len(list(batches(n_teachers, n_jobs)))
+    return len(list(batches(n_teachers, n_jobs, n_rows)))
 
 
 def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -> None:
@@ -134,8 +214,10 @@ def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -
         with quiet():
             model = seeded(estimator, 0).fit(public, classes[rows % len(classes)])
             label_codes(model.predict(public), classes)
+            Teacher(model, FALLBACK).shares(public, classes)
     except Exception as error:
-        raise ValueError(
+        kind = TypeError if isinstance(error, TypeError) and not isinstance(error, ValueError) else ValueError
+        raise kind(
             f"the estimator {type(estimator).__name__} fails on {len(rows)} rows that hold nothing private "
             f"({type(error).__name__}: {error}); it would fail for the teachers as well. Nothing was charged."
         ) from error
@@ -155,9 +237,12 @@ def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
     return np.where(classes[codes] == labels, codes, FALLBACK).astype(np.int64)
 
 
-def batches(n_teachers: int, n_jobs: int | None) -> Iterator[range]:
-    """Teachers per task: few enough tasks that sending the queries to a worker does not dominate."""
-    tasks = min(n_teachers, _TASKS_PER_WORKER * effective_n_jobs(n_jobs))
+def batches(n_teachers: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:
+    """Teachers per task: few enough tasks that sending the queries to a worker does not dominate, and enough that the
+    records of one task fit into memory.
+    """
+    tasks = max(_TASKS_PER_WORKER * effective_n_jobs(n_jobs), -(-n_rows // _ROWS_PER_TASK))
+    tasks = min(n_teachers, tasks)
     edges = np.linspace(0, n_teachers, tasks + 1).astype(int)
     return (range(low, high) for low, high in pairwise(edges))
 
@@ -172,23 +257,6 @@ def chunk_rows(chunks: Codes, batch: range) -> list[Codes]:
 
 def _records(X: Any, codes: Codes, chunks: Codes, batch: range) -> list[tuple[Any, Codes]]:
     return [(take(X, part), codes[part]) for part in chunk_rows(chunks, batch)]
-
-
-def _count_votes(
-    estimator: Any,
-    records: Sequence[tuple[Any, Codes]],
-    queries: Any,
-    classes: NDArray[Any],
-    batch: range,
-    seed: np.random.SeedSequence,
-    kind: np.dtype[Any],
-) -> Votes:
-    counts = np.zeros((queries.shape[0], len(classes)), dtype=kind)
-    places = np.arange(queries.shape[0])
-    for number, (X, codes) in zip(batch, records, strict=True):
-        teacher = train(estimator, X, codes, classes, teacher_seed(seed, number))
-        counts[places, teacher.vote(queries, classes)] += 1
-    return counts
 
 
 def _train_batch(

@@ -1,0 +1,180 @@
+"""How passes grow with rows and shrink with workers: gradients, sums of the recommender, votes of teachers.
+
+Workers are processes of a local cluster with one thread each; teachers are trained by as many jobs. A power law is
+fitted to the seconds of a pass in rows and, at the largest size, in workers (-1 would be perfect).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.scale import COLUMNS, best_time, invented
+from benchmarks.speed import exponent
+from discreet.bounds import Bounds
+from discreet.losses import Logistic
+from discreet.recommend import cluster, profile, subspace
+from discreet.recommend.completion import PrivateMatrixCompletion
+from discreet.recommend.local import RidgeModel
+from discreet.recommend.plan import Facts
+from discreet.recommend.ratings import Scale, Users, read
+from discreet.records.dask import DaskRows
+from discreet.transfer.teachers import collect_votes
+
+WORKERS = (1, 2)
+_PARTS = 8
+_ITEMS, _PER_USER = 400, 80
+_TEACHERS = 32
+Work = Callable[[], object]
+
+
+@contextlib.contextmanager
+def processes(workers: int) -> Iterator[None]:
+    """A local cluster of so many processes."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as local,
+        Client(local),
+    ):
+        yield
+
+
+def gradient(rows: int, parts: int = _PARTS) -> Work:
+    """A pass of a full-batch solver over rows that are invented on the workers."""
+    import dask.array as da
+    from dask import delayed
+
+    size, shape = -(-rows // parts), (-(-rows // parts), COLUMNS)
+    blocks = [da.from_delayed(delayed(_rows)(size, seed), shape, dtype=np.float32) for seed in range(parts)]
+    theta, labels = np.linspace(-0.1, 0.1, COLUMNS + 1), np.resize([-1.0, 1.0], size * parts)
+    records = DaskRows(da.concatenate(blocks)).records(labels, Bounds(5.0), None)
+    return lambda: records.value_and_gradient(Logistic(), theta)
+
+
+def _rows(size: int, seed: int) -> Any:
+    return invented(size, seed)[0]
+
+
+def ratings(n_users: int, parts: int = _PARTS) -> tuple[Facts, cluster.DaskRatings]:
+    """Blocks of users who are invented on the workers, with public facts about them."""
+    import dask.bag as db
+    from dask import delayed
+
+    blocks = [delayed(_users)(-(-n_users // parts), seed) for seed in range(parts)]
+    users, _ = cluster.opened(db.from_delayed(blocks), Scale(-1.0, 1.0), None)
+    model = PrivateMatrixCompletion("subspace", 1.0, 1e-6, rating_bounds=(-1, 1))
+    return model.plan(users.n_users, _ITEMS).facts, users
+
+
+def _users(size: int, seed: int) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    width = _ITEMS // _PER_USER
+    items = rng.integers(0, width, (size, _PER_USER)) + width * np.arange(_PER_USER)
+    starts = np.arange(0, size * _PER_USER + 1, _PER_USER)
+    return [sp.csr_matrix((rng.uniform(-1, 1, items.size), items.ravel(), starts), shape=(size, _ITEMS))]
+
+
+def item_sums(n_users: int, parts: int = _PARTS) -> Work:
+    """The first global step of the recommender."""
+    facts, users = ratings(n_users, parts)
+    ones, flat = np.ones(_ITEMS), np.zeros(_ITEMS)
+    return lambda: profile.weighted_sums(facts, users, ones, flat)
+
+
+def covariance(n_users: int, parts: int = _PARTS) -> Work:
+    """The last global step of the recommender."""
+    return partial(_covariance, *ratings(n_users, parts))
+
+
+def covariance_in_threads(n_users: int, threads: int) -> Work:
+    """The same in this process."""
+    rows = read(_users(n_users, 0)[0], Scale(-1.0, 1.0), None)[0]
+    model = PrivateMatrixCompletion("subspace", 1.0, 1e-6, rating_bounds=(-1, 1))
+    users = dataclasses.replace(rows, n_threads=threads)
+    return partial(_covariance, model.plan(n_users, _ITEMS).facts, users)
+
+
+def _covariance(facts: Facts, users: Users) -> object:
+    ones = np.ones(_ITEMS)
+    model = RidgeModel(np.zeros(_ITEMS), ones[:, None], np.array([0.05]), 0.2)
+    return subspace.covariance(facts, users, model, ones)
+
+
+def teachers(rows: int, jobs: int) -> Work:
+    """Training of all teachers and their votes."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    X, y = invented(rows, 0)
+    chunks, queries = np.arange(rows) % _TEACHERS, invented(1000, 1)[0]
+    seed, codes = np.random.SeedSequence(0), y.astype(np.int64)
+    model, classes = DecisionTreeClassifier(max_depth=6), np.array([0, 1])
+    return lambda: collect_votes(model, X, codes, chunks, queries, classes, _TEACHERS, seed, n_jobs=jobs)
+
+
+# What is measured, and the largest number of rows, users or records: on a cluster, and by threads or jobs from here.
+PASSES: dict[str, tuple[Callable[[int], Work], int]] = {
+    "gradient, 70 columns": (gradient, 2_000_000),
+    "item sums, 80 ratings per user": (item_sums, 400_000),
+    "covariance of 400 items": (covariance, 200_000),
+}
+LOCAL: dict[str, tuple[Callable[[int, int], Work], int]] = {
+    "covariance of 400 items, threads": (covariance_in_threads, 200_000),
+    f"{_TEACHERS} teachers (trees), jobs": (teachers, 160_000),
+}
+
+
+def measure_workers(scale: float = 1.0) -> list[tuple[str, ...]]:
+    """Seconds by size and workers, with exponents; the last column is the largest size on two workers over one."""
+    seconds: dict[tuple[str, int], list[float]] = {}
+    most = {name: largest for name, (_, largest) in (*PASSES.items(), *LOCAL.items())}
+    sizes = {name: [int(scale * largest / part) for part in (8, 4, 2, 1)] for name, largest in most.items()}
+    for workers in WORKERS:
+        with processes(workers):
+            for name, (work, _) in PASSES.items():
+                seconds[name, workers] = [_timed(work(size)) for size in sizes[name]]
+        for name, (local, _) in LOCAL.items():
+            seconds[name, workers] = [_timed(local(size, workers), repeats=2) for size in sizes[name]]
+    rows: list[tuple[str, ...]] = []
+    for name, own in sizes.items():
+        alone, together = (seconds[name, workers] for workers in WORKERS)
+        rows.append(
+            (
+                name,
+                f"{own[0]:,} to {own[-1]:,}",
+                f"{exponent(own, alone):.2f}",
+                f"{exponent(own, together):.2f}",
+                f"{exponent(WORKERS, (alone[-1], together[-1])):.2f}",
+                f"{alone[-1]:.3f} / {together[-1]:.3f} s",
+            )
+        )
+    return rows
+
+
+def _timed(work: Work, repeats: int = 5) -> float:
+    work()  # compiles on the workers
+    return best_time(work, repeats)
+
+
+def measure_tasks(parts: tuple[int, ...] = (8, 32, 128)) -> list[tuple[str, ...]]:
+    """What a pass costs beside reading: a round trip, and so much for every partition, on tiny partitions."""
+    rows: list[tuple[str, ...]] = []
+    with processes(2):
+        kinds: dict[str, Callable[[int], Any]] = {
+            "gradient": lambda count: gradient(256 * count, count),
+            "item sums": lambda count: item_sums(10 * count, count),
+        }
+        for name, work in kinds.items():
+            times = [_timed(work(count)) for count in parts]
+            slope, fixed = np.polyfit(parts, times, 1)
+            shown = " / ".join(f"{1000 * value:.1f}" for value in times)
+            rows.append((name, shown, f"{1000 * fixed:.1f} ms", f"{1000 * slope:.2f} ms"))
+    return rows

@@ -1,0 +1,73 @@
+"""Exponentials of numbers that are not positive, in bulk, with a proved error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numpy.typing import NDArray
+
+from discreet.records.compiling import WIDTH, code, compiled, generated
+
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_ROUNDER = 1.5 * 2.0**52  # adding it rounds to a whole number, which is then in the lowest bits
+_LEAST = -700.0
+_DOUBLE, _WHOLE = ir.DoubleType(), ir.IntType(64)
+
+
+def _exponential(builder: Any, x: Any) -> Any:
+    """exp(x) for a double or a vector of doubles x <= 0; see ``exponentials``."""
+    lanes = WIDTH if isinstance(x.type, ir.VectorType) else 0
+
+    def repeated(kind: Any, value: float) -> Any:
+        return ir.Constant(ir.VectorType(kind, lanes), [value] * lanes) if lanes else ir.Constant(kind, value)
+
+    def plus_product(total: Any, a: Any, b: Any) -> Any:
+        return builder.fadd(total, builder.fmul(a, b, flags=("contract",)), flags=("contract",))
+
+    least, rounder = repeated(_DOUBLE, _LEAST), repeated(_DOUBLE, _ROUNDER)
+    x = builder.select(builder.fcmp_ordered(">", x, least), x, least)
+    shifted = plus_product(rounder, x, repeated(_DOUBLE, 1.0 / math.log(2.0)))
+    n = builder.fsub(shifted, rounder)
+    r = plus_product(x, n, repeated(_DOUBLE, -_LN2_HIGH))
+    r = plus_product(r, n, repeated(_DOUBLE, -_LN2_LOW))
+    series = repeated(_DOUBLE, 1.0 / math.factorial(13))
+    for k in range(12, 1, -1):
+        series = plus_product(repeated(_DOUBLE, 1.0 / math.factorial(k)), series, r)
+    series = builder.fadd(repeated(_DOUBLE, 1.0), plus_product(r, builder.fmul(r, r), series))
+    bits = builder.bitcast(shifted, ir.VectorType(_WHOLE, lanes) if lanes else _WHOLE)
+    power = builder.shl(builder.add(bits, repeated(_WHOLE, 1023)), repeated(_WHOLE, 52))
+    return builder.fmul(series, builder.bitcast(power, x.type))
+
+
+@generated
+def _exponentials(typing, values, m):  # type: ignore[no-untyped-def]
+    """values[:m] = exp(values[:m]) in vectors, the last few one by one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        lanes = ir.Constant(_WHOLE, WIDTH)
+        whole = builder.mul(builder.sdiv(arguments[1], lanes), lanes)
+        steps = ((ir.Constant(_WHOLE, 0), whole, lanes), (whole, arguments[1], ir.Constant(_WHOLE, 1)))
+        for kind, step in zip((ir.VectorType(_DOUBLE, WIDTH), _DOUBLE), steps, strict=True):
+            with code.for_range_slice(builder, *step, intp=_WHOLE) as (k, _):
+                place = builder.bitcast(builder.gep(data, [k]), kind.as_pointer())
+                found = _exponential(builder, builder.load(place, align=8))
+                builder.store(found, place, align=8)
+        return context.get_dummy_value()
+
+    return types.void(values, types.int64), generate
+
+
+@compiled()
+def exponentials(values: NDArray[np.float64], m: int) -> None:
+    """values[:m] = exp(values[:m]) for values <= 0, within 4 units of roundoff; values below -700 count as -700.
+
+    exp(x) = 2^n exp(r), n the whole number nearest x / log 2: no branch and no call, so that it runs in vectors. Error:
+    n LN2_HIGH is exact, so r is off by less than u / 2 in all, the series is cut at r^14 / 14! < u / 20 and rounded by
+    less than 2 u, since its terms after 1 + r are small. Fused products only leave roundings out.
+    """
+    _exponentials(values, m)

@@ -1,0 +1,106 @@
+"""Rows without what all of them share by convention: their mean, and half of the intercept.
+
+Wide rows often point one way: entries of one sign have a large mean, and the constant of the intercept is as long as a
+row of norm 1. Noise along such a direction shifts all predictions together, and the direction takes up room in the norm
+that noise must hide. Both directions are known before any data is seen. The linear map Q takes the mean off a row and
+halves its constant; records are clipped by the norm that is left. Proofs: docs/proofs/gradient-methods.md, section 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from discreet.bounds import Bounds, without_duplicates
+from discreet.losses import Loss
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.problem import Problem
+from discreet.records.kernels import gamma, gradient_rounding
+
+Array = NDArray[np.float64]
+
+_SLACK = 1 + 2.0**-40
+_SAFE_SQUARE = 2.0**1000
+_BLOCK_ENTRIES = 1 << 18
+
+
+@dataclass(frozen=True)
+class LeveledBounds(Bounds):
+    """The public promise |Q v|_2 <= feature_norm about every record v = s (x, 1), and |v|_2 <= 8 feature_norm.
+
+    Privacy
+    -------
+    As for `Bounds`: the rule looks at one row at a time, and a row that is not finite is a null record.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> LeveledBounds(1.0, intercept=False).row_scales(np.array([[4.0, 4.0, 5.0, 3.0]])).round(4)
+    array([0.7071])
+    """
+
+    longest: ClassVar[float] = 8.0
+    constant: ClassVar[float] = (
+        0.5  # what is left of the intercept's 1; a power of two, so that products are exact
+    )
+
+    def row_scales(self, X: Any) -> Array:
+        """The scale s of every row: 1 for rows that are short once leveled."""
+        if isinstance(X, sp.csr_array | sp.csr_matrix):
+            X = without_duplicates(X)
+        n_columns = X.shape[1]
+        radius = self.feature_norm * (1.0 - (n_columns + 8) * 2.0**-52)
+        margin = 5 * (n_columns + 16) * 2.0**-53
+        plain = super().row_scales(X)
+        scales = plain.copy()
+        with np.errstate(all="ignore"):
+            for rows, squares, sums in _sums(X):
+                left = squares - sums * sums / max(1, n_columns) + margin * (squares + 1.0)
+                left += self.constant**2 if self.intercept else 0.0
+                leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain[rows]))
+                usable = (squares <= _SAFE_SQUARE) & (left > 0)
+                scales[rows] = np.where(usable, np.maximum(plain[rows], leveled), plain[rows])
+        return scales
+
+    def level(self, values: Array) -> Array:
+        """Q times the coefficients or sums of one model, the features along the first axis."""
+        n_columns = len(values) - int(self.intercept)
+        leveled = values.copy()
+        leveled[:n_columns] -= values[:n_columns].mean(axis=0)
+        leveled[n_columns:] *= self.constant
+        return leveled
+
+
+def _sums(X: Any) -> Iterator[tuple[slice, Array, Array]]:
+    """Squared norms and sums of the rows, block by block."""
+    sparse = bool(sp.issparse(X))
+    height = 1 << 16 if sparse else max(1, _BLOCK_ENTRIES // max(1, X.shape[1]))
+    for start in range(0, X.shape[0], height):
+        block: Any = X[start : start + height].astype(np.float64)
+        squares = block.multiply(block).sum(axis=1) if sparse else np.einsum("ij,ij->i", block, block)
+        yield slice(start, start + height), np.asarray(squares).ravel(), np.asarray(block.sum(axis=1)).ravel()
+
+
+def leveled(problem: Problem) -> Problem:
+    """The same problem for leveled rows."""
+    return replace(problem, bounds=LeveledBounds(problem.bounds.feature_norm, problem.bounds.intercept))
+
+
+def leveled_mechanism(
+    problem: Problem, field: Loss, radius: float, neighboring: Neighboring, noise_multiplier: float
+) -> GaussianMechanism:
+    """The noisy leveled sum of gradients of all models, at leveled points of the ball."""
+    n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
+    longest = LeveledBounds.longest * norm
+    rounding = gradient_rounding(field, n, p, longest, radius * _SLACK)
+    rounding += 1.02 * gamma(p + 4) * n * longest * field.lipschitz  # of the leveling itself
+    one = neighboring.contributions * field.lipschitz * norm + 2 * rounding
+    every = Sensitivity(one * _SLACK * math.sqrt(problem.n_models))
+    return GaussianMechanism(every, noise_multiplier, problem.n_coefficients)
