@@ -61,7 +61,7 @@ check-speed: $(READY)  ## count instructions on fixed inputs; fails when 30% abo
 	$(BIN)/python -m benchmarks.check_speed
 
 audit: $(READY)      ## replay and attack everything shipped, and its half-noise twins (under an hour)
-	$(BIN)/python -m benchmarks.audit --write
+	$(BIN)/python -W ignore -m benchmarks.audit --write --jobs 2
 
 clean:               ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .ruff_cache .pytest_cache

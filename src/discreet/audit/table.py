@@ -18,17 +18,8 @@ from discreet.privacy.guarantee import Neighboring
 RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT)
 _KINDS = {  # beginnings of the names in every part: a part is not made to find out that a name is not in it
     "mechanisms": (
-        *(
-            "gaussianmech",
-            "laplace",
-            "gammanorm",
-            "symmetric",
-            "exponentialmech",
-            "leveled",
-            "stable",
-            "sparsevector",
-        ),
-        *("noisyplurality", "confidentplurality", "treemech"),
+        *("gaussianmech", "laplace", "gammanorm", "symmetric", "exponentialmech", "leveled", "stable"),
+        *("sparsevector", "noisyplurality", "confidentplurality", "treemech"),
     ),
     "streams": ("privateftrl", "privateonlinelinear"),
     "workflow": (
@@ -40,11 +31,8 @@ _KINDS = {  # beginnings of the names in every part: a part is not made to find 
     "classifiers": ("privatelinearsvc", "privatelogisticregression"),
 }
 _ALIASES = {"privateselection": "privatesearchcv"}
-LOOKS = (
-    1 / 12,
-    1 / 3,
-    1.0,
-)  # parts of the runs and of the time with which a twin is attacked until it is caught
+#: Parts of the runs and of the time with which a twin is attacked until it is caught.
+LOOKS = (1 / 12, 1 / 3, 1.0)
 
 
 @dataclass(frozen=True)

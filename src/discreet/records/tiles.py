@@ -105,10 +105,8 @@ def _totals(builder: Any, vectors: list[Any]) -> Any:
     """The sums of up to ``WIDTH`` vectors, as one vector."""
     vectors = vectors + [ir.Constant(_VECTOR, ir.Undefined)] * (WIDTH - len(vectors))
     pairs = range(0, WIDTH, 2)
-    low, step = (
-        [place for k in pairs for place in (k, WIDTH + k)],
-        1,
-    )  # neighbours inside each pair of lanes ...
+    # neighbours inside each pair of lanes ...
+    low, step = [place for k in pairs for place in (k, WIDTH + k)], 1
     while len(vectors) > 1:
         high = [place + step for place in low]
         vectors = [

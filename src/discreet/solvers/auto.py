@@ -39,9 +39,8 @@ _VISIBLE = 4.0
 _MOST_COLUMNS = 1000
 # Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be.
 _BLIND = 20.0
-_L1_SIZE = (
-    5.0  # of the ball in which single columns are then looked for, as of PrivateSparseLogisticRegression
-)
+# Size of the ball in which single columns are then looked for, as of PrivateSparseLogisticRegression.
+_L1_SIZE = 5.0
 
 
 @dataclass(frozen=True)

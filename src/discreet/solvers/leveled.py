@@ -47,9 +47,7 @@ class LeveledBounds(Bounds):
     """
 
     longest: ClassVar[float] = 8.0
-    constant: ClassVar[float] = (
-        0.5  # what is left of the intercept's 1; a power of two, so that products are exact
-    )
+    constant: ClassVar[float] = 0.5  # left of the intercept's 1; a power of two, so that products are exact
 
     def row_scales(self, X: Any) -> Array:
         """The scale s of every row: 1 for rows that are short once leveled."""

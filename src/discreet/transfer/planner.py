@@ -24,9 +24,8 @@ _LEAST_ROWS = 50  # records per teacher below which more teachers are not propos
 _CHECK_SHARE = 0.25  # of the squared Gaussian-DP parameter, for the agreement checks of "confident"
 _CHECK_AT = 0.6  # share of the votes asked for by that check
 _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
-_SHARE_NOISE = (
-    0.8  # on a lead, over the lead of unanimous teachers: what students are expected to average away
-)
+# Noise on a lead, over the lead of unanimous teachers: what students are expected to average away.
+_SHARE_NOISE = 0.8
 
 
 def plan_transfer(
