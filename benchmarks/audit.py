@@ -34,7 +34,7 @@ def measure(
     runs: int = 6000,
     others: int = 300,
     *,
-    seconds: float = 8.0,
+    seconds: float = 30.0,
     only: Sequence[str] = (),
     match: str = "",
     progress: bool = False,
@@ -131,7 +131,7 @@ def main() -> int:
     arguments = parser.parse_args()
     limits: dict[str, Any] = {
         "runs": 600 if arguments.quick else 6000,
-        "seconds": arguments.seconds or (1.0 if arguments.quick else 8.0),
+        "seconds": arguments.seconds or (1.0 if arguments.quick else 30.0),
         "match": arguments.match,
     }
     if arguments.jobs > 1:

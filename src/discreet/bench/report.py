@@ -75,6 +75,9 @@ def _measured(page: Page, rows: Sequence[Row]) -> None:
         + ", ".join(f"{name} {minutes:.1f}" for name, minutes in spent.items())
         + "."
     )
+    untimed = sum(row.seconds == 0 and row.value is not None for row in rows)
+    if untimed:
+        page.text(f"Not counted: {untimed} rows from before times were kept.")
     peers = sorted(
         {
             (str(row.promise["accounted by"]), str(row.promise["neighboring"]), row.promise["delta"] == 0)
