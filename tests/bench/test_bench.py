@@ -103,7 +103,7 @@ def test_tables_run_side_by_side_in_one_file(tmp_path):
 
 def test_no_private_method_beats_the_fingerprinting_floor(folder):
     rows = {row.method: row for row in Results(folder).rows() if row.table == "fingerprinting"}
-    assert rows.pop("non-private").value < FLOOR  # easy without privacy
+    assert rows.pop("consensus of the code, no privacy").value < FLOOR  # easy without privacy
     assert rows
     assert all(row.value >= FLOOR for row in rows.values())
 

@@ -21,6 +21,7 @@ from discreet.bench.runs import Effort, Run, promise_of
 Array = NDArray[np.float64]
 _CODE_ROWS, _COLUMNS, _DELTA = 16, 512, 1e-6
 _INSTANCE = f"{_CODE_ROWS} rows of a code, {_COLUMNS} columns"
+_CONSENSUS = "consensus of the code, no privacy"
 #: 1.1 tau w with tau = 1 / w, which is what as many orthogonal rows as columns give.
 FLOOR = 1.1
 
@@ -59,8 +60,8 @@ class Fingerprints:
     def runs(self, effort: Effort) -> Iterator[Run]:
         """Every solver over an L1 ball, and the consensus."""
         for seed in effort.seeds(self.repeats):
-            for method in (*self.solvers, "non-private"):
-                private = method != "non-private"
+            for method in (*self.solvers, _CONSENSUS):
+                private = method != _CONSENSUS
                 row = Row(
                     self.name,
                     _INSTANCE,
@@ -79,7 +80,7 @@ def _run(row: Row) -> Row:
     from discreet import PrivateLasso
 
     X, y = fingerprinting(seed=row.seed)
-    if row.method == "non-private":
+    if row.method == _CONSENSUS:
         consensus = np.sign(X[:_CODE_ROWS].sum(axis=0)) / X.shape[1]
         return replace(row, value=_loss(consensus, X, y))
     model = PrivateLasso(row.epsilon, _DELTA, target_bounds=(-1, 1), fit_intercept=False, solver=row.method)
