@@ -54,8 +54,9 @@ test-oldest:         ## run the scikit-learn contract on the oldest supported sc
 bench-foundation: $(READY)  ## measure accuracy, speed, noise and ledger against the foundation's targets
 	$(BIN)/python -m benchmarks.foundation
 
-bench-speed: $(READY)  ## measure passes, steps, memory, growth and start-up (about ten minutes)
+bench-speed: $(READY)  ## measure passes, steps, memory, start-up, growth with sizes and workers (about a quarter of an hour)
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.scale workers
 
 check-speed: $(READY)  ## count instructions on fixed inputs; fails when 30% above the baseline
 	$(BIN)/python -m benchmarks.check_speed
