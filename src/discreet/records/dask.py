@@ -110,7 +110,13 @@ class Cluster:
         return self._client.submit(function, *entries, pure=False, retries=_RETRIES)
 
     def shares(self, entries: Sequence[Any]) -> list[list[int]]:
-        """One share per thread of the worker that holds the entries; the one who is to compute lost ones is open."""
+        """One share per thread of the worker that holds the entries; the one who is to compute lost ones is open.
+
+        Entries that nobody holds yet would all be one share, and one worker would be sent everything: so wait.
+        """
+        from distributed import wait
+
+        wait(list(entries))
         threads, by_worker = self._client.nthreads(), defaultdict(list)
         where = self._client.who_has(list(entries))
         for place, entry in enumerate(entries):
