@@ -94,7 +94,7 @@ def data_file(name: str) -> Path:
         raise MissingData(f"set {VARIABLE} to the folder that holds {name}")
     path = Path(folder) / name
     if not path.exists():
-        raise MissingData(f"{path} is missing")
+        raise MissingData(f"{name} is not in the folder that {VARIABLE} names")
     return path
 
 
