@@ -47,18 +47,11 @@ def run(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, evaluate, state."""
     import json
 
-    from discreet import card
     from discreet._console import note, say, working
     from discreet.evaluation.evaluate import evaluate
     from discreet.tables import read_table
 
-    model = card.load(arguments.model)
-    schema = getattr(model, "schema_", None)
-    if schema is None:
-        raise card.CardError(
-            f"{arguments.model!r} was saved without a schema, so it cannot read a table's columns; "
-            "use discreet.evaluate in Python"
-        )
+    model, schema = options.model_and_schema(arguments.model, "use discreet.evaluate in Python")
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     with working("evaluating"):
         table = read_table(arguments.data, schema.needed)

@@ -88,3 +88,16 @@ def _number(text: str, allowed: Any, wanted: str) -> float:
     if not (math.isfinite(value) and allowed(value)):
         raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
     return value
+
+
+def model_and_schema(path: str, instead: str) -> tuple[Any, Any]:
+    """A saved model and the schema that reads a table for it; ``instead`` says what to do where it has none."""
+    from discreet import card
+
+    model = card.load(path)
+    schema = getattr(model, "schema_", None)
+    if schema is None:
+        raise card.CardError(
+            f"{path!r} was saved without a schema, so it cannot read a table's columns; {instead}"
+        )
+    return model, schema

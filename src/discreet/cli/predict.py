@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from discreet.cli import options
+
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
@@ -21,17 +23,10 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Load, read, predict, write."""
-    from discreet import card
     from discreet._console import say, working
     from discreet.tables import read_table, write_csv
 
-    model = card.load(arguments.model)
-    schema = getattr(model, "schema_", None)
-    if schema is None:
-        raise card.CardError(
-            f"{arguments.model!r} was saved without a schema, so it cannot read a table's columns; "
-            "use discreet.card.load and predict in Python"
-        )
+    model, schema = options.model_and_schema(arguments.model, "use discreet.card.load and predict in Python")
     with working("predicting"):
         rows = schema.transform(read_table(arguments.data, list(schema.columns)))
         columns: dict[str, Any] = {"prediction": model.predict(rows)}
