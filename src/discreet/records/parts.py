@@ -82,6 +82,10 @@ class PartitionedRecords:
         parts = self._parts.derived(make, *arguments)
         return PartitionedRecords(parts, self._sizes, width, False, bounds, self.labels)
 
+    def summed(self, question: Callable[..., Array], *arguments: Any) -> Array:
+        """The sum of ``question(part, *arguments)`` over the parts."""
+        return _sum(self._parts.ask(question, *arguments))
+
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """The sum of losses and the sum of their gradients."""
         answers = self._parts.ask(ArrayRecords.value_and_gradient, loss, np.asarray(theta))
@@ -135,7 +139,7 @@ class LocalParts:
 
     def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> LocalParts:
         """``make(part, *arguments)`` of every part."""
-        return LocalParts(self.ask(make, *arguments))
+        return LocalParts(self.ask(make, *arguments), self._after)
 
 
 def _check_parts(sizes: Sequence[int]) -> None:

@@ -43,10 +43,15 @@ from discreet.solvers.descent_rules import (
 from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensitivity
 from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
 from discreet.solvers.sensitivity import gradient_mechanism
+from discreet.solvers.spectrum import Spectrum, SpectrumMechanism, cosine_basis, frequency_visibility
 
 Array = NDArray[np.float64]
 
 _MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter
+_SPECTRUM_SHARE = 0.01
+_LESSER_SHARE = 0.03  # for the second moment, where frequencies tell most of what it would
+_MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
+_VISIBLE = 2.0  # the mean energy of a frequency over its noise
 _STEPS = 100
 _AVERAGED = 0.3
 _MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
@@ -64,11 +69,15 @@ class NoisyNewton:
     Parameters
     ----------
     n_iterations : number of noisy gradients.
-    moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment.
+    moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment; None: 0.1, or 0.03 where
+        frequencies are looked at.
     radius : coefficients stay in the ball of this radius, in the new coordinates; None for the public rule.
     cap : as for `NoisyGradientDescent`.
     clip : norm to which reshaped records are clipped, over the root of their mean square as the second moment tells it;
         None for the public rule.
+    ordered_columns : whether to spend a hundredth of the budget on finding out if neighboring columns are alike, as of
+        pixels or times, and to leave out the frequencies of which records have little; None: with 200 columns
+        or more, and records enough for it.
 
     Privacy
     -------
@@ -83,10 +92,11 @@ class NoisyNewton:
     name: ClassVar[str] = "newton"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
     n_iterations: int = _STEPS
-    moment_share: float = _MOMENT_SHARE
+    moment_share: float | None = None
     radius: float | None = None
     cap: float | None = None
     clip: float | None = None
+    ordered_columns: bool | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyNewtonPlan:
         """Split the budget, calibrate both releases together."""
@@ -99,8 +109,6 @@ class NoisyNewton:
                 f"for {loss} use 'noisy-gd' or 'objective'"
             )
         _inputs.count("n_iterations", self.n_iterations)
-        if not 0 < self.moment_share < 1:
-            raise ValueError(f"moment_share must lie between 0 and 1, got {self.moment_share!r}")
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         cap = self.cap
         if cap is None and isinstance(loss, Logistic):
@@ -108,16 +116,34 @@ class NoisyNewton:
         field = capped(problem, guarantee, budget, cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
-        unit = calibrate(lambda m: _event(problem, m, self.n_iterations, self.moment_share), guarantee)
+        shares = self._shares(problem, guarantee, budget)
+        unit = calibrate(lambda m: _event(problem, m, self.n_iterations, shares), guarantee)
         unit *= _MARGIN
-        moments = _moments(problem, guarantee, unit, self.moment_share)
+        moments = _moments(problem, guarantee, unit, shares)
         radius = self.radius
         if radius is None:  # a coefficient grows as much as the records shrink along it, at most
             largest = problem.n_samples * problem.bounds.feature_norm**2
             radius = default_radius(problem, signal) / 4 * math.sqrt(1 + largest / _matrix_noise(moments))
         return NoisyNewtonPlan(
-            problem, guarantee, field, radius, self.n_iterations, signal, clip, unit, self.moment_share
+            problem, guarantee, field, radius, self.n_iterations, signal, clip, unit, shares
         )
+
+    def _shares(self, problem: Problem, guarantee: Guarantee, budget: float) -> Shares:
+        """What the looks before the descent may cost: nothing where one would show nothing, by public numbers."""
+        ordered = self.ordered_columns
+        if ordered is None:
+            n, p = problem.n_samples, problem.n_features
+            multiplier = 1 / (budget * math.sqrt(_SPECTRUM_SHARE))
+            seen = frequency_visibility(n, p, guarantee.neighboring, multiplier)
+            ordered = p >= _MANY_COLUMNS and seen >= _VISIBLE
+        moment = self.moment_share
+        if moment is None:
+            moment = _LESSER_SHARE if ordered else _MOMENT_SHARE
+        shares = Shares(moment, _SPECTRUM_SHARE if ordered else 0.0)
+        if not (moment > 0 and shares.gradients > 0):
+            most = 1 - shares.spectrum
+            raise ValueError(f"moment_share must lie between 0 and {most:g}, got {self.moment_share!r}")
+        return shares
 
 
 def reshaped_cap(signal: float) -> float:
@@ -134,6 +160,11 @@ def default_level(signal: float) -> float:
     """How far directions are shrunk, in units of the matrix's noise: the more signal, the smaller ones are worth it."""
     least, most = _LEVELS
     return min(most, max(least, most * math.sqrt(1000 / signal)))
+
+
+def frequency_level(signal: float) -> float:
+    """The energy of a frequency worth keeping, over the mean one: what stands out of the gradients' squared noise."""
+    return min(1.0, (1000 / signal) ** 2)
 
 
 def semicircle_excess(level: float) -> float:
@@ -156,12 +187,36 @@ def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
 
 
 @dataclass(frozen=True)
+class Shares:
+    """How the squared Gaussian-DP parameter is split: what is left is for the gradients."""
+
+    moment: float
+    spectrum: float
+
+    @property
+    def gradients(self) -> float:
+        """For all gradients together."""
+        return 1.0 - self.moment - self.spectrum
+
+
+@dataclass(frozen=True)
 class Reshaping:
-    """What released numbers say about coordinates: records v become ``matrix`` v, clipped to ``norm``."""
+    """What released numbers say about coordinates: records v become ``matrix``^T v, clipped to ``norm``."""
 
     matrix: Array
     norm: float
     curvature: float
+    n_directions: int
+
+    def within(self, spectrum: Spectrum, basis: Array) -> Reshaping:
+        """Followed by the projection on the kept columns of an orthonormal basis."""
+        if spectrum.kept.all():
+            return self
+        projection = basis[:, spectrum.kept] @ basis[:, spectrum.kept].T
+        norm = self.norm * math.sqrt(spectrum.share)
+        return replace(
+            self, matrix=self.matrix @ projection, norm=norm, n_directions=int(spectrum.kept.sum())
+        )
 
 
 @dataclass(frozen=True)
@@ -176,13 +231,14 @@ class NoisyNewtonPlan:
     signal: float
     clip: float
     unit: float
-    moment_share: float
+    shares: Shares
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be a finite number greater than 0, got {self.clip!r}")
         # everything that can fail does so now, before a charge
-        _ = self.moments, self.release, Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius)
+        _ = self.moments, self.spectrum(self.problem.bounds.feature_norm), self.release
+        _ = Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius)
 
     @property
     def sums_only(self) -> bool:
@@ -192,7 +248,17 @@ class NoisyNewtonPlan:
     @cached_property
     def moments(self) -> MomentMechanism:
         """The release of the second moment."""
-        return _moments(self.problem, self.guarantee, self.unit, self.moment_share)
+        return _moments(self.problem, self.guarantee, self.unit, self.shares)
+
+    def spectrum(self, norm: float) -> SpectrumMechanism | None:
+        """The release of the energies of records reshaped and clipped to ``norm``; None if it is left out."""
+        if self.shares.spectrum == 0:
+            return None
+        problem = self.problem
+        return SpectrumMechanism(
+            problem.n_samples, problem.n_features, problem.bounds.intercept, problem.bounds.feature_norm, norm,
+            self.guarantee.neighboring, _multiplier(self.unit, self.shares.spectrum),
+        )  # fmt: skip
 
     @cached_property
     def release(self) -> GaussianMechanism:
@@ -202,7 +268,7 @@ class NoisyNewtonPlan:
     def _release(self, norm: float) -> GaussianMechanism:
         """The same for records reshaped and clipped to ``norm``; the noise multiplier does not change."""
         problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
-        multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.moment_share)
+        multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.shares)
         plain = gradient_mechanism(problem, self.field, self.radius, self.guarantee.neighboring, multiplier)
         # What the rounding of a reshaped record can do, on both of two neighbors (section 7 of the proofs).
         p, field = problem.n_features, self.field
@@ -216,19 +282,22 @@ class NoisyNewtonPlan:
     @property
     def event(self) -> events.Event:
         """What is charged."""
-        return _event(self.problem, self.unit, self.n_iterations, self.moment_share)
+        return _event(self.problem, self.unit, self.n_iterations, self.shares)
 
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        return f"Gaussian noise on the second moment and on {self.n_iterations} gradients of records reshaped by it"
+        first = (
+            "second moment" if self.shares.spectrum == 0 else "second moment, on the energies of frequencies"
+        )
+        return f"Gaussian noise on the {first} and on {self.n_iterations} gradients of records reshaped by it"
 
     @property
     def theorem(self) -> str:
         """The theorem behind the guarantee."""
         return (
-            "sensitivity of second moments (Theorem 4) and of gradients on a ball (Theorems 1 and 2), exact "
-            "composition of Gaussian releases; docs/proofs/gradient-methods.md"
+            "sensitivity of second moments (Theorem 4), of energies (Theorem 10) and of gradients on a ball (Theorems "
+            "1 and 2), exact composition of Gaussian releases; docs/proofs/gradient-methods.md"
         )
 
     @property
@@ -251,9 +320,14 @@ class NoisyNewtonPlan:
         problem = self.problem
         shape = self.reshaping(self.moments.release(records[0], entropy))
         first = mapped(records[0], shape.matrix, shape.norm)
+        if (spectrum := self.spectrum(shape.norm)) is not None:
+            basis = cosine_basis(problem.n_features, problem.bounds.intercept)
+            level = frequency_level(self.signal * self.field.lipschitz)
+            shape = shape.within(spectrum.release(first, level, entropy), basis)
+            first = mapped(records[0], shape.matrix, shape.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         release = self._release(shape.norm)
-        ridge = (problem.l2 or 0.0) * shape.matrix @ shape.matrix
+        ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix
 
         def noisy_gradient(point: Array) -> Array:
             noisy = noisy_sum(parts, self.field, point, release, entropy)
@@ -282,13 +356,15 @@ class NoisyNewtonPlan:
         norm = min(longest, max(0.05 * longest, self.clip * math.sqrt(max(left, 0.0))))
         curvature = typical_curvature(self.field) * min(norm**2, (level + noisy.matrix_noise) / n)
         curvature += (self.problem.l2 or 0.0) * float(shares.max())
-        return Reshaping((vectors * np.sqrt(shares)) @ vectors.T, norm, curvature)
+        matrix = (vectors * np.sqrt(shares)) @ vectors.T
+        return Reshaping(matrix, norm, curvature, self.problem.n_features)
 
     def _descent(self, shape: Reshaping) -> Descent:
         """The flow time of plain descent for the noise that is left, in the steps that were planned."""
         bound = self.problem.bounds.feature_norm
         largest_rate = _STEP / shape.curvature
-        time = flow_time(self.problem, self.signal * bound / shape.norm)
+        problem = replace(self.problem, n_features=shape.n_directions)
+        time = flow_time(problem, self.signal * bound / shape.norm)
         reach = largest_rate * self.n_iterations
         allowed = [m for m in _MOMENTA if m == 0 or self.n_iterations * (1 - m) >= _MEMORIES]
         momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])
@@ -304,7 +380,7 @@ def _by_model(matrix: Array, theta: Array) -> Array:
     return np.stack([matrix @ one for one in theta])
 
 
-def _moments(problem: Problem, guarantee: Guarantee, unit: float, share: float) -> MomentMechanism:
+def _moments(problem: Problem, guarantee: Guarantee, unit: float, shares: Shares) -> MomentMechanism:
     return MomentMechanism(
         n_samples=problem.n_samples,
         n_features=problem.n_features,
@@ -312,7 +388,7 @@ def _moments(problem: Problem, guarantee: Guarantee, unit: float, share: float) 
         label_bound=0.0,
         weight=1.0,
         neighboring=guarantee.neighboring,
-        noise_multiplier=_moment_multiplier(unit, share),
+        noise_multiplier=_multiplier(unit, shares.moment),
     )
 
 
@@ -321,22 +397,26 @@ def _matrix_noise(moments: MomentMechanism) -> float:
     return moments.gaussian.stddev * math.sqrt(2 * moments.n_features)
 
 
-def _moment_multiplier(unit: float, share: float) -> float:
+def _multiplier(unit: float, share: float) -> float:
     return unit / math.sqrt(share)
 
 
-def _gradient_multiplier(unit: float, steps: int, share: float) -> float:
-    return unit * math.sqrt(steps / (1 - share))
+def _gradient_multiplier(unit: float, steps: int, shares: Shares) -> float:
+    return _multiplier(unit, shares.gradients / steps)
 
 
-def _event(problem: Problem, unit: float, steps: int, share: float) -> events.Event:
-    """Both releases in units of one Gaussian release of multiplier ``unit`` that costs as much."""
+def _event(problem: Problem, unit: float, steps: int, shares: Shares) -> events.Event:
+    """All releases in units of one Gaussian release of multiplier ``unit`` that costs as much."""
     p = problem.n_features
-    moment = events.Discretized(events.Gaussian(_moment_multiplier(unit, share)), p * (p + 1) // 2)
-    gradient = events.Discretized(
-        events.Gaussian(_gradient_multiplier(unit, steps, share)), problem.n_coefficients
-    )
-    return events.Composed((moment, events.Repeated(gradient, steps)))
+    looks: list[events.Event] = [_gaussian(_multiplier(unit, shares.moment), p * (p + 1) // 2)]
+    if shares.spectrum > 0:
+        looks.append(_gaussian(_multiplier(unit, shares.spectrum), p))
+    gradient = _gaussian(_gradient_multiplier(unit, steps, shares), problem.n_coefficients)
+    return events.Composed((*looks, events.Repeated(gradient, steps)))
+
+
+def _gaussian(noise_multiplier: float, size: int) -> events.Event:
+    return events.Discretized(events.Gaussian(noise_multiplier), size)
 
 
 base.register(NoisyNewton.name, NoisyNewton)

@@ -1,0 +1,151 @@
+"""Columns in an order: in which frequencies the records lie, and the projection on those that hold most of them.
+
+Pixels, times and wavelengths have neighbors that are alike. Records of such columns, however many, lie in few
+directions of a cosine basis, which is known without data. One noisy sum tells in which; noise in the others would
+only blur predictions. Where the columns come in no order, energies are even, and nothing is left out.
+Proofs: docs/proofs/gradient-methods.md, section 10.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import dct
+
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy import events
+from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.records.arrays import ArrayRecords
+from discreet.records.kernels import gamma
+from discreet.records.parts import PartitionedRecords
+from discreet.records.storage import one_blas_thread
+
+Array = NDArray[np.float64]
+
+_SLACK = 1 + 2.0**-40
+_ROWS = 4096  # records looked at together
+_LONGEST = (
+    0.25  # of the energies of one record, over its squared norm: records have more than a few frequencies
+)
+_UNEVEN = 0.5  # share of the energy that would have to move for all frequencies to have the same
+
+
+def cosine_basis(n_features: int, intercept: bool) -> Array:
+    """Orthonormal columns: cosines over the order of the features, and the constant, if there is one, by itself.
+
+    >>> cosine_basis(3, True).round(3)
+    array([[ 0.707,  0.707,  0.   ],
+           [ 0.707, -0.707,  0.   ],
+           [ 0.   ,  0.   ,  1.   ]])
+    """
+    ordered = n_features - int(intercept)
+    basis = np.eye(n_features)
+    basis[:ordered, :ordered] = dct(np.eye(ordered), norm="ortho", axis=0).T
+    return basis
+
+
+def frequency_visibility(
+    n_samples: int, n_features: int, neighboring: Neighboring, noise_multiplier: float
+) -> float:
+    """The mean energy of a frequency over the noise in it; the norm of the records does not matter."""
+    return n_samples / (n_features * _LONGEST * _spread(neighboring) * noise_multiplier)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Which frequencies are kept, and the share of the records' energy in them."""
+
+    kept: NDArray[np.bool_]
+    share: float
+
+
+@dataclass(frozen=True)
+class SpectrumMechanism:
+    """Release of the energies sum_i <f_j, w_i>^2 of reshaped records in the cosine basis f_j.
+
+    Records of norm at most ``feature_norm`` were reshaped and clipped to ``norm``. The energies of one are a vector of
+    L1 norm |w|^2; its Euclidean norm is cut to a quarter of ``norm``^2.
+
+    Privacy
+    -------
+    Event: one ``Gaussian(noise_multiplier)`` on n_features numbers.
+    """
+
+    n_samples: int
+    n_features: int
+    intercept: bool
+    feature_norm: float
+    norm: float
+    neighboring: Neighboring
+    noise_multiplier: float
+
+    @property
+    def limit(self) -> float:
+        """The longest that the energies of one record may be."""
+        return _LONGEST * self.norm**2
+
+    @cached_property
+    def gaussian(self) -> GaussianMechanism:
+        """The mechanism behind the release; its sensitivity covers the rounding of the records and of the sum."""
+        n, p = self.n_samples, self.n_features
+        row = 4.2 * gamma(p + 64) * (math.sqrt(p) + 1) * self.feature_norm * self.norm
+        additions = min(n, 2**17 + n // 128 + 64)
+        rounding = n * (row + 1.01 * gamma(additions + 16) * self.limit)
+        value = (_spread(self.neighboring) * self.limit + 2 * rounding) * _SLACK
+        return GaussianMechanism(Sensitivity(value), self.noise_multiplier, p)
+
+    @property
+    def event(self) -> events.Event:
+        """What one release costs."""
+        return self.gaussian.event
+
+    def release(self, records: ArrayRecords, level: float, entropy: Entropy) -> Spectrum:
+        """The frequencies that noisy energies of the records speak for; ``level`` as of `concentrated`."""
+        basis = cosine_basis(self.n_features, self.intercept)
+        noisy = self.gaussian.release(energies(records, basis, self.limit), entropy)
+        return concentrated(noisy, level, self.intercept)
+
+
+def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
+    """The sum over records of their squared coordinates in ``basis``, each vector of them cut to norm ``limit``."""
+    if isinstance(records, PartitionedRecords):
+        return records.summed(energies, basis, limit)
+    total = np.zeros(basis.shape[1])
+    with one_blas_thread:
+        for first in range(0, records.n_samples, _ROWS):
+            squares = np.square(records.dense(slice(first, first + _ROWS)) @ basis)
+            norms = np.sqrt(np.square(squares).sum(axis=1))
+            total += (limit / np.maximum(norms, limit)) @ squares
+    return total
+
+
+def concentrated(noisy: Array, level: float, intercept: bool) -> Spectrum:
+    """Frequencies of more than ``level`` times the mean energy, if energies are uneven; else all of them.
+
+    Uneven: half of all energy would have to move to make them even. That share, Hoover's index, is what the frequencies
+    above the mean hold beyond their number. The constant is always kept. A function of released numbers.
+
+    >>> concentrated(np.array([9.0, 8.0, 1.0, 0.5, 0.5, 0.0]), 1.0, intercept=False).kept.tolist()
+    [True, True, False, False, False, False]
+    >>> concentrated(np.array([4.0, 3.0, 2.0, 1.0, 1.0, 1.0]), 1.0, intercept=False).share
+    1.0
+    """
+    mean = float(noisy.mean())
+    hoover = float(np.abs(noisy - mean).sum()) / (2 * len(noisy) * mean) if mean > 0 else 0.0
+    kept = noisy > level * mean
+    if intercept:
+        kept[-1] = True
+    share = float(noisy[kept].sum() / noisy.sum()) if mean > 0 else 1.0
+    if hoover < _UNEVEN or not 0 < share < 1:
+        return Spectrum(np.ones(len(noisy), dtype=bool), 1.0)
+    return Spectrum(kept, share)
+
+
+def _spread(neighboring: Neighboring) -> float:
+    """How far one record moves a sum of vectors without negative entries, of norm at most 1."""
+    return math.sqrt(neighboring.contributions)
