@@ -112,7 +112,8 @@ def test_wide_rows_are_leveled_unless_told_otherwise():
     assert NoisyGradientDescent().plan(Problem(HuberHinge(), Bounds(), 5000, 1001), PROMISE).shape is None
     assert base.resolve("noisy-gd-dissertation").plan(wide, PROMISE).shape is None
     assert NoisySGD().plan(wide, Guarantee(1.0, 1e-6, Neighboring.ZERO_OUT)).shape is not None
-    assert "leveled rows" in str(NoisyGradientDescent().plan(wide, PROMISE))
+    assert "leveled rows" in str(NoisyGradientDescent(center_share=0.0).plan(wide, PROMISE))
+    assert "centered rows" in str(NoisyGradientDescent().plan(wide, PROMISE))
     with pytest.raises(ValueError, match="level_rows applies to logistic"):
         NoisyGradientDescent(level_rows=True).plan(Problem(HuberHinge(), Bounds(), 50, 5), PROMISE)
 
@@ -151,7 +152,7 @@ def test_the_ridge_is_one_on_the_coefficients():
     l2 = 0.05
     problem = Problem(Logistic(), Bounds(), 400, 7, l2=l2)
     solver = NoisyGradientDescent(
-        n_iterations=800, learning_rate=2.0, momentum=0.9, cap=1.0, averaging=0.05, level_rows=True
+        *(800, 2.0, 0.9), cap=1.0, averaging=0.05, level_rows=True, center_share=0.0
     )
     plan = solver.plan(problem, Guarantee(1e8, 1e-6))
     records = ArrayRecords(X, np.where(y == 1, 1.0, -1.0), plan.problem.bounds)

@@ -17,6 +17,7 @@ from discreet.privacy import accountants, events
 from discreet.privacy.groups import group_event
 from discreet.problem import Problem
 from discreet.solvers.constrained import minimize_over
+from discreet.solvers.leveled import LeveledBounds
 from discreet.solvers.nonprivate import Objective
 
 Array = NDArray[np.float64]
@@ -254,7 +255,9 @@ def _summable(records: Any) -> bool:
 
 
 def _gradient(records: Any, problem: Problem, theta: Array) -> Array:
-    return np.asarray(records.value_and_gradient(problem.loss, theta)[1], dtype=np.float64)
+    gradient = np.asarray(records.value_and_gradient(problem.loss, theta)[1], dtype=np.float64)
+    bounds = problem.bounds  # leveled bounds promise the norm of images, and images are all that is released
+    return bounds.images(gradient[None])[0] if isinstance(bounds, LeveledBounds) else gradient
 
 
 def _core(event: events.Event) -> events.Event:

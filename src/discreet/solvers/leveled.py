@@ -51,20 +51,25 @@ class LeveledBounds(Bounds):
 
     def row_scales(self, X: Any) -> Array:
         """The scale s of every row: 1 for rows that are short once leveled."""
+        return self._scales(X, None)
+
+    def _scales(self, X: Any, center: Array | None) -> Array:
+        """The scales of rows that lose ``center`` before they are leveled."""
         if isinstance(X, sp.csr_array | sp.csr_matrix):
             X = without_duplicates(X)
         n_columns = X.shape[1]
         radius = self.feature_norm * (1.0 - (n_columns + 8) * 2.0**-52)
-        margin = 5 * (n_columns + 16) * 2.0**-53
+        margin = 8 * (n_columns + 16) * 2.0**-53
+        own, total = (0.0, 0.0) if center is None else (float(center @ center), float(center.sum()))
         plain = super().row_scales(X)
-        scales = plain.copy()
+        scales = plain / self.growth  # keeps the promise of any row
         with np.errstate(all="ignore"):
-            for rows, squares, sums in _sums(X):
-                left = squares - sums * sums / max(1, n_columns) + margin * (squares + 1.0)
-                left += self.constant**2 if self.intercept else 0.0
+            for rows, squares, sums, products in _sums(X, center):
+                left = squares - 2.0 * products + own - (sums - total) ** 2 / max(1, n_columns)
+                left += margin * (squares + own + 1.0) + (self.constant**2 if self.intercept else 0.0)
                 leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain[rows]))
                 usable = (squares <= _SAFE_SQUARE) & (left > 0)
-                scales[rows] = np.where(usable, np.maximum(plain[rows], leveled), plain[rows])
+                scales[rows] = np.where(usable, np.maximum(scales[rows], leveled), scales[rows])
         return scales
 
     def level(self, values: Array) -> Array:
@@ -75,15 +80,39 @@ class LeveledBounds(Bounds):
         leveled[n_columns:] *= self.constant
         return leveled
 
+    @property
+    def growth(self) -> float:
+        """A bound on the norm of Q."""
+        return 1.0
 
-def _sums(X: Any) -> Iterator[tuple[slice, Array, Array]]:
-    """Squared norms and sums of the rows, block by block."""
+    @property
+    def pace(self) -> float:
+        """How much faster than the features the constant is walked."""
+        return 1.0
+
+    def images(self, sums: Array) -> Array:
+        """Q times the sums of every model."""
+        return np.stack([self.level(one) for one in sums])
+
+    def coefficients(self, theta: Array) -> Array:
+        """The transpose of Q times the coefficients of every model: what they are for rows as they came."""
+        return np.stack([self.level(one) for one in theta])
+
+
+def _sums(X: Any, weights: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
+    """Squared norms, sums and weighted sums of the rows, block by block; without weights the last are 0."""
     sparse = bool(sp.issparse(X))
     height = 1 << 16 if sparse else max(1, _BLOCK_ENTRIES // max(1, X.shape[1]))
     for start in range(0, X.shape[0], height):
         block: Any = X[start : start + height].astype(np.float64)
         squares = block.multiply(block).sum(axis=1) if sparse else np.einsum("ij,ij->i", block, block)
-        yield slice(start, start + height), np.asarray(squares).ravel(), np.asarray(block.sum(axis=1)).ravel()
+        weighted = np.zeros(block.shape[0]) if weights is None else block @ weights
+        sums = (
+            np.asarray(squares).ravel(),
+            np.asarray(block.sum(axis=1)).ravel(),
+            np.asarray(weighted).ravel(),
+        )
+        yield slice(start, start + height), *sums
 
 
 def leveled(problem: Problem) -> Problem:
@@ -96,9 +125,10 @@ def leveled_mechanism(
 ) -> GaussianMechanism:
     """The noisy leveled sum of gradients of all models, at leveled points of the ball."""
     n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
+    growth = problem.bounds.growth if isinstance(problem.bounds, LeveledBounds) else 1.0
     longest = LeveledBounds.longest * norm
-    rounding = gradient_rounding(field, n, p, longest, radius * _SLACK)
-    rounding += 1.02 * gamma(p + 4) * n * longest * field.lipschitz  # of the leveling itself
-    one = neighboring.contributions * field.lipschitz * norm + 2 * rounding
+    rounding = gradient_rounding(field, n, p, longest, radius * growth * _SLACK)
+    rounding += 1.02 * gamma(p + 8) * n * longest * field.lipschitz  # of the leveling itself
+    one = neighboring.contributions * field.lipschitz * norm + 2 * growth * rounding
     every = Sensitivity(one * _SLACK * math.sqrt(problem.n_models))
     return GaussianMechanism(every, noise_multiplier, problem.n_coefficients)

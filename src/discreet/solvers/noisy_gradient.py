@@ -28,10 +28,12 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
+from discreet.solvers.centered import LEAST_LEFT, CenteredBounds, mean_mechanism, recentered, released_center
 from discreet.solvers.descent_loop import Descent, centered
 from discreet.solvers.descent_loop import project as project
 from discreet.solvers.descent_rules import (
     capped,
+    default_cap,
     default_radius,
     flow_time,
     signal_over_noise,
@@ -46,6 +48,9 @@ _STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 _FEWEST, _MOST = 50, 400
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
 _WIDE = 1000  # columns beyond which the directions that rows share by convention are leveled
+_CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
+_SEEN = 40.0  # records over the noise in their sum, in one column, from which the mean is worth its price
+_LEVELED_CAP = 9 / 11  # of the cap of rows as they are
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,13 @@ class NoisyGradientDescent:
     averaging : the last share of the iterates that is averaged.
     level_rows : whether records lose the mean of their features and half of their constant before they are clipped
         (logistic and softmax only); None: where there are more than 1000 columns.
+    center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
+        taken off all of them; 0 for none. None: a tenth where rows are leveled, have an intercept, and are many enough.
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, every relation, every loss with a bounded and Lipschitz derivative; all iterates
-    may be published. The number of steps is fixed before the data is seen.
+    (epsilon, delta) with delta > 0, every relation, every loss with a bounded and Lipschitz derivative; the mean and
+    all iterates may be published. The number of steps is fixed before the data is seen.
 
     References
     ----------
@@ -83,6 +90,7 @@ class NoisyGradientDescent:
     cap: float | None = None
     averaging: float = 0.25
     level_rows: bool | None = None
+    center_share: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Fix field, ball, steps and noise from public numbers."""
@@ -94,19 +102,41 @@ class NoisyGradientDescent:
         wide = linked and problem.n_features > _WIDE
         if wide if self.level_rows is None else self.level_rows:
             problem = leveled(problem)
+        share = self._share(problem, guarantee)
         if self.n_iterations is not None:
             _inputs.count("n_iterations", self.n_iterations)
         if self.radius is not None:
             _inputs.real("radius", self.radius, above=0)
-        budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-        field = capped(problem, guarantee, budget, self.cap)
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
+        cap = self.cap
+        if cap is None and isinstance(problem.bounds, LeveledBounds) and isinstance(problem.loss, Logistic):
+            cap = _LEVELED_CAP * default_cap(problem, guarantee, budget)
+        field = capped(problem, guarantee, budget, cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
-        radius = self.radius if self.radius is not None else default_radius(problem, signal)
+        radius = self.radius
+        if radius is None:  # a coefficient grows as much as the records shrink, at most
+            radius = default_radius(problem, signal) / (math.sqrt(LEAST_LEFT) if share else 1.0)
         steps, rate, momentum = self._schedule(problem, field, signal)
         return NoisyGradientPlan(
             problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
-            _noise_multiplier(problem, guarantee, steps),
+            _noise_multiplier(problem, guarantee, steps, share=share), center_share=share,
         )  # fmt: skip
+
+    def _share(self, problem: Problem, guarantee: Guarantee) -> float:
+        """The part of the budget for the mean of the records."""
+        possible = isinstance(problem.bounds, LeveledBounds) and problem.bounds.intercept
+        share = self.center_share
+        if share is None:
+            budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(_CENTER_SHARE)
+            seen = problem.n_samples * budget / guarantee.neighboring.contributions >= _SEEN
+            return _CENTER_SHARE if possible and seen else 0.0
+        if isinstance(share, bool) or not 0 <= share < 1:
+            raise ValueError(f"center_share must be at least 0 and less than 1, got {share!r}")
+        if share and not possible:
+            raise ValueError(
+                "center_share needs leveled rows (level_rows) and an intercept, to take the mean off"
+            )
+        return float(share)
 
     def _schedule(self, problem: Problem, field: Loss, signal: float) -> tuple[int, float, float]:
         """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
@@ -195,7 +225,8 @@ class NoisySGD:
         if isinstance(rate, bool) or not 0 < rate <= 1:
             raise ValueError(f"sampling_rate must be greater than 0 and at most 1, got {rate!r}")
         full = NoisyGradientDescent(
-            self.n_iterations, self.learning_rate, self.momentum, self.radius, self.cap, self.averaging
+            *(self.n_iterations, self.learning_rate, self.momentum, self.radius, self.cap, self.averaging),
+            center_share=0.0,
         ).plan(problem, guarantee)
         multiplier = _noise_multiplier(problem, guarantee, full.n_iterations, rate)
         return replace(full, noise_multiplier=multiplier, sampling_rate=float(rate))
@@ -215,9 +246,10 @@ class NoisyGradientPlan:
     averaging: float
     noise_multiplier: float
     sampling_rate: float = 1.0
+    center_share: float = 0.0
 
     def __post_init__(self) -> None:
-        _ = self.release, self.descent  # everything that can fail does so now, before a charge
+        _ = self.release, self.mean, self.descent  # everything that can fail does so now, before a charge
 
     @property
     def sums_only(self) -> bool:
@@ -237,18 +269,35 @@ class NoisyGradientPlan:
 
     @cached_property
     def release(self) -> GaussianMechanism:
-        """The noisy sum of gradients of all models at one point."""
+        """The noisy sum of gradients of all models at one point; of centered rows, with as much norm as ever."""
         mechanism = gradient_mechanism if self.shape is None else leveled_mechanism
         return mechanism(
             self.problem, self.field, self.radius, self.guarantee.neighboring, self.noise_multiplier
         )
 
+    @cached_property
+    def mean(self) -> GaussianMechanism | None:
+        """The noisy sum of the records, None where they are not centered."""
+        if not self.center_share:
+            return None
+        multiplier = _mean_multiplier(self.noise_multiplier, self.n_iterations, self.center_share)
+        return mean_mechanism(self.problem, self.guarantee.neighboring, multiplier)
+
+    def centered(self, bounds: CenteredBounds) -> NoisyGradientPlan:
+        """The walk over centered records: the same steps and price; noise and flow time of the norm that is left."""
+        shrunk = (self.problem.bounds.feature_norm / bounds.feature_norm) ** 2
+        return replace(
+            self,
+            problem=replace(self.problem, bounds=bounds),
+            learning_rate=self.learning_rate * shrunk,
+            center_share=0.0,
+        )
+
     @property
     def event(self) -> events.Event:
         """What is charged."""
-        return _event(
-            self.noise_multiplier, self.problem.n_coefficients, self.n_iterations, self.sampling_rate
-        )
+        settings = self.n_iterations, self.sampling_rate, self.center_share
+        return _event(self.problem, self.noise_multiplier, *settings)
 
     @property
     def mechanism(self) -> str:
@@ -256,6 +305,8 @@ class NoisyGradientPlan:
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         batch = "full-batch" if self.sampling_rate == 1 else f"Poisson-sampled (rate {self.sampling_rate:g})"
         rows = "" if self.shape is None else " of leveled rows"
+        if self.center_share:
+            rows = " of centered rows, and the sum of the rows,"
         return f"{self.n_iterations} {batch} gradients{rows} with Gaussian noise, projected descent{models}"
 
     @property
@@ -267,12 +318,15 @@ class NoisyGradientPlan:
             else "dominating pairs of Poisson-sampled Gaussian noise (docs/proofs/composition.md)"
         )
         bound = "on a ball (Theorems 1 and 2)" if self.shape is None else "of leveled rows (Theorem 8)"
+        bound = "of centered rows (Theorem 9)" if self.center_share else bound
         return f"gradient sensitivity {bound}, {priced}; docs/proofs/gradient-methods.md"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
         """The public numbers of the run."""
+        mean = {"noise stddev in the sum of rows": self.mean.stddev} if self.mean is not None else {}
         return {
+            **mean,
             "gradient noise stddev (sum scale)": self.release.stddev,
             "gradient sensitivity": self.release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
@@ -286,17 +340,25 @@ class NoisyGradientPlan:
     def run(
         self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
     ) -> base.Release:
-        """Walk down noisy gradients; the average of the last iterates is the answer."""
+        """Walk down noisy gradients, of centered records if planned; the average of the last iterates is the answer."""
+        if self.mean is not None:
+            bounds = released_center(self.problem, records[0], self.mean, entropy)
+            first = recentered(records[0], bounds)
+            others = [first.with_labels(part.labels) for part in records[1:]]
+            return self.centered(bounds).run([first, *others], entropy, progress)
         problem, ridge = self.problem, self.problem.l2 or 0.0
         divisor = problem.n_samples * self.sampling_rate  # the expected size: the true one is secret
 
         def noisy_gradient(point: Array) -> Array:
             batch = self._batch(records, entropy)
             noisy = noisy_sum(batch, self.field, point, self.release, entropy, self.shape)
-            return noisy / divisor + ridge * _leveled(_leveled(point, self.shape), self.shape)
+            gradient = noisy / divisor + ridge * _images(_coefficients(point, self.shape), self.shape)
+            if self.shape is not None:
+                gradient[:, -1] *= self.shape.pace
+            return gradient
 
         theta = self.descent.run(np.zeros((problem.n_models, *problem.shape)), noisy_gradient, progress)
-        theta = _leveled(theta, self.shape)
+        theta = _coefficients(theta, self.shape)
         return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
 
     def _batch(self, records: list[ArrayRecords], entropy: Entropy) -> list[ArrayRecords]:
@@ -318,14 +380,19 @@ def noisy_sum(
     shape: LeveledBounds | None = None,
 ) -> Array:
     """The noisy sums of gradients of all models, each at its own point; of leveled records with a ``shape``."""
-    points = _leveled(point, shape)
+    points = _coefficients(point, shape)
     sums = [part.value_and_gradient(field, at)[1] for part, at in zip(records, points, strict=True)]
-    return release.release(_leveled(np.stack(sums), shape).ravel(), entropy).reshape(point.shape)
+    return release.release(_images(np.stack(sums), shape).ravel(), entropy).reshape(point.shape)
 
 
-def _leveled(values: Array, shape: LeveledBounds | None) -> Array:
-    """What ``shape`` makes of the coefficients or sums of every model."""
-    return values if shape is None else np.stack([shape.level(one) for one in values])
+def _images(sums: Array, shape: LeveledBounds | None) -> Array:
+    """What ``shape`` makes of the sums of every model."""
+    return sums if shape is None else shape.images(sums)
+
+
+def _coefficients(theta: Array, shape: LeveledBounds | None) -> Array:
+    """What coefficients for rows of this ``shape`` are for rows as they came."""
+    return theta if shape is None else shape.coefficients(theta)
 
 
 def refuse_pure(name: str, guarantee: Guarantee) -> None:
@@ -346,18 +413,28 @@ def refuse_geometry(name: str, problem: Problem) -> None:
         )
 
 
-def _event(noise_multiplier: float, size: int, steps: int, sampling_rate: float) -> events.Event:
-    one: events.Event = events.Discretized(events.Gaussian(noise_multiplier), size)
+def _mean_multiplier(noise_multiplier: float, steps: int, share: float) -> float:
+    """The noise multiplier of a release that costs ``share`` of all, beside steps of ``noise_multiplier``."""
+    return noise_multiplier * math.sqrt((1 - share) / (share * steps))
+
+
+def _event(
+    problem: Problem, noise_multiplier: float, steps: int, sampling_rate: float, share: float
+) -> events.Event:
+    one: events.Event = events.Discretized(events.Gaussian(noise_multiplier), problem.n_coefficients)
     if sampling_rate < 1:
         one = events.Subsampled(one, sampling_rate)
-    return events.Repeated(one, steps)
+    gradients = events.Repeated(one, steps)
+    if not share:
+        return gradients
+    mean = events.Gaussian(_mean_multiplier(noise_multiplier, steps, share))
+    return events.Composed((events.Discretized(mean, problem.n_features), gradients))
 
 
 def _noise_multiplier(
-    problem: Problem, guarantee: Guarantee, steps: int, sampling_rate: float = 1.0
+    problem: Problem, guarantee: Guarantee, steps: int, sampling_rate: float = 1.0, share: float = 0.0
 ) -> float:
-    size = problem.n_coefficients
-    return calibrate(lambda m: _event(m, size, steps, sampling_rate), guarantee)
+    return calibrate(lambda m: _event(problem, m, steps, sampling_rate, share), guarantee)
 
 
 base.register(NoisyGradientDescent.name, NoisyGradientDescent)
