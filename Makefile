@@ -62,7 +62,7 @@ check-speed: $(READY)  ## count instructions on fixed inputs; fails when 30% abo
 	$(BIN)/python -m benchmarks.check_speed
 
 audit: $(READY)      ## replay and attack everything shipped, and its half-noise twins (under an hour)
-	$(BIN)/python -W ignore -m benchmarks.audit --write --jobs 2
+	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.audit --write --jobs 2
 
 clean:               ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .ruff_cache .pytest_cache

@@ -14,7 +14,7 @@ from discreet.audit.estimates import (
     one_run_p_value,
     threshold_bound,
 )
-from discreet.privacy.gaussian import gaussian_epsilon
+from discreet.privacy.gaussian import gaussian_epsilon, gaussian_mu
 
 
 def gaussian_scores(mu, runs, seed):
@@ -79,6 +79,58 @@ def test_the_known_epsilon_of_randomized_response():
     assert 0.9 * epsilon < found < epsilon
     losses = np.where(first, epsilon, -epsilon)
     assert 0.5 < loss_bound(losses, 0.05).epsilon < math.log(stay / (1 - stay))
+
+
+# -- betting on exact losses ------------------------------------------------------------------------------------------
+
+
+def gaussian_losses(mu, runs, rng):
+    return mu * rng.normal(size=runs) + mu**2 / 2
+
+
+def test_a_few_hundred_exact_losses_show_most_of_a_claim():
+    """Where a Chernoff bound on numbers in [0, 1] would see nothing: the losses of small claims are small numbers."""
+    for epsilon in (1.0, 0.137):
+        mu, rng = gaussian_mu(epsilon, 0.01), np.random.default_rng(1)
+        found = loss_bound(gaussian_losses(mu, 400, rng), 0.01, reverse=gaussian_losses(mu, 400, rng))
+        assert 0.6 * epsilon < found.epsilon <= epsilon
+        half = loss_bound(
+            gaussian_losses(2 * mu, 200, rng), 0.01, 1 - 1e-6, reverse=gaussian_losses(2 * mu, 200, rng)
+        )
+        assert half.epsilon > epsilon
+
+
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_bet_may_be_stopped_when_it_looks_best(ways):
+    """The chance that the bound exceeds the truth at ANY of many looks is the stated one (Ville)."""
+    mu, delta, wrong = 0.6, 0.01, 0
+    truth = gaussian_epsilon(mu, delta)
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        losses = [gaussian_losses(mu, 200, rng) for _ in range(ways)]
+        for runs in (10, 40, 100, 200):
+            parts = [part[:runs] for part in losses]
+            reverse = parts[1] if ways == 2 else None
+            if loss_bound(parts[0], delta, 0.8, reverse=reverse).epsilon > truth:
+                wrong += 1
+                break
+    assert wrong <= 16 + 3 * math.sqrt(80 * 0.2 * 0.8)
+
+
+def test_a_bet_on_a_claim_that_is_true_with_equality_stays_fair():
+    """Randomized response of exactly the claimed epsilon and delta = 0: no loss exceeds it, nothing can be won."""
+    losses = np.where(np.random.default_rng(0).random(5000) < 0.73, 1.0, -1.0)
+    assert loss_bound(losses, 0.0).epsilon <= 1.0
+    assert loss_bound(losses, 0.0).epsilon > 0.99
+
+
+def test_both_directions_are_worth_more_than_one():
+    rng = np.random.default_rng(3)
+    one, two = gaussian_losses(0.7, 150, rng), gaussian_losses(0.7, 150, rng)
+    single = loss_bound(one, 0.01).epsilon
+    assert loss_bound(one, 0.01, reverse=two).epsilon > single
+    # A direction in which nothing is lost costs little.
+    assert loss_bound(one, 0.01, reverse=np.full(150, -1.0)).epsilon > 0.8 * single
 
 
 def test_equal_data_sets_give_nothing():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from benchmarks import audit as command
 
-from discreet.audit import programs, shipped, subjects, table
+from discreet.audit import programs, shipped, subjects, table, voters, workflow
 from discreet.audit.replay import replay
 from discreet.privacy.guarantee import Neighboring
 from discreet.recommend.methods import METHODS
@@ -28,12 +28,12 @@ def test_half_the_noise_is_caught(name):
     assert subjects.attacked(MECHANISMS[name], 900, seed=7, share=0.5).refuted
 
 
-@pytest.mark.parametrize("part", ["streams", "workflow", "transfer"])
+@pytest.mark.parametrize("part", [programs.streams, workflow.workflow, voters.transfer])
 def test_programs_replay(part):
-    for subject in getattr(programs, part)():
+    for subject in part():
         found = replay(subject.program, *subject.strained)
         assert found.passed, f"{subject.name}: {found}"
-        assert found.worst_ratio > 0.9 or subject.name.startswith("GridWalk"), f"{subject.name}: {found}"
+        assert 0.95 < found.worst_ratio <= 1 + 1e-9, f"{subject.name}: {found}"
 
 
 def test_recommenders_replay_and_attain_the_declared_distance():
@@ -60,18 +60,47 @@ def test_linear_models_replay(name):
 
 
 def test_a_row_counts_its_runs():
-    line = table.row(MECHANISMS["LaplaceMechanism"], runs=720, seconds=60)
-    assert (line.runs, line.worst_case, line.sees) == (720, "attained", "transcript")
+    line = table.row(MECHANISMS["LaplaceMechanism"], runs=400, seconds=60)
+    assert (line.runs, line.worst_case, line.sees) == (400, "attained", "transcript")
     assert line.sound
     assert line.caught
-    assert line.twin_runs in (60, 240, 720)
+    assert 20 <= line.twin_runs <= 400
     text = table.as_text([line])
     assert text.count("\n") == 2
     assert "LaplaceMechanism" in text
 
 
+def test_a_worst_case_is_attained_where_the_pair_is_worth_the_claim():
+    """The same distances, both as large as declared; but a noisy maximum is priced as any pure choice is."""
+    gaussian, choice = (
+        table.row(MECHANISMS[name], runs=60, seconds=60) for name in ("GaussianMechanism", "LaplaceNoisyMax")
+    )
+    assert gaussian.ratio == pytest.approx(1.0, abs=1e-6)
+    assert choice.ratio == pytest.approx(1.0, abs=1e-6)
+    assert gaussian.pair == pytest.approx(gaussian.claimed, rel=1e-3)
+    assert gaussian.worst_case == "attained"
+    assert choice.pair < table.ATTAINED * choice.claimed
+    assert choice.worst_case == ""
+
+
+def test_an_attack_ends_at_the_first_look_that_is_enough():
+    asked = []
+
+    def enough(found, goal):
+        asked.append((found.runs, goal))
+        return len(asked) == 2
+
+    looks = [(0.0, 0.75), (0.0, 0.5), (1.0, 0.0)]
+    found = table.watched(MECHANISMS["GaussianMechanism"], looks, enough, runs=1000, seconds=60, seed=1)
+    assert asked == [(20, 0.75), (21, 0.5)]
+    assert found.runs == 21
+    asked.clear()
+    table.watched(MECHANISMS["GaussianMechanism"], looks, enough, runs=20, seconds=60, seed=1)
+    assert asked == [(20, 0.75)]  # all runs were made
+
+
 def test_a_twin_that_is_not_caught_is_explained():
-    line = table.row(MECHANISMS["ConfidentPlurality"], runs=60, seconds=60)
+    line = table.row(MECHANISMS["ConfidentPlurality"], runs=20, seconds=60)
     assert not line.caught
     assert "runs" in line.note
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from discreet import PrivateLinearSVC
-from discreet.audit import programs, shipped, subjects
+from discreet.audit import shipped, subjects, workflow
+from discreet.audit.enumeration import transcript_laws
 from discreet.audit.likelihoods import known, law_of, log_likelihood
 from discreet.audit.replay import replay
 from discreet.audit.transcripts import transcripts
@@ -110,9 +111,16 @@ def test_a_check_and_its_vote_are_both_counted():
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_ratios_integrate_to_one(name, share):
-    """E exp(-ratio) under the first law is the mass of the second; of discrete laws a part may be out of reach."""
+    """E exp(-ratio) under the first law is the mass of the second; where all transcripts can be listed, exactly."""
     subject = MECHANISMS[name]
     found = transcripts(subject.run, subject.first, subject.second, 250, seed=1, share=share)
+    laws = transcript_laws(subject.run, subject.first, subject.second, share=share)
+    if laws is not None:
+        assert [float(law.sum()) for law in laws] == pytest.approx([1.0, 1.0], abs=1e-6)
+        listed = np.log(laws[0] / laws[1])
+        seen = np.concatenate([found.first, found.second])
+        assert np.abs(seen[:, None] - listed).min(axis=1).max() < 1e-9
+        return
     for losses in (found.first, -found.second):
         masses = np.exp(-losses)
         assert masses.mean() == pytest.approx(1.0, abs=6 * masses.std() / math.sqrt(250) + 0.03)
@@ -165,9 +173,9 @@ def test_a_sample_is_heard_and_can_be_answered():
 
 
 def test_secret_answers_are_not_shown_to_the_attacker():
-    search = next(subject for subject in programs.workflow() if subject.name == "PrivateSearchCV, tries")
+    search = next(subject for subject in workflow.workflow() if subject.name == "PrivateSearchCV, tries")
     assert not search.composed
-    assert search.remark
+    assert search.log_density is not None
 
 
 @pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])

@@ -6,8 +6,9 @@ run. Scores need not be good for the bounds drawn from them to be true.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +20,16 @@ from discreet.audit.estimates import LowerBound
 from discreet.audit.sensitivity import perturbs_objective
 from discreet.audit.witness import PlannedRun, Trace, Weakener, fitting, trace
 from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
-from discreet.mechanisms.recording import Recorder, recorded_by
+from discreet.mechanisms.recording import recorded_by
 from discreet.privacy import accountants
 
 Array = NDArray[np.float64]
 
 
 ALARM = 1e-6  # the chance that an alarm is false
+PROJECTION = "best linear projection"
+FEWEST = 20  # runs, below which nothing can be said
+_SURE = 0.99  # confidence from which the joint region of two probabilities is smaller than the box
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,10 @@ class Attack:
     claimed : epsilon of the charged event at ``delta``, which need not be the delta of the guarantee.
     sees : what the attacker saw of a run.
     score : what told the data sets apart.
-    bound : lower bound by a threshold on the scores (Clopper-Pearson); true whatever the scores are.
+    bound : lower bound by a threshold on the scores; true whatever the scores are.
     alarm : lower bound at a confidence of 1 - 1e-6: above ``claimed`` it means that the claim is false.
-    exact : lower bound from exact likelihood ratios, where they are known; the larger of both directions, each with
-        half of the error. It presumes the stated law of the noise.
+    exact : lower bound from exact likelihood ratios in both directions, where they are known. It presumes the law of
+        the noise that is stated.
     model : lower bound for an attacker who sees the released numbers alone.
     scores : the scores of all runs, on either data set.
     """
@@ -72,6 +76,84 @@ def prepared(estimator: Any, data: Any) -> PlannedRun:
     return seen.runs[0]
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What runs on two neighbors showed, in the order in which they were made.
+
+    Attributes
+    ----------
+    sees, score : what the attacker saw of a run, and what tells the data sets apart.
+    shown : what was released, one row per run on either data set.
+    scores : one number per run; None for the best linear projection of what was released.
+    losses : exact privacy losses log(p / q), each under the data set that it was run on; None if unknown.
+    """
+
+    sees: str
+    score: str
+    shown: tuple[Array, Array]
+    scores: tuple[Array, Array] | None
+    losses: tuple[Array, Array] | None
+
+    def and_then(self, later: Evidence) -> Evidence:
+        """Both together, of the same attack with other runs."""
+
+        def joined(one: tuple[Array, Array] | None, two: tuple[Array, Array] | None) -> Any:
+            if one is None or two is None:
+                return None
+            return tuple(np.concatenate(sides) for sides in zip(one, two, strict=True))
+
+        return dataclasses.replace(
+            self,
+            shown=joined(self.shown, later.shown),
+            scores=joined(self.scores, later.scores),
+            losses=joined(self.losses, later.losses),
+        )
+
+
+def judged(
+    evidence: Evidence, claimed: float, *, delta: float, confidence: float = 0.95, looks: int = 1
+) -> Attack:
+    """The bounds that the evidence gives.
+
+    ``looks`` is how often a growing body of evidence may be judged before one stops: bounds by thresholds
+    share their error among the looks, bounds by exact losses hold at any time (`estimates.loss_bound`).
+    """
+    projected = projections(*evidence.shown)
+    scores = projected if evidence.scores is None else evidence.scores
+    each = 1 - (1 - confidence) / looks
+    joint = each > _SURE
+    exact = None
+    if evidence.losses is not None:
+        exact = estimates.loss_bound(evidence.losses[0], delta, confidence, reverse=evidence.losses[1])
+    return Attack(
+        claimed=claimed,
+        delta=delta,
+        runs=len(scores[0]),
+        sees=evidence.sees,
+        score=evidence.score,
+        bound=_stated(estimates.threshold_bound(*scores, delta, each, joint=joint), confidence),
+        alarm=_alarm(scores, evidence.losses, delta, looks),
+        exact=exact,
+        model=_stated(estimates.threshold_bound(*projected, delta, each, joint=joint), confidence),
+        scores=scores,
+    )
+
+
+def _alarm(
+    scores: tuple[Array, Array], losses: tuple[Array, Array] | None, delta: float, looks: int
+) -> LowerBound:
+    """The largest lower bound that is wrong with a chance of at most `ALARM`, shared by thresholds and exact losses."""
+    share = ALARM if losses is None else ALARM / 2
+    bounds = [estimates.threshold_bound(*scores, delta, 1 - share / looks, joint=True)]
+    if losses is not None:
+        bounds.append(estimates.loss_bound(losses[0], delta, 1 - share, reverse=losses[1]))
+    return _stated(max(bounds, key=lambda bound: bound.epsilon), 1 - ALARM)
+
+
+def _stated(bound: LowerBound, confidence: float) -> LowerBound:
+    return dataclasses.replace(bound, confidence=confidence)
+
+
 def attack(
     first: PlannedRun,
     second: PlannedRun,
@@ -82,7 +164,6 @@ def attack(
     seed: int | None = None,
     share: float = 1.0,
     likelihood: bool = True,
-    exact_runs: int = 0,
 ) -> Attack:
     """Run the first run's plan ``runs`` times on each of the two sets of records, and bound epsilon from below.
 
@@ -92,61 +173,76 @@ def attack(
     runs : number of runs on each data set.
     delta : at which epsilon is bounded; the small deltas of real guarantees lie in tails that no number of runs shows,
         and the charged event promises something at every delta.
-    seed : seed for repeatable, insecure noise; None for the real noise.
+    seed : seed for repeatable, insecure noise; None for the real noise, whose minimizers nobody sees from inside: then
+        there are no exact losses.
     share : part of the noise that is kept. Less than 1 makes the broken twin on which the attack shows its power, and
         needs a seed.
     likelihood : whether to score by likelihood ratios where they are known, and not by a projection.
-    exact_runs : number of runs from which exact losses are taken, 0 for none; also needs a seed.
     """
-    plan = first.plan
-    if runs < 20:
-        raise ValueError(f"runs must be at least 20 to say anything, got {runs}")
+    if runs < FEWEST:
+        raise ValueError(f"runs must be at least {FEWEST} to say anything, got {runs}")
+    found = planned_runs(first, second, runs, seed=seed, share=share, likelihood=likelihood)
+    claimed = accountants.epsilon(first.plan.event, delta, first.plan.guarantee.neighboring)
+    return judged(found, claimed, delta=delta, confidence=confidence)
+
+
+def planned_runs(
+    first: PlannedRun,
+    second: PlannedRun,
+    runs: int,
+    *,
+    seed: int | None,
+    share: float = 1.0,
+    likelihood: bool = True,
+    start: int = 0,
+    seconds: float = float("inf"),
+    fewest: int = FEWEST,
+) -> Evidence:
+    """What ``runs`` runs of a plan on either set of records release, and their exact losses where those are known.
+
+    ``start`` counts earlier runs with the same seed. After ``seconds`` of processor time, and ``fewest`` runs, no more
+    are begun.
+    """
     if share != 1.0 and seed is None:
         raise ValueError("weakened noise is never secure: pass a seed")
-    a = released(plan, first.records, runs, seed=seed, share=share)
-    b = released(plan, second.records, runs, seed=None if seed is None else seed + 1, share=share)
-    projected = projections(a.reshape(runs, -1), b.reshape(runs, -1))
-    model = estimates.threshold_bound(*projected, delta, confidence)
-    losses = None
-    if likelihood and minimizer_law_known(plan):
-        score = "likelihood ratio of the perturbed objective"
-        scores = tuple(np.array([log_ratio(first, second, theta) for theta in thetas]) for thetas in (a, b))
-        if exact_runs and seed is not None:
-            losses = (
-                exact_losses(first, second, exact_runs, seed=seed + 2, share=share),
-                exact_losses(second, first, exact_runs, seed=seed + 3, share=share),
-            )
-    else:
-        score, scores = "best linear projection", projected
-    return Attack(
-        claimed=accountants.epsilon(plan.event, delta, plan.guarantee.neighboring),
-        delta=delta,
-        runs=runs,
+    sides = (first, second), (second, first)
+    known = likelihood and minimizer_law_known(first.plan)
+    shown: tuple[list[Array], list[Array]] = ([], [])
+    scores: tuple[list[float], list[float]] = ([], [])
+    losses: tuple[list[float], list[float]] = ([], [])
+    begin = time.process_time()
+    for place in range(start, start + runs):
+        for side, (own, other) in enumerate(sides):
+            number = None if seed is None else (seed << 40) + (place << 1) + side
+            theta, inside = _one_run(own, number, share)
+            shown[side].append(theta.ravel())
+            if known:
+                scores[side].append(log_ratio(first, second, theta))
+            if known and inside is not None:
+                losses[side].append(log_ratio(own, other, inside, share))
+        if place + 1 >= start + fewest and time.process_time() - begin > seconds:
+            break
+    return Evidence(
         sees="released model",
-        score=score,
-        bound=estimates.threshold_bound(scores[0], scores[1], delta, confidence),
-        alarm=alarm_of((scores[0], scores[1]), losses, delta),
-        exact=None if losses is None else exact_bound(losses, delta, confidence),
-        model=model,
-        scores=(scores[0], scores[1]),
+        score="likelihood ratio of the perturbed objective" if known else PROJECTION,
+        shown=(np.stack(shown[0]), np.stack(shown[1])),
+        scores=(np.array(scores[0]), np.array(scores[1])) if known else None,
+        losses=(np.array(losses[0]), np.array(losses[1])) if losses[0] else None,
     )
 
 
-def exact_bound(losses: tuple[Array, Array], delta: float, confidence: float) -> LowerBound:
-    """The bound from exact losses, the larger of both directions, each with half of the error."""
-    each = 1 - (1 - confidence) / 2
-    best = max((estimates.loss_bound(part, delta, each) for part in losses), key=lambda bound: bound.epsilon)
-    return dataclasses.replace(best, confidence=confidence)
-
-
-def alarm_of(scores: tuple[Array, Array], losses: tuple[Array, Array] | None, delta: float) -> LowerBound:
-    """The largest lower bound that is wrong with a chance of at most `ALARM`, shared by thresholds and exact losses."""
-    share = ALARM if losses is None else ALARM / 2
-    bounds = [estimates.threshold_bound(*scores, delta, 1 - share, joint=True)]
-    if losses is not None:
-        bounds.append(exact_bound(losses, delta, 1 - share))
-    best = max(bounds, key=lambda bound: bound.epsilon)
-    return dataclasses.replace(best, confidence=1 - ALARM)
+def _one_run(prepared: PlannedRun, seed: int | None, share: float) -> tuple[Array, Array | None]:
+    """The released coefficients and, with seeded noise, the minimizer from inside, before the output stage hides it."""
+    plan = prepared.plan
+    if seed is None:
+        return np.asarray(plan.run(prepared.records, fresh_entropy()).theta), None
+    recorder = Weakener(share)
+    with insecure_noise(seed), recorded_by(recorder):
+        theta = np.asarray(plan.run(prepared.records, fresh_entropy()).theta)
+    if not minimizer_law_known(plan):
+        return theta, None
+    inside = next(call.value for call in recorder.calls if call.value is not None)
+    return theta, inside.reshape(plan.problem.n_models, *plan.problem.shape)
 
 
 def minimizer_law_known(plan: Any) -> bool:
@@ -154,38 +250,25 @@ def minimizer_law_known(plan: Any) -> bool:
     return perturbs_objective(plan) and plan.problem.geometry is None
 
 
-def released(plan: Any, records: Any, runs: int, *, seed: int | None, share: float = 1.0) -> Array:
-    """Coefficients released by ``runs`` independent runs of a plan."""
-    with contextlib.ExitStack() as stack:
-        if seed is not None:
-            stack.enter_context(insecure_noise(seed))
-        results = []
-        for _ in range(runs):
-            with recorded_by(Weakener(share)) if share != 1.0 else contextlib.nullcontext():
-                results.append(np.asarray(plan.run(records, fresh_entropy()).theta))
-        return np.stack(results)
-
-
 def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Array:
     """Privacy losses of the exact minimizer of a perturbed objective, under the first data set.
 
-    The minimizer is read from inside, before the output stage hides how far it is from the one found; the loss is
-    that of docs/proofs/objective-perturbation.md, section 1, up to the optimizer's tolerance.
+    The loss is that of docs/proofs/objective-perturbation.md, section 1, up to the optimizer's tolerance.
     """
-    plan, losses = first.plan, []
-    if not minimizer_law_known(plan):
+    if not minimizer_law_known(first.plan):
         raise ValueError(
-            f"exact likelihood ratios are known for perturbed objectives, not for {plan.mechanism}"
+            f"exact likelihood ratios are known for perturbed objectives, not for {first.plan.mechanism}"
         )
-    with insecure_noise(seed):
-        for _ in range(runs):
-            recorder: Recorder = Weakener(share)
-            with recorded_by(recorder):
-                plan.run(first.records, fresh_entropy())
-            inside = next(call.value for call in recorder.calls if call.value is not None)
-            theta = inside.reshape(plan.problem.n_models, *plan.problem.shape)
-            losses.append(log_ratio(first, second, theta, share))
-    return np.array(losses)
+    found = minimizers(first, runs, seed=seed, share=share)
+    return np.array([log_ratio(first, second, inside, share) for inside in found])
+
+
+def minimizers(prepared: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Iterator[Array]:
+    """The minimizers of a perturbed objective before the output stage, one array of all models per run."""
+    for place in range(runs):
+        inside = _one_run(prepared, (seed << 40) + place, share)[1]
+        assert inside is not None
+        yield inside
 
 
 def log_ratio(first: PlannedRun, second: PlannedRun, theta: Array, share: float = 1.0) -> float:
@@ -200,15 +283,21 @@ def log_ratio(first: PlannedRun, second: PlannedRun, theta: Array, share: float 
 
 def _log_density(records: Any, plan: Any, theta: Array, share: float) -> float:
     """log of (density of the noise b(theta)) det(Hessian), up to a constant."""
-    loss, law = plan.problem.loss, plan.objective_noise
+    noise, volume = noise_and_volume(records, plan, theta)
+    law = plan.objective_noise
+    if hasattr(law, "effective_stddev"):
+        return volume - float(np.vdot(noise, noise)) / (2 * (share * float(law.effective_stddev)) ** 2)
+    return volume - float(np.linalg.norm(noise)) / (share * float(law.effective_scale))
+
+
+def noise_and_volume(records: Any, plan: Any, theta: Array) -> tuple[Array, float]:
+    """The noise, but for its sign, that makes ``theta`` the minimizer, and the log-determinant of the Hessian there."""
+    loss = plan.problem.loss
     noise = records.value_and_gradient(loss, theta)[1] + plan.total_l2 * theta
     product = records.hessian_product(loss, theta)
     columns = [product(basis.reshape(theta.shape)).ravel() for basis in np.eye(theta.size)]
     hessian = np.stack(columns) + plan.total_l2 * np.eye(theta.size)
-    volume = float(np.linalg.slogdet(hessian)[1])
-    if hasattr(law, "effective_stddev"):
-        return volume - float(np.vdot(noise, noise)) / (2 * (share * float(law.effective_stddev)) ** 2)
-    return volume - float(np.linalg.norm(noise)) / (share * float(law.effective_scale))
+    return noise, float(np.linalg.slogdet(hessian)[1])
 
 
 def projections(a: Array, b: Array) -> tuple[Array, Array]:

@@ -134,7 +134,8 @@ def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
       hold the coefficients there. Where the canary is exchanged for its opposite and noise is part of the objective,
       more of them, of both labels, lie along the direction in which the two differ: their curvature keeps noise from
       deciding for one of the two. Of the canary's norm the share that pays most is spent on being misclassified.
-    * Under noise on a minimizer curvature hides the canary, and a ridge is needed: the same without those others.
+    * Under noise on a minimizer curvature hides the canary, and a ridge is needed: the same without those others. On
+      the last of a few passes less of it will do.
     """
     needed = ("neighboring", "classes", "fit_intercept", "feature_bound", "l2", "n_samples")
     if missing := [name for name in needed if not hasattr(estimator, name)]:
@@ -150,10 +151,9 @@ def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
     ridge, share, steady = 2.5 / tight, 1.0, 0
     if relation is Neighboring.REPLACE_ONE:
         share, steady = _misclassified_share(others, ridge), 2 * (others // 8)
-    beside = _misclassified_share(others, ridge)
-    return [
-        _case(estimator, relation, others, steady, share, 0.0),
-        _case(estimator, relation, others, 0, beside, ridge * radius**2),
+    return [_case(estimator, relation, others, steady, share, 0.0)] + [
+        _case(estimator, relation, others, 0, _misclassified_share(others, part), part * radius**2)
+        for part in (ridge, ridge / 8)
     ]
 
 

@@ -7,13 +7,14 @@ the claim under test, ``confidence`` the probability with which a returned bound
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import log1p, ndtr, ndtri, xlogy
+from scipy.special import log1p, logsumexp, ndtr, ndtri, xlogy
 from scipy.stats import beta, binom
 
 from discreet.privacy.gaussian import gaussian_epsilon
@@ -133,30 +134,44 @@ def gaussian_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence
     )
 
 
-def loss_bound(losses: ArrayLike, delta: float, confidence: float = 0.95) -> LowerBound:
-    """Bound from exact privacy losses log(p(output) / q(output)), output drawn from p.
+def loss_bound(
+    losses: ArrayLike, delta: float, confidence: float = 0.95, *, reverse: ArrayLike | None = None
+) -> LowerBound:
+    """Bound from exact privacy losses log(p(output) / q(output)), outputs drawn from p, by betting against the claim.
 
-    delta(epsilon) = E (1 - exp(epsilon - loss))_+ is the mean of a number in [0, 1]. The first 30% of the losses
-    choose the epsilon that looks largest; on the others a mean of at least m is refuted by the Chernoff bound
-    n kl(mean, m) >= log(1 / (1 - confidence)) (Hoeffding, 1963), so that delta(epsilon) > ``delta`` is either shown or
-    not. Infinite losses are allowed and count as 1.
+    delta(epsilon) = E (1 - exp(epsilon - loss))_+ is the mean of a number v in [0, 1]. Were it at most ``delta``, a
+    gambler who multiplies his wealth by 1 + stake (v - delta) at every loss could not get richer on average, whatever
+    his stake in [0, 1 / delta): the chance that his wealth ever reaches 1 / (1 - confidence) would be at most
+    1 - confidence (Ville, 1939). The bound is the largest epsilon at which he got that rich. Wealth is spread over
+    stakes that are fixed in advance, and falls as epsilon grows, so that one bet is placed on all epsilons at once. The
+    bound holds at whatever number of losses one stops, also one chosen by looking at them (docs/audit.md).
+
+    Parameters
+    ----------
+    losses : independent losses, in the order in which they were seen. Infinite ones are allowed and count as 1.
+    reverse : losses log(q(output) / p(output)) of outputs drawn from q. The claim is about both directions: a third of
+        the wealth is bet on each of them, and a third on both together.
+
+    Examples
+    --------
+    >>> loss_bound([0.9, 1.1, -0.2, 1.3] * 50, delta=0.01).epsilon > 0.9
+    True
     """
-    values = np.asarray(losses, dtype=np.float64).ravel()
-    if values.size < 4 or np.isnan(values).any():
-        raise ValueError(f"need at least 4 losses, none of them nan, got {values.size}")
+    ways = [np.asarray(part, dtype=np.float64).ravel() for part in (losses, reverse) if part is not None]
+    for way in ways:
+        if way.size < 4 or np.isnan(way).any():
+            raise ValueError(f"need at least 4 losses, none of them nan, got {way.size}")
     _check_confidence(confidence)
-    choice, test = _parts(values)
-    candidates = np.linspace(
-        0.0, min(_MOST, float(np.max(choice, initial=0.0, where=np.isfinite(choice))) + 1), 400
-    )
-    # Testing every candidate on the choosing half finds the largest that should survive on the other.
-    chosen = max((e for e in candidates if _mean_low(_tail(choice, e), confidence) > delta), default=0.0)
-    shown = 0.0
-    for epsilon in (chosen, 0.95 * chosen, 0.85 * chosen):  # three tries share the error
-        if _mean_low(_tail(test, epsilon), 1 - (1 - confidence) / 3) > delta:
-            shown = max(shown, float(epsilon))
-    details = {"chosen": float(chosen), "mean": float(np.mean(_tail(test, shown)))}
-    return LowerBound(shown, delta, confidence, "exact likelihood ratios, Chernoff", details)
+    needed = -float(log1p(-confidence))
+
+    def excess(epsilon: float) -> float:
+        return _log_wealth([_tail(way, epsilon) for way in ways], delta) - needed
+
+    epsilon = 0.0
+    if excess(0.0) > 0:
+        epsilon = _MOST if excess(_MOST) > 0 else float(brentq(excess, 0.0, _MOST, xtol=1e-8)) - 1e-7
+    details = {f"mean {k + 1}": float(np.mean(_tail(way, epsilon))) for k, way in enumerate(ways)}
+    return LowerBound(max(0.0, epsilon), delta, confidence, "exact likelihood ratios, betting", details)
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -262,9 +277,20 @@ def _tail(losses: Array, epsilon: float) -> Array:
     return -np.expm1(np.minimum(epsilon - losses, 0.0))
 
 
-def _mean_low(values: Array, confidence: float) -> float:
-    """The smallest mean that numbers in [0, 1] with this sample could have had, by the Chernoff bound."""
-    return _kl_low(float(np.mean(values)), -float(log1p(-confidence)) / len(values))
+def _log_wealth(ways: Sequence[Array], delta: float) -> float:
+    """The logarithm of what a gambler has, who bet on means above ``delta``: on each, and on both of two together."""
+    top = 0.9 / max(delta, 1e-6)
+    stakes = top * 2.0 ** -np.arange(
+        math.ceil(math.log2(20 * top)) + 1
+    )  # down to 1/20, each half of the one before
+    each = [
+        float(logsumexp(np.log1p(np.multiply.outer(stakes, values - delta)).sum(axis=1)))
+        - math.log(len(stakes))
+        for values in ways
+    ]
+    if len(each) == 1:
+        return each[0]
+    return float(logsumexp([*each, sum(each)])) - math.log(len(each) + 1)
 
 
 def _kl_low(mean: float, budget: float) -> float:

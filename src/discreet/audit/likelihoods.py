@@ -75,6 +75,16 @@ def known(calls: Sequence[Call]) -> bool:
     )
 
 
+def is_gaussian(call: Call) -> bool:
+    """Whether a call adds Gaussian noise to an input."""
+    return (
+        call.value is not None
+        and known([call])
+        and call.mechanism != "SparseVector"
+        and law_of(call) in _GAUSSIAN
+    )
+
+
 # -- additive noise -----------------------------------------------------------------------------------------------
 
 
@@ -144,19 +154,19 @@ def _draw_laplace_max(call: Call, share: float, rng: np.random.Generator) -> int
 
 
 def _log_gibbs(call: Call, answer: Any, share: float) -> float:
-    _, logs = _gibbs_nodes(call, share)
-    energy = call.asked._energy
-    return -float(energy(np.asarray(answer, dtype=np.float64))) / share - float(logsumexp(logs))
+    _, logs = _gibbs_logs(call, share)
+    level = float(call.asked.energies(np.asarray(answer, dtype=np.float64)[None])[0])
+    return -level / share - float(logsumexp(logs))
 
 
 def _draw_gibbs(call: Call, share: float, rng: np.random.Generator) -> Array:
     """From the law restricted to the nodes of the integral."""
-    nodes, logs = _gibbs_nodes(call, share)
+    nodes, logs = _gibbs_logs(call, share)
     return np.asarray(nodes[int(np.argmax(logs + rng.gumbel(size=len(logs))))])
 
 
-def _gibbs_nodes(call: Call, share: float) -> tuple[Array, Array]:
-    """Nodes in the smallest ball and the logs of weight x density there; for one or two dimensions."""
+def gibbs_nodes(call: Call) -> tuple[Array, Array]:
+    """Nodes in the smallest ball and the logs of their weights; for one or two dimensions."""
     balls = call.law.balls
     smallest = min(balls, key=lambda ball: ball.radius)
     center = np.array(smallest.center)
@@ -170,13 +180,19 @@ def _gibbs_nodes(call: Call, share: float) -> tuple[Array, Array]:
     inside = np.ones(len(nodes), dtype=bool)
     for ball in balls:
         inside &= np.square(nodes - np.array(ball.center)).sum(axis=1) <= ball.largest_square
+    return nodes[inside], np.log(weights[inside])
+
+
+def _gibbs_logs(call: Call, share: float) -> tuple[Array, Array]:
+    """Nodes, and the logs of weight x density there."""
+    nodes, log_weights = gibbs_nodes(call)
     # Equal energies at the probes are equal energies: the nodes of a data set are looked at once, not in every run.
-    key = (call.value.tobytes(), balls)
+    key = (call.value.tobytes(), call.law.balls)
     if key not in _LEVELS:
         while len(_LEVELS) >= _KEPT:
             _LEVELS.pop(next(iter(_LEVELS)))
-        _LEVELS[key] = np.array([call.asked._energy(node) for node in nodes[inside]])
-    return nodes[inside], np.log(weights[inside]) - _LEVELS[key] / share
+        _LEVELS[key] = call.asked.energies(nodes)
+    return nodes, log_weights - _LEVELS[key] / share
 
 
 _LEVELS: dict[tuple[bytes, Any], Array] = {}
@@ -187,7 +203,7 @@ _KEPT = 8
 def _ball_nodes(dimension: int) -> tuple[Array, Array]:
     """Nodes and weights of an integral over the unit ball."""
     if dimension == 1:
-        nodes, weights = _legendre(48)
+        nodes, weights = _legendre(96)
         return nodes[:, None], weights
     radii, weights = _legendre(8)
     radii, weights = (radii + 1) / 2, weights / 2
@@ -195,6 +211,22 @@ def _ball_nodes(dimension: int) -> tuple[Array, Array]:
     ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     points = radii[:, None, None] * ways[None]
     return points.reshape(-1, 2), np.repeat(weights * radii, len(angles))
+
+
+def _log_walk(call: Call, answer: Any, share: float) -> float:
+    """The exact law of a walk after its steps, not that of its limit."""
+    place = np.flatnonzero(np.all(call.law.places == np.asarray(answer), axis=1))[0]
+    return math.log(float(_walk_law(call.law, call.value.tobytes(), share)[place]))
+
+
+def _draw_walk(call: Call, share: float, rng: np.random.Generator) -> Any:
+    law = _walk_law(call.law, call.value.tobytes(), share)
+    return call.law.places[int(rng.choice(len(law), p=law / law.sum()))]
+
+
+@lru_cache(maxsize=8)
+def _walk_law(end: Any, exponents: bytes, share: float) -> Array:
+    return np.asarray(end.law(np.frombuffer(exponents) / share))
 
 
 # -- votes ------------------------------------------------------------------------------------------------------------
@@ -303,7 +335,9 @@ LAWS: dict[str, Law] = {
     "LeveledSelection": Law(_log_choice, _draw_choice),
     "LaplaceNoisyMax": Law(_log_laplace_max, _draw_laplace_max),
     "GibbsMechanism": Law(_log_gibbs, _draw_gibbs),
+    "WalkEnd": Law(_log_walk, _draw_walk),
     "NoisyPlurality": Law(_log_votes, _draw_votes),
     "ConfidentPlurality": Law(_log_votes, _draw_votes),
     "StableRelease": Law(_log_stable, _draw_stable),
 }
+_GAUSSIAN = [LAWS[name] for name in ("GaussianMechanism", "SymmetricGaussianMechanism", "TreeMechanism")]

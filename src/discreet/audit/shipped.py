@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.audit.subjects import DELTA, EPSILON, Subject
+from discreet.audit.subjects import DELTA, EPSILON, Subject, most_different
 from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
@@ -61,14 +61,23 @@ def _additive() -> Iterator[Subject]:
 
 
 def _selections() -> Iterator[Subject]:
-    """Two candidates; the better one leads by so much that the other is rare, and its odds move by e^epsilon."""
-    for kind in (ExponentialMechanism, LaplaceNoisyMax):
-        mechanism = kind(1.0, EPSILON, 2)
+    """A leader that leads by so much that others are rare, and their odds move by almost e^epsilon.
+
+    Of an exponential mechanism two candidates are the worst case; of noisy maxima one stands against several.
+    """
+    for kind, size, leads in (
+        (ExponentialMechanism, 2, (1.0, 1.25, 1.5)),
+        (LaplaceNoisyMax, 9, (0.25, 0.5, 0.75)),
+    ):
+        mechanism = kind(1.0, EPSILON, size)
 
         def run(scores: Any, tested: Any = mechanism) -> ArrayLike:
             return float(tested.select(scores, fresh_entropy()))
 
-        yield _subject(kind.__name__, run, [0.0, -1.0], [0.0, -2.0], mechanism.event)
+        pairs = [([0.0] + [-lead] * (size - 1), [-1.0] + [-lead] * (size - 1)) for lead in leads]
+        if kind is ExponentialMechanism:
+            pairs = [([0.0, -lead], [0.0, -lead - 1.0]) for lead in leads]
+        yield most_different([_subject(kind.__name__, run, *pair, mechanism.event) for pair in pairs])
 
     leveled = LeveledSelection(largest_range(EPSILON, 6), EPSILON, 1)
 
@@ -104,8 +113,11 @@ def _votes() -> Iterator[Subject]:
             code = tested.start(fresh_entropy()).answer(np.array([counts]))[0]
             return np.array([code == 0, code == 1], dtype=np.float64)
 
-        exact = mechanism is plain
-        yield _subject(type(mechanism).__name__, vote, [10, 7], [9, 8], mechanism.event, exact=exact)
+        # One voter changes sides. In doubt are the winner, and whether it has enough votes, both at once.
+        pairs = [([top, low], [top - 1, low + 1]) for top in range(6, 15) for low in range(4, top)]
+        yield most_different(
+            [_subject(type(mechanism).__name__, vote, *pair, mechanism.event) for pair in pairs]
+        )
 
 
 def _subject(name: str, run: Any, first: Any, second: Any, event: Event, *, exact: bool = True) -> Subject:

@@ -6,34 +6,26 @@ a short trial. A subject's program is replayed; its ``run`` is repeated many tim
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
-from discreet.audit import estimates
-from discreet.audit.attack import (
-    Attack,
-    alarm_of,
-    attack,
-    exact_bound,
-    exact_losses,
-    minimizer_law_known,
-    prepared,
-    projections,
-)
+from discreet.audit.attack import exact_losses, minimizer_law_known, prepared
+from discreet.audit.balls import ball_cases, draws_from_ball
 from discreet.audit.canaries import audit_cases, neighbors_of, worst_pair
+from discreet.audit.enumeration import exact_delta, exact_epsilon, transcript_laws
+from discreet.audit.evidence import attacked as attacked
+from discreet.audit.evidence import released
 from discreet.audit.sensitivity import perturbs_objective
 from discreet.audit.transcripts import Run, transcripts
-from discreet.audit.witness import PlannedRun, Program, Weakener, fitting
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
-from discreet.mechanisms.recording import recorded_by
+from discreet.audit.witness import PlannedRun, Program, fitting
+from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy import accountants
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -42,8 +34,8 @@ from discreet.solvers import base
 Array = NDArray[np.float64]
 
 EPSILON, DELTA = 1.0, 1e-2
-FEWEST = 60  # runs, below which nothing can be said
-_TRIAL_RUNS, _TRIAL_SECONDS = 40, 0.5
+_TRIAL_RUNS, _TRIAL_SECONDS, _TRIAL_LISTED = 40, 0.5, 300
+_CLEARLY = 5.0  # times delta: a twin whose delta is larger at the claimed epsilon is caught soon
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +51,8 @@ class Subject:
     exact : whether the pair is known to be the worst one.
     composed : whether the promise is one about all answers of all mechanisms together, so that an attacker may see
         them; False where some of them must stay secret.
-    remark : why an attack is bound to stay far below the claim, where that is known.
+    log_density : of what is released, up to a constant, where it is known though answers must stay secret: a function
+        of the data, what is released and the share of the noise.
     """
 
     name: str
@@ -72,7 +65,7 @@ class Subject:
     event: Event
     exact: bool = False
     composed: bool = True
-    remark: str = ""
+    log_density: Callable[[Any, Any, float], float] | None = None
 
     @property
     def guarantee(self) -> Guarantee:
@@ -80,79 +73,6 @@ class Subject:
         if isinstance(self.first, PlannedRun):
             return cast(Guarantee, self.first.plan.guarantee)
         return Guarantee(EPSILON, DELTA, self.relation)
-
-
-def released(run: Run, data: Any, runs: int, *, seed: int | None, share: float = 1.0) -> Array:
-    """The numbers of ``runs`` runs, one row each; seeded, or with real noise if ``seed`` is None."""
-    if share != 1.0 and seed is None:
-        raise ValueError("weakened noise is never secure: pass a seed")
-    with contextlib.nullcontext() if seed is None else insecure_noise(seed):
-        rows = []
-        for _ in range(runs):
-            if share == 1.0:
-                rows.append(np.nan_to_num(np.ravel(np.asarray(run(data), dtype=np.float64))))
-                continue
-            with recorded_by(Weakener(share)):
-                rows.append(np.nan_to_num(np.ravel(np.asarray(run(data), dtype=np.float64))))
-    return np.stack(rows)
-
-
-def attacked(
-    subject: Subject,
-    runs: int,
-    *,
-    delta: float = DELTA,
-    confidence: float = 0.95,
-    seed: int | None = 0,
-    share: float = 1.0,
-    seconds: float = float("inf"),
-) -> Attack:
-    """Run a subject, or its twin with ``share`` of the noise, ``runs`` times on either side, and bound epsilon.
-
-    Without a seed the real noise is attacked by what is released; likelihoods of transcripts, and all twins, need one.
-    """
-    if isinstance(subject.first, PlannedRun) and perturbs_objective(subject.first.plan):
-        runs = min(runs, _affordable(subject, seconds))
-        options: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed, "share": share}
-        return attack(subject.first, subject.second, runs=runs, exact_runs=runs, **options)
-    heard = None
-    if subject.composed:
-        sides = subject.first, subject.second
-        heard = transcripts(subject.run, *sides, runs, seed=seed or 0, share=share, seconds=seconds)
-    if heard is not None and seed is not None:
-        scores, shown = (heard.first, heard.second), heard.released
-        sees, score = "transcript", "likelihood ratio of all answers of all mechanisms"
-    else:
-        runs = min(runs, _affordable(subject, seconds))
-        shown = (
-            released(subject.run, subject.first, runs, seed=seed, share=share),
-            released(subject.run, subject.second, runs, seed=None if seed is None else seed + 1, share=share),
-        )
-        scores, sees, score = projections(*shown), "released numbers", "best linear projection"
-    losses = None if heard is None else (heard.first, -heard.second)
-    return Attack(
-        claimed=accountants.epsilon(subject.event, delta, subject.relation),
-        delta=delta,
-        runs=len(scores[0]),
-        sees=sees,
-        score=score,
-        bound=estimates.threshold_bound(*scores, delta, confidence),
-        alarm=alarm_of(scores, losses, delta),
-        exact=None if losses is None else exact_bound(losses, delta, confidence),
-        model=estimates.threshold_bound(*projections(*shown), delta, confidence),
-        scores=scores,
-    )
-
-
-def _affordable(subject: Subject, seconds: float) -> int:
-    """How many runs per data set fit into the time; the first run compiles and is not counted."""
-    if seconds == float("inf"):
-        return 10**9
-    released(subject.run, subject.first, 2, seed=0)
-    begin = time.process_time()
-    released(subject.run, subject.first, 10, seed=0)
-    # On two data sets, and perturbed objectives once more for their exact losses, which cost about as much as a run.
-    return max(FEWEST, int(seconds / 6 / max(1e-6, (time.process_time() - begin) / 10)))
 
 
 def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others: int) -> Iterator[Subject]:
@@ -171,7 +91,8 @@ def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others
                     model.plan(100, 2, 2)
                 except (ValueError, TypeError):
                     continue  # not a solver for this problem
-                yield dataclasses.replace(of(model, others), name=f"{kind.__name__}, {solver}")
+                count = 10 * others if solver in _CROWDED else others
+                yield dataclasses.replace(of(model, count), name=f"{kind.__name__}, {solver}")
                 if kind is PrivateLogisticRegression:
                     break
 
@@ -196,7 +117,10 @@ def brief(solver: Any) -> Any:
     """A solver that makes few steps and does not wait: the price of each is all the higher."""
     found = base.resolve(solver)
     known = {part.name for part in dataclasses.fields(cast(Any, found))}
-    changes = {name: value for name, value in {"n_iterations": 4, "clock": False}.items() if name in known}
+    steps = _STEPS.get(getattr(found, "name", ""), 4)
+    changes = {
+        name: value for name, value in {"n_iterations": steps, "clock": False}.items() if name in known
+    }
     return dataclasses.replace(cast(Any, found), **changes)
 
 
@@ -213,7 +137,7 @@ def of(estimator: Any, others: int = 1000) -> Subject:
             "your own with discreet.audit.replay"
         )
     if name in ("PrivateLinearSVC", "PrivateLogisticRegression"):
-        cases = audit_cases(estimator, others)
+        cases = ball_cases(estimator) if draws_from_ball(estimator) else audit_cases(estimator, others)
         strained = worst_pair(
             relation,
             n_rest=60,
@@ -233,7 +157,9 @@ def of(estimator: Any, others: int = 1000) -> Subject:
     if relation is Neighboring.ADD_REMOVE_ONE:
         changes["n_samples"] = 50
     model = clone(estimator).set_params(**changes)
-    pairs = _simplex_pairs(relation, low, high) if "Simplex" in name else _pairs(relation, low, high)
+    if "Simplex" in name:
+        return _mixture(model, relation, low, high)
+    pairs = _pairs(relation, low, high)
     return _fitted(
         name, [(case, pair) for pair in pairs for case in _steep(model, len(pair.first[1]))], relation
     )
@@ -267,6 +193,18 @@ OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
     "PrivateSparseLogisticRegression": ("frank-wolfe-dissertation", "mirror-descent"),
 }
 _SLOW = ("PrivateQuantileRegressor",)
+#: Pure steps are priced as randomized responses, from which noisy maxima are the farther the more of them there are;
+#: short steps need time to come to where a logistic loss is steep.
+_STEPS = {"frank-wolfe-dissertation": 2, "noisy-gd-dissertation": 8}
+#: Where more records around the canary of a logistic loss cost little and hold the coefficients better.
+_CROWDED = (
+    "auto",
+    "objective",
+    "objective-dissertation",
+    "output",
+    "output-jain-thakurta",
+    "noisy-gd-dissertation",
+)
 
 
 def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
@@ -274,7 +212,8 @@ def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
 
     Opposite rows and opposite targets, among rows that say nothing or pull one way; an opposite target of a row
     with no zeros; among rows that agree with one of the two, which makes the other's choice rare, so that its odds move
-    most; and rows at 120 degrees, which are the worst for second moments.
+    most; rows at 120 degrees, which are the worst for second moments; and among rows that leave one vertex of a ball
+    which gains against two which lose: noisy maxima differ most where one stands against several.
     """
     pairs = []
     far, off = [1e3, 0.0], [-500.0, 500.0 * 3**0.5]
@@ -285,6 +224,7 @@ def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
         (far, far, 1),
         (far, far, 3),
         (far, far, 6),
+        ([1e3] * 3, [-1e3, 1e3, 1e3], 20),
     ):
         X = np.vstack([[row], np.tile([others], (count, 1))])
         y = np.array([high] + [low] * count)
@@ -295,22 +235,49 @@ def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
     return pairs
 
 
-def _simplex_pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
-    """One record alone, whose columns agree on the wrong answer but for one, which is another in the neighbor.
+def _mixture(model: Any, relation: Neighboring, low: float, high: float) -> Subject:
+    """One record alone, whose columns agree on the wrong answer but for some, which are others in the neighbor.
 
-    Then the even mixture of all columns is as wrong as can be, and the two columns gain and lose most.
+    Then the even mixture of all columns is wrong, and those columns gain what others lose. Wrong by most, and the
+    declared distance is reached, if it is one column of many; but then a draw hardly ever shows it. Exchanged for
+    another record, fewer columns tell more: where log-odds are large, two of five are as wrong as one of many, and
+    squared errors pay for one against eight.
     """
-    row = np.full((1, 40), -1e3)
-    other = row.copy()
-    row[0, 0] = other[0, 1] = 1e3
-    return [neighbors_of(row, np.array([high]), 0, relation, other[0], high)]
+
+    def pair(columns: int, right: int, others: int) -> Any:
+        row = np.full((2, columns), -1e3)
+        row[0, :right] = row[1, columns - others :] = 1e3
+        return neighbors_of(row[:1], np.array([high]), 0, relation, row[1], high)
+
+    name, alone = type(model).__name__, pair(40, 1, 1)
+    subject = _fitted(name, [(model, alone)], relation)
+    if relation is not Neighboring.REPLACE_ONE:
+        return subject
+    changes: dict[str, Any] = {}
+    solver = base.resolve(model.solver)
+    if hasattr(model, "radius"):
+        changes["radius"] = 100.0
+    if hasattr(model, "radius") and hasattr(solver, "n_draws"):
+        changes["solver"] = dataclasses.replace(cast(Any, solver), n_draws=3)
+    chosen = pair(5, 2, 2) if changes else pair(20, 1, 8)
+    attacked_pair = _fitted(name, [(clone(model).set_params(**changes), chosen)], relation)
+    return dataclasses.replace(attacked_pair, program=subject.program, strained=subject.strained)
 
 
 def _fitted(name: str, cases: Sequence[tuple[Any, Any]], relation: Neighboring) -> Subject:
     """An estimator on the pair on which its runs differ most: its plan is made once and run many times."""
 
+    ready: list[tuple[Any, Any]] = []  # draws that need not be prepared again
+
     def run(planned: Any) -> ArrayLike:
-        return np.asarray(planned.plan.run(planned.records, fresh_entropy()).theta)
+        if not hasattr(planned.plan, "prepared"):
+            return np.asarray(planned.plan.run(planned.records, fresh_entropy()).theta)
+        draws = next((known for side, known in ready if side is planned), None)
+        if draws is None:
+            draws = planned.plan.prepared(planned.records)
+            ready.append((planned, draws))
+        entropy = fresh_entropy()
+        return np.array([draw(entropy) for draw in draws])
 
     tried, refusals = [], []
     for model, pair in cases:
@@ -333,7 +300,7 @@ def most_different(tried: Sequence[Subject]) -> Subject:
 
 
 def _divergence(subject: Subject) -> float:
-    """About how well runs on the two sides can be told apart, from a few runs: a matter of power only."""
+    """How well runs on the two sides can be told apart, computed or guessed from a few runs: a matter of power only."""
     first, second = subject.first, subject.second
     if isinstance(first, PlannedRun) and minimizer_law_known(first.plan):
         losses = exact_losses(first, second, _TRIAL_RUNS, seed=7, share=0.5)
@@ -343,9 +310,22 @@ def _divergence(subject: Subject) -> float:
         return float(
             np.max(np.abs(a.mean(axis=0) - b.mean(axis=0)) / (a.std(axis=0) + b.std(axis=0) + 1e-300))
         )
+    laws, weak = (
+        transcript_laws(subject.run, first, second, share=share, most=_TRIAL_LISTED) for share in (1.0, 0.5)
+    )
+    if laws is not None and weak is not None:
+        claimed = _claimed(subject.event, subject.relation)
+        broken = max(exact_delta(*weak, claimed), exact_delta(*weak[::-1], claimed))
+        worth = max(exact_epsilon(*laws, DELTA), exact_epsilon(*laws[::-1], DELTA))
+        return worth * min(1.0, broken / (_CLEARLY * DELTA))
     heard = transcripts(
         subject.run, first, second, _TRIAL_RUNS, seed=7, share=0.5, seconds=_TRIAL_SECONDS, fewest=4
     )
     return max(
         float(np.mean(-np.expm1(np.minimum(0.5 - part, 0.0)))) for part in (heard.first, -heard.second)
     )
+
+
+@lru_cache(maxsize=8)
+def _claimed(event: Event, relation: Neighboring) -> float:
+    return accountants.epsilon(event, DELTA, relation)

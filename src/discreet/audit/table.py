@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any
 
-from discreet.audit import programs, shipped, subjects
-from discreet.audit.attack import Attack
-from discreet.audit.replay import Replay, replay
-from discreet.audit.subjects import Subject, attacked
+from discreet.audit import programs, shipped, subjects, voters, workflow
+from discreet.audit.attack import FEWEST, Attack, judged
+from discreet.audit.evidence import claimed, gathered
+from discreet.audit.replay import replay
+from discreet.audit.subjects import Subject
+from discreet.audit.worth import ATTAINED, attained, pair_worth
 from discreet.privacy.guarantee import Neighboring
 
 RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT)
@@ -31,8 +33,12 @@ _KINDS = {  # beginnings of the names in every part: a part is not made to find 
     "classifiers": ("privatelinearsvc", "privatelogisticregression"),
 }
 _ALIASES = {"privateselection": "privatesearchcv"}
-#: Parts of the runs and of the time with which a twin is attacked until it is caught.
-LOOKS = (1 / 12, 1 / 3, 1.0)
+#: Parts of the time after which an attack's evidence is judged, and the part of the claim that is then enough.
+LOOKS = ((1 / 8, 0.75), (1 / 2, 0.55), (1.0, 0.0))
+#: The same for twins, which are looked at until they are caught.
+TWIN_LOOKS = (1 / 64, 1 / 16, 1 / 4, 1.0)
+#: Of every bound in the table, so that all of them, three in each of a hundred rows, hold together with more than 95%.
+CONFIDENCE = 0.9999
 
 
 @dataclass(frozen=True)
@@ -44,20 +50,23 @@ class Row:
     subject, relation : what was audited, under which relation.
     replay : "passed", or the checks that failed.
     ratio : largest observed over declared distance on the worst pair known.
-    worst_case : "attained" where all inputs of mechanisms are that far apart, or theory knows no worse pair.
+    worst_case : "attained" where the pair that is attacked is the worst case of the claim: it is worth at least 0.95 of
+        the claim where that is known, and otherwise theory knows no worse pair or all inputs of mechanisms are as far
+        apart as declared.
     claimed : epsilon of the charged event at the delta of the audit.
+    pair : the epsilon that the program has on this pair, where it can be computed: nobody can see more on it.
     sees : what the attacker saw of every run: the transcript of all answers of all mechanisms, which is what the
         promise of a composition is about, or the released model.
-    empirical : lower bound by a threshold on the attacker's score, at 95% confidence; presumes nothing.
-    exact : lower bound from exact likelihood ratios, at 95% confidence; presumes the stated law of the noise. For
-        perturbed objectives the ratio is that of the exact minimizer.
+    empirical : lower bound by a threshold on the attacker's score; presumes nothing.
+    exact : lower bound from exact likelihood ratios; presumes the stated law of the noise. For perturbed objectives the
+        ratio is that of the exact minimizer.
     model : lower bound for an attacker who sees only what is released, by the best linear projection.
-    runs : on each of the two neighbors.
-    half_noise : the alarm (confidence 1 - 1e-6) on the twin with half of the noise, attacked up to three times.
-    twin_runs : on each of the two neighbors, in the last of these attacks.
+    runs : on each of the two neighbors; few where they soon showed most of the claim.
+    half_noise : the alarm (confidence 1 - 1e-6) on the twin with half of the noise.
+    twin_runs : on each of the two neighbors, until the twin was caught.
     caught : whether that alarm exceeds the claim.
     seconds : processor time of the row.
-    note : why the twin was not caught, or little of the claim was seen.
+    note : what falls short: less than half of the claim seen or worth, distances not reached, a twin not caught.
     """
 
     subject: str
@@ -66,6 +75,7 @@ class Row:
     ratio: float
     worst_case: str
     claimed: float
+    pair: float | None
     sees: str
     empirical: float
     exact: float | None
@@ -97,8 +107,8 @@ def parts(solvers: Sequence[str] = (), others: int = 300, match: str = "") -> di
     return {
         "mechanisms": shipped.mechanisms(),
         "streams": programs.streams(),
-        "workflow": programs.workflow(),
-        "transfer": programs.transfer(),
+        "workflow": workflow.workflow(),
+        "transfer": voters.transfer(),
         "recommenders": programs.recommenders(),
         "regressors": subjects.regressors(RELATIONS, kinds),
         "classifiers": subjects.classifiers(RELATIONS, list(solvers) or base.names(), others),
@@ -127,26 +137,28 @@ def named(name: str) -> Subject:
 def row(subject: Subject, *, runs: int, seconds: float, seed: int = 0) -> Row:
     """Replay one subject, attack it and its half-noise twin.
 
-    ``seconds`` limits the processor time of the attack, and of the longest on the twin: where a run is slow, fewer are
-    made.
+    ``seconds`` limits the processor time of the attack, and of that on the twin: where a run is slow, fewer are made.
     """
     begin = time.process_time()
     seen = replay(subject.program, *subject.strained)
-    found = attacked(subject, runs, seed=seed, seconds=seconds)
-    for look, part in enumerate(
-        LOOKS
-    ):  # each with runs of its own, so that each alarm is wrong once in a million
-        share: dict[str, Any] = {"share": 0.5, "seconds": part * seconds, "seed": seed + 10 * (look + 1)}
-        twin = attacked(subject, max(subjects.FEWEST, int(part * runs)), **share)
-        if twin.refuted:
-            break
+    pair = pair_worth(subject, subjects.DELTA)
+    limits: dict[str, Any] = {"runs": runs, "seconds": seconds}
+
+    def enough(now: Attack, part: float) -> bool:
+        most = now.claimed if pair is None else min(now.claimed, pair)
+        return _best(now) >= min(part * now.claimed, 0.9 * most)
+
+    found = watched(subject, LOOKS, enough, seed=seed, **limits)
+    looks = [(part, 0.0) for part in TWIN_LOOKS]
+    twin = watched(subject, looks, lambda now, _: now.refuted, seed=seed + 1, share=0.5, **limits)
     return Row(
         subject=subject.name,
         relation=subject.relation.value,
         replay="passed" if seen.passed else ", ".join(sorted(seen.failed_checks)),
         ratio=seen.worst_ratio,
-        worst_case="attained" if subject.exact or _attained(seen) else "",
+        worst_case="attained" if attained(subject, pair, found.claimed) else "",
         claimed=found.claimed,
+        pair=pair,
         sees=found.sees,
         empirical=found.bound.epsilon,
         exact=None if found.exact is None else found.exact.epsilon,
@@ -156,28 +168,58 @@ def row(subject: Subject, *, runs: int, seconds: float, seed: int = 0) -> Row:
         twin_runs=twin.runs,
         caught=twin.refuted,
         seconds=time.process_time() - begin,
-        note=_note(subject, found, twin, seen.worst_ratio),
+        note=_note(found, twin, seen.worst_ratio, pair),
     )
 
 
-def _attained(seen: Replay) -> bool:
-    """Whether every input of a mechanism was about as far from the neighbor's as declared."""
-    ratios = [distance.ratio for distance in seen.distances if distance.where.startswith("call")]
-    return bool(ratios) and min(ratios) >= 0.95
+def watched(
+    subject: Subject,
+    looks: Sequence[tuple[float, float]],
+    enough: Callable[[Attack, float], bool],
+    *,
+    runs: int,
+    seconds: float,
+    seed: int = 0,
+    share: float = 1.0,
+) -> Attack:
+    """Attack a subject until it is ``enough``, judging all evidence so far at each of the ``looks``.
+
+    A look is a part of the time and what ``enough`` is told with it. Looks are planned: bounds by thresholds share
+    their error among them, bounds by exact losses hold at any time.
+    """
+    delta, begin, evidence = subjects.DELTA, time.process_time(), None
+    price = claimed(subject, delta)
+    for part, goal in looks:
+        have = 0 if evidence is None else len(evidence.shown[0])
+        options: dict[str, Any] = {"start": have, "fewest": 1 if have else FEWEST}
+        options["seconds"] = part * seconds - (time.process_time() - begin)
+        if have < runs:
+            later = gathered(subject, runs - have, seed=seed, share=share, **options)
+            evidence = later if evidence is None else evidence.and_then(later)
+        assert evidence is not None
+        found = judged(evidence, price, delta=delta, confidence=CONFIDENCE, looks=len(looks))
+        if enough(found, goal) or found.runs >= runs:
+            break
+    return found
 
 
-def _note(subject: Subject, found: Attack, twin: Attack, ratio: float) -> str:
-    best = max(found.bound.epsilon, found.exact.epsilon if found.exact else 0.0)
-    if twin.refuted and best > found.claimed / 2 and ratio >= 0.95:
-        return ""
-    if twin.refuted or subject.remark:
-        return subject.remark
-    if twin.exact is not None and twin.exact.epsilon > found.claimed:
-        return f"{twin.exact.epsilon:.2f} of the twin is seen at 95% confidence; more than {twin.runs} runs are needed"
-    return (
-        f"{found.runs} runs show {best / found.claimed:.0%} of the claim, {twin.runs} of the twin "
-        f"{twin.alarm.epsilon / found.claimed:.0%}: more runs or a worse pair are needed"
-    )
+def _best(found: Attack) -> float:
+    """The larger of the two bounds."""
+    return max(found.bound.epsilon, found.exact.epsilon if found.exact else 0.0)
+
+
+def _note(found: Attack, twin: Attack, ratio: float, pair: float | None) -> str:
+    best, notes = _best(found), []
+    if best <= found.claimed / 2:
+        notes.append(f"{found.runs} runs show {best / found.claimed:.0%} of the claim")
+    if pair is not None and pair <= found.claimed / 2:
+        notes.append(f"the pair is worth {pair / found.claimed:.0%} of the claim")
+    if ratio < ATTAINED:
+        notes.append(f"no pair was found that is farther apart than {ratio:.2f} of what is declared")
+    if not twin.refuted:
+        shown = twin.alarm.epsilon / found.claimed
+        notes.append(f"{twin.runs} runs of the twin show {shown:.0%}: more runs or a worse pair are needed")
+    return "; ".join(notes)
 
 
 def as_text(rows: Sequence[Row]) -> str:

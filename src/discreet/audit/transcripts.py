@@ -65,6 +65,10 @@ class _Forced(Replayer):
         super().__init__(answers)
         self._samples, self._included, self._used = samples, included, 0
 
+    def foretold(self) -> Any:
+        place = len(self.calls)
+        return self._answers[place].output if place < len(self._answers) else None
+
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
         drawn = self._samples[self._used].indices
         self._used += 1
@@ -82,6 +86,7 @@ def transcripts(
     *,
     seed: int,
     share: float = 1.0,
+    start: int = 0,
     seconds: float = float("inf"),
     fewest: int = 20,
 ) -> Transcripts:
@@ -94,55 +99,72 @@ def transcripts(
     runs : on each of the two data sets, fewer (but at least ``fewest``) if ``seconds`` of processor time are over.
     seed : the noise is repeatable: an attacker who hears the mechanisms may not listen to secret noise.
     share : part of the noise that is kept; less than 1 is the broken twin.
+    start : number of earlier runs with the same seed, whose noise is not used again.
     """
     ratios: tuple[list[float], list[float]] = ([], [])
     shown: tuple[list[Array], list[Array]] = ([], [])
     begin = time.process_time()
-    for place in range(runs):
+    for place in range(start, start + runs):
         for side, (data, other) in enumerate(((first, second), (second, first))):
             ratio, published = _log_ratio(run, data, other, (seed, place, side), share)
             ratios[side].append(-ratio if side else ratio)
             shown[side].append(np.nan_to_num(np.ravel(np.asarray(published, dtype=np.float64))))
-        if place + 1 >= fewest and time.process_time() - begin > seconds:
+        if place + 1 >= start + fewest and time.process_time() - begin > seconds:
             break
     a, b = (np.clip(part, -_LARGEST, _LARGEST) for part in ratios)
     return Transcripts(a, b, (np.stack(shown[0]), np.stack(shown[1])))
+
+
+def questions_of_both(run: Run, first: Any, second: Any, *, seed: int) -> list[tuple[Call, Call]] | None:
+    """The calls of one run, and what the neighbor would have asked instead; None if a secret sample was drawn."""
+    heard = _Heard(run, first, (seed, 0, 0), 1.0)
+    if heard.samples:
+        return None
+    return list(zip(heard.answers, heard.asked_of(second), strict=True))
+
+
+class _Heard:
+    """One run, and the questions that others would have asked in its place."""
+
+    def __init__(self, run: Run, data: Any, seed: tuple[int, int, int], share: float) -> None:
+        self._run, self._seed = run, seed
+        noted = _Noted(share, seed)
+        self.published = self._listen(data, noted)
+        self.answers, self.samples = noted.calls, noted.samples
+
+    def asked_of(self, data: Any, included: bool | None = None) -> list[Call]:
+        """The questions of another data set, with the answers that were given."""
+        forced = _Forced(self.answers, self.samples, included)
+        self._listen(data, forced)
+        return [_answered(*both) for both in zip(forced.calls, self.answers, strict=True)]
+
+    def _listen(self, data: Any, recorder: Recorder) -> ArrayLike:
+        number = (self._seed[0] << 40) + (self._seed[1] << 1) + self._seed[2]
+        with insecure_noise(number), recorded_by(recorder):
+            return self._run(data)
 
 
 def _log_ratio(
     run: Run, data: Any, other: Any, seed: tuple[int, int, int], share: float
 ) -> tuple[float, ArrayLike]:
     """Of one run on ``data``: the ratio to ``other``, and what was published."""
-    noted = _Noted(share, seed)
-    published = _heard(run, data, seed, noted)
-    answers, samples = noted.calls, noted.samples
-
-    def questions(asked: Any, included: bool | None) -> list[Call]:
-        forced = _Forced(answers, samples, included)
-        _heard(run, asked, seed, forced)
-        return [_answered(*both) for both in zip(forced.calls, answers, strict=True)]
-
-    if not samples:
-        return log_likelihood(answers, share) - log_likelihood(questions(other, None), share), published
+    heard = _Heard(run, data, seed, share)
+    if not heard.samples:
+        ratio = log_likelihood(heard.answers, share) - log_likelihood(heard.asked_of(other), share)
+        return ratio, heard.published
     # Nobody sees whether the record was sampled: each step's answer is a mixture of both cases.
-    sides = [questions(data, True), questions(data, False), questions(other, True), questions(other, False)]
+    sides = [heard.asked_of(side, included) for side in (data, other) for included in (True, False)]
     total = 0.0
-    ends = [sample.before for sample in samples[1:]] + [len(answers)]
-    for sample, end in zip(samples, ends, strict=True):
+    ends = [sample.before for sample in heard.samples[1:]] + [len(heard.answers)]
+    for sample, end in zip(heard.samples, ends, strict=True):
         step = slice(sample.before, end)
         logs = [log_likelihood(side[step], share) for side in sides]
         total += _mixed(logs[0], logs[1], sample.rate) - _mixed(logs[2], logs[3], sample.rate)
-    return total, published
+    return total, heard.published
 
 
 def _mixed(included: float, left_out: float, rate: float) -> float:
     return float(np.logaddexp(np.log(rate) + included, np.log1p(-rate) + left_out))
-
-
-def _heard(run: Run, data: Any, seed: tuple[int, int, int], recorder: Recorder) -> ArrayLike:
-    number = (seed[0] << 40) + (seed[1] << 1) + seed[2]
-    with insecure_noise(number), recorded_by(recorder):
-        return run(data)
 
 
 def _answered(call: Call, answer: Call) -> Call:

@@ -133,19 +133,22 @@ class SumPlan:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of all weighted sums together: the box of one record's terms, its diameter or its largest vector.
+        """Of all weighted sums together: by how much one record, or an exchange of two, can move them.
 
-        A record exchanged for one of another group moves two blocks, each by at most its largest vector.
+        Two records of one group are no farther apart than (y, q) = (1, 1) and (-1, 0); a null record adds nothing, so
+        an exchange may also move the sums by one record's terms; a record exchanged for one of another group moves two
+        blocks, each by at most its largest vector (docs/proofs/evaluation.md, Lemma 1).
         """
         norm = 1.0 if self.guarantee.delta == 0 else 2.0
-        widths = [weight * (high - low) for _, low, high, weight in TERMS]
-        sizes = [weight * max(abs(low), abs(high)) for _, low, high, weight in TERMS]
-        largest = float(np.linalg.norm(sizes, norm))
+        largest = float(
+            np.linalg.norm([weight * max(abs(low), high) for _, low, high, weight in TERMS], norm)
+        )
         if self.guarantee.neighboring is not Neighboring.REPLACE_ONE:
             return Sensitivity(largest * _SLACK, norm)
-        # A null record adds nothing, so an exchange may also move the sums by one record's terms.
-        apart = 2 ** (1 / norm) * largest if self.n_groups > 1 else largest
-        return Sensitivity(max(float(np.linalg.norm(widths, norm)), apart) * _SLACK, norm)
+        if self.n_groups > 1:
+            return Sensitivity(2 ** (1 / norm) * largest * _SLACK, norm)
+        exchanged = math.sqrt(5 + 7 * _SPREAD**2) + 2 * STEP if norm == 2 else largest
+        return Sensitivity(max(exchanged, largest) * _SLACK, norm)
 
     @cached_property
     def release(self) -> GaussianMechanism | LaplaceMechanism:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from discreet.mechanisms._tables import exact_coin
 from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.lattice_gaussian import Array, LatticeGaussian
-from discreet.mechanisms.recording import observed
+from discreet.mechanisms.recording import foretold, observed
 from discreet.privacy.events import BoundedRange, Event
 
 Energy = Callable[[Array], float]
@@ -89,12 +89,13 @@ class GibbsMechanism:
         """What one call of ``release`` does to privacy."""
         return BoundedRange(self.epsilon)
 
-    def release(self, energy: Energy, envelope: Envelope, entropy: Entropy) -> Array:
-        """A sample; the energy is evaluated for the few proposals that the balls leave over."""
+    def release(self, energy: Energy, build: Callable[[], Envelope], entropy: Entropy) -> Array:
+        """A sample under the envelope that ``build`` makes; few proposals are looked at with the energy."""
+        given = foretold(entropy)
         return observed(
             self,
             entropy,
-            self._sample(energy, envelope, entropy),
+            self._sample(energy, build(), entropy) if given is None else given,
             scale=1 / self.epsilon,
             value=_Probes(energy, self.balls),
             score_range=self.epsilon,
@@ -137,7 +138,7 @@ class GibbsMechanism:
                 bound = Fraction(level) + Fraction(envelope.log_bound)
                 return bound - proposal.exact_exponent(noise[row])
 
-            yield point, drop, _coin(drop, error, int(words[row]), exact, entropy)
+            yield point, drop, exp_coin(drop, error, int(words[row]), exact, entropy)
 
     def screen(self, points: Array, envelope: Envelope) -> Array:
         """A lower bound on -log of the chance of acceptance that needs no data; infinite outside the balls."""
@@ -158,6 +159,11 @@ class _Probes:
     def __init__(self, energy: Energy, balls: tuple[Ball, ...]) -> None:
         self._energy, self._balls = energy, balls
 
+    def energies(self, points: Array) -> Array:
+        """The energies at points, one per row, at once if the energy can do that."""
+        at: Callable[[Array], Array] | None = getattr(self._energy, "at", None)
+        return np.array([self._energy(point) for point in points]) if at is None else at(points)
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
         smallest = min(self._balls, key=lambda ball: ball.radius)
         center, p = np.array(smallest.center), len(smallest.center)
@@ -173,7 +179,7 @@ def _inside(point: Array, ball: Ball) -> bool:
     return bool(_squared_distances(point[None], np.array(ball.center))[0] <= ball.largest_square)
 
 
-def _coin(drop: float, error: float, word: int, exact: Callable[[], Fraction], entropy: Entropy) -> bool:
+def exp_coin(drop: float, error: float, word: int, exact: Callable[[], Fraction], entropy: Entropy) -> bool:
     """Whether a uniform number that begins with ``word`` is below exp(-exact()), ``drop`` being within ``error``."""
     low = math.exp(min(0.0, -drop - error)) * (1 - _ERROR)
     high = max(math.exp(min(0.0, -drop + error)) * (1 + _ERROR), _SMALLEST)

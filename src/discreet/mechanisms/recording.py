@@ -76,6 +76,10 @@ class Recorder:
         self.calls.append(call)
         return call.output
 
+    def foretold(self) -> Any:
+        """The answer that the next call will get whatever it draws, or None."""
+        return None
+
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
         """Take note of a secret sample of 0 .. size - 1 at a public rate; returns what its caller is to get."""
         return indices
@@ -119,6 +123,12 @@ def observed(
     name, facts = type(mechanism).__name__, (sensitivity, event, score_range, exact_tries, additive)
     call = Call(name, float(scale), value, output, *facts, law=mechanism, asked=asked)
     return recorder.heard(call)  # type: ignore[no-any-return]
+
+
+def foretold(entropy: Entropy) -> Any:
+    """The answer that a recorder, if one listens, gives to the next call: a long search for another can be left out."""
+    recorder = _listener(entropy)
+    return None if recorder is None else recorder.foretold()
 
 
 def sampled(entropy: Entropy, indices: Answer, size: int, rate: float) -> Answer:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from discreet.geometries import L2Ball
 from discreet.losses import Squared
 from discreet.mechanisms.entropy import Entropy
-from discreet.mechanisms.gibbs import Ball, GibbsMechanism
+from discreet.mechanisms.gibbs import Ball, Envelope, GibbsMechanism
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
@@ -235,22 +235,28 @@ class ExponentialPlan:
         """Draw every model; ``progress`` hears how many are done and the public forecast, nothing about tries."""
         began = time.monotonic()
         theta = np.empty((len(records), self.problem.n_features))
-        for model, part in enumerate(with_bounded_labels(records, self.problem)):
-            if self.method == "grid":
-                theta[model] = self._enumerate(part, entropy)
-            else:
-                energy = Energy(part, self.problem.loss, self.rate, self.l2)
-                theta[model] = drawn(energy, self.gibbs, self.shape.tilt_floor, entropy)
+        for model, draw in enumerate(self.prepared(records)):
+            theta[model] = draw(entropy)
             if progress is not None:
                 progress(model + 1, self.expected_tries)
         if self.clock:
             wait_for_tick(began)
         return base.Release(theta, entropy.secure)
 
-    def _enumerate(self, records: ArrayRecords, entropy: Entropy) -> Array:
+    def prepared(self, records: list[ArrayRecords]) -> list[Callable[[Entropy], Array]]:
+        """One draw for every model, which may be repeated; what comes before it is done once, when it is needed."""
+        prepare = self._enumerated if self.method == "grid" else self._sampled
+        return [prepare(part) for part in with_bounded_labels(records, self.problem)]
+
+    def _sampled(self, records: ArrayRecords) -> Callable[[Entropy], Array]:
+        energy = Energy(records, self.problem.loss, self.rate, self.l2)
+        build = cache(lambda: envelope_of(energy, self.gibbs, self.shape.tilt_floor))
+        return lambda entropy: self.gibbs.release(energy, build, entropy)
+
+    def _enumerated(self, records: ArrayRecords) -> Callable[[Entropy], Array]:
         energy = Energy(records, self.problem.loss, 1.0, self.l2)
-        scores = np.array([-energy(point) for point in self.points])
-        return np.array(self.points[self.selection.select(scores, entropy)])
+        scores = cache(lambda: np.array([-energy(point) for point in self.points]))
+        return lambda entropy: np.array(self.points[self.selection.select(scores(), entropy)])
 
     def __str__(self) -> str:
         more = {"pure": "delta = 0, whatever delta was asked for"}
@@ -261,11 +267,10 @@ class ExponentialPlan:
         return base.printed(self, more)
 
 
-def drawn(energy: Energy, gibbs: GibbsMechanism, tilt_floor: float, entropy: Entropy) -> Array:
-    """One sample: find where the mass is, put a Gaussian above it, try until accepted."""
+def envelope_of(energy: Energy, gibbs: GibbsMechanism, tilt_floor: float) -> Envelope:
+    """Find where the mass is and put a Gaussian above it."""
     center = envelopes.find_center(energy, gibbs.balls, tilt_floor)
-    envelope = envelopes.build(energy, gibbs.balls, gibbs.grid, center, tilt_floor)
-    return gibbs.release(energy, envelope, entropy)
+    return envelopes.build(energy, gibbs.balls, gibbs.grid, center, tilt_floor)
 
 
 def shape_of(problem: Problem, radius: float, rate: float, l2: float) -> Shape:

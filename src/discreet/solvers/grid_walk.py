@@ -13,16 +13,21 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mechanisms._tables import exact_coin
 from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.gibbs import exp_coin
+from discreet.mechanisms.recording import foretold, observed
 from discreet.mechanisms.tries import below
 from discreet.privacy.events import Event, NonPrivate, Pure
 
 Array = NDArray[np.float64]
+
+_BLOCK = 4096  # steps whose coins are tossed at once
+_MOST_CELLS = 4096  # of which exponents are recorded
 
 
 @dataclass(frozen=True)
@@ -92,22 +97,104 @@ class GridWalk:
 
     def run(self, score: Callable[[Array], float], steps: int, entropy: Entropy) -> tuple[Array, Event]:
         """Where the walk ends, and what that costs."""
-        place = np.full(self.n_features, self.points_per_axis // 2)
-        energy = self.rate * score(self._point(place))
-        for _ in range(steps):
-            if below(2, entropy):
-                continue  # lazy: the walk must not alternate between two halves of the grid
-            move = below(2 * self.n_features, entropy)
-            next_place = place.copy()
-            next_place[move // 2] += 1 if move % 2 else -1
-            if not np.all((next_place >= 0) & (next_place < self.points_per_axis)):
-                continue
-            next_energy = self.rate * score(self._point(next_place))
-            climb = max(Fraction(0), Fraction(next_energy) - Fraction(energy))
-            if exact_coin(climb, int(entropy.words(1)[0]), entropy):
-                place, energy = next_place, next_energy
-        return self._point(place), self.event(steps)
+        return WalkEnd(self, steps).release(score, entropy), self.event(steps)
 
-    def _point(self, place: NDArray[np.int64]) -> Array:
+    def exponents(self, score: Callable[[Array], float], places: NDArray[np.int64]) -> Array:
+        """rate * score at the middles of cells, one row of ``places`` each."""
+        return np.array([self.rate * score(self.point(place)) for place in places])
+
+    def point(self, place: NDArray[np.int64]) -> Array:
         """The middle of a cell."""
         return np.asarray((place + 0.5) * self.spacing - self.side / 2, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class WalkEnd:
+    """The mechanism: the cell in which a walk of so many steps ends."""
+
+    walk: GridWalk
+    steps: int
+
+    @property
+    def event(self) -> Event:
+        """What a release does to privacy."""
+        return self.walk.event(self.steps)
+
+    def release(self, score: Callable[[Array], float], entropy: Entropy) -> Array:
+        """The middle of the last cell."""
+        walk, given = self.walk, foretold(entropy)
+        place = observed(
+            self,
+            entropy,
+            self._walked(score, entropy) if given is None else given,
+            scale=1 / walk.rate,
+            value=_Probes(self, score),
+            score_range=walk.rate * walk.score_range,
+            event=self.event,
+            exact_tries=True,
+            additive=False,
+        )
+        return walk.point(place)
+
+    def _walked(self, score: Callable[[Array], float], entropy: Entropy) -> NDArray[np.int64]:
+        walk = self.walk
+        cells, place = walk.points_per_axis, np.full(walk.n_features, walk.points_per_axis // 2)
+        energy = walk.rate * score(walk.point(place))
+        for begin in range(0, self.steps, _BLOCK):
+            # Lazy: the walk must not alternate between two halves of the grid. A step at rest changes nothing.
+            resting = entropy.words(min(_BLOCK, self.steps - begin)) & np.uint64(1)
+            for _ in range(int(np.sum(resting == 0))):
+                move = below(2 * walk.n_features, entropy)
+                axis, way = move // 2, 1 if move % 2 else -1
+                if not 0 <= place[axis] + way < cells:
+                    continue
+                next_place = place.copy()
+                next_place[axis] += way
+                next_energy = walk.rate * score(walk.point(next_place))
+                if _accepted(energy, next_energy, int(entropy.words(1)[0]), entropy):
+                    place, energy = next_place, next_energy
+        return place
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """All cells, or the corners and the middle of a grid of more than 4096."""
+        walk = self.walk
+        last, size = walk.points_per_axis - 1, min(walk.n_features, 12)
+        axes = [np.arange(last + 1)] * walk.n_features
+        if walk.n_features * math.log(last + 1) > math.log(_MOST_CELLS):
+            axes = [np.array([0, last])] * size + [np.array([last // 2])] * (walk.n_features - size)
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, walk.n_features)
+
+    def law(self, exponents: Array) -> Array:
+        """The probabilities of all `places` for given exponents there, by powers of the walk's transition matrix."""
+        walk, places = self.walk, self.places
+        if len(places) < walk.points_per_axis**walk.n_features:
+            raise ValueError("the law of a walk is computed on grids of at most 4096 cells")
+        near = np.abs(places[:, None] - places[None]).sum(axis=-1) == 1
+        accepted = np.exp(np.minimum(0.0, exponents[:, None] - exponents[None]))
+        matrix = np.where(near, accepted / (4 * walk.n_features), 0.0)
+        matrix[np.diag_indices(len(places))] = 1 - matrix.sum(axis=1)
+        start = np.flatnonzero(np.all(places == walk.points_per_axis // 2, axis=1))[0]
+        return np.asarray(np.linalg.matrix_power(matrix, self.steps)[start])
+
+
+def _accepted(energy: float, next_energy: float, word: int, entropy: Entropy) -> bool:
+    """Metropolis' rule, exactly: a climb is accepted with probability exp(-climb)."""
+    if next_energy <= energy:
+        return True
+
+    def climb() -> Fraction:
+        return Fraction(next_energy) - Fraction(energy)
+
+    rounding = 2.0**-50 * (abs(energy) + abs(next_energy))
+    return exp_coin(next_energy - energy, rounding, word, climb, entropy)
+
+
+class _Probes:
+    """Exponents at public cells, computed only if somebody listens (see `mechanisms.recording`)."""
+
+    def __init__(self, end: WalkEnd, score: Callable[[Array], float]) -> None:
+        self._end, self._score = end, score
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        return np.asarray(self._end.walk.exponents(self._score, self._end.places), dtype=dtype)

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -28,7 +28,7 @@ from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base, forecast
 from discreet.solvers.envelopes import Array, Energy, Shape
 from discreet.solvers.exponential import (
-    drawn,
+    envelope_of,
     label_bound,
     refuse_problem,
     shape_of,
@@ -215,7 +215,8 @@ class LocalizedPlan:
         for model, part in enumerate(with_bounded_labels(records, self.problem)):
             gibbs = self.gibbs(whole.project(middles[model]))
             energy = Energy(part, self.problem.loss, self.rate, self.l2)
-            theta[model] = drawn(energy, gibbs, self.shape.tilt_floor, entropy)
+            build = partial(envelope_of, energy, gibbs, self.shape.tilt_floor)
+            theta[model] = gibbs.release(energy, build, entropy)
             if progress is not None:
                 progress(model + 1, self.expected_tries)
         if self.clock:

@@ -1,0 +1,211 @@
+"""What surrounds a fit: bounds, evaluations, intervals, searches, medians; each on the worst neighbors known for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
+
+from discreet.audit.making import planned_as, subject_of, unfitted
+from discreet.audit.subjects import DELTA, EPSILON, Subject, brief
+from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+
+
+def workflow() -> Iterator[Subject]:
+    """Bounds, medians, evaluations, intervals, searches: what surrounds a fit."""
+    yield from _bounds()
+    yield from _evaluations()
+    yield from _searches()
+    from discreet import PrivateMedian
+    from discreet.solvers.geometric_median import MedianDescent
+
+    median = PrivateMedian(EPSILON, DELTA, radius=1.0, solver=MedianDescent(n_iterations=4))
+    planned = median.plan(4, 2)
+
+    def center(rows: Any) -> ArrayLike:
+        return np.asarray(planned_as(unfitted(median), planned).fit(rows).median_)
+
+    rows = np.vstack([[[1.0, 0.0]], np.zeros((3, 2))])
+    yield subject_of("PrivateMedian", center, rows, rows * [[-1.0, 1.0]], planned.event)
+    yield _walk()
+
+
+def _walk() -> Subject:
+    """Two cells, in which a record's effect has its whole range; other records make one of them rare."""
+    from discreet.solvers.grid_walk import GridWalk
+
+    walk = GridWalk(1, 2.0, rate=(EPSILON - 0.02) / 2, lipschitz=1.8, score_range=2.0)
+    steps = walk.certified_steps
+
+    def end(slope: float) -> ArrayLike:
+        return walk.run(lambda point: slope * float(point[0]), steps, fresh_entropy())[0]
+
+    return subject_of("GridWalk, 1 coefficient", end, 1.8, -0.2, walk.event(steps))
+
+
+def _bounds() -> Iterator[Subject]:
+    """Quantiles of values that all lie in one interval, but for one that moves from above all candidates to below them.
+
+    Then every interval below becomes a rank better and every one above a rank worse. There are so many of both that
+    the one interval which holds the quantile, the likeliest by itself and always as good, hardly counts.
+    """
+    from discreet import private_domains, private_norm_bound, private_quantiles
+
+    grid = np.arange(1.0, 23.0)  # 18 intervals below the values, 2 above them
+    values = np.array([99.0, 19.5])
+    other = np.array([0.1, 19.5])
+
+    def quantile(values: Any) -> ArrayLike:
+        return private_quantiles(values, 0.5, candidates=grid, epsilon=EPSILON).values
+
+    event = private_quantiles(values, 0.5, candidates=grid, epsilon=EPSILON).privacy_.event
+    yield subject_of("private_quantiles", quantile, values, other, event)
+
+    def norm(rows: Any) -> ArrayLike:
+        options: dict[str, Any] = {"level": 0.5, "candidates": grid, "intercept": False}
+        return private_norm_bound(rows, epsilon=EPSILON, **options).values
+
+    yield subject_of("private_norm_bound", norm, values[:, None], other[:, None], event)
+
+    # Both ends are quantiles, near the middle: the record moves both.
+    options: dict[str, Any] = {"candidates": {"a": grid[:12]}, "coverage": 0.02, "epsilon": EPSILON}
+    column, moved = np.array([99.0, 8.5, 8.5]), np.array([0.1, 8.5, 8.5])
+
+    def domain(column: Any) -> ArrayLike:
+        found = private_domains({"a": column}, **options)[0]["a"]
+        return np.array([found.lower, found.upper])
+
+    price = private_domains({"a": column}, **options)[1].event
+    yield subject_of("private_domains", domain, column, moved, price)
+
+
+class _Given:
+    """A released model that answers by the sign of the first column."""
+
+    classes_ = np.array([0, 1])
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """1 where the first column is positive."""
+        return (np.asarray(X)[:, 0] > 0).astype(np.int64)
+
+
+class _First:
+    """A released regressor that answers with the first column."""
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The first column."""
+        return np.asarray(X, dtype=np.float64)[:, 0]
+
+
+def _evaluations() -> Iterator[Subject]:
+    from discreet import PrivateLogisticRegression, coefficient_intervals, evaluate
+
+    X, y, y6 = np.ones((4, 1)), np.array([1, 1, 1, 1]), np.array([1, 0, 0, 0, 0, 0])
+    options: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+
+    def accuracy(labels: Any) -> ArrayLike:
+        return np.array([evaluate(_Given(), X, labels, **options)["accuracy"].value])
+
+    event = evaluate(_Given(), X, y, **options).privacy_.event
+    yield subject_of("evaluate, classifier", accuracy, y, np.array([0, 1, 1, 1]), event)
+
+    def error(data: Any) -> ArrayLike:
+        found = evaluate(_First(), *data, target_bounds=(-1.0, 1.0), **options)
+        return np.array([found["mean squared error"].value])
+
+    def answered(guess: float, truth: float) -> tuple[Any, Any]:
+        return np.array([[guess], [0.0], [0.0], [0.0]]), np.array([truth, 0.0, 0.0, 0.0])
+
+    price = evaluate(_First(), *answered(0.0, 1.0), target_bounds=(-1.0, 1.0), **options).privacy_.event
+    # Equal predictions at one end, targets at both: the two records that are farthest apart.
+    yield subject_of("evaluate, regressor", error, answered(1, -1), answered(1, 1), price)
+
+    # A model for which the record is misclassified, and its opposite as well: both gradients are as long as can be.
+    rows, other = np.zeros((6, 2)), np.zeros((6, 2))
+    rows[0], other[0] = [0.9987, 0.05], [-0.9987, 0.05]
+    with insecure_noise(0), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = PrivateLogisticRegression(EPSILON, DELTA, classes=[0, 1], fit_intercept=False).fit(rows, y6)
+    model.coef_ = np.array([[0.0, -200.0]])
+
+    def intervals(data: Any) -> ArrayLike:
+        return coefficient_intervals(model, data, y6, steps=1, **options).estimate
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        statement = coefficient_intervals(model, rows, y6, steps=1, **options).privacy_
+    # A record that is steep is not curved: the curvature that is paid for as well shows nothing.
+    yield subject_of("coefficient_intervals", intervals, rows, other, statement.event)
+
+
+def _searches() -> Iterator[Subject]:
+    """A record that is trained on, under "split"; one that is held out and counts for every candidate, under "tries".
+
+    The answers of tries that lost, and their number, are secret. Of the winner the noisy score is released, whose law
+    is known: that of one score times f'(the chance of a smaller one), with f the generating function of the number of
+    tries (docs/proofs/selection.md, Lemma 3).
+    """
+    from discreet import PrivateLinearSVC, PrivateSearchCV
+
+    rows, labels = np.zeros((10, 2)), np.repeat([1, 0], 5)
+    rows[0] = [1e3, 0.0]
+    first, second = (rows, labels), (rows * [[-1.0, 1.0]], labels)
+    model = PrivateLinearSVC(classes=[0, 1], solver=brief("output"), fit_intercept=False)
+    options: dict[str, Any] = {"holdout": 0.1, "classes": [0, 1]}
+
+    def searching(method: str, **more: Any) -> tuple[Any, Any]:
+        search = PrivateSearchCV(
+            model, {"l2": [20.0, 21.0]}, EPSILON, DELTA, method=method, **options, **more
+        )
+        plan = search.plan(10, 2, 2)
+
+        def choose(data: Any) -> ArrayLike:
+            found = planned_as(unfitted(search), plan).fit(*data)
+            return np.concatenate([[found.best_index_], found.best_estimator_.coef_.ravel()])
+
+        return choose, plan
+
+    choose, plan = searching("split")
+    yield subject_of("PrivateSearchCV, split", choose, first, second, plan.event)
+
+    fitted, tries = searching("tries", expected_tries=2.0)
+
+    def best(right: float) -> ArrayLike:
+        return np.array([tries.run(_Scored(right), fresh_entropy()).score])
+
+    def log_density(right: float, shown: Any, share: float) -> float:
+        scale = share * float(tries.score.noise.effective_stddev)
+        z = (float(shown[0]) - right) / scale
+        return -z * z / 2 + _log_slope(tries.law, float(ndtr(z)))
+
+    subject = subject_of("PrivateSearchCV, tries", best, 1.0, 0.0, tries.event, composed=False)
+    yield dataclasses.replace(subject, program=fitted, strained=(first, second), log_density=log_density)
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Stands in for training: every candidate has the same number of right answers on the records held out."""
+
+    right: float
+
+    def fitted(self, index: int, event: Any) -> None:
+        """No model: it is released as well, and says nothing about a record that it was not trained on."""
+
+    def score(self, model: None) -> float:
+        """The number of right answers."""
+        return self.right
+
+
+def _log_slope(law: Any, chance: float) -> float:
+    """log f'(chance), up to a constant, of the generating function f of the number of tries."""
+    if law.law == "poisson":
+        return float(law.scale * chance)
+    gamma = -math.expm1(-1 / law.scale)
+    return -float(1 + law.shape) * math.log1p(-(1 - gamma) * chance)
