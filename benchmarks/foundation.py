@@ -2,8 +2,9 @@
 
     python -m benchmarks.foundation [accuracy] [speed] [noise] [ledger] [limits] [--seeds N] [--output FILE]
 
-Without names it measures everything. Data sets come from DISCREET_DATA; a row whose data set is missing says so.
-Each row has its target beside it; nothing here is typed in by hand but the targets.
+Without names it measures everything. With names and a file, the file's other tables stay as they are. Data sets come
+from DISCREET_DATA; a row whose data set is missing says so. Each row has its target beside it; nothing here is typed in
+by hand but the targets.
 """
 
 from __future__ import annotations
@@ -180,23 +181,31 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=None, help="also write the tables to this file")
     options = parser.parse_args(arguments)
     chosen = options.tables or list(TABLES)
-    lines = [
+    measured = (
         f"Measured on {platform.machine()}, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}."
-    ]
+    )
+    output = options.output or (RESULTS if not options.tables else None)
+    kept = sections(output) if output is not None and options.tables else {}
     missed = 0
-    print(lines[0])
+    print(measured)
     for name in chosen:
         rows = TABLES[name](options.seeds)
         missed += sum(row.met is False for row in rows)
-        table = ["", f"## {name.capitalize()}", "", (TABLES[name].__doc__ or "").strip(), ""]
+        table = [f"## {name.capitalize()}", "", (TABLES[name].__doc__ or "").strip(), ""]
         table += ["| what | measured | target | met |", "|---|---|---|---|", *map(str, rows)]
-        print("\n".join(table), flush=True)
-        lines += table
-    output = options.output or (RESULTS if not options.tables else None)
+        kept[name] = "\n".join(table)
+        print(f"\n{kept[name]}", flush=True)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text("# Foundation\n\n" + "\n".join(lines) + "\n")
+        parts = ["# Foundation", measured, *(kept[name] for name in TABLES if name in kept)]
+        output.write_text("\n\n".join(parts) + "\n")
     return int(missed > 0)
+
+
+def sections(path: Path) -> dict[str, str]:
+    """The tables of an earlier run by name."""
+    parts = path.read_text().split("\n## ")[1:] if path.exists() else []
+    return {part.split("\n")[0].lower(): f"## {part}".strip() for part in parts}
 
 
 if __name__ == "__main__":

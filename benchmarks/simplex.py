@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.lasso import padded
 from discreet import PrivateSimplexRegressor
+from discreet.bench.rates import padded
 from discreet.box_bounds import BoxBounds
 from discreet.geometries import Simplex
 from discreet.losses import HuberRegression

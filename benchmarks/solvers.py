@@ -9,6 +9,7 @@ shares its fits. A solver that refuses a problem is shown as such.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import time
 import warnings
@@ -166,13 +167,19 @@ def _text(cell: Summary) -> str:
 
 def load(path: Path) -> list[Fit]:
     """The fits of earlier runs."""
-    return [Fit(**row) for row in json.loads(path.read_text())] if path.exists() else []
+    text = path.read_text() if path.exists() else ""
+    return [Fit(**row) for row in json.loads(text)] if text else []
 
 
-def keep(path: Path, fits: Sequence[Fit]) -> None:
-    """Write all fits, one per line."""
+def update(path: Path, change: Callable[[list[Fit]], list[Fit]]) -> list[Fit]:
+    """Change the kept fits, written one per line; runs side by side wait for each other."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("[\n" + ",\n".join(json.dumps(asdict(fit)) for fit in fits) + "\n]\n")
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        fits = change(load(path))
+        file.truncate(0)
+        file.write("[\n" + ",\n".join(json.dumps(asdict(fit)) for fit in fits) + "\n]\n")
+    return fits
 
 
 def report(path: Path, fits: Sequence[Fit]) -> None:
@@ -212,15 +219,17 @@ def main(arguments: list[str] | None = None) -> None:
         nargs="+",
         default=[],
         choices=base.names(),
-        help="forget earlier fits of solvers that changed",
+        help="forget earlier fits of solvers that changed, on the named data sets",
     )
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     kept = options.output.with_suffix(".json")
-    fits = [fit for fit in load(kept) if fit.solver not in options.again]
-    keep(kept, fits)
+    fits = update(
+        kept,
+        lambda old: [fit for fit in old if fit.solver not in options.again or fit.data not in options.data],
+    )
     done = {(*fit.row, fit.solver, fit.seed) for fit in fits}
     end = time.monotonic() + 60 * options.minutes
     for name in options.data:
@@ -236,7 +245,7 @@ def main(arguments: list[str] | None = None) -> None:
                         if (name, relation, epsilon, solver, split.seed) in done or time.monotonic() > end:
                             continue
                         fit = measure(split, relation, epsilon, solver)
-                        keep(kept, [*load(kept), fit])  # another run may have written in the meantime
+                        update(kept, lambda old, new=fit: [*old, new])  # type: ignore[misc]
                         print(fit, flush=True)
     report(options.output, load(kept))
     print(options.output.read_text())

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from discreet.bounds import Bounds
 from discreet.box_bounds import BoxBounds
 from discreet.geometries import Box, GroupedL1Ball, L1Ball, L2Ball, Simplex, VertexPolytope
-from discreet.losses import Hinge, HuberRegression, Logistic, Softmax, Squared
+from discreet.losses import Hinge, HuberRegression, Linear, Logistic, Softmax, Squared
 from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
 from discreet.privacy import accountants
 from discreet.privacy.events import BoundedRange, Repeated
@@ -264,6 +264,21 @@ def test_the_number_of_steps_minimizes_the_certificate():
     for factor in (0.5, 0.8, 1.25, 2.0):
         other = FrankWolfe(n_iterations=max(1, round(best.n_iterations * factor)), choice="vertices")
         assert other.plan(problem, guarantee).certificate.expected >= best.certificate.expected * 0.999
+
+
+@pytest.mark.parametrize(
+    ("loss", "radius", "n", "p", "expected"),
+    [
+        (Squared(1.0, 1.0), 1.0, 2_000, 100_000, 5),  # the certificate alone would choose one vertex
+        (Logistic(), 5.0, 800, 5_000, 1),  # no number of vertices promises less than log 2
+        (Linear(1.0), 1.0, 2_000, 100_000, 1),  # nothing to share: one vertex is best
+    ],
+    ids=lambda value: type(value).__name__ if hasattr(value, "family") else None,
+)
+def test_few_vertices_are_one_or_at_least_five(loss, radius, n, p, expected):
+    bounds = BoxBounds.of(p, intercept=False)
+    problem = Problem(loss, bounds, n, p, geometry=L1Ball(radius, p), label_bound=1.0)
+    assert FrankWolfe(choice="vertices").plan(problem, Guarantee(1.0, 1e-6)).n_iterations == expected
 
 
 def test_certificate_rates():
