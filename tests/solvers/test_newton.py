@@ -118,8 +118,11 @@ def test_newton_splits_its_budget_in_squares():
     plan = NoisyNewton(n_iterations=10, moment_share=0.3).plan(
         Problem(Logistic(), BOUNDS, 5000, 8), Guarantee(1, 1e-6)
     )
-    squares = plan.moments.noise_multiplier**-2, 10 * plan.release.noise_multiplier**-2
-    assert squares[0] / sum(squares) == pytest.approx(0.3)
+    looks = [plan.look_again(0.5, share).noise_multiplier ** -2 for share in plan.shares.moments]
+    assert looks[0] == pytest.approx(plan.moments.noise_multiplier**-2)
+    assert looks[0] / sum(looks) == pytest.approx(0.3)
+    gradients = 10 * plan.release.noise_multiplier**-2
+    assert sum(looks) / (sum(looks) + gradients) == pytest.approx(0.3)
 
 
 def blobs(n_classes, n=6000, p=4):
@@ -210,7 +213,7 @@ def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
     """Records with most of their length in one direction need far less noise without it."""
     rng = np.random.default_rng(0)
     X = np.hstack([np.full((40_000, 1), 0.95), 0.2 / np.sqrt(9) * rng.normal(size=(40_000, 9))])
-    plan, shape = reshaping_of(X, 1.0, clip=1.0)
+    plan, shape = reshaping_of(X, 1.0, clip=1.0, moment_share=1 / 3)
     eigenvalues = np.linalg.eigvalsh(shape.matrix)
     assert 0 < eigenvalues[0] < 0.25
     assert eigenvalues[-1] <= 1 + 1e-12
@@ -219,6 +222,35 @@ def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
     assert shape.norm < 0.3
     assert plan._release(shape.norm).stddev < 0.3 * plan.release.stddev
     assert plan._release(shape.norm).noise_multiplier == plan.release.noise_multiplier
+
+
+def test_a_second_look_sees_what_the_first_could_not():
+    """One direction holds nearly all, ten others stand out only once it is gone and records are short."""
+    rng = np.random.default_rng(0)
+    small = rng.normal(size=(20_000, 40)) * np.r_[np.full(10, 0.05), np.full(30, 0.01)]
+    X = np.hstack([np.full((20_000, 1), 0.9), small])
+    plan, first = reshaping_of(X, 1.0, clip=1.0)
+    short = mapped(ArrayRecords(X, np.ones(20_000), BOUNDS), first.matrix, first.norm)
+    again = plan.look_again(first.norm, plan.shares.moments[1])
+    assert again.gaussian.stddev < 0.1 * plan.moments.gaussian.stddev
+    both = first.then(plan.reshaping(again.release(short, fresh_entropy()), first.norm))
+
+    def shrunk(shape):
+        """How much a row shrinks, on average, along the ten directions."""
+        return np.linalg.norm(shape.matrix[1:11]) / math.sqrt(10)
+
+    assert shrunk(first) > 0.95
+    assert shrunk(both) < 0.8
+    assert both.norm < 0.85 * first.norm
+
+
+def test_rounding_of_reshaped_records_is_paid_for():
+    plan = NoisyNewton().plan(Problem(Logistic(), BOUNDS, 10**6, 50), Guarantee(1.0, 1e-9))
+    again = plan.look_again(0.3, 0.07)
+    without = MomentMechanism(10**6, 50, 0.3, 0.0, 1.0, Neighboring.REPLACE_ONE, again.noise_multiplier)
+    paid = again.gaussian.sensitivity.value - without.gaussian.sensitivity.value
+    assert paid == pytest.approx(4.02 * 10**6 * 0.3 * again.row_error, rel=1e-3)
+    assert again.row_error > 0
 
 
 @pytest.mark.parametrize("level", [-0.5, 0.0, 0.7, 0.99, 1.0, 1.5])

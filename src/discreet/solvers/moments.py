@@ -74,6 +74,7 @@ class MomentMechanism:
     n_samples, n_features, feature_norm : public sizes and the bound on records.
     label_bound : bound on |y|, enforced by whoever makes the records; 0 to release the matrix alone.
     weight : how much the products count beside the matrix; their noise is 1 / weight of the matrix's.
+    row_error : how far a record may be from what it would be without rounding, for records made of others.
 
     Privacy
     -------
@@ -87,6 +88,7 @@ class MomentMechanism:
     weight: float
     neighboring: Neighboring
     noise_multiplier: float
+    row_error: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_features > MOST_FEATURES:
@@ -110,7 +112,7 @@ class MomentMechanism:
         exact = moment_sensitivity(radius, weighted, self.neighboring).value
         # A record's term passes through one block of at most 2^17 rows, the blocks of its part, and the parts.
         additions = min(n, 2**17 + n // 128 + 64)
-        matrix_rounding = 1.01 * gamma(additions + 16) * n * radius**2
+        matrix_rounding = 1.01 * gamma(additions + 16) * n * radius**2 + 2.01 * n * radius * self.row_error
         vector_rounding = 0.0
         if weighted > 0:
             loss = Squared(self.label_bound, self.label_bound)

@@ -1,8 +1,9 @@
 """A noisy quasi-Newton method for logistic regression: a private second moment reshapes the records, then descent.
 
-Records mostly point one way. A noisy second moment is released once; directions in which it is large are shrunk, and
-records are clipped again, to the much smaller norm that is left: a gradient then needs less noise, and all
-directions have about the same curvature, so that few steps suffice. Shrinking a direction of the records divides its
+Records mostly point one way. A noisy second moment is released; directions in which it is large are shrunk, and
+records are clipped again, to the much smaller norm that is left. A second look at these needs less noise and shows
+further directions. Then a gradient needs less noise too, and all directions have about the same curvature, so that few
+steps suffice. Shrinking a direction of the records divides its
 curvature, as Newton's method does with the inverse Hessian (of which a quarter of the second moment is a bound:
 Boehning and Lindsay, 1988). Proofs: docs/proofs/gradient-methods.md, section 7.
 """
@@ -47,9 +48,10 @@ from discreet.solvers.spectrum import Spectrum, SpectrumMechanism, cosine_basis,
 
 Array = NDArray[np.float64]
 
-_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter
+_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two looks at the second moment
+_FIRST_LOOK = 0.3  # of that share; the second needs less noise, because records are shorter by then
 _SPECTRUM_SHARE = 0.01
-_LESSER_SHARE = 0.03  # for the second moment, where frequencies tell most of what it would
+_ONE_LOOK = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
 _STEPS = 100
@@ -69,8 +71,8 @@ class NoisyNewton:
     Parameters
     ----------
     n_iterations : number of noisy gradients.
-    moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment; None: 0.1, or 0.03 where
-        frequencies are looked at.
+    moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment, which is looked at twice,
+        or once where frequencies are looked at too; None: 0.1 or 0.03.
     radius : coefficients stay in the ball of this radius, in the new coordinates; None for the public rule.
     cap : as for `NoisyGradientDescent`.
     clip : norm to which reshaped records are clipped, over the root of their mean square as the second moment tells it;
@@ -119,11 +121,11 @@ class NoisyNewton:
         shares = self._shares(problem, guarantee, budget)
         unit = calibrate(lambda m: _event(problem, m, self.n_iterations, shares), guarantee)
         unit *= _MARGIN
-        moments = _moments(problem, guarantee, unit, shares)
         radius = self.radius
-        if radius is None:  # a coefficient grows as much as the records shrink along it, at most
+        if radius is None:  # a coefficient grows as much as the records shrink along it
+            looked = _moments(problem, guarantee, _multiplier(unit, shares.moments[-1]))
             largest = problem.n_samples * problem.bounds.feature_norm**2
-            radius = default_radius(problem, signal) / 4 * math.sqrt(1 + largest / _matrix_noise(moments))
+            radius = default_radius(problem, signal) * math.sqrt(1 + largest / _matrix_noise(looked))
         return NoisyNewtonPlan(
             problem, guarantee, field, radius, self.n_iterations, signal, clip, unit, shares
         )
@@ -136,11 +138,12 @@ class NoisyNewton:
             multiplier = 1 / (budget * math.sqrt(_SPECTRUM_SHARE))
             seen = frequency_visibility(n, p, guarantee.neighboring, multiplier)
             ordered = p >= _MANY_COLUMNS and seen >= _VISIBLE
-        moment = self.moment_share
-        if moment is None:
-            moment = _LESSER_SHARE if ordered else _MOMENT_SHARE
-        shares = Shares(moment, _SPECTRUM_SHARE if ordered else 0.0)
-        if not (moment > 0 and shares.gradients > 0):
+        share = self.moment_share
+        if share is None:
+            share = _ONE_LOOK if ordered else _MOMENT_SHARE
+        looks = (share,) if ordered else (_FIRST_LOOK * share, (1 - _FIRST_LOOK) * share)
+        shares = Shares(looks, _SPECTRUM_SHARE if ordered else 0.0)
+        if not (share > 0 and shares.gradients > 0):
             most = 1 - shares.spectrum
             raise ValueError(f"moment_share must lie between 0 and {most:g}, got {self.moment_share!r}")
         return shares
@@ -188,15 +191,15 @@ def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
 
 @dataclass(frozen=True)
 class Shares:
-    """How the squared Gaussian-DP parameter is split: what is left is for the gradients."""
+    """How the squared Gaussian-DP parameter is split: looks at the second moment, frequencies, and the rest."""
 
-    moment: float
+    moments: tuple[float, ...]
     spectrum: float
 
     @property
     def gradients(self) -> float:
         """For all gradients together."""
-        return 1.0 - self.moment - self.spectrum
+        return 1.0 - sum(self.moments) - self.spectrum
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,10 @@ class Reshaping:
     norm: float
     curvature: float
     n_directions: int
+
+    def then(self, again: Reshaping) -> Reshaping:
+        """Followed by another, of the records that this one made."""
+        return replace(again, matrix=self.matrix @ again.matrix)
 
     def within(self, spectrum: Spectrum, basis: Array) -> Reshaping:
         """Followed by the projection on the kept columns of an orthonormal basis."""
@@ -237,7 +244,9 @@ class NoisyNewtonPlan:
         if not 0 < self.clip < math.inf:
             raise ValueError(f"clip must be a finite number greater than 0, got {self.clip!r}")
         # everything that can fail does so now, before a charge
-        _ = self.moments, self.spectrum(self.problem.bounds.feature_norm), self.release
+        norm = self.problem.bounds.feature_norm
+        _ = [self.look_again(norm, share).gaussian for share in self.shares.moments]
+        _ = self.moments, self.spectrum(norm), self.release
         _ = Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius)
 
     @property
@@ -248,7 +257,20 @@ class NoisyNewtonPlan:
     @cached_property
     def moments(self) -> MomentMechanism:
         """The release of the second moment."""
-        return _moments(self.problem, self.guarantee, self.unit, self.shares)
+        return _moments(self.problem, self.guarantee, _multiplier(self.unit, self.shares.moments[0]))
+
+    def look_again(self, norm: float, share: float) -> MomentMechanism:
+        """The release of the second moment of records reshaped and clipped to ``norm``."""
+        multiplier = _multiplier(self.unit, share)
+        return replace(
+            self.moments, feature_norm=norm, noise_multiplier=multiplier, row_error=self._row_error
+        )
+
+    @property
+    def _row_error(self) -> float:
+        """What rounding can do to a reshaped record (section 7 of the proofs)."""
+        p = self.problem.n_features
+        return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * self.problem.bounds.feature_norm
 
     def spectrum(self, norm: float) -> SpectrumMechanism | None:
         """The release of the energies of records reshaped and clipped to ``norm``; None if it is left out."""
@@ -270,10 +292,8 @@ class NoisyNewtonPlan:
         problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
         multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.shares)
         plain = gradient_mechanism(problem, self.field, self.radius, self.guarantee.neighboring, multiplier)
-        # What the rounding of a reshaped record can do, on both of two neighbors (section 7 of the proofs).
-        p, field = problem.n_features, self.field
-        off = 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * self.problem.bounds.feature_norm
-        each = (field.lipschitz + field.smoothness * self.radius * norm) * off
+        field = self.field
+        each = (field.lipschitz + field.smoothness * self.radius * norm) * self._row_error
         extra = 2.02 * problem.n_samples * each * math.sqrt(problem.n_models)
         return GaussianMechanism(
             Sensitivity(plain.sensitivity.value + extra), multiplier, problem.n_coefficients
@@ -320,6 +340,10 @@ class NoisyNewtonPlan:
         problem = self.problem
         shape = self.reshaping(self.moments.release(records[0], entropy))
         first = mapped(records[0], shape.matrix, shape.norm)
+        for share in self.shares.moments[1:]:
+            noisy = self.look_again(shape.norm, share).release(first, entropy)
+            shape = shape.then(self.reshaping(noisy, shape.norm))
+            first = mapped(records[0], shape.matrix, shape.norm)
         if (spectrum := self.spectrum(shape.norm)) is not None:
             basis = cosine_basis(problem.n_features, problem.bounds.intercept)
             level = frequency_level(self.signal * self.field.lipschitz)
@@ -338,13 +362,14 @@ class NoisyNewtonPlan:
         theta = _by_model(shape.matrix, reached)
         return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
 
-    def reshaping(self, noisy: NoisyMoments) -> Reshaping:
-        """Shrink the directions that stand out of the noise down to it; see what norm is left.
+    def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
+        """Shrink the directions that stand out of the noise down to it; see what norm is left of ``bound``.
 
         A function of released numbers. Eigenvalues below the level are noise for the most part: their directions are
         left alone.
         """
-        n, bound = self.problem.n_samples, self.problem.bounds.feature_norm
+        n = self.problem.n_samples
+        bound = self.problem.bounds.feature_norm if bound is None else bound
         eigenvalues, vectors = np.linalg.eigh(noisy.second)
         relative = default_level(self.signal * self.field.lipschitz)
         level = relative * noisy.matrix_noise
@@ -352,17 +377,20 @@ class NoisyNewtonPlan:
         # What cutting at the level takes off the noise alone, on average, is put back.
         cut = len(eigenvalues) * noisy.matrix_noise * semicircle_excess(relative)
         left = (float(eigenvalues @ shares) + cut) / n  # the mean square of a reshaped record, without bias
-        longest = bound * math.sqrt(float(shares.max()))  # of a reshaped record, whatever the data
-        norm = min(longest, max(0.05 * longest, self.clip * math.sqrt(max(left, 0.0))))
-        curvature = typical_curvature(self.field) * min(norm**2, (level + noisy.matrix_noise) / n)
-        curvature += (self.problem.l2 or 0.0) * float(shares.max())
+        scale = float(shares.max())  # shrinking everything alike would change nothing
+        norm = min(bound, max(0.05 * bound, self.clip * math.sqrt(max(left, 0.0) / scale)))
+        curvature = typical_curvature(self.field) * min(norm**2, (level + noisy.matrix_noise) / (n * scale))
+        shares /= scale
         matrix = (vectors * np.sqrt(shares)) @ vectors.T
         return Reshaping(matrix, norm, curvature, self.problem.n_features)
 
     def _descent(self, shape: Reshaping) -> Descent:
         """The flow time of plain descent for the noise that is left, in the steps that were planned."""
         bound = self.problem.bounds.feature_norm
-        largest_rate = _STEP / shape.curvature
+        curvature = shape.curvature
+        if self.problem.l2:
+            curvature += self.problem.l2 * float(np.linalg.norm(shape.matrix, 2)) ** 2
+        largest_rate = _STEP / curvature
         problem = replace(self.problem, n_features=shape.n_directions)
         time = flow_time(problem, self.signal * bound / shape.norm)
         reach = largest_rate * self.n_iterations
@@ -380,7 +408,7 @@ def _by_model(matrix: Array, theta: Array) -> Array:
     return np.stack([matrix @ one for one in theta])
 
 
-def _moments(problem: Problem, guarantee: Guarantee, unit: float, shares: Shares) -> MomentMechanism:
+def _moments(problem: Problem, guarantee: Guarantee, noise_multiplier: float) -> MomentMechanism:
     return MomentMechanism(
         n_samples=problem.n_samples,
         n_features=problem.n_features,
@@ -388,7 +416,7 @@ def _moments(problem: Problem, guarantee: Guarantee, unit: float, shares: Shares
         label_bound=0.0,
         weight=1.0,
         neighboring=guarantee.neighboring,
-        noise_multiplier=_multiplier(unit, shares.moment),
+        noise_multiplier=noise_multiplier,
     )
 
 
@@ -408,7 +436,7 @@ def _gradient_multiplier(unit: float, steps: int, shares: Shares) -> float:
 def _event(problem: Problem, unit: float, steps: int, shares: Shares) -> events.Event:
     """All releases in units of one Gaussian release of multiplier ``unit`` that costs as much."""
     p = problem.n_features
-    looks: list[events.Event] = [_gaussian(_multiplier(unit, shares.moment), p * (p + 1) // 2)]
+    looks = [_gaussian(_multiplier(unit, share), p * (p + 1) // 2) for share in shares.moments]
     if shares.spectrum > 0:
         looks.append(_gaussian(_multiplier(unit, shares.spectrum), p))
     gradient = _gaussian(_gradient_multiplier(unit, steps, shares), problem.n_coefficients)
