@@ -17,7 +17,8 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.batches import mapped
 from discreet.solvers.moments import MomentMechanism, moment_sensitivity, second_moment
-from discreet.solvers.newton import NoisyNewton, semicircle_excess
+from discreet.solvers.newton import NoisyNewton
+from discreet.solvers.reshaping import semicircle_excess
 from discreet.solvers.sufficient_statistics import SufficientStatistics
 
 BOUNDS = Bounds(1.0, intercept=False)

@@ -16,7 +16,8 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import LocalParts, PartitionedRecords
-from discreet.solvers.newton import NoisyNewton, frequency_level
+from discreet.solvers.newton import NoisyNewton
+from discreet.solvers.reshaping import frequency_level
 from discreet.solvers.spectrum import SpectrumMechanism, concentrated, cosine_basis, energies
 
 RELATIONS = list(Neighboring)

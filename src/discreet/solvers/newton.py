@@ -43,8 +43,9 @@ from discreet.solvers.descent_rules import (
 )
 from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensitivity
 from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
+from discreet.solvers.reshaping import Reshaping, default_clip, frequency_level, reshaped, reshaped_cap
 from discreet.solvers.sensitivity import gradient_mechanism
-from discreet.solvers.spectrum import Spectrum, SpectrumMechanism, cosine_basis, frequency_visibility
+from discreet.solvers.spectrum import SpectrumMechanism, cosine_basis, frequency_visibility
 
 Array = NDArray[np.float64]
 
@@ -57,8 +58,6 @@ _VISIBLE = 2.0  # the mean energy of a frequency over its noise
 _STEPS = 100
 _AVERAGED = 0.3
 _MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
-_CLIP = 0.9
-_LEVELS = 0.7, 1.5  # directions are shrunk to a multiple of the noise in the second moment between these two
 _MOMENTA = (0.0, 0.8, 0.9, 0.95)
 _MEMORIES = 8  # the steps must be this many times as many as momentum remembers
 _STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
@@ -149,36 +148,6 @@ class NoisyNewton:
         return shares
 
 
-def reshaped_cap(signal: float) -> float:
-    """How hard one record may pull; less than in plain descent, whose shorter flow must answer to labels at once."""
-    return float(min(1.0, 0.3 * max(1.0, signal / 400) ** 0.3))
-
-
-def default_clip(signal: float) -> float:
-    """Most records are clipped while noise rules; none as it vanishes."""
-    return float(_CLIP * max(1.0, signal / 1500) ** 0.25)
-
-
-def default_level(signal: float) -> float:
-    """How far directions are shrunk, in units of the matrix's noise: the more signal, the smaller ones are worth it."""
-    least, most = _LEVELS
-    return min(most, max(least, most * math.sqrt(1000 / signal)))
-
-
-def frequency_level(signal: float) -> float:
-    """The energy of a frequency worth keeping, over the mean one: what stands out of the gradients' squared noise."""
-    return min(1.0, (1000 / signal) ** 2)
-
-
-def semicircle_excess(level: float) -> float:
-    """The mean of max(0, x - level) under Wigner's semicircle law on [-1, 1]: what cutting noise at a level removes."""
-    if level >= 1:
-        return 0.0
-    half = math.sqrt(1 - level**2)
-    tail = math.pi / 4 - (level * half + math.asin(level)) / 2
-    return 2 / math.pi * (half**3 / 3 - level * tail)
-
-
 def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
     """The second moment of records that all point one way, over the largest eigenvalue of its noise.
 
@@ -200,30 +169,6 @@ class Shares:
     def gradients(self) -> float:
         """For all gradients together."""
         return 1.0 - sum(self.moments) - self.spectrum
-
-
-@dataclass(frozen=True)
-class Reshaping:
-    """What released numbers say about coordinates: records v become ``matrix``^T v, clipped to ``norm``."""
-
-    matrix: Array
-    norm: float
-    curvature: float
-    n_directions: int
-
-    def then(self, again: Reshaping) -> Reshaping:
-        """Followed by another, of the records that this one made."""
-        return replace(again, matrix=self.matrix @ again.matrix)
-
-    def within(self, spectrum: Spectrum, basis: Array) -> Reshaping:
-        """Followed by the projection on the kept columns of an orthonormal basis."""
-        if spectrum.kept.all():
-            return self
-        projection = basis[:, spectrum.kept] @ basis[:, spectrum.kept].T
-        norm = self.norm * math.sqrt(spectrum.share)
-        return replace(
-            self, matrix=self.matrix @ projection, norm=norm, n_directions=int(spectrum.kept.sum())
-        )
 
 
 @dataclass(frozen=True)
@@ -363,26 +308,12 @@ class NoisyNewtonPlan:
         return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
-        """Shrink the directions that stand out of the noise down to it; see what norm is left of ``bound``.
-
-        A function of released numbers. Eigenvalues below the level are noise for the most part: their directions are
-        left alone.
-        """
-        n = self.problem.n_samples
+        """What a noisy second moment of records of norm at most ``bound`` says about coordinates."""
         bound = self.problem.bounds.feature_norm if bound is None else bound
-        eigenvalues, vectors = np.linalg.eigh(noisy.second)
-        relative = default_level(self.signal * self.field.lipschitz)
-        level = relative * noisy.matrix_noise
-        shares = level / np.maximum(eigenvalues, level)
-        # What cutting at the level takes off the noise alone, on average, is put back.
-        cut = len(eigenvalues) * noisy.matrix_noise * semicircle_excess(relative)
-        left = (float(eigenvalues @ shares) + cut) / n  # the mean square of a reshaped record, without bias
-        scale = float(shares.max())  # shrinking everything alike would change nothing
-        norm = min(bound, max(0.05 * bound, self.clip * math.sqrt(max(left, 0.0) / scale)))
-        curvature = typical_curvature(self.field) * min(norm**2, (level + noisy.matrix_noise) / (n * scale))
-        shares /= scale
-        matrix = (vectors * np.sqrt(shares)) @ vectors.T
-        return Reshaping(matrix, norm, curvature, self.problem.n_features)
+        signal = self.signal * self.field.lipschitz
+        return reshaped(
+            noisy, self.problem.n_samples, bound, signal, self.clip, typical_curvature(self.field)
+        )
 
     def _descent(self, shape: Reshaping) -> Descent:
         """The flow time of plain descent for the noise that is left, in the steps that were planned."""
