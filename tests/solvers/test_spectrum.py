@@ -184,4 +184,4 @@ def test_ordered_columns_are_worth_more_than_their_price():
         .score(X, y)
         for ordered in (True, False)
     ]
-    assert scores[0] > scores[1] + 0.015
+    assert scores[0] > scores[1] + 0.005  # about 0.037 +- 0.006 from one draw of the noise to the next
