@@ -62,7 +62,7 @@ def test_energies_are_squared_coordinates_cut_to_their_limit():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_two_frequencies_attain_the_sensitivity(relation):
     """One wave exchanged for another moves the sum by sqrt(2) limits: a bound of one limit would be caught."""
-    mechanism = SpectrumMechanism(10, 8, False, 1.0, 0.7, relation, 3.0)
+    mechanism = SpectrumMechanism(10, 8, False, 0.7, relation, 3.0)
     basis = cosine_basis(8, False)
     one = energies(records_of(0.7 * basis[:, 2]), basis, mechanism.limit)
     other = energies(records_of(0.7 * basis[:, 5]), basis, mechanism.limit)

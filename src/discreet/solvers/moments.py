@@ -50,6 +50,15 @@ def moment_sensitivity(feature_norm: float, weighted_target: float, neighboring:
     return Sensitivity(value * _SLACK)
 
 
+def summation_rounding(n_samples: int, norm: float) -> float:
+    """What adding up one term of at most this norm per record, block by block and part by part, can round.
+
+    A record's term passes through one block of at most 2^17 rows, the blocks of its part, and the parts.
+    """
+    additions = min(n_samples, 2**17 + n_samples // 128 + 64)
+    return 1.01 * gamma(additions + 16) * n_samples * norm
+
+
 @dataclass(frozen=True)
 class NoisyMoments:
     """What one release gives: a symmetric matrix, a vector (zero if none was asked for), and their noise."""
@@ -110,9 +119,7 @@ class MomentMechanism:
         n, radius = self.n_samples, self.feature_norm
         weighted = self.weight * self.label_bound
         exact = moment_sensitivity(radius, weighted, self.neighboring).value
-        # A record's term passes through one block of at most 2^17 rows, the blocks of its part, and the parts.
-        additions = min(n, 2**17 + n // 128 + 64)
-        matrix_rounding = 1.01 * gamma(additions + 16) * n * radius**2 + 2.01 * n * radius * self.row_error
+        matrix_rounding = summation_rounding(n, radius**2) + 2.01 * n * radius * self.row_error
         vector_rounding = 0.0
         if weighted > 0:
             loss = Squared(self.label_bound, self.label_bound)

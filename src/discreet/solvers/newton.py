@@ -3,9 +3,9 @@
 Records mostly point one way. A noisy second moment is released; directions in which it is large are shrunk, and
 records are clipped again, to the much smaller norm that is left. A second look at these needs less noise and shows
 further directions. Then a gradient needs less noise too, and all directions have about the same curvature, so that few
-steps suffice. Shrinking a direction of the records divides its
-curvature, as Newton's method does with the inverse Hessian (of which a quarter of the second moment is a bound:
-Boehning and Lindsay, 1988). Proofs: docs/proofs/gradient-methods.md, section 7.
+steps suffice. Shrinking a direction of the records divides its curvature, as Newton's method does with the inverse
+Hessian (of which a quarter of the second moment is a bound: Boehning and Lindsay, 1988). Proofs:
+docs/proofs/gradient-methods.md, sections 7 and 10.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensi
 from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
 from discreet.solvers.reshaping import Reshaping, default_clip, frequency_level, reshaped, reshaped_cap
 from discreet.solvers.sensitivity import gradient_mechanism
-from discreet.solvers.spectrum import SpectrumMechanism, cosine_basis, frequency_visibility
+from discreet.solvers.spectrum import SpectrumMechanism, frequency_visibility
 
 Array = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class NoisyNewton:
     ordered_columns: bool | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyNewtonPlan:
-        """Split the budget, calibrate both releases together."""
+        """Split the budget, calibrate all releases together."""
         refuse_pure(self.name, guarantee)
         refuse_geometry(self.name, problem)
         loss = problem.loss
@@ -190,8 +190,8 @@ class NoisyNewtonPlan:
             raise ValueError(f"clip must be a finite number greater than 0, got {self.clip!r}")
         # everything that can fail does so now, before a charge
         norm = self.problem.bounds.feature_norm
-        _ = [self.look_again(norm, share).gaussian for share in self.shares.moments]
-        _ = self.moments, self.spectrum(norm), self.release
+        _ = [self.look_again(norm, share) for share in self.shares.moments]
+        _ = self.spectrum(norm), self.release
         _ = Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius)
 
     @property
@@ -201,7 +201,7 @@ class NoisyNewtonPlan:
 
     @cached_property
     def moments(self) -> MomentMechanism:
-        """The release of the second moment."""
+        """The first release of the second moment."""
         return _moments(self.problem, self.guarantee, _multiplier(self.unit, self.shares.moments[0]))
 
     def look_again(self, norm: float, share: float) -> MomentMechanism:
@@ -223,8 +223,8 @@ class NoisyNewtonPlan:
             return None
         problem = self.problem
         return SpectrumMechanism(
-            problem.n_samples, problem.n_features, problem.bounds.intercept, problem.bounds.feature_norm, norm,
-            self.guarantee.neighboring, _multiplier(self.unit, self.shares.spectrum),
+            problem.n_samples, problem.n_features, problem.bounds.intercept, norm, self.guarantee.neighboring,
+            _multiplier(self.unit, self.shares.spectrum), self._row_error,
         )  # fmt: skip
 
     @cached_property
@@ -252,10 +252,8 @@ class NoisyNewtonPlan:
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        first = (
-            "second moment" if self.shares.spectrum == 0 else "second moment, on the energies of frequencies"
-        )
-        return f"Gaussian noise on the {first} and on {self.n_iterations} gradients of records reshaped by it"
+        looks = ", twice" if self.shares.spectrum == 0 else ", on energies of frequencies"
+        return f"Gaussian noise on the second moment{looks} and on {self.n_iterations} gradients of reshaped records"
 
     @property
     def theorem(self) -> str:
@@ -290,10 +288,10 @@ class NoisyNewtonPlan:
             shape = shape.then(self.reshaping(noisy, shape.norm))
             first = mapped(records[0], shape.matrix, shape.norm)
         if (spectrum := self.spectrum(shape.norm)) is not None:
-            basis = cosine_basis(problem.n_features, problem.bounds.intercept)
             level = frequency_level(self.signal * self.field.lipschitz)
-            shape = shape.within(spectrum.release(first, level, entropy), basis)
-            first = mapped(records[0], shape.matrix, shape.norm)
+            narrower = shape.within(spectrum.release(first, level, entropy), spectrum.basis)
+            if narrower is not shape:
+                shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         release = self._release(shape.norm)
         ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix

@@ -59,9 +59,7 @@ def reshaped(
     shares = level / np.maximum(eigenvalues, level)
     # What cutting at the level takes off the noise alone, on average, is put back.
     cut = len(eigenvalues) * noisy.matrix_noise * semicircle_excess(relative)
-    left = (
-        float(eigenvalues @ shares) + cut
-    ) / n_samples  # the mean square of a reshaped record, without bias
+    left = (float(eigenvalues @ shares) + cut) / n_samples  # mean square of a reshaped record, without bias
     scale = float(shares.max())  # shrinking everything alike would change nothing
     norm = min(bound, max(0.05 * bound, clip * math.sqrt(max(left, 0.0) / scale)))
     curvature *= min(norm**2, (level + noisy.matrix_noise) / (n_samples * scale))

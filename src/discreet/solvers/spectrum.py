@@ -24,14 +24,14 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import gamma
 from discreet.records.parts import PartitionedRecords
 from discreet.records.storage import one_blas_thread
+from discreet.solvers.moments import summation_rounding
 
 Array = NDArray[np.float64]
 
 _SLACK = 1 + 2.0**-40
 _ROWS = 4096  # records looked at together
-_LONGEST = (
-    0.25  # of the energies of one record, over its squared norm: records have more than a few frequencies
-)
+# The longest energies of one record, over its squared norm: records have more than a few frequencies.
+_LONGEST = 0.25
 _UNEVEN = 0.5  # share of the energy that would have to move for all frequencies to have the same
 
 
@@ -68,8 +68,8 @@ class Spectrum:
 class SpectrumMechanism:
     """Release of the energies sum_i <f_j, w_i>^2 of reshaped records in the cosine basis f_j.
 
-    Records of norm at most ``feature_norm`` were reshaped and clipped to ``norm``. The energies of one are a vector of
-    L1 norm |w|^2; its Euclidean norm is cut to a quarter of ``norm``^2.
+    Records were reshaped and clipped to ``norm``; rounding made each wrong by ``row_error`` at most. The energies of
+    one are a vector of L1 norm |w|^2; its Euclidean norm is cut to a quarter of ``norm``^2.
 
     Privacy
     -------
@@ -79,10 +79,18 @@ class SpectrumMechanism:
     n_samples: int
     n_features: int
     intercept: bool
-    feature_norm: float
     norm: float
     neighboring: Neighboring
     noise_multiplier: float
+    row_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        _ = self.gaussian  # what can fail does so now
+
+    @cached_property
+    def basis(self) -> Array:
+        """The frequencies, one per column."""
+        return cosine_basis(self.n_features, self.intercept)
 
     @property
     def limit(self) -> float:
@@ -93,9 +101,8 @@ class SpectrumMechanism:
     def gaussian(self) -> GaussianMechanism:
         """The mechanism behind the release; its sensitivity covers the rounding of the records and of the sum."""
         n, p = self.n_samples, self.n_features
-        row = 4.2 * gamma(p + 64) * (math.sqrt(p) + 1) * self.feature_norm * self.norm
-        additions = min(n, 2**17 + n // 128 + 64)
-        rounding = n * (row + 1.01 * gamma(additions + 16) * self.limit)
+        row = 2.1 * self.norm * (self.row_error + gamma(p + 64) * (math.sqrt(p) + 1) * self.norm)
+        rounding = n * row + summation_rounding(n, self.limit)
         value = (_spread(self.neighboring) * self.limit + 2 * rounding) * _SLACK
         return GaussianMechanism(Sensitivity(value), self.noise_multiplier, p)
 
@@ -106,8 +113,7 @@ class SpectrumMechanism:
 
     def release(self, records: ArrayRecords, level: float, entropy: Entropy) -> Spectrum:
         """The frequencies that noisy energies of the records speak for; ``level`` as of `concentrated`."""
-        basis = cosine_basis(self.n_features, self.intercept)
-        noisy = self.gaussian.release(energies(records, basis, self.limit), entropy)
+        noisy = self.gaussian.release(energies(records, self.basis, self.limit), entropy)
         return concentrated(noisy, level, self.intercept)
 
 
