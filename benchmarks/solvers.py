@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.metrics import roc_auc_score
 
 from benchmarks import data
@@ -27,7 +28,7 @@ from discreet.solvers import base
 
 BINARY = ("adult", "kddcup99", "gisette_valid1k", "reuters_moneyfx", "clothing_reviews", "news20")
 DATA = (*BINARY, "covtype", "mnist")
-SOLVERS = ("newton", "noisy-gd", "objective", "noisy-sgd", "output", "psgd")
+SOLVERS = ("newton", "discriminant", "noisy-gd", "objective", "noisy-sgd", "output", "psgd")
 IN_A_BALL = ("frank-wolfe", "mirror-descent")  # coefficients in an L1 ball: PrivateSparseLogisticRegression
 PRINTED = ("objective-dissertation", "noisy-gd-dissertation", "output-jain-thakurta", "psgd-dissertation")
 RELATIONS = ("replace-one", "add-remove-one")
@@ -103,7 +104,7 @@ def chosen(name: str, relation: str, epsilon: float) -> str:
     """The solver behind ``auto``; public facts of the data set are enough."""
     split = next(data.splits(name, range(1)))
     plan = PrivateLogisticRegression(epsilon, split.delta, neighboring=relation).plan(
-        len(split.y_train), split.X_train.shape[1], len(split.classes)
+        len(split.y_train), split.X_train.shape[1], len(split.classes), sparse=bool(issparse(split.X_train))
     )
     return str(plan.reason).split(",")[0]  # type: ignore[attr-defined]
 

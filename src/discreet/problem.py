@@ -24,6 +24,7 @@ class Problem:
     l2 : ridge coefficient on the mean scale that the user asked for, None to let the solver choose.
     geometry : set in which the coefficients must lie, None for all of space.
     label_bound : largest absolute value of a regression target, enforced by clipping; None for classes.
+    sparse : whether rows are kept in a sparse matrix. How they are kept is public, what they hold is not.
     """
 
     loss: Loss
@@ -34,6 +35,7 @@ class Problem:
     l2: float | None = None
     geometry: Geometry | None = None
     label_bound: float | None = None
+    sparse: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

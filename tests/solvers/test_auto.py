@@ -1,5 +1,7 @@
 """The automatic choice: public facts only, explained, and never another promise than that of the chosen solver."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,6 +14,7 @@ from discreet.privacy import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.solvers.auto import AutomaticChoice, signal_to_noise
+from discreet.solvers.discriminant import NoisyDiscriminant
 from discreet.solvers.newton import NoisyNewton
 from discreet.solvers.noisy_gradient import NoisyGradientDescent
 from discreet.solvers.objective_perturbation import ObjectivePerturbation
@@ -29,7 +32,9 @@ def problem(loss, n, p, l2=None):
         (Softmax(10), 56_000, 785, 1.0, NoisyNewton),  # of MNIST
         (Softmax(7), 465_000, 55, 1.0, NoisyNewton),  # of Covertype
         (Logistic(), 800, 5000, 1.0, NoisyGradientDescent),  # of Gisette
-        (Logistic(), 500, 20, 0.1, NoisyGradientDescent),  # noise hides the second moment
+        (Logistic(), 500, 20, 0.1, NoisyDiscriminant),  # noise hides the second moment
+        (HuberHinge(), 500, 20, 0.1, NoisyDiscriminant),
+        (Softmax(10), 56_000, 785, 0.03, NoisyDiscriminant),
         (Logistic(), 500_000, 100, 1.0, ObjectivePerturbation),
         (Logistic(), 10_000, 5, 1e6, ObjectivePerturbation),
         (HuberHinge(), 36_000, 105, 0.1, NoisyNewton),
@@ -43,6 +48,38 @@ def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
     assert chosen.event == expected().plan(problem(loss, n, p), guarantee).event
     assert expected.name in chosen.reason
     assert chosen.reason in str(chosen)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3), HuberHinge()])
+@pytest.mark.parametrize(
+    ("n", "p", "epsilon", "expected"),
+    [
+        (18_000, 6_400, 1.0, NoisyDiscriminant),  # of reviews of clothes
+        (15_000, 43_000, 10.0, NoisyDiscriminant),  # of newsgroups
+        (300_000, 5_000, 10.0, NoisyGradientDescent),
+        (10**7, 2_000, 10.0, ObjectivePerturbation),
+    ],
+)
+def test_wide_rows_in_a_sparse_matrix_are_taken_for_texts(loss, n, p, epsilon, expected):
+    guarantee = Guarantee(epsilon, 1 / n**2)
+    texts = replace(problem(loss, n, p), sparse=True)
+    chosen = AutomaticChoice().plan(texts, guarantee)
+    assert chosen.reason.startswith(expected.name)
+    assert chosen.event == expected().plan(texts, guarantee).event
+    dense = AutomaticChoice().plan(replace(texts, sparse=False), guarantee)
+    assert (dense.event == chosen.event) == (expected is ObjectivePerturbation)
+
+
+def test_a_fit_plans_for_the_matrix_it_gets():
+    rng = np.random.default_rng(0)
+    X = sp.random(3000, 1500, 0.01, "csr", rng=rng)
+    y = rng.integers(2, size=3000)
+    model = PrivateLogisticRegression(1.0, 1e-7, classes=[0, 1])
+    planned = model.plan(3000, 1500, sparse=True)
+    assert model.fit(X, y).privacy_.event == planned.event
+    assert "sums of 2 classes" in model.privacy_.mechanism
+    dense = PrivateLogisticRegression(1.0, 1e-7, classes=[0, 1]).fit(X.toarray(), y)
+    assert dense.privacy_.event == model.plan(3000, 1500).event != planned.event
 
 
 @pytest.mark.parametrize(

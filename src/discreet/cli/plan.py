@@ -24,6 +24,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--classes", type=options.count, metavar="K", help="default: the schema's, otherwise 2"
     )
+    parser.add_argument("--sparse", action="store_true", help="the rows will be a sparse matrix")
     options.add_guarantee(parser, delta_default="1 / rows^2")
     options.add_model(parser)
     simulation = parser.add_argument_group("simulation on invented data of the same shape")
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
     declared = arguments.rows if arguments.neighboring == "add-remove-one" else None
     estimator = options.estimator(arguments, feature_bound, n_samples=declared)
     classes = 2 if classes is None else classes
-    planned = estimator.plan(arguments.rows, columns, classes)
+    planned = estimator.plan(arguments.rows, columns, classes, sparse=arguments.sparse)
     say(planned)
     promise = planned.guarantee
     say(f"A ledger would be charged at most ({promise.epsilon:g}, {promise.delta:.3g}). No data was read.")

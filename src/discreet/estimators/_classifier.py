@@ -29,19 +29,20 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         raise NotImplementedError
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> base.Plan:
+    def plan(self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
         n_samples, n_features, n_classes : public shape of the training data; under "add-remove-one" ``n_samples`` is
             a public upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
         _inputs.count("n_features", n_features)
         _inputs.count("n_classes", n_classes, at_least=2)
         solver = base.resolve(self.solver)
         loss, n_models = self._loss(solver, n_classes)
-        return self._calibrated(solver, loss, n_samples, n_features, n_models)
+        return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
 
     def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
         return _data.checked_classes(self, X, y, strict=strict)
@@ -49,8 +50,8 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
     def _targets(self, y: NDArray[Any]) -> _fit.Labels:
         return _fit.read_labels(y, self.classes, self.bad_rows)
 
-    def _planned(self, n_samples: int, n_columns: int, targets: _fit.Labels) -> base.Plan:
-        return self.plan(n_samples, n_columns, len(targets.classes))
+    def _planned(self, n_samples: int, n_columns: int, targets: _fit.Labels, *, sparse: bool) -> base.Plan:
+        return self.plan(n_samples, n_columns, len(targets.classes), sparse=sparse)
 
     def _labels(self, targets: _fit.Labels, problem: Problem) -> list[NDArray[Any]]:
         if problem.loss.n_outputs > 1:

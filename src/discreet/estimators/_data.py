@@ -142,7 +142,7 @@ def check_runs(plan: Plan, rows: Any) -> None:
     if in_parts(rows) and not getattr(plan, "sums_only", False):
         raise ValueError(
             f"{plan.mechanism}: this needs rows in memory, and the data are a file or a Dask collection; use "
-            "solver='objective', 'noisy-gd', 'newton' or 'output', or load the rows"
+            "solver='objective', 'noisy-gd', 'newton', 'discriminant' or 'output', or load the rows"
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
@@ -62,7 +64,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         n_rows, n_columns = rows.shape
         # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
         size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
-        plan = self._planned(size, n_columns, targets)
+        plan = self._planned(size, n_columns, targets, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         warn_if_noise(problem, _groups.record_promise(plan))
         _data.check_runs(plan, rows)
@@ -83,7 +85,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Labels in the form that the other hooks want."""
         raise NotImplementedError
 
-    def _planned(self, n_samples: int, n_columns: int, targets: Any) -> base.Plan:
+    def _planned(self, n_samples: int, n_columns: int, targets: Any, *, sparse: bool) -> base.Plan:
         """``plan`` with what is public about the labels."""
         raise NotImplementedError
 
@@ -163,10 +165,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         n_columns: int,
         n_models: int = 1,
         label_bound: float | None = None,
+        *,
+        sparse: bool = False,
     ) -> base.Plan:
         """The solver's plan for this loss and these public sizes."""
         guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        problem = self._problem(loss, size, n_columns, n_models, label_bound)
+        problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
         rows = self._rows_per_group()
         if rows is None:
             return solver.plan(problem, guarantee)

@@ -56,17 +56,19 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
             )
         return low / 2 + high / 2, high / 2 - low / 2
 
-    def plan(self, n_samples: int, n_features: int) -> base.Plan:
+    def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
         n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        sparse : whether the rows will be a SciPy sparse matrix.
         """
         _inputs.count("n_features", n_features)
         loss = self._loss(self._target_range()[1])
-        return self._calibrated(base.resolve(self.solver), loss, n_samples, n_features, label_bound=1.0)
+        solver = base.resolve(self.solver)
+        return self._calibrated(solver, loss, n_samples, n_features, label_bound=1.0, sparse=sparse)
 
     def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
         return _data.checked_targets(self, X, y, strict=strict)
@@ -78,8 +80,8 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         finite = np.where(np.isfinite(scaled), scaled, 0.0)
         return ScaledTargets(finite, ~np.isfinite(y), middle, half_width)
 
-    def _planned(self, n_samples: int, n_columns: int, targets: ScaledTargets) -> base.Plan:
-        return self.plan(n_samples, n_columns)
+    def _planned(self, n_samples: int, n_columns: int, targets: ScaledTargets, *, sparse: bool) -> base.Plan:
+        return self.plan(n_samples, n_columns, sparse=sparse)
 
     def _labels(self, targets: ScaledTargets, problem: Problem) -> list[NDArray[Any]]:
         return [targets.values]

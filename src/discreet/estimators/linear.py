@@ -42,7 +42,7 @@ class PrivateLogisticRegression(LogOddsClassifier):
         Whether to add a constant column (regularized and perturbed like every other).
     solver : str or solver object, default "auto"
         "auto" chooses by public facts; "objective" (tight objective perturbation), "noisy-gd", "noisy-sgd", "newton",
-        "output", "psgd", and names ending in "-dissertation" for the printed calibrations.
+        "discriminant", "output", "psgd", and names ending in "-dissertation" for the printed calibrations.
     ledger : Ledger or path, default None
         Budget from which every fit is charged before it runs.
     bad_rows : {"error", "null"}

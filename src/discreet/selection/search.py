@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier, is_regressor
 from sklearn.model_selection import ParameterGrid
@@ -128,8 +129,10 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _all(self) -> list[Any]:
         return list(self.candidates)
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2) -> SelectionPlan:
-        """What a search on data of this shape would run and cost; no data is needed."""
+    def plan(
+        self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False
+    ) -> SelectionPlan:
+        """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed."""
         candidates = self._checked()
         guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         if not guarantee.neighboring.size_is_public:
@@ -144,7 +147,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             # Labels decide nothing but their number, so a plan may use any label set of this size.
             labels = np.arange(n_classes) if classifies else None
             ready = prepared(candidates[index], one, labels, self.bad_rows)
-            return planned_event(ready, n_each, n_features, n_classes if classifies else None)
+            kinds = n_classes if classifies else None
+            return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
 
         method = _inputs.choice("method", self.method, METHODS)
         if method == "tries":
@@ -174,7 +178,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         )
         labels, targets, nulls = self._targets(candidates[0], rows, y, bad_rows)
         n_classes = 2 if labels is None else len(labels.classes)
-        plan = self.plan(rows.shape[0], rows.shape[1], n_classes)
+        plan = self.plan(rows.shape[0], rows.shape[1], n_classes, sparse=bool(sp.issparse(rows)))
         known = None if labels is None else labels.classes
         ready = [prepared(one, plan.fit_guarantee, known, bad_rows) for one in candidates]
         _fit.charge(self.ledger, plan, label=type(self).__name__)

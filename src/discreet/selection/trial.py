@@ -53,10 +53,12 @@ def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None,
     return clone(candidate).set_params(**changes)
 
 
-def planned_event(candidate: Any, n_samples: int, n_columns: int, n_classes: int | None) -> Event:
+def planned_event(
+    candidate: Any, n_samples: int, n_columns: int, n_classes: int | None, *, sparse: bool
+) -> Event:
     """What a fit of a prepared candidate would charge."""
     sizes = (n_samples, n_columns) if n_classes is None else (n_samples, n_columns, n_classes)
-    event = candidate.plan(*sizes).event
+    event = (candidate.plan(*sizes, sparse=True) if sparse else candidate.plan(*sizes)).event
     assert isinstance(event, Event)
     return event
 

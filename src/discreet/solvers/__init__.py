@@ -2,6 +2,7 @@
 
 from discreet.solvers import (
     auto,
+    discriminant,
     exponential,
     frank_wolfe,
     frank_wolfe_laplace,
@@ -18,6 +19,7 @@ from discreet.solvers import (
 
 __all__ = [
     "auto",
+    "discriminant",
     "exponential",
     "frank_wolfe",
     "frank_wolfe_laplace",

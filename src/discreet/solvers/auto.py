@@ -3,8 +3,9 @@
 Measured on public data (``benchmarks/solvers.py``; docs/decisions/0008-automatic-choice.md): where a private second
 moment can tell the directions of the records apart, descent in coordinates made from it is ahead; where noise hides
 them, plain noisy descent, which stops early and caps the pull of single records; where it hides every direction of
-wide rows, a choice of single columns; and where records are so many that any solver would do, objective perturbation,
-which reaches the minimum without a copy of the data.
+wide rows, a choice of single columns; of sparse wide rows, and of any while noise rules, one release of the sums of the
+classes; and where records are so many that any solver would do, objective perturbation, which reaches the minimum
+without a copy of the data.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
+from discreet.solvers.discriminant import NoisyDiscriminant
 from discreet.solvers.frank_wolfe import FrankWolfe
 from discreet.solvers.newton import NoisyNewton, moment_visibility
 from discreet.solvers.noisy_gradient import NoisyGradientDescent
@@ -89,6 +91,12 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
                 NoisyNewton(),
                 f"the second moment stands out of its noise {seen:.3g} times, at least {_VISIBLE:g}",
             )
+        if problem.n_models == 1:
+            return (
+                NoisyDiscriminant(),
+                f"the second moment stands out of its noise only {seen:.3g} times, below {_VISIBLE:g}: what can be "
+                "seen is the sums of the classes",
+            )
     elif isinstance(problem.loss, Logistic) and problem.n_models == 1:
         along = ratio * math.sqrt(problem.n_coefficients)
         if along < _BLIND:
@@ -97,6 +105,15 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
                 f"the records are {along:.3g} times the noise in one direction, below {_BLIND:g}: only a single "
                 "column, of entries cut to 1, can be seen",
             )
+    wide = problem.sparse and problem.n_features > _MOST_COLUMNS
+    if wide and problem.n_models == 1 and ratio < _LEVEL:
+        return (
+            NoisyDiscriminant(),
+            f"rows are wide and sparse, and signal over noise is {ratio:.3g}, below {_LEVEL:g}: sums of the classes "
+            "tell most",
+        )
+    if wide:
+        return NoisyGradientDescent(), "rows are wide and sparse: stopping early is ahead of the minimum"
     if isinstance(problem.loss, HuberHinge) and problem.n_models == 1:
         return (
             ObjectivePerturbation(),

@@ -35,7 +35,8 @@ def mapped(records: ArrayRecords, matrix: NDArray[np.float64], feature_norm: flo
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
-            images[rows] = records.dense(rows) @ matrix[: records.n_columns]
+            block = records.matrix[rows] if records.sparse else records.dense(rows)
+            images[rows] = block @ matrix[: records.n_columns]
             if records.bounds.intercept:
                 images[rows] += matrix[-1]
             images[rows] *= records.scales[rows, None]

@@ -16,6 +16,11 @@ from discreet.solvers.base import Progress
 Array = NDArray[np.float64]
 
 
+_MOMENTA = (0.0, 0.8, 0.9, 0.95)
+_MEMORIES = 8  # the steps must be this many times as many as momentum remembers
+_STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
+
+
 @dataclass(frozen=True)
 class Descent:
     """Public settings of a walk down noisy gradients.
@@ -41,6 +46,18 @@ class Descent:
                 raise ValueError(f"{name} must be a number between 0 and 1e12, got {value!r}")
         if not 0 < self.averaging <= 1:
             raise ValueError(f"averaging must lie between 0 and 1, got {self.averaging!r}")
+
+    @classmethod
+    def lasting(
+        cls, time: float, curvature: float, n_iterations: int, averaging: float, radius: float
+    ) -> Descent:
+        """A flow of this duration: in steps that the curvature allows, with momentum where plain ones fall short."""
+        largest_rate = _STEP / curvature
+        reach = largest_rate * n_iterations
+        allowed = [m for m in _MOMENTA if m == 0 or n_iterations * (1 - m) >= _MEMORIES]
+        momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])
+        rate = min(largest_rate, time * (1 - momentum) / n_iterations)
+        return cls(n_iterations, rate, momentum, averaging, radius)
 
     def run(
         self, start: Array, noisy_gradient: Callable[[Array], Array], progress: Progress | None = None

@@ -58,9 +58,6 @@ _VISIBLE = 2.0  # the mean energy of a frequency over its noise
 _STEPS = 100
 _AVERAGED = 0.3
 _MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
-_MOMENTA = (0.0, 0.8, 0.9, 0.95)
-_MEMORIES = 8  # the steps must be this many times as many as momentum remembers
-_STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 
 
 @dataclass(frozen=True)
@@ -319,14 +316,9 @@ class NoisyNewtonPlan:
         curvature = shape.curvature
         if self.problem.l2:
             curvature += self.problem.l2 * float(np.linalg.norm(shape.matrix, 2)) ** 2
-        largest_rate = _STEP / curvature
         problem = replace(self.problem, n_features=shape.n_directions)
         time = flow_time(problem, self.signal * bound / shape.norm)
-        reach = largest_rate * self.n_iterations
-        allowed = [m for m in _MOMENTA if m == 0 or self.n_iterations * (1 - m) >= _MEMORIES]
-        momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])
-        rate = min(largest_rate, time * (1 - momentum) / self.n_iterations)
-        return Descent(self.n_iterations, rate, momentum, _AVERAGED, self.radius)
+        return Descent.lasting(time, curvature, self.n_iterations, _AVERAGED, self.radius)
 
     def __str__(self) -> str:
         return base.printed(self)

@@ -1,8 +1,10 @@
 """Ridge regression from one noisy release of its sufficient statistics.
 
 The squared loss needs only sum v v^T and sum y v. They are released once with Gaussian noise; solving is
-post-processing, so the regularization may be chosen from the release itself. Proofs:
-docs/proofs/gradient-methods.md, section 4.
+post-processing. What is added to the diagonal against the noise follows from public numbers alone, for the constant
+apart from the columns, so that where noise rules predictions fall back to the mean of the targets, and from there to
+the middle of their bounds. Proofs: docs/proofs/gradient-methods.md, section 4; the rule:
+docs/decisions/0010-ridge-where-noise-rules.md.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure
 
 # In units of the noise's largest eigenvalue; measured on public data, see benchmarks/regression.py.
 _RIDGE_PER_NOISE = 0.45
+_PRIOR_PRECISION = 4.0  # 3 for a uniform law between the bounds, a third more for the noise in the matrix
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class SufficientStatistics:
     Parameters
     ----------
     ridge_per_noise : regularization added on top of ``l2``, in units of the largest eigenvalue that noise alone has.
+    prior_precision : how sure it is, before any data, that predictions are in the middle of the bounds of the target:
+        one over their variance, in units of the squared bound. It counts where records are few beside the noise.
 
     Privacy
     -------
@@ -49,6 +54,7 @@ class SufficientStatistics:
     name: ClassVar[str] = "statistics"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
     ridge_per_noise: float = _RIDGE_PER_NOISE
+    prior_precision: float = _PRIOR_PRECISION
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> SufficientStatisticsPlan:
         """The smallest noise that meets the guarantee."""
@@ -61,7 +67,9 @@ class SufficientStatistics:
             )
         size = problem.n_features * (problem.n_features + 3) // 2
         noise_multiplier = calibrate(lambda m: events.Discretized(events.Gaussian(m), size), guarantee)
-        return SufficientStatisticsPlan(problem, guarantee, noise_multiplier, self.ridge_per_noise)
+        return SufficientStatisticsPlan(
+            problem, guarantee, noise_multiplier, self.ridge_per_noise, self.prior_precision
+        )
 
 
 @dataclass(frozen=True)
@@ -72,12 +80,12 @@ class SufficientStatisticsPlan:
     guarantee: Guarantee
     noise_multiplier: float
     ridge_per_noise: float
+    prior_precision: float
 
     def __post_init__(self) -> None:
-        if not 0 <= self.ridge_per_noise < np.inf:
-            raise ValueError(
-                f"ridge_per_noise must be a finite number of at least 0, got {self.ridge_per_noise!r}"
-            )
+        for name in ("ridge_per_noise", "prior_precision"):
+            if not 0 <= (value := getattr(self, name)) < np.inf:
+                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
         _ = self.moments
 
     @property
@@ -99,6 +107,17 @@ class SufficientStatisticsPlan:
             neighboring=self.guarantee.neighboring,
             noise_multiplier=self.noise_multiplier,
         )
+
+    @cached_property
+    def ridges(self) -> base.Array:
+        """What is added to the diagonal, in sums over records; the constant is a block of its own, the last."""
+        problem = self.problem
+        stddev, mass = self.moments.gaussian.stddev, problem.n_samples * problem.bounds.feature_norm**2
+        constants = int(problem.bounds.intercept)
+        sizes = np.repeat([problem.n_features - constants, 1], [problem.n_features - constants, constants])
+        against_noise = self.ridge_per_noise * stddev * np.sqrt(2 * sizes)
+        against_few = self.prior_precision * sizes * stddev * (stddev / mass)
+        return np.asarray((problem.l2 or 0.0) * problem.n_samples + against_noise + against_few)
 
     @property
     def event(self) -> events.Event:
@@ -130,22 +149,18 @@ class SufficientStatisticsPlan:
         self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
     ) -> base.Release:
         """Release once, solve once."""
-        noisy = self.moments.release(records[0], entropy)
-        l2 = (self.problem.l2 or 0.0) * self.problem.n_samples
-        theta = solve_ridge(noisy, l2 + self.ridge_per_noise * noisy.matrix_noise)
+        theta = solve_ridge(self.moments.release(records[0], entropy), self.ridges)
         return base.Release(theta[None], entropy.secure)
 
     def __str__(self) -> str:
         return base.printed(self)
 
 
-def solve_ridge(noisy: NoisyMoments, l2: float) -> base.Array:
+def solve_ridge(noisy: NoisyMoments, ridges: base.Array) -> base.Array:
     """The ridge solution of the nearest positive semidefinite matrix: finite for every release."""
     eigenvalues, vectors = np.linalg.eigh(noisy.second)
-    damped = np.maximum(eigenvalues, 0.0) + l2
-    with np.errstate(all="ignore"):
-        inverse = np.where(damped > 0, 1.0 / damped, 0.0)
-    return np.asarray(vectors @ (inverse * (vectors.T @ noisy.cross)))
+    positive = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
+    return np.asarray(np.linalg.pinv(positive + np.diag(ridges), hermitian=True) @ noisy.cross)
 
 
 base.register(SufficientStatistics.name, SufficientStatistics)

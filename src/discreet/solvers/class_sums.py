@@ -1,0 +1,132 @@
+"""Sums of the rows of every class, released together.
+
+A row enters as its positive and its negative part, side by side, and a constant: no entry is negative. Two such rows
+are no further apart than the sides of a right angle allow, so that exchanging one for another within a class moves the
+sums no more than moving a row to another class does. Proofs: docs/proofs/discriminant.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from discreet.bounds import Bounds, without_duplicates
+from discreet.losses import Linear
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.records.arrays import ArrayRecords
+from discreet.records.kernels import gradient_rounding
+from discreet.records.parts import PartitionedRecords
+
+Array = NDArray[np.float64]
+
+CONSTANT = 0.25  # beside a row of norm 1; a power of two, so that counts are multiples of it
+_SLACK = 1 + 2.0**-40
+
+
+@dataclass(frozen=True)
+class NoisyClassSums:
+    """Noisy sums in units of the longest row.
+
+    Attributes
+    ----------
+    features : one row per class.
+    sizes : of absolute values, over all classes.
+    counts : rows of every class.
+    variance, count_variance : of the noise in one number of ``features`` and of ``counts``.
+    """
+
+    features: Array
+    sizes: Array
+    counts: Array
+    variance: float
+    count_variance: float
+
+
+@dataclass(frozen=True)
+class ClassSumsMechanism:
+    """The noisy sums of all classes for rows clipped to ``row_norm``.
+
+    Privacy
+    -------
+    Gaussian DP with parameter 1 / noise_multiplier (Theorem 1 of docs/proofs/discriminant.md).
+    """
+
+    n_samples: int
+    n_columns: int
+    n_classes: int
+    row_norm: float
+    neighboring: Neighboring
+    noise_multiplier: float
+
+    @property
+    def bounds(self) -> Bounds:
+        """The promise about a row and its constant."""
+        return Bounds(self.row_norm * math.sqrt(1 + CONSTANT**2) * _SLACK, intercept=False)
+
+    @property
+    def width(self) -> int:
+        """Columns of a split row."""
+        return 2 * self.n_columns + 1
+
+    @cached_property
+    def gaussian(self) -> GaussianMechanism:
+        """The release of all sums."""
+        norm = self.bounds.feature_norm
+        rounding = gradient_rounding(Linear(), self.n_samples, self.width, norm, 0.0)
+        exact = math.sqrt(self.neighboring.contributions) * norm
+        computed = (exact + 2.0 * math.sqrt(self.n_classes) * rounding) * _SLACK
+        return GaussianMechanism(Sensitivity(computed), self.noise_multiplier, self.n_classes * self.width)
+
+    def release(self, records: ArrayRecords, codes: NDArray[Any], entropy: Entropy) -> NoisyClassSums:
+        """The noisy sums; ``codes`` are class numbers, which null records do not use."""
+        rows = split(records, self.row_norm * CONSTANT, self.bounds)
+        zero = np.zeros(self.width)
+        exact = [
+            -rows.with_labels(codes == k).value_and_gradient(Linear(), zero)[1] for k in range(self.n_classes)
+        ]
+        noisy = self.gaussian.release(np.concatenate(exact), entropy) / self.row_norm
+        return self.read(noisy.reshape(self.n_classes, self.width))
+
+    def read(self, noisy: Array) -> NoisyClassSums:
+        """What released sums say. Negative parts that are few are taken for noise: as of counts, which have none."""
+        positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
+        variance = (self.gaussian.stddev / self.row_norm) ** 2
+        counts = noisy[:, -1] / CONSTANT
+        if self.neighboring.size_is_public:
+            counts = counts + (self.n_samples - counts.sum()) / self.n_classes
+        features, sizes, terms = positive, positive, 1
+        if 2 * negative.sum() > positive.sum():
+            features, sizes, terms = positive - negative, positive + negative, 2
+        return NoisyClassSums(features, sizes.sum(axis=0), counts, terms * variance, variance / CONSTANT**2)
+
+
+def split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecords:
+    """The rows as positive parts, negative parts and a constant, clipped by ``bounds``; a copy."""
+    width = 2 * records.n_columns + 1
+    if isinstance(records, PartitionedRecords):
+        made = records.derived(split, constant, bounds, width=width, bounds=bounds)
+        made.sparse = records.sparse
+        return cast(ArrayRecords, made)
+    null = records.scales == 0
+    if records.sparse:
+        matrix: Any = _split_sparse(without_duplicates(records.matrix), constant)
+    else:
+        rows = np.where(null[:, None], 0.0, records.matrix)
+        matrix = np.hstack([np.maximum(rows, 0.0), np.maximum(-rows, 0.0), np.full((len(rows), 1), constant)])
+    return ArrayRecords(matrix, records.labels, bounds, null, n_threads=records.n_threads)
+
+
+def _split_sparse(matrix: Any, constant: float) -> Any:
+    n_rows, n_columns = matrix.shape
+    columns = matrix.indices + np.where(matrix.data < 0, n_columns, 0).astype(np.int64)
+    parts = sp.csr_array((np.abs(matrix.data), columns, matrix.indptr), shape=(n_rows, 2 * n_columns))
+    blocks: list[Any] = [parts, np.full((n_rows, 1), constant)]
+    return sp.csr_array(sp.hstack(blocks, format="csr"))

@@ -1,0 +1,295 @@
+"""A private discriminant: one release of the sums of all classes gives the direction, a short descent the rest.
+
+Where rows have more columns than noise lets descent explore, the first gradient tells nearly everything that can be
+known, and later ones pay for the same noise again. Here the contrast of the classes is released once, reshaped by what
+it says about itself, and only the scale of the score and the threshold, two numbers, are descended to.
+Proofs: docs/proofs/discriminant.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _inputs
+from discreet.bounds import Bounds
+from discreet.losses import HuberHinge, Logistic, Loss, Softmax
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.entropy import Entropy
+from discreet.privacy import events
+from discreet.privacy.calibration import calibrate
+from discreet.privacy.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.kernels import gamma
+from discreet.solvers import base
+from discreet.solvers.batches import mapped
+from discreet.solvers.class_sums import ClassSumsMechanism
+from discreet.solvers.descent_loop import Descent, centered
+from discreet.solvers.descent_rules import (
+    capped,
+    default_radius,
+    flow_time,
+    signal_over_noise,
+    typical_curvature,
+)
+from discreet.solvers.discriminant_rule import Directions, directions
+from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
+from discreet.solvers.sensitivity import gradient_mechanism
+
+Array = NDArray[np.float64]
+
+_SUMS_SHARE = 0.9  # of the squared Gaussian-DP parameter
+_STEPS = 50
+_AVERAGED = 0.3
+_LONGEST = 2.0  # a score, times the root of how many there are; scores are about 1
+_STEEPEST = 1.0  # slope to start with
+_LEAST_SLOPE = 0.05  # the direction was made to point from the first class to the second
+_MARGIN = 1 + 2.0**-30
+
+
+@dataclass(frozen=True)
+class NoisyDiscriminant:
+    """A ridge discriminant from noisy sums of the classes, with its scale and threshold from noisy descent.
+
+    Parameters
+    ----------
+    n_iterations : number of noisy gradients for scale and threshold.
+    sums_share : part of the budget (squared Gaussian-DP parameter) for the sums.
+    cap : as for `NoisyGradientDescent`.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses. The sums and all iterates
+    may be published. Fitting makes a copy of the rows, sparse if they are.
+
+    References
+    ----------
+    Fisher (1936) for the discriminant; Stein (1981) for choosing a ridge by an estimate without bias.
+    """
+
+    name: ClassVar[str] = "discriminant"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    n_iterations: int = _STEPS
+    sums_share: float = _SUMS_SHARE
+    cap: float | None = None
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyDiscriminantPlan:
+        """Split the budget, calibrate all releases together."""
+        refuse_pure(self.name, guarantee)
+        refuse_geometry(self.name, problem)
+        loss = problem.loss
+        if not isinstance(loss, Logistic | Softmax | HuberHinge):
+            raise ValueError(
+                f"solver 'discriminant' tells classes apart by logistic, softmax or Huber-SVM loss; for {loss} use "
+                "'objective'"
+            )
+        if problem.n_models > 1:
+            raise ValueError(
+                "solver 'discriminant' fits all classes together: use multi_class='softmax', or 'noisy-gd'"
+            )
+        if problem.l2 is not None:
+            raise ValueError(
+                "solver 'discriminant' chooses its own ridge from what it releases; leave l2 at None"
+            )
+        _inputs.count("n_iterations", self.n_iterations)
+        if not 0 < self.sums_share < 1:
+            raise ValueError(f"sums_share must lie between 0 and 1, got {self.sums_share!r}")
+        unit = _MARGIN * calibrate(
+            lambda m: _event(problem, m, self.n_iterations, self.sums_share), guarantee
+        )
+        scores = _scores(problem)
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - self.sums_share)
+        field = capped(scores, guarantee, budget, self.cap)
+        signal = signal_over_noise(scores, guarantee, field, budget)
+        return NoisyDiscriminantPlan(
+            problem, guarantee, field, self.n_iterations, signal, unit, self.sums_share
+        )
+
+
+@dataclass(frozen=True)
+class NoisyDiscriminantPlan:
+    """A calibrated run of the discriminant."""
+
+    problem: Problem
+    guarantee: Guarantee
+    field: Loss
+    n_iterations: int
+    signal: float
+    unit: float
+    sums_share: float
+
+    def __post_init__(self) -> None:
+        _ = self.sums.gaussian, self.release(1.0), self.descent  # what can fail does so now, before a charge
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return True
+
+    @property
+    def scores(self) -> Problem:
+        """The problem that is left once directions are known: few columns."""
+        return _scores(self.problem)
+
+    @cached_property
+    def sums(self) -> ClassSumsMechanism:
+        """The release of the sums of the classes."""
+        problem = self.problem
+        return ClassSumsMechanism(
+            problem.n_samples,
+            problem.n_features - int(problem.bounds.intercept),
+            _n_classes(problem),
+            problem.bounds.feature_norm,
+            self.guarantee.neighboring,
+            self.unit / math.sqrt(self.sums_share),
+        )
+
+    @property
+    def radius(self) -> float:
+        """Of the ball in which scales and thresholds stay."""
+        return default_radius(self.scores, self.signal)
+
+    def release(self, size: float) -> GaussianMechanism:
+        """The noisy sum of gradients along directions that are the columns of a matrix of Frobenius norm ``size``."""
+        problem, scores = self.problem, self.scores
+        multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.sums_share)
+        plain = gradient_mechanism(scores, self.field, self.radius, self.guarantee.neighboring, multiplier)
+        norm = scores.bounds.feature_norm
+        width = problem.n_features + scores.n_features
+        row_error = 1.01 * gamma(width + 32) * (size * problem.bounds.feature_norm + norm)
+        each = (self.field.lipschitz + self.field.smoothness * self.radius * norm) * row_error
+        return GaussianMechanism(
+            Sensitivity(plain.sensitivity.value + 2.02 * problem.n_samples * each),
+            multiplier,
+            scores.n_coefficients,
+        )
+
+    @property
+    def descent(self) -> Descent:
+        """The walk to scale and threshold."""
+        curvature = typical_curvature(self.field) * self.scores.bounds.feature_norm**2
+        time = flow_time(self.scores, self.signal)
+        return Descent.lasting(time, curvature, self.n_iterations, _AVERAGED, self.radius)
+
+    @property
+    def event(self) -> events.Event:
+        """What is charged."""
+        return _event(self.problem, self.unit, self.n_iterations, self.sums_share)
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        classes = _n_classes(self.problem)
+        return (
+            f"Gaussian noise on the sums of {classes} classes and on {self.n_iterations} gradients of scores"
+        )
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "sums of nonnegative rows by class (Theorem 1 of docs/proofs/discriminant.md), gradient sensitivity on a "
+            "ball (Theorems 1 and 2 of docs/proofs/gradient-methods.md), exact composition of Gaussian releases"
+        )
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        release = self.release(1.0)
+        return {
+            "noise stddev in the sums of classes": self.sums.gaussian.stddev,
+            "sensitivity of the sums": self.sums.gaussian.sensitivity.value,
+            "gradient noise stddev (sum scale)": release.stddev,
+            "gradient sensitivity": release.sensitivity.value,
+            "noisy steps": float(self.n_iterations),
+            "derivative bound": self.field.lipschitz,
+            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+        }
+
+    def run(
+        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
+    ) -> base.Release:
+        """Release the sums, make directions of them, then descend along these."""
+        problem = self.problem
+        (rows,) = records
+        codes = rows.labels if _n_classes(problem) > 2 else (rows.labels > 0).astype(np.int64)
+        found = directions(self.sums.release(rows, codes, entropy), problem.n_samples)
+        matrix = self.matrix(found)
+        along = mapped(rows, matrix, self.scores.bounds.feature_norm)
+        release = self.release(float(np.linalg.norm(matrix)))
+
+        def noisy_gradient(point: Array) -> Array:
+            return noisy_sum([along], self.field, point, release, entropy) / problem.n_samples
+
+        reached = self.descent.run(self.start(found)[None], noisy_gradient, progress)[0]
+        if problem.loss.n_outputs == 1:
+            reached[0] = max(reached[0], _LEAST_SLOPE)
+        theta = (matrix @ reached)[None]
+        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
+
+    def matrix(self, found: Directions) -> Array:
+        """The matrix whose columns are directions of scores, less their means, and the constant."""
+        norm = self.problem.bounds.feature_norm
+        matrix = found.matrix / norm
+        if not self.problem.bounds.intercept:
+            return matrix
+        scale = math.sqrt(norm**2 + 1) / norm  # what the constant takes of the norm of a full row
+        constant = np.zeros((len(matrix) + 1, 1))
+        constant[-1] = 1.0
+        return scale * np.hstack([np.vstack([matrix, -found.means]), constant])
+
+    def start(self, found: Directions) -> Array:
+        """Slopes as large as the gaps that are certain, and the constants of the classes' shares."""
+        start = np.zeros(self.scores.shape)
+        slopes = np.minimum(found.gaps, _STEEPEST)
+        if start.ndim == 2:
+            start[: len(slopes)] = np.diag(slopes)
+        else:
+            start[0] = slopes[0]
+        if self.problem.bounds.intercept:
+            shares = np.log(found.shares)
+            start[-1] = shares - shares.mean() if start.ndim == 2 else shares[1] - shares[0]
+        return start
+
+    def __str__(self) -> str:
+        return base.printed(self)
+
+
+def _n_classes(problem: Problem) -> int:
+    return max(2, problem.loss.n_outputs)
+
+
+def _scores(problem: Problem) -> Problem:
+    """The problem for scores along the directions of all classes, and the constant."""
+    n_scores = 1 if problem.loss.n_outputs == 1 else problem.loss.n_outputs
+    constant = int(problem.bounds.intercept)
+    bounds = Bounds(math.sqrt(_LONGEST**2 * n_scores + constant), intercept=False)
+    return replace(problem, bounds=bounds, n_features=n_scores + constant)
+
+
+def _gradient_multiplier(unit: float, steps: int, sums_share: float) -> float:
+    return unit * math.sqrt(steps / (1 - sums_share))
+
+
+def _event(problem: Problem, unit: float, steps: int, sums_share: float) -> events.Event:
+    """All releases in units of one Gaussian release of multiplier ``unit`` that costs as much."""
+    columns = problem.n_features - int(problem.bounds.intercept)
+    sums = events.Gaussian(unit / math.sqrt(sums_share))
+    gradient = events.Gaussian(_gradient_multiplier(unit, steps, sums_share))
+    return events.Composed(
+        (
+            events.Discretized(sums, _n_classes(problem) * (2 * columns + 1)),
+            events.Repeated(events.Discretized(gradient, _scores(problem).n_coefficients), steps),
+        )
+    )
+
+
+base.register(NoisyDiscriminant.name, NoisyDiscriminant)
