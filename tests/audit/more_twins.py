@@ -16,7 +16,9 @@ from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.online.ftrl import PrivateFTRL
-from discreet.privacy.guarantee import Sensitivity
+from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers.class_sums import ClassSumsMechanism
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe, LaplacePlan
 from discreet.solvers.noisy_gradient import NoisySGD
 from discreet.solvers.permutation_sgd import PermutationSGD, PermutationSGDPlan
@@ -73,6 +75,26 @@ class PrintedFrankWolfe(DissertationFrankWolfe):
         releases = honest.n_iterations * problem.n_models
         printed = 2 * guarantee.epsilon / math.sqrt(2 * releases * math.log(1 / guarantee.delta))
         return LaplacePlan(problem, guarantee, honest.n_iterations, printed)
+
+
+# -- sums by class --------------------------------------------------------------------------------------------------
+
+
+class OneClassMoves(ClassSumsMechanism):
+    """Calibrated as if a record that is replaced changed the sum of one class by itself: R instead of sqrt(2) R."""
+
+    @cached_property
+    def gaussian(self):
+        return ClassSumsMechanism(
+            **(dataclasses.asdict(self) | {"neighboring": Neighboring.ZERO_OUT})
+        ).gaussian
+
+
+def unsplit(records, constant, bounds):
+    """Rows with their signs, as wide as split ones: in a class, a row and its opposite are 2 R apart."""
+    X = np.where((records.scales == 0)[:, None], 0.0, records.matrix)
+    wide = np.hstack([X, np.zeros_like(X), np.full((len(X), 1), constant)])
+    return ArrayRecords(wide, records.labels, bounds, records.scales == 0)
 
 
 # -- votes and choices ----------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_an_error_at_any_step(step, error, ledger):
 
 
 def test_a_refit_that_is_refused_leaves_no_new_numbers(ledger):
-    estimator = model(ledger, epsilon=2.0).fit(X, Y)
+    estimator = model(ledger, epsilon=2.5).fit(X, Y)
     before = estimator.coef_.copy()
     with pytest.raises(BudgetExceeded):
         estimator.fit(X, Y)

@@ -32,9 +32,10 @@ def problem(loss, n, p, l2=None):
         (Softmax(10), 56_000, 785, 1.0, NoisyNewton),  # of MNIST
         (Softmax(7), 465_000, 55, 1.0, NoisyNewton),  # of Covertype
         (Logistic(), 800, 5000, 1.0, NoisyGradientDescent),  # of Gisette
-        (Logistic(), 500, 20, 0.1, NoisyDiscriminant),  # noise hides the second moment
-        (HuberHinge(), 500, 20, 0.1, NoisyDiscriminant),
-        (Softmax(10), 56_000, 785, 0.03, NoisyDiscriminant),
+        (Logistic(), 500, 20, 0.1, NoisyGradientDescent),  # noise hides everything
+        (Logistic(), 1_000, 105, 1.0, NoisyDiscriminant),  # it hides the second moment
+        (HuberHinge(), 1_000, 105, 1.0, NoisyDiscriminant),
+        (Softmax(10), 2_000, 785, 1.0, NoisyDiscriminant),
         (Logistic(), 500_000, 100, 1.0, ObjectivePerturbation),
         (Logistic(), 10_000, 5, 1e6, ObjectivePerturbation),
         (HuberHinge(), 36_000, 105, 0.1, NoisyNewton),

@@ -19,7 +19,13 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import LocalParts, PartitionedRecords
 from discreet.solvers.class_sums import CONSTANT, ClassSumsMechanism, split
 from discreet.solvers.discriminant import NoisyDiscriminant
-from discreet.solvers.discriminant_rule import class_shares, column_means, directions, ridge_direction
+from discreet.solvers.discriminant_rule import (
+    class_shares,
+    column_means,
+    directions,
+    ridge_direction,
+    row_length,
+)
 
 RELATIONS = list(Neighboring)
 PROMISE = Guarantee(1.0, 1e-6)
@@ -285,3 +291,31 @@ def test_directions_survive_sums_that_say_nothing():
     found = directions(made.read(np.zeros((2, 7))), 10)
     assert np.isfinite(np.vstack([found.matrix, found.means])).all()
     assert (found.gaps == 0).all()
+
+
+def test_the_length_of_rows_shows_in_what_is_left_of_their_constants():
+    for length in (1.0, 1.5, 10.0):
+        left = math.sqrt((1 + CONSTANT**2) / (length**2 + CONSTANT**2))
+        assert row_length(left) == pytest.approx(length)
+    assert row_length(1.3) == 1.0
+
+
+@pytest.mark.parametrize("length", [0.5, 1.0, 4.0])
+def test_rows_longer_than_the_bound_get_thresholds_of_their_length(length):
+    rng = np.random.default_rng(7)
+    columns = rng.integers(0, 6, 8000)
+    y = (rng.random(8000) < np.where(columns == 0, 0.9, 0.05)).astype(int)
+    model = PrivateLogisticRegression(50.0, 1e-6, classes=[0, 1], solver="discriminant")
+    model.fit(length * np.eye(6)[columns], y)
+    assert model.predict(length * np.eye(6)).tolist() == [1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_no_row_is_too_large_to_be_scored(intercept):
+    """Scores are made of rows before these are shrunk: entries of 2**899 times directions of 2**200."""
+    X = np.full((11, 2), 1e-30)
+    X[0] = 2.0**899, -(2.0**898)
+    model = PrivateLogisticRegression(
+        1.0, 1e-2, classes=[0, 1], solver="discriminant", feature_bound=1e-30, fit_intercept=intercept
+    ).fit(X, np.arange(11) % 2)
+    assert np.isfinite(model.coef_).all()

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from discreet.audit.attack import exact_losses, minimizer_law_known, prepared
 from discreet.audit.balls import ball_cases, draws_from_ball
 from discreet.audit.canaries import audit_cases, neighbors_of, worst_pair
+from discreet.audit.class_pairs import class_case, sums_classes
 from discreet.audit.enumeration import exact_delta, exact_epsilon, transcript_laws
 from discreet.audit.evidence import attacked as attacked
 from discreet.audit.evidence import released
@@ -78,12 +79,16 @@ class Subject:
 def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others: int) -> Iterator[Subject]:
     """Both linear classifiers with each of the solvers that plans for them.
 
-    The logistic loss is tried under the first relation that a solver plans for: its pairs only come close.
+    The logistic loss is tried under the first relation that a solver plans for: its pairs only come close. Pairs of
+    class sums attain the claim, and are tried under every relation, and with three classes.
     """
     from discreet.estimators.linear import PrivateLinearSVC, PrivateLogisticRegression
 
     for kind in (PrivateLinearSVC, PrivateLogisticRegression):
         for solver in solvers:
+            if solver in _BY_CLASS:
+                yield from _by_class(kind, solver)
+                continue
             for relation in relations:
                 options: dict[str, Any] = {"neighboring": relation.value, "classes": [0, 1]}
                 model = kind(EPSILON, DELTA, solver=brief(solver), **options)
@@ -95,6 +100,18 @@ def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others
                 yield dataclasses.replace(of(model, count), name=f"{kind.__name__}, {solver}")
                 if kind is PrivateLogisticRegression:
                     break
+
+
+def _by_class(kind: Any, solver: str) -> Iterator[Subject]:
+    """Two classes, and three where a single model tells them apart."""
+    for classes, name in (([0, 1], solver), ([0, 1, 2], f"{solver}, 3 classes")):
+        for relation in Neighboring:
+            model = kind(EPSILON, DELTA, solver=brief(solver), neighboring=relation.value, classes=classes)
+            try:
+                model.set_params(n_samples=100).plan(100, 2, len(classes))
+            except ValueError:
+                continue  # a model for each class
+            yield dataclasses.replace(of(model), name=f"{kind.__name__}, {name}")
 
 
 def regressors(relations: Sequence[Neighboring], only: Sequence[str] = ()) -> Iterator[Subject]:
@@ -137,6 +154,8 @@ def of(estimator: Any, others: int = 1000) -> Subject:
             "your own with discreet.audit.replay"
         )
     if name in ("PrivateLinearSVC", "PrivateLogisticRegression"):
+        if sums_classes(estimator):
+            return _fitted(name, [class_case(estimator)], relation)
         cases = ball_cases(estimator) if draws_from_ball(estimator) else audit_cases(estimator, others)
         strained = worst_pair(
             relation,
@@ -192,6 +211,7 @@ OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
     "PrivateLasso": ("frank-wolfe-dissertation", "mirror-descent"),
     "PrivateSparseLogisticRegression": ("frank-wolfe-dissertation", "mirror-descent"),
 }
+_BY_CLASS = ("discriminant",)
 _SLOW = ("PrivateQuantileRegressor",)
 #: Pure steps are priced as randomized responses, from which noisy maxima are the farther the more of them there are;
 #: short steps need time to come to where a logistic loss is steep.

@@ -37,6 +37,8 @@ _LEVEL = 200.0
 _AMPLE = 3000.0
 # The second moment is worth its price where all records together stand out of its noise this much.
 _VISIBLE = 4.0
+# Below this not even the sums of the classes are seen well enough to be worth a choice among ridges.
+_GLIMPSED = 2.0
 # A reshaped copy of the records is dense, and the release has a number for every pair of columns.
 _MOST_COLUMNS = 1000
 # Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be.
@@ -91,11 +93,11 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
                 NoisyNewton(),
                 f"the second moment stands out of its noise {seen:.3g} times, at least {_VISIBLE:g}",
             )
-        if problem.n_models == 1:
+        if seen >= _GLIMPSED and problem.n_models == 1:
             return (
                 NoisyDiscriminant(),
-                f"the second moment stands out of its noise only {seen:.3g} times, below {_VISIBLE:g}: what can be "
-                "seen is the sums of the classes",
+                f"the second moment stands out of its noise {seen:.3g} times, below {_VISIBLE:g}: what can be seen is "
+                "the sums of the classes",
             )
     elif isinstance(problem.loss, Logistic) and problem.n_models == 1:
         along = ratio * math.sqrt(problem.n_coefficients)

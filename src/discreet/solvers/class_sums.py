@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 
 CONSTANT = 0.25  # beside a row of norm 1; a power of two, so that counts are multiples of it
 _SLACK = 1 + 2.0**-40
+_DOUBT = 3.0  # standard deviations of its noise by which the sum of all counts may miss the number of rows
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class NoisyClassSums:
     ----------
     features : one row per class.
     sizes : of absolute values, over all classes.
-    counts : rows of every class.
+    counts : rows of every class, a row that was shrunk as the fraction that is left of it.
     variance, count_variance : of the noise in one number of ``features`` and of ``counts``.
     """
 
@@ -100,8 +101,12 @@ class ClassSumsMechanism:
         positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
         variance = (self.gaussian.stddev / self.row_norm) ** 2
         counts = noisy[:, -1] / CONSTANT
-        if self.neighboring.size_is_public:
-            counts = counts + (self.n_samples - counts.sum()) / self.n_classes
+        missing = self.n_samples - counts.sum()
+        if (
+            self.neighboring.size_is_public
+            and abs(missing) <= _DOUBT * math.sqrt(self.n_classes * variance) / CONSTANT
+        ):
+            counts = counts + missing / self.n_classes
         features, sizes, terms = positive, positive, 1
         if 2 * negative.sum() > positive.sum():
             features, sizes, terms = positive - negative, positive + negative, 2

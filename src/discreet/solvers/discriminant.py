@@ -238,13 +238,13 @@ class NoisyDiscriminantPlan:
     def matrix(self, found: Directions) -> Array:
         """The matrix whose columns are directions of scores, less their means, and the constant."""
         norm = self.problem.bounds.feature_norm
-        matrix = found.matrix / norm
         if not self.problem.bounds.intercept:
-            return matrix
-        scale = math.sqrt(norm**2 + 1) / norm  # what the constant takes of the norm of a full row
-        constant = np.zeros((len(matrix) + 1, 1))
-        constant[-1] = 1.0
-        return scale * np.hstack([np.vstack([matrix, -found.means]), constant])
+            return found.matrix / norm
+        length = norm * found.length
+        scale = math.hypot(length, 1.0) / norm  # what clipping takes off a typical row and its constant
+        constant = np.zeros((len(found.matrix) + 1, 1))
+        constant[-1] = scale
+        return np.hstack([np.vstack([scale / length * found.matrix, -scale * found.means]), constant])
 
     def start(self, found: Directions) -> Array:
         """Slopes as large as the gaps that are certain, and the constants of the classes' shares."""

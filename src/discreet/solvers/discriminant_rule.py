@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.solvers.class_sums import NoisyClassSums
+from discreet.solvers.class_sums import CONSTANT, NoisyClassSums
 
 Array = NDArray[np.float64]
 
@@ -32,12 +32,14 @@ class Directions:
     ----------
     matrix : its columns are directions along which rows of norm 1 score about 1.
     means : mean scores of all rows.
+    length : of a typical row, before it was shrunk to 1 at most.
     gaps : how much higher a class scores than the others do, less the doubt about it.
     shares : of all rows, for every class.
     """
 
     matrix: Array
     means: Array
+    length: float
     gaps: Array
     shares: Array
 
@@ -60,7 +62,13 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         gaps.append(covariance / (share * (1 - share)))
     matrix = np.stack(found, axis=1)
     mean = np.where(seen, total / n_samples, 0.0)
-    return Directions(matrix, mean @ matrix, np.array(gaps), shares)
+    certain = max(float(sums.counts.sum()), 2 * math.sqrt(n_classes * sums.count_variance))
+    return Directions(matrix, mean @ matrix, row_length(certain / n_samples), np.array(gaps), shares)
+
+
+def row_length(left: float) -> float:
+    """How long rows are of which, with their constant, this fraction is left."""
+    return math.sqrt((1 + CONSTANT**2) / min(1.0, left) ** 2 - CONSTANT**2)
 
 
 def class_shares(counts: Array, variance: float) -> Array:

@@ -262,9 +262,18 @@ class NoisyNewtonPlan:
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
+        """The public numbers of the run; the largest noise there can be, for records that are not shrunk."""
+        norm = self.problem.bounds.feature_norm
+        spectrum = self.spectrum(norm)
+        energies = {} if spectrum is None else {"energy noise stddev (sum scale)": spectrum.gaussian.stddev}
         return {
-            "second moment noise stddev (sum scale)": self.moments.gaussian.stddev,
+            **energies,
+            **{
+                f"second moment noise stddev, look {look} (sum scale)": self.look_again(
+                    norm, share
+                ).gaussian.stddev
+                for look, share in enumerate(self.shares.moments, start=1)
+            },
             "largest gradient noise stddev (sum scale)": self.release.stddev,
             "largest gradient sensitivity": self.release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
