@@ -130,6 +130,15 @@ def test_plan_needs_no_data(capsys):
     assert "No data was read" in output
 
 
+def test_plan_for_texts(capsys):
+    texts = ["plan", "--rows", "18000", "--columns", "6400", "--epsilon", "1"]
+    assert main([*texts, "--sparse"]) == 0
+    assert "discriminant, because rows are wide and sparse" in capsys.readouterr().out
+    assert main(texts) == 0
+    assert "discriminant" not in capsys.readouterr().out
+    assert "dense rows" in failure(capsys, *texts, "--sparse", "--simulate")
+
+
 def test_plan_by_schema_equals_plan_by_shape(tmp_path, capsys):
     path = tmp_path / "schema.json"
     COHORT_SCHEMA.with_target("care_level", ("a", "b", "c")).to_file(path)

@@ -26,6 +26,7 @@ from discreet.solvers import base, frank_wolfe, frank_wolfe_vertices
 from discreet.solvers.certificates import curvature
 from discreet.solvers.frank_wolfe import FrankWolfe, GradientPlan, VertexPlan
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe
+from discreet.solvers.frank_wolfe_plan import center_error, optimization_error, steps, weights
 
 RELATIONS = list(Neighboring)
 
@@ -226,12 +227,12 @@ def test_without_noise_the_curvature_bound_holds_and_a_constant_step_breaks_it(c
     loss = Logistic() if classes else Squared(1.0, 1.0)
     problem = problem_of(X, loss, label_bound=None if classes else 1.0)
     records, best = records_of(problem, X, y), best_risk(problem, X, y)
-    for steps in (1, 5, 50, 300):
-        plan = FrankWolfe(n_iterations=steps, choice="vertices").plan(problem, Guarantee(1e9, 1e-6))
+    for n_choices in (1, 5, 50, 300):
+        plan = FrankWolfe(n_iterations=n_choices, choice="vertices").plan(problem, Guarantee(1e9, 1e-6))
         theta = plan.run([records], seeded(4)).theta[0]
         assert (
             mean_risk(problem, X, y, theta) - best
-            <= 2 * curvature(problem, problem.geometry) / (steps + 2) + 1e-6
+            <= 2 * curvature(problem, problem.geometry) / (n_choices + 2) + 1e-6
         )
     theta = np.zeros(8)
     theta[5] = -1.0  # any start that is not good
@@ -239,6 +240,72 @@ def test_without_noise_the_curvature_bound_holds_and_a_constant_step_breaks_it(c
         vertex = problem.geometry.linear_minimizer(records.value_and_gradient(loss, theta)[1])
         theta += (vertex - theta) / 302  # the constant step of the broken twin: 1/e of the start stays
     assert mean_risk(problem, X, y, theta) - best > 2 * curvature(problem, problem.geometry) / 302
+
+
+@pytest.mark.parametrize("n_choices", [2, 7, 32, 33, 100])
+def test_the_point_is_the_weighted_mean_of_the_center_and_all_choices(n_choices):
+    points = np.random.default_rng(0).normal(size=(n_choices + 1, 3))
+    theta = points[0].copy()
+    for rate, point in zip(steps(n_choices), points[1:], strict=True):
+        theta = (1 - rate) * theta + rate * point
+    assert np.allclose(theta, np.average(points, axis=0, weights=weights(n_choices)), atol=1e-12)
+    assert np.array_equal(steps(1), [1.0])  # a single choice is taken whole
+
+
+def test_rising_weights_have_no_logarithm():
+    """From a start of half the curvature the bound is within 9% of 2 / (T + 2), which weights that stay even leave."""
+    choices = np.arange(1, 2001)
+    assert np.all(optimization_error(1.0, 0.5, 2000) <= 1.09 * 2 / (choices + 2))
+    even = (0.5 + np.cumsum(1 / (choices + 1)) / 2) / (choices + 1)
+    assert even[-1] > 1.9 * 2 / 2002
+
+
+def test_no_number_of_choices_is_unlucky():
+    """Without noise and over orthogonal columns the risk is below 0.8 / (T + 1)^2 at every T; steps of 2 / (t + 2) are
+    at four times that when T = 11."""
+    X = np.array([[a, b, c] for a in (-1.0, 1.0) for b in (-1.0, 1.0) for c in (-1.0, 1.0)])
+    best = np.array([0.5, -0.3, 0.2])
+    problem = problem_of(X, Squared(1.0, 1.0), label_bound=1.0)
+    records = records_of(problem, X, X @ best)
+
+    def risk(theta):
+        return float(np.sum((theta - best) ** 2)) / 2
+
+    for n_choices in range(2, 41):
+        plan = FrankWolfe(n_choices, "vertices").plan(problem, Guarantee(1e9, 1e-6))
+        assert risk(plan.run([records], seeded(n_choices)).theta[0]) < 0.8 / (n_choices + 1) ** 2
+    theta = np.zeros(3)
+    for t in range(11):
+        problem.geometry.move_towards(
+            theta, int(np.argmin(problem.geometry.vertex_scores(theta - best))), 2 / (t + 2)
+        )
+    assert risk(theta) > 3.6 / 12**2
+
+
+@pytest.mark.parametrize("l2", [None, 0.5])
+@pytest.mark.parametrize("loss", [Logistic(), Squared(1.0, 1.0), HuberRegression(0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "geometry",
+    [L1Ball(0.5, 4), L1Ball(8.0, 4), Simplex(2.0, 4), Box((0.5,) * 4, (1.0,) * 4), L2Ball(1.0, 4)],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_center_loses_no_more_than_its_bound(geometry, loss, l2):
+    rng = np.random.default_rng(1)
+    problem = problem_of(np.ones((50, 4)), loss, geometry, l2=l2, label_bound=1.0)
+    bound = center_error(problem, geometry)
+    for X in (np.ones((50, 4)), rng.choice([-1.0, 1.0], size=(50, 4))):
+        y = np.ones(50) if X.min() > 0 else np.sign(X[:, 0])
+        start = mean_risk(problem, X, y, geometry.center())
+        for direction in rng.normal(size=(40, 4)):
+            for size in (0.1, 1.0):
+                theta = geometry.project(geometry.center() + size * 3 * direction)
+                assert start - mean_risk(problem, X, y, theta) <= bound * (1 + 1e-9)
+
+
+def test_the_bound_on_the_center_is_attained():
+    problem = problem_of(np.ones((5, 2)), geometry=L1Ball(0.01, 2))
+    gained = math.log(2) - mean_risk(problem, np.ones((5, 2)), np.ones(5), np.array([0.01, 0.0]))
+    assert 0.99 * center_error(problem, problem.geometry) < gained
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
@@ -269,13 +336,13 @@ def test_the_number_of_steps_minimizes_the_certificate():
 @pytest.mark.parametrize(
     ("loss", "radius", "n", "p", "expected"),
     [
-        (Squared(1.0, 1.0), 1.0, 2_000, 100_000, 5),  # the certificate alone would choose one vertex
+        (Squared(1.0, 1.0), 1.0, 2_000, 100_000, 4),  # the certificate alone would choose one vertex
         (Logistic(), 5.0, 800, 5_000, 1),  # no number of vertices promises less than log 2
         (Linear(1.0), 1.0, 2_000, 100_000, 1),  # nothing to share: one vertex is best
     ],
     ids=lambda value: type(value).__name__ if hasattr(value, "family") else None,
 )
-def test_few_vertices_are_one_or_at_least_five(loss, radius, n, p, expected):
+def test_few_vertices_are_one_or_at_least_four(loss, radius, n, p, expected):
     bounds = BoxBounds.of(p, intercept=False)
     problem = Problem(loss, bounds, n, p, geometry=L1Ball(radius, p), label_bound=1.0)
     assert FrankWolfe(choice="vertices").plan(problem, Guarantee(1.0, 1e-6)).n_iterations == expected

@@ -24,6 +24,7 @@ from discreet.records.arrays import ArrayRecords
 from discreet.solvers import sparse_frank_wolfe as sparse
 from discreet.solvers.frank_wolfe import FrankWolfe, VertexPlan
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe
+from discreet.solvers.frank_wolfe_plan import steps, weights
 
 LOSSES = {
     "logistic": Logistic(),
@@ -76,17 +77,18 @@ def walk(problem, records, grids, chosen):
     rows = sparse.WholeRows.of(records, grids[1].entry_bits)
     margins = np.zeros(rows.shape[0], dtype=np.int64)
     gradient = sparse._Gradient(rows, records.labels, problem, grids[0], margins, 0.0)
-    p = problem.n_features
+    p, parts = problem.n_features, weights(len(chosen))
+    totals = np.cumsum(parts)
     for t, vertex in enumerate(chosen):
         if t > 0:
-            factor = 2 * SIZE / (t * (t + 1)) / 2 ** grids[1].entry_bits
+            factor = SIZE / totals[t] / 2 ** grids[1].entry_bits
             if t == 1:
                 gradient = sparse._Gradient(rows, records.labels, problem, grids[1], margins, factor)
             else:
                 gradient.renew(factor)
         yield gradient._state[8].copy(), gradient.totals, margins.copy()
         sign = 1 if vertex < p else -1
-        sparse._move(vertex % p, sign * (t + 1), *rows.by_column, rows.constants, margins)
+        sparse._move(vertex % p, sign * parts[t + 1], *rows.by_column, rows.constants, margins)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -105,12 +107,11 @@ def test_totals_are_exact_and_derivatives_within_the_tolerance(name, intercept):
         dense = np.column_stack([dense, np.ones(len(dense))])
     whole = np.trunc(dense * unit).astype(np.int64)
     theta, renewed, before = np.zeros(problem.n_features), 0, None
+    rates, sums = steps(60), np.cumsum(weights(60))
     for t, (derivatives, totals, margins) in enumerate(walk(problem, records, grids, chosen)):
         grid = grids[min(t, 1)]
         assert np.array_equal(totals.values, whole.T @ derivatives)
-        assert np.array_equal(
-            margins / max(1, t * (t + 1) / 2) / unit, whole @ theta / SIZE / unit
-        ) or np.allclose(margins / max(1, t * (t + 1) / 2) / unit * SIZE, whole @ theta / unit, atol=1e-12)
+        assert np.allclose(margins / sums[t] / unit * SIZE, whole @ theta / unit, atol=1e-12)
         exact = loss.derivative(y, whole @ theta / unit)
         assert np.abs(derivatives * grid.step - exact).max() <= grid.derivative_error
         assert np.abs(derivatives).max() <= grid.steps
@@ -119,7 +120,7 @@ def test_totals_are_exact_and_derivatives_within_the_tolerance(name, intercept):
             assert np.all(np.abs(totals.values[members]) >> totals.shift == level)
         renewed += 0 if before is None else int(np.sum(before != derivatives))
         before = derivatives
-        problem.geometry.move_towards(theta, int(chosen[t]), 2 / (t + 2))
+        problem.geometry.move_towards(theta, int(chosen[t]), rates[t])
     assert 0 < renewed < 60 * len(y)  # some derivatives are old
 
 
@@ -224,11 +225,13 @@ def test_old_derivatives_cost_little_of_the_certificate():
 
 
 def test_points_are_those_of_the_recursion():
-    ball, chosen = L1Ball(2.0, 7), np.array([3, 9, 3, 0, 13, 13, 2])
-    theta = ball.center()
-    for t, vertex in enumerate(chosen):
-        ball.move_towards(theta, int(vertex), 2 / (t + 2))
-    assert np.allclose(sparse.combined(chosen, ball), theta, atol=1e-15)
+    ball = L1Ball(2.0, 7)
+    for n_choices in (1, 7, 70):
+        chosen = np.random.default_rng(6).integers(0, 14, size=n_choices)
+        theta = ball.center()
+        for rate, vertex in zip(steps(n_choices), chosen, strict=True):
+            ball.move_towards(theta, int(vertex), rate)
+        assert np.allclose(sparse.combined(chosen, ball), theta, atol=1e-14)
 
 
 def test_the_exponential_is_accurate():

@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Plan and print."""
     from discreet._console import say
 
+    if arguments.simulate and arguments.sparse:
+        raise ValueError("--simulate invents dense rows; leave out --sparse, or plan without --simulate")
     columns, classes, feature_bound = arguments.columns, arguments.classes, 1.0
     if arguments.schema is not None:
         from discreet.schema import Schema

@@ -46,6 +46,7 @@ from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
 
+_MOST_COLUMNS = 2**30  # a row is split by sign
 _SUMS_SHARE = 0.9  # of the squared Gaussian-DP parameter
 _STEPS = 50
 _AVERAGED = 0.3
@@ -68,7 +69,7 @@ class NoisyDiscriminant:
     Privacy
     -------
     (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses. The sums and all iterates
-    may be published. Fitting makes a copy of the rows, sparse if they are.
+    may be published. Fitting makes a copy of the rows, sparse if they are, else twice as wide.
 
     References
     ----------
@@ -99,6 +100,8 @@ class NoisyDiscriminant:
             raise ValueError(
                 "solver 'discriminant' chooses its own ridge from what it releases; leave l2 at None"
             )
+        if problem.n_features > _MOST_COLUMNS:
+            raise ValueError(f"solver 'discriminant' takes at most 2**30 columns, got {problem.n_features}")
         _inputs.count("n_iterations", self.n_iterations)
         if not 0 < self.sums_share < 1:
             raise ValueError(f"sums_share must lie between 0 and 1, got {self.sums_share!r}")

@@ -18,7 +18,7 @@ from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.certificates import Certificate
-from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan
+from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan, steps
 from discreet.solvers.sensitivity import computed_gradient_sensitivity
 
 Array = NDArray[np.float64]
@@ -78,9 +78,8 @@ class GradientPlan(FrankWolfePlan):
 
     def _run_one(self, records: ArrayRecords, entropy: Entropy) -> tuple[Array, Certificate]:
         theta = self.geometry.center()
-        for t in range(self.n_iterations):
+        for rate in steps(self.n_iterations):
             noisy = self.release.release(self._gradient(records, theta), entropy)
-            rate = 2 / (t + 2)
             theta = (1 - rate) * theta + rate * self.geometry.linear_minimizer(noisy)
         return theta, self.certificate
 

@@ -16,12 +16,23 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
-from discreet.solvers.certificates import Certificate, CertifiedRelease, curvature, geometry_of
+from discreet.solvers.certificates import (
+    Certificate,
+    CertifiedRelease,
+    curvature,
+    geometry_of,
+    record_bound,
+    slope,
+)
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 NAME = "frank-wolfe"
 CONFIDENCE = 0.95
+#: The weights of the center and of the first choice; each later one weighs one more. Even weights suit a handful of
+#: choices, rising ones forget the first of many.
+_FIRST = 64
 
 
 @dataclass(frozen=True)
@@ -89,12 +100,13 @@ class FrankWolfePlan:
 
     def _certificate(self, errors: Sequence[float], likely_errors: Sequence[float]) -> Certificate:
         """From bounds on what each choice loses (sum scale), on average and with probability 0.95 together."""
-        optimization = optimization_error(self.problem, self.geometry, self.n_iterations)[-1]
-        weights = 2.0 * np.arange(1, self.n_iterations + 1) / (self.n_iterations * (self.n_iterations + 1.0))
-        n = self.problem.n_samples
+        constants = curvature(self.problem, self.geometry), center_error(self.problem, self.geometry)
+        optimization = float(optimization_error(*constants, self.n_iterations)[-1])
+        parts = weights(self.n_iterations)
+        share = parts[1:] / (parts.sum() * self.problem.n_samples)
         return Certificate(
-            float(optimization + weights @ np.array(errors) / n),
-            float(optimization + weights @ np.array(likely_errors) / n),
+            optimization + float(share @ np.array(errors)),
+            optimization + float(share @ np.array(likely_errors)),
             CONFIDENCE,
         )
 
@@ -102,12 +114,32 @@ class FrankWolfePlan:
         return base.printed(self, {"excess risk at most": str(self.certificate)})
 
 
-def optimization_error(problem: Problem, geometry: Geometry, most: int) -> Array:
-    """h_T of the noiseless recursion h <- (1 - a) h + a^2 curvature / 2 for T = 1, ..., most."""
-    constant = curvature(problem, geometry)
-    errors, h = np.empty(most), 0.0
-    for t in range(most):
-        rate = 2 / (t + 2)
-        h = (1 - rate) * h + rate * rate * constant / 2
-        errors[t] = h
-    return errors
+def weights(n_choices: int) -> Integers:
+    """Of the center and of every choice in the point that is reached; a single choice is taken whole."""
+    return np.append(_FIRST if n_choices > 1 else 0, _FIRST + np.arange(n_choices))
+
+
+def steps(n_choices: int) -> Array:
+    """a_0, ..., a_{T - 1}: the weight of each choice over all weights so far."""
+    parts = weights(n_choices)
+    return np.asarray(parts[1:] / np.cumsum(parts)[1:])
+
+
+def optimization_error(worst: float, start: float, most: int) -> Array:
+    """H_T of the noiseless recursion h <- (1 - a) h + a^2 worst / 2 from h = start, for T = 1, ..., most."""
+    parts = weights(most)
+    totals = np.cumsum(parts)[1:]
+    errors = (parts[0] * start + worst / 2 * np.cumsum(parts[1:] ** 2 / totals)) / totals
+    errors[0] = worst / 2
+    return np.asarray(errors)
+
+
+def center_error(problem: Problem, geometry: Geometry) -> float:
+    """Bound on the excess risk of the center: slope times distance, or the loss there."""
+    center = geometry.center()
+    bound, norm = record_bound(problem)
+    size, size_2 = float(np.linalg.norm(center, norm)), float(np.linalg.norm(center))
+    far = min(geometry.diameter(norm), geometry.radius(norm) + size)
+    far_2 = min(geometry.diameter(2.0), geometry.radius(2.0) + size_2)
+    linear = slope(problem, bound * size) * bound * far + (problem.l2 or 0.0) * size_2 * far_2
+    return linear if size > 0 else min(linear, problem.loss.value_at_zero)

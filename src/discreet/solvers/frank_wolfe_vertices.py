@@ -31,7 +31,7 @@ from discreet.solvers.certificates import (
     score_rounding,
     slope,
 )
-from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan
+from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan, steps
 from discreet.solvers.sparse_frank_wolfe import Grid, WholeRows, choices, combined, grid_of
 
 Array = NDArray[np.float64]
@@ -175,12 +175,12 @@ class VertexPlan(FrankWolfePlan):
         polytope, problem = self.polytope, self.problem
         _, norm = record_bound(problem)
         theta, scales = polytope.center(), []
-        for t in range(self.n_iterations):
+        for rate in steps(self.n_iterations):
             # The iterate is public, so its norm may sharpen the range of the scores.
             range_ = range_at(problem, polytope, self.guarantee, float(np.linalg.norm(theta, norm)))
             mechanism = self._mechanism(range_)
             scores = polytope.vertex_scores(self._gradient(records, theta))
-            polytope.move_towards(theta, mechanism.select(-scores, entropy), 2 / (t + 2))
+            polytope.move_towards(theta, mechanism.select(-scores, entropy), float(rate))
             scales.append(mechanism.scale)
         return theta, self._certified(scales)
 

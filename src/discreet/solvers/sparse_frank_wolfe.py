@@ -34,6 +34,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import compiled
 from discreet.solvers.certificates import SLACK, slope
+from discreet.solvers.frank_wolfe_plan import weights
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -102,7 +103,7 @@ def grid_of(
     room = [
         LARGEST_TOTAL.bit_length() - 2 - bits - n.bit_length(),
         58 - bits + math.floor(math.log2(epsilon / contributions)),
-        62 - (n_iterations * (n_iterations + 1)).bit_length(),
+        62 - int(weights(n_iterations).sum()).bit_length(),
     ]
     entry_bits = min(_ENTRY_BITS[1], *room)
     if entry_bits < _ENTRY_BITS[0]:
@@ -187,10 +188,12 @@ def choices(
     chosen = np.empty(n_iterations, dtype=np.int64)
     margins = np.zeros(rows.shape[0], dtype=np.int64)
     gradient = _Gradient(rows, labels, problem, grids[0], margins, 0.0)
+    parts = weights(n_iterations)
+    totals = np.cumsum(parts)
     for t in range(n_iterations):
         if t > 0:
-            # theta = sum of 2 (r + 1) / (t (t + 1)) s_r over r < t, and margins hold the sum of +-(r + 1) entries.
-            factor = 2 * ball.size / (t * (t + 1)) / 2 ** grids[1].entry_bits
+            # theta = sum of w_r s_r over r < t, over all weights so far, and margins hold the sum of +-w_r entries.
+            factor = ball.size / totals[t] / 2 ** grids[1].entry_bits
             if t == 1:
                 gradient = _Gradient(rows, labels, problem, grids[1], margins, factor)
             else:
@@ -198,16 +201,22 @@ def choices(
         grid = grids[min(t, 1)]
         vertex = int(grid.selection.select(gradient.totals, entropy))
         chosen[t] = vertex
-        _move(vertex % p, (t + 1) if vertex < p else -(t + 1), *rows.by_column, rows.constants, margins)
+        _move(
+            vertex % p,
+            parts[t + 1] if vertex < p else -parts[t + 1],
+            *rows.by_column,
+            rows.constants,
+            margins,
+        )
     return chosen
 
 
 def combined(chosen: Integers, ball: L1Ball) -> Array:
-    """The point after all steps: sum of 2 (t + 1) / (T (T + 1)) s_t, as theta <- (1 - a) theta + a s makes it."""
-    n_iterations, p = len(chosen), ball.n_features
-    weights = np.arange(1, n_iterations + 1) * (2 * ball.size / (n_iterations * (n_iterations + 1)))
+    """The point after all steps: the weighted mean of the origin and all s_t."""
+    p, parts = ball.n_features, weights(len(chosen))
+    shares = parts[1:] * (ball.size / parts.sum())
     theta = np.zeros(p)
-    np.add.at(theta, chosen % p, np.where(chosen < p, weights, -weights))
+    np.add.at(theta, chosen % p, np.where(chosen < p, shares, -shares))
     return theta
 
 
