@@ -36,6 +36,9 @@ def problem(loss, n, p, l2=None):
         (Logistic(), 1_000, 105, 1.0, NoisyDiscriminant),  # it hides the second moment
         (HuberHinge(), 1_000, 105, 1.0, NoisyDiscriminant),
         (Softmax(10), 2_000, 785, 1.0, NoisyDiscriminant),
+        (Softmax(10), 56_000, 785, 0.1, NoisyDiscriminant),
+        (Softmax(10), 56_000, 785, 0.02, NoisyDiscriminant),
+        (Softmax(10), 56_000, 785, 0.01, NoisyGradientDescent),
         (Logistic(), 500_000, 100, 1.0, ObjectivePerturbation),
         (Logistic(), 10_000, 5, 1e6, ObjectivePerturbation),
         (HuberHinge(), 36_000, 105, 0.1, NoisyNewton),

@@ -188,7 +188,9 @@ def _correlation(direction, contrast, moments):
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(4), HuberHinge()])
 def test_the_event_costs_what_is_promised_and_hardly_less(relation, loss):
-    plan = NoisyDiscriminant().plan(Problem(loss, Bounds(1.0), 1000, 50), Guarantee(0.7, 1e-7, relation))
+    problem, promise = Problem(loss, Bounds(1.0), 1000, 50), Guarantee(0.7, 1e-7, relation)
+    assert accountants.epsilon(NoisyDiscriminant().plan(problem, promise).event, 1e-7, relation) <= 0.7
+    plan = NoisyDiscriminant(sums_share=0.9).plan(problem, promise)
     spent = accountants.epsilon(plan.event, 1e-7, relation)
     assert 0.99 * 0.7 < spent <= 0.7
     twin = NoisyDiscriminant(sums_share=0.5).plan(plan.problem, plan.guarantee)

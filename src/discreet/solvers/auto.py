@@ -35,10 +35,11 @@ from discreet.solvers.objective_perturbation import ObjectivePerturbation
 _LEVEL = 200.0
 # Beyond this the noise no longer matters, and the cheapest fit is the best.
 _AMPLE = 3000.0
-# The second moment is worth its price where all records together stand out of its noise this much.
-_VISIBLE = 4.0
-# Below this not even the sums of the classes are seen well enough to be worth a choice among ridges.
-_GLIMPSED = 2.0
+# The second moment is worth its price where all records together stand out of its noise this much: for two classes, for
+# more, of which each has fewer.
+_VISIBLE = 4.0, 8.0
+# Below this not even the sums of the classes are seen.
+_GLIMPSED = 2.0, 1.0
 # A reshaped copy of the records is dense, and the release has a number for every pair of columns.
 _MOST_COLUMNS = 1000
 # Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be.
@@ -87,16 +88,17 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
             f"signal over noise is {ratio:.3g}, at least {_AMPLE:g}: noise hardly matters",
         )
     if problem.n_features <= _MOST_COLUMNS:
-        seen = moment_visibility(problem, guarantee)
-        if seen >= _VISIBLE:
+        seen, several = moment_visibility(problem, guarantee), problem.loss.n_outputs > 1
+        visible = _VISIBLE[several]
+        if seen >= visible:
             return (
                 NoisyNewton(),
-                f"the second moment stands out of its noise {seen:.3g} times, at least {_VISIBLE:g}",
+                f"the second moment stands out of its noise {seen:.3g} times, at least {visible:g}",
             )
-        if seen >= _GLIMPSED and problem.n_models == 1:
+        if seen >= _GLIMPSED[several] and problem.n_models == 1:
             return (
                 NoisyDiscriminant(),
-                f"the second moment stands out of its noise {seen:.3g} times, below {_VISIBLE:g}: what can be seen is "
+                f"the second moment stands out of its noise {seen:.3g} times, below {visible:g}: what can be seen is "
                 "the sums of the classes",
             )
     elif isinstance(problem.loss, Logistic) and problem.n_models == 1:

@@ -47,10 +47,10 @@ from discreet.solvers.sensitivity import gradient_mechanism
 Array = NDArray[np.float64]
 
 _MOST_COLUMNS = 2**30  # a row is split by sign
-_SUMS_SHARE = 0.9  # of the squared Gaussian-DP parameter
+_SUMS_SHARES = 0.9, 0.7  # of the squared Gaussian-DP parameter: for two classes, for more
 _STEPS = 50
 _AVERAGED = 0.3
-_LONGEST = 2.0  # a score, times the root of how many there are; scores are about 1
+_LONGEST = 2.0, 1.0  # a score, times the root of how many there are, for one and for more; scores are about 1
 _STEEPEST = 1.0  # slope to start with
 _LEAST_SLOPE = 0.05  # the direction was made to point from the first class to the second
 _MARGIN = 1 + 2.0**-30
@@ -63,7 +63,8 @@ class NoisyDiscriminant:
     Parameters
     ----------
     n_iterations : number of noisy gradients for scale and threshold.
-    sums_share : part of the budget (squared Gaussian-DP parameter) for the sums.
+    sums_share : part of the budget (squared Gaussian-DP parameter) for the sums; None: 0.9 for two classes, 0.7 for
+        more, which have more thresholds to descend to.
     cap : as for `NoisyGradientDescent`.
 
     Privacy
@@ -79,7 +80,7 @@ class NoisyDiscriminant:
     name: ClassVar[str] = "discriminant"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
     n_iterations: int = _STEPS
-    sums_share: float = _SUMS_SHARE
+    sums_share: float | None = None
     cap: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyDiscriminantPlan:
@@ -103,18 +104,15 @@ class NoisyDiscriminant:
         if problem.n_features > _MOST_COLUMNS:
             raise ValueError(f"solver 'discriminant' takes at most 2**30 columns, got {problem.n_features}")
         _inputs.count("n_iterations", self.n_iterations)
-        if not 0 < self.sums_share < 1:
-            raise ValueError(f"sums_share must lie between 0 and 1, got {self.sums_share!r}")
-        unit = _MARGIN * calibrate(
-            lambda m: _event(problem, m, self.n_iterations, self.sums_share), guarantee
-        )
+        share = _SUMS_SHARES[_n_classes(problem) > 2] if self.sums_share is None else self.sums_share
+        if not 0 < share < 1:
+            raise ValueError(f"sums_share must lie between 0 and 1, got {share!r}")
+        unit = _MARGIN * calibrate(lambda m: _event(problem, m, self.n_iterations, share), guarantee)
         scores = _scores(problem)
-        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - self.sums_share)
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
         field = capped(scores, guarantee, budget, self.cap)
         signal = signal_over_noise(scores, guarantee, field, budget)
-        return NoisyDiscriminantPlan(
-            problem, guarantee, field, self.n_iterations, signal, unit, self.sums_share
-        )
+        return NoisyDiscriminantPlan(problem, guarantee, field, self.n_iterations, signal, unit, share)
 
 
 @dataclass(frozen=True)
@@ -274,7 +272,8 @@ def _scores(problem: Problem) -> Problem:
     """The problem for scores along the directions of all classes, and the constant."""
     n_scores = 1 if problem.loss.n_outputs == 1 else problem.loss.n_outputs
     constant = int(problem.bounds.intercept)
-    bounds = Bounds(math.sqrt(_LONGEST**2 * n_scores + constant), intercept=False)
+    longest = _LONGEST[n_scores > 1]
+    bounds = Bounds(math.sqrt(longest**2 * n_scores + constant), intercept=False)
     return replace(problem, bounds=bounds, n_features=n_scores + constant)
 
 
