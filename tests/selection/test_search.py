@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -187,3 +188,15 @@ def test_candidates_for_groups_are_refused(data):
     grouped = PrivateLogisticRegression(classes=[0, 1], max_rows_per_group=3)
     with pytest.raises(ValueError, match="single rows"):
         PrivateSelection([grouped]).fit(*data)
+
+
+@pytest.mark.parametrize("method", ["split", "tries"])
+def test_what_is_planned_for_wide_sparse_rows_is_what_runs(method):
+    """The automatic choice looks at how rows are kept, and so must the price of a try."""
+    rng = np.random.default_rng(0)
+    X, y = sp.random(2000, 1100, 0.01, "csr", rng=rng), rng.integers(2, size=2000)
+    candidates = [PrivateLogisticRegression(feature_bound=bound) for bound in (0.5, 1.0)]
+    search = PrivateSelection(candidates, 2.0, 1e-6, method=method, classes=[0, 1])
+    planned = search.plan(2000, 1100, sparse=True)
+    assert planned.event != search.plan(2000, 1100).event
+    assert search.fit(X, y).privacy_.event == planned.event

@@ -17,7 +17,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import LocalParts, PartitionedRecords
-from discreet.solvers.class_sums import CONSTANT, ClassSumsMechanism, split
+from discreet.solvers.class_sums import CONSTANT, ClassSumsMechanism, NoisyClassSums, split
 from discreet.solvers.discriminant import NoisyDiscriminant
 from discreet.solvers.discriminant_rule import (
     class_shares,
@@ -310,6 +310,23 @@ def test_rows_longer_than_the_bound_get_thresholds_of_their_length(length):
     model = PrivateLogisticRegression(50.0, 1e-6, classes=[0, 1], solver="discriminant")
     model.fit(length * np.eye(6)[columns], y)
     assert model.predict(length * np.eye(6)).tolist() == [1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("left", [1.0, 0.5])
+def test_where_rows_were_shrunk_the_mean_row_scores_nothing(left):
+    """Its score would have to be taken off by the constant, which shrinks with the length of a row."""
+    sums = NoisyClassSums(
+        np.array([[40.0, 10.0, 8.0], [10.0, 5.0, 30.0]]),
+        np.array([50.0, 15.0, 38.0]),
+        left * np.array([60.0, 40.0]),
+        1e-6,
+        1e-6,
+    )
+    found = directions(sums, 100)
+    mean = sums.features.sum(axis=0) / 100
+    assert found.means == pytest.approx(mean @ found.matrix)
+    assert (abs(found.means[0]) < 1e-12) == (left < 0.9)
+    assert found.length == pytest.approx(row_length(left))
 
 
 @pytest.mark.parametrize("intercept", [False, True])

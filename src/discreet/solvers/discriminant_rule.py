@@ -22,6 +22,7 @@ _SEEN = 3.0  # standard deviations above its noise at which the size of a column
 _LEAST_RIDGE = 1300.0  # over the variance of the noise in a mean: below, the choice itself follows the noise
 _RIDGES = 1e-12, 10.0  # the moments add up to 1: here none matters, and here all columns count alike
 _RIDGES_PER_DECADE = 4
+_SHRUNK = 0.9  # of the constants is left, or less, where rows are longer than the bound
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,9 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         gaps.append(covariance / (share * (1 - share)))
     matrix = np.stack(found, axis=1)
     mean = np.where(seen, total / n_samples, 0.0)
+    if n_classes == 2 and sums.counts.sum() < _SHRUNK * n_samples:
+        # Of rows longer than the bound, the constant shrinks with their length: what is taken off must too.
+        matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
     certain = max(float(sums.counts.sum()), 2 * math.sqrt(n_classes * sums.count_variance))
     return Directions(matrix, mean @ matrix, row_length(certain / n_samples), np.array(gaps), shares)
 
