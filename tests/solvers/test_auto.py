@@ -54,6 +54,16 @@ def test_choice_follows_the_documented_rule(loss, n, p, epsilon, expected):
     assert chosen.reason in str(chosen)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "columns"), [(0.5, (True, False)), (0.1, (True, True)), (1.0, (False, False))]
+)
+def test_single_columns_of_dense_rows_are_looked_for_longer(epsilon, columns):
+    facts = problem(Logistic(), 800, 5001)
+    for sparse, expected in zip((False, True), columns, strict=True):
+        chosen = AutomaticChoice().plan(replace(facts, sparse=sparse), Guarantee(epsilon, 1 / 800**2))
+        assert chosen.reason.startswith("frank-wolfe") == expected
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3), HuberHinge()])
 @pytest.mark.parametrize(
     ("n", "p", "epsilon", "expected"),

@@ -299,7 +299,7 @@ def test_the_length_of_rows_shows_in_what_is_left_of_their_constants():
     for length in (1.0, 1.5, 10.0):
         left = math.sqrt((1 + CONSTANT**2) / (length**2 + CONSTANT**2))
         assert row_length(left) == pytest.approx(length)
-    assert row_length(1.3) == 1.0
+    assert row_length(1.0) == 1.0
 
 
 @pytest.mark.parametrize("length", [0.5, 1.0, 4.0])
@@ -319,6 +319,7 @@ def test_where_rows_were_shrunk_the_mean_row_scores_nothing(left):
         np.array([[40.0, 10.0, 8.0], [10.0, 5.0, 30.0]]),
         np.array([50.0, 15.0, 38.0]),
         left * np.array([60.0, 40.0]),
+        left,
         1e-6,
         1e-6,
     )
@@ -338,3 +339,24 @@ def test_no_row_is_too_large_to_be_scored(intercept):
         1.0, 1e-2, classes=[0, 1], solver="discriminant", feature_bound=1e-30, fit_intercept=intercept
     ).fit(X, np.arange(11) % 2)
     assert np.isfinite(model.coef_).all()
+
+
+def test_rows_are_taken_for_shrunk_only_where_their_number_is_public():
+    half = np.array([[30.0, 20.0, 0.0, 0.0, 25 * CONSTANT], [10.0, 40.0, 0.0, 0.0, 25 * CONSTANT]])
+    for relation in RELATIONS:
+        found = mechanism(100, 2, 2, relation, noise=1e-6).read(half)
+        assert found.left == pytest.approx(0.5 if relation.size_is_public else 1.0)
+        assert np.allclose(found.counts, 25)
+    nothing = mechanism(100, 2, 2, noise=1.0).read(0 * half)
+    assert 0 < nothing.left < 0.2  # no less than noise could hide
+
+
+def test_a_softmax_of_two_classes_is_a_logistic_model():
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(3000, 3)) * 0.3
+    y = (X[:, 0] > 0).astype(float)
+    plan = NoisyDiscriminant().plan(Problem(Softmax(2), Bounds(1.0), 3000, 4), Guarantee(5.0, 1e-6))
+    theta = plan.run([ArrayRecords(X, y, Bounds(1.0))], fresh_entropy()).theta[0]
+    assert theta.shape == (4, 2)
+    raw = X @ theta[:3] + theta[3]
+    assert np.mean(raw.argmax(axis=1) == y) > 0.9

@@ -42,8 +42,9 @@ _VISIBLE = 4.0, 8.0
 _GLIMPSED = 2.0, 1.0
 # A reshaped copy of the records is dense, and the release has a number for every pair of columns.
 _MOST_COLUMNS = 1000
-# Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be.
-_BLIND = 20.0
+# Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be. For
+# rows in a dense matrix, in a sparse one.
+_BLIND = 70.0, 20.0
 # Size of the ball in which single columns are then looked for, as of PrivateSparseLogisticRegression.
 _L1_SIZE = 5.0
 
@@ -103,10 +104,11 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
             )
     elif isinstance(problem.loss, Logistic) and problem.n_models == 1:
         along = ratio * math.sqrt(problem.n_coefficients)
-        if along < _BLIND:
+        blind = _BLIND[problem.sparse]
+        if along < blind:
             return (
                 FrankWolfe(),
-                f"the records are {along:.3g} times the noise in one direction, below {_BLIND:g}: only a single "
+                f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only a single "
                 "column, of entries cut to 1, can be seen",
             )
     wide = problem.sparse and problem.n_features > _MOST_COLUMNS

@@ -41,12 +41,14 @@ class NoisyClassSums:
     features : one row per class.
     sizes : of absolute values, over all classes.
     counts : rows of every class, a row that was shrunk as the fraction that is left of it.
+    left : of all rows, as far as can be known: 1 where their number is private.
     variance, count_variance : of the noise in one number of ``features`` and of ``counts``.
     """
 
     features: Array
     sizes: Array
     counts: Array
+    left: float
     variance: float
     count_variance: float
 
@@ -101,16 +103,19 @@ class ClassSumsMechanism:
         positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
         variance = (self.gaussian.stddev / self.row_norm) ** 2
         counts = noisy[:, -1] / CONSTANT
-        missing = self.n_samples - counts.sum()
-        if (
-            self.neighboring.size_is_public
-            and abs(missing) <= _DOUBT * math.sqrt(self.n_classes * variance) / CONSTANT
-        ):
-            counts = counts + missing / self.n_classes
+        left = 1.0
+        if self.neighboring.size_is_public:
+            missing = self.n_samples - float(counts.sum())
+            doubt = math.sqrt(self.n_classes * variance) / CONSTANT
+            if abs(missing) <= _DOUBT * doubt:
+                counts = counts + missing / self.n_classes
+            else:
+                left = min(1.0, max(float(counts.sum()), 2 * doubt) / self.n_samples)
         features, sizes, terms = positive, positive, 1
         if 2 * negative.sum() > positive.sum():
             features, sizes, terms = positive - negative, positive + negative, 2
-        return NoisyClassSums(features, sizes.sum(axis=0), counts, terms * variance, variance / CONSTANT**2)
+        variances = terms * variance, variance / CONSTANT**2
+        return NoisyClassSums(features, sizes.sum(axis=0), counts, left, *variances)
 
 
 def split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecords:

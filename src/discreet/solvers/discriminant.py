@@ -251,10 +251,12 @@ class NoisyDiscriminantPlan:
         """Slopes as large as the gaps that are certain, and the constants of the classes' shares."""
         start = np.zeros(self.scores.shape)
         slopes = np.minimum(found.gaps, _STEEPEST)
-        if start.ndim == 2:
-            start[: len(slopes)] = np.diag(slopes)
-        else:
+        if start.ndim == 1:
             start[0] = slopes[0]
+        elif len(slopes) == 1:  # a softmax of two classes
+            start[0] = slopes[0] * np.array([-0.5, 0.5])
+        else:
+            start[: len(slopes)] = np.diag(slopes)
         if self.problem.bounds.intercept:
             shares = np.log(found.shares)
             start[-1] = shares - shares.mean() if start.ndim == 2 else shares[1] - shares[0]
@@ -270,7 +272,7 @@ def _n_classes(problem: Problem) -> int:
 
 def _scores(problem: Problem) -> Problem:
     """The problem for scores along the directions of all classes, and the constant."""
-    n_scores = 1 if problem.loss.n_outputs == 1 else problem.loss.n_outputs
+    n_scores = 1 if _n_classes(problem) == 2 else problem.loss.n_outputs
     constant = int(problem.bounds.intercept)
     longest = _LONGEST[n_scores > 1]
     bounds = Bounds(math.sqrt(longest**2 * n_scores + constant), intercept=False)

@@ -63,16 +63,15 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
         gaps.append(covariance / (share * (1 - share)))
     matrix = np.stack(found, axis=1)
     mean = np.where(seen, total / n_samples, 0.0)
-    if n_classes == 2 and sums.counts.sum() < _SHRUNK * n_samples:
+    if n_classes == 2 and sums.left < _SHRUNK:
         # Of rows longer than the bound, the constant shrinks with their length: what is taken off must too.
         matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
-    certain = max(float(sums.counts.sum()), 2 * math.sqrt(n_classes * sums.count_variance))
-    return Directions(matrix, mean @ matrix, row_length(certain / n_samples), np.array(gaps), shares)
+    return Directions(matrix, mean @ matrix, row_length(sums.left), np.array(gaps), shares)
 
 
 def row_length(left: float) -> float:
     """How long rows are of which, with their constant, this fraction is left."""
-    return math.sqrt((1 + CONSTANT**2) / min(1.0, left) ** 2 - CONSTANT**2)
+    return math.sqrt((1 + CONSTANT**2) / left**2 - CONSTANT**2)
 
 
 def class_shares(counts: Array, variance: float) -> Array:
