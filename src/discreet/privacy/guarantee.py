@@ -129,3 +129,16 @@ def sum_sensitivity(record_bound: float, neighboring: Neighboring, norm: float =
     1.5
     """
     return Sensitivity(neighboring.contributions * record_bound, norm)
+
+
+def acute_sum_sensitivity(record_bound: float, neighboring: Neighboring) -> Sensitivity:
+    """L2 sensitivity of a sum of vectors of norm at most ``record_bound``, no two of them at an obtuse angle.
+
+    Such vectors, without negative entries for instance, are sqrt(2) times the bound apart at most (Pythagoras).
+
+    >>> acute_sum_sensitivity(1.0, Neighboring.REPLACE_ONE).value
+    1.4142135623730951
+    >>> acute_sum_sensitivity(1.5, Neighboring.ZERO_OUT).value
+    1.5
+    """
+    return Sensitivity(math.sqrt(neighboring.contributions) * record_bound)

@@ -58,7 +58,7 @@ def planned_event(
 ) -> Event:
     """What a fit of a prepared candidate would charge."""
     sizes = (n_samples, n_columns) if n_classes is None else (n_samples, n_columns, n_classes)
-    event = (candidate.plan(*sizes, sparse=True) if sparse else candidate.plan(*sizes)).event
+    event = candidate.plan(*sizes, sparse=sparse).event
     assert isinstance(event, Event)
     return event
 

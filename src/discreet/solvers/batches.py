@@ -33,16 +33,15 @@ def mapped(records: ArrayRecords, matrix: NDArray[np.float64], feature_norm: flo
             ArrayRecords, records.derived(mapped, matrix, feature_norm, width=matrix.shape[1], bounds=bounds)
         )
     images = np.zeros((records.n_samples, matrix.shape[1]))
-    unit = 2.0 ** max(
-        0, math.frexp(np.abs(matrix).max())[1]
-    )  # entries up to 2**900 must not overflow before scaling
+    unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
+    scaled = matrix / unit  # entries of rows up to 2**900 must not overflow before the row's own scale
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
             block = records.matrix[rows] if records.sparse else records.dense(rows)
-            images[rows] = block @ (matrix[: records.n_columns] / unit)
+            images[rows] = block @ scaled[: records.n_columns]
             if records.bounds.intercept:
-                images[rows] += matrix[-1] / unit
+                images[rows] += scaled[-1]
             images[rows] *= records.scales[rows, None]
-            images[rows] *= unit
+    images *= unit
     return ArrayRecords(images, records.labels, bounds, records.scales == 0)

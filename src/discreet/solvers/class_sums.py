@@ -20,7 +20,7 @@ from discreet.bounds import Bounds, without_duplicates
 from discreet.losses import Linear
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.privacy.guarantee import Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import gradient_rounding
 from discreet.records.parts import PartitionedRecords
@@ -84,7 +84,7 @@ class ClassSumsMechanism:
         """The release of all sums."""
         norm = self.bounds.feature_norm
         rounding = gradient_rounding(Linear(), self.n_samples, self.width, norm, 0.0)
-        exact = math.sqrt(self.neighboring.contributions) * norm
+        exact = acute_sum_sensitivity(norm, self.neighboring).value
         computed = (exact + 2.0 * math.sqrt(self.n_classes) * rounding) * _SLACK
         return GaussianMechanism(Sensitivity(computed), self.noise_multiplier, self.n_classes * self.width)
 

@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 _MOMENTA = (0.0, 0.8, 0.9, 0.95)
 _MEMORIES = 8  # the steps must be this many times as many as momentum remembers
-_STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
+STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Descent:
         cls, time: float, curvature: float, n_iterations: int, averaging: float, radius: float
     ) -> Descent:
         """A flow of this duration: in steps that the curvature allows, with momentum where plain ones fall short."""
-        largest_rate = _STEP / curvature
+        largest_rate = STEP / curvature
         reach = largest_rate * n_iterations
         allowed = [m for m in _MOMENTA if m == 0 or n_iterations * (1 - m) >= _MEMORIES]
         momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])

@@ -23,9 +23,8 @@ from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
-from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import gamma
@@ -43,6 +42,7 @@ from discreet.solvers.descent_rules import (
 from discreet.solvers.discriminant_rule import Directions, directions
 from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
 from discreet.solvers.sensitivity import gradient_mechanism
+from discreet.solvers.shares import calibrated_unit, multiplier, share_event
 
 Array = NDArray[np.float64]
 
@@ -53,7 +53,6 @@ _AVERAGED = 0.3
 _LONGEST = 2.0, 1.0  # a score, times the root of how many there are, for one and for more; scores are about 1
 _STEEPEST = 1.0  # slope to start with
 _LEAST_SLOPE = 0.05  # the direction was made to point from the first class to the second
-_MARGIN = 1 + 2.0**-30
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class NoisyDiscriminant:
         share = _SUMS_SHARES[_n_classes(problem) > 2] if self.sums_share is None else self.sums_share
         if not 0 < share < 1:
             raise ValueError(f"sums_share must lie between 0 and 1, got {share!r}")
-        unit = _MARGIN * calibrate(lambda m: _event(problem, m, self.n_iterations, share), guarantee)
+        unit = calibrated_unit(lambda m: _event(problem, m, self.n_iterations, share), guarantee)
         scores = _scores(problem)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
         field = capped(scores, guarantee, budget, self.cap)
@@ -150,7 +149,7 @@ class NoisyDiscriminantPlan:
             _n_classes(problem),
             problem.bounds.feature_norm,
             self.guarantee.neighboring,
-            self.unit / math.sqrt(self.sums_share),
+            multiplier(self.unit, self.sums_share),
         )
 
     @property
@@ -161,16 +160,12 @@ class NoisyDiscriminantPlan:
     def release(self, size: float) -> GaussianMechanism:
         """The noisy sum of gradients along directions that are the columns of a matrix of Frobenius norm ``size``."""
         problem, scores = self.problem, self.scores
-        multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.sums_share)
-        plain = gradient_mechanism(scores, self.field, self.radius, self.guarantee.neighboring, multiplier)
-        norm = scores.bounds.feature_norm
+        noise = multiplier(self.unit, (1 - self.sums_share) / self.n_iterations)
         width = problem.n_features + scores.n_features
-        row_error = 1.01 * gamma(width + 32) * (size * problem.bounds.feature_norm + norm)
-        each = (self.field.lipschitz + self.field.smoothness * self.radius * norm) * row_error
-        return GaussianMechanism(
-            Sensitivity(plain.sensitivity.value + 2.02 * problem.n_samples * each),
-            multiplier,
-            scores.n_coefficients,
+        longest = size * problem.bounds.feature_norm + scores.bounds.feature_norm
+        row_error = 1.01 * gamma(width + 32) * longest
+        return gradient_mechanism(
+            scores, self.field, self.radius, self.guarantee.neighboring, noise, row_error
         )
 
     @property
@@ -279,21 +274,12 @@ def _scores(problem: Problem) -> Problem:
     return replace(problem, bounds=bounds, n_features=n_scores + constant)
 
 
-def _gradient_multiplier(unit: float, steps: int, sums_share: float) -> float:
-    return unit * math.sqrt(steps / (1 - sums_share))
-
-
 def _event(problem: Problem, unit: float, steps: int, sums_share: float) -> events.Event:
-    """All releases in units of one Gaussian release of multiplier ``unit`` that costs as much."""
+    """All releases, in units of one that costs as much."""
     columns = problem.n_features - int(problem.bounds.intercept)
-    sums = events.Gaussian(unit / math.sqrt(sums_share))
-    gradient = events.Gaussian(_gradient_multiplier(unit, steps, sums_share))
-    return events.Composed(
-        (
-            events.Discretized(sums, _n_classes(problem) * (2 * columns + 1)),
-            events.Repeated(events.Discretized(gradient, _scores(problem).n_coefficients), steps),
-        )
-    )
+    sums = share_event(unit, sums_share, _n_classes(problem) * (2 * columns + 1))
+    gradient = share_event(unit, (1 - sums_share) / steps, _scores(problem).n_coefficients)
+    return events.Composed((sums, events.Repeated(gradient, steps)))
 
 
 base.register(NoisyDiscriminant.name, NoisyDiscriminant)

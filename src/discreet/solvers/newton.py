@@ -25,9 +25,8 @@ from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
-from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import gamma
@@ -45,6 +44,7 @@ from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensi
 from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
 from discreet.solvers.reshaping import Reshaping, default_clip, frequency_level, reshaped, reshaped_cap
 from discreet.solvers.sensitivity import gradient_mechanism
+from discreet.solvers.shares import calibrated_unit, multiplier, share_event
 from discreet.solvers.spectrum import SpectrumMechanism, frequency_visibility
 
 Array = NDArray[np.float64]
@@ -57,7 +57,6 @@ _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
 _STEPS = 100
 _AVERAGED = 0.3
-_MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
 
 
 @dataclass(frozen=True)
@@ -115,11 +114,10 @@ class NoisyNewton:
         signal = signal_over_noise(problem, guarantee, field, budget)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         shares = self._shares(problem, guarantee, budget)
-        unit = calibrate(lambda m: _event(problem, m, self.n_iterations, shares), guarantee)
-        unit *= _MARGIN
+        unit = calibrated_unit(lambda m: _event(problem, m, self.n_iterations, shares), guarantee)
         radius = self.radius
         if radius is None:  # a coefficient grows as much as the records shrink along it
-            looked = _moments(problem, guarantee, _multiplier(unit, shares.moments[-1]))
+            looked = _moments(problem, guarantee, multiplier(unit, shares.moments[-1]))
             largest = problem.n_samples * problem.bounds.feature_norm**2
             radius = default_radius(problem, signal) * math.sqrt(1 + largest / _matrix_noise(looked))
         return NoisyNewtonPlan(
@@ -199,14 +197,12 @@ class NoisyNewtonPlan:
     @cached_property
     def moments(self) -> MomentMechanism:
         """The first release of the second moment."""
-        return _moments(self.problem, self.guarantee, _multiplier(self.unit, self.shares.moments[0]))
+        return _moments(self.problem, self.guarantee, multiplier(self.unit, self.shares.moments[0]))
 
     def look_again(self, norm: float, share: float) -> MomentMechanism:
         """The release of the second moment of records reshaped and clipped to ``norm``."""
-        multiplier = _multiplier(self.unit, share)
-        return replace(
-            self.moments, feature_norm=norm, noise_multiplier=multiplier, row_error=self._row_error
-        )
+        noise = multiplier(self.unit, share)
+        return replace(self.moments, feature_norm=norm, noise_multiplier=noise, row_error=self._row_error)
 
     @property
     def _row_error(self) -> float:
@@ -221,7 +217,7 @@ class NoisyNewtonPlan:
         problem = self.problem
         return SpectrumMechanism(
             problem.n_samples, problem.n_features, problem.bounds.intercept, norm, self.guarantee.neighboring,
-            _multiplier(self.unit, self.shares.spectrum), self._row_error,
+            multiplier(self.unit, self.shares.spectrum), self._row_error,
         )  # fmt: skip
 
     @cached_property
@@ -232,14 +228,9 @@ class NoisyNewtonPlan:
     def _release(self, norm: float) -> GaussianMechanism:
         """The same for records reshaped and clipped to ``norm``; the noise multiplier does not change."""
         problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
-        multiplier = _gradient_multiplier(self.unit, self.n_iterations, self.shares)
-        plain = gradient_mechanism(problem, self.field, self.radius, self.guarantee.neighboring, multiplier)
-        field = self.field
-        each = (field.lipschitz + field.smoothness * self.radius * norm) * self._row_error
-        extra = 2.02 * problem.n_samples * each * math.sqrt(problem.n_models)
-        return GaussianMechanism(
-            Sensitivity(plain.sensitivity.value + extra), multiplier, problem.n_coefficients
-        )
+        noise = multiplier(self.unit, self.shares.gradients / self.n_iterations)
+        settings = self.field, self.radius, self.guarantee.neighboring, noise
+        return gradient_mechanism(problem, *settings, self._row_error)
 
     @property
     def event(self) -> events.Event:
@@ -355,26 +346,14 @@ def _matrix_noise(moments: MomentMechanism) -> float:
     return moments.gaussian.stddev * math.sqrt(2 * moments.n_features)
 
 
-def _multiplier(unit: float, share: float) -> float:
-    return unit / math.sqrt(share)
-
-
-def _gradient_multiplier(unit: float, steps: int, shares: Shares) -> float:
-    return _multiplier(unit, shares.gradients / steps)
-
-
 def _event(problem: Problem, unit: float, steps: int, shares: Shares) -> events.Event:
-    """All releases in units of one Gaussian release of multiplier ``unit`` that costs as much."""
+    """All releases, in units of one that costs as much."""
     p = problem.n_features
-    looks = [_gaussian(_multiplier(unit, share), p * (p + 1) // 2) for share in shares.moments]
+    looks = [share_event(unit, share, p * (p + 1) // 2) for share in shares.moments]
     if shares.spectrum > 0:
-        looks.append(_gaussian(_multiplier(unit, shares.spectrum), p))
-    gradient = _gaussian(_gradient_multiplier(unit, steps, shares), problem.n_coefficients)
+        looks.append(share_event(unit, shares.spectrum, p))
+    gradient = share_event(unit, shares.gradients / steps, problem.n_coefficients)
     return events.Composed((*looks, events.Repeated(gradient, steps)))
-
-
-def _gaussian(noise_multiplier: float, size: int) -> events.Event:
-    return events.Discretized(events.Gaussian(noise_multiplier), size)
 
 
 base.register(NoisyNewton.name, NoisyNewton)

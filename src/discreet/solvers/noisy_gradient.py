@@ -29,7 +29,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.centered import LEAST_LEFT, CenteredBounds, mean_mechanism, recentered, released_center
-from discreet.solvers.descent_loop import Descent, centered
+from discreet.solvers.descent_loop import STEP, Descent, centered
 from discreet.solvers.descent_loop import project as project
 from discreet.solvers.descent_rules import (
     capped,
@@ -44,7 +44,6 @@ from discreet.solvers.sensitivity import gradient_mechanism
 
 Array = NDArray[np.float64]
 
-_STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 _FEWEST, _MOST = 50, 400
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
 _WIDE = 1000  # columns beyond which the directions that rows share by convention are leveled
@@ -140,7 +139,7 @@ class NoisyGradientDescent:
 
     def _schedule(self, problem: Problem, field: Loss, signal: float) -> tuple[int, float, float]:
         """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
-        largest_rate = _STEP / (typical_curvature(field) * problem.bounds.feature_norm**2)
+        largest_rate = STEP / (typical_curvature(field) * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
         momenta = _MOMENTA if self.momentum is None else (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]

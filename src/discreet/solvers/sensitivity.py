@@ -92,11 +92,24 @@ def computed_gradient_sensitivity(
 
 
 def gradient_mechanism(
-    problem: Problem, field: Loss, radius: float, neighboring: Neighboring, noise_multiplier: float
+    problem: Problem,
+    field: Loss,
+    radius: float,
+    neighboring: Neighboring,
+    noise_multiplier: float,
+    row_error: float = 0.0,
 ) -> GaussianMechanism:
-    """The noisy sum of gradients of all models, at points of the ball; K models have sqrt(K) times the sensitivity."""
+    """The noisy sum of gradients of all models, at points of the ball; K models have sqrt(K) times the sensitivity.
+
+    ``row_error`` is how far a record may be from what it would be without rounding, for records made of others
+    (docs/proofs/gradient-methods.md, section 7).
+    """
     one = computed_gradient_sensitivity(
         field, problem.n_samples, problem.n_features, problem.bounds.feature_norm, radius, neighboring
     )
-    every = Sensitivity(one.value * math.sqrt(problem.n_models))
+    value = one.value
+    if row_error > 0:
+        each = (field.lipschitz + field.smoothness * radius * problem.bounds.feature_norm) * row_error
+        value += 2.02 * problem.n_samples * each
+    every = Sensitivity(value * math.sqrt(problem.n_models))
     return GaussianMechanism(every, noise_multiplier, problem.n_coefficients)

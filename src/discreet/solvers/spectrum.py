@@ -19,7 +19,7 @@ from scipy.fft import dct
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy import events
-from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.privacy.guarantee import Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import gamma
 from discreet.records.parts import PartitionedRecords
@@ -53,7 +53,7 @@ def frequency_visibility(
     n_samples: int, n_features: int, neighboring: Neighboring, noise_multiplier: float
 ) -> float:
     """The mean energy of a frequency over the noise in it; the norm of the records does not matter."""
-    return n_samples / (n_features * _LONGEST * _spread(neighboring) * noise_multiplier)
+    return n_samples / (n_features * acute_sum_sensitivity(_LONGEST, neighboring).value * noise_multiplier)
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class SpectrumMechanism:
         n, p = self.n_samples, self.n_features
         row = 2.1 * self.norm * (self.row_error + gamma(p + 64) * (math.sqrt(p) + 1) * self.norm)
         rounding = n * row + summation_rounding(n, self.limit)
-        value = (_spread(self.neighboring) * self.limit + 2 * rounding) * _SLACK
-        return GaussianMechanism(Sensitivity(value), self.noise_multiplier, p)
+        exact = acute_sum_sensitivity(self.limit, self.neighboring).value  # energies are not negative
+        return GaussianMechanism(Sensitivity((exact + 2 * rounding) * _SLACK), self.noise_multiplier, p)
 
     @property
     def event(self) -> events.Event:
@@ -150,8 +150,3 @@ def concentrated(noisy: Array, level: float, intercept: bool) -> Spectrum:
     if hoover < _UNEVEN or not 0 < share < 1:
         return Spectrum(np.ones(len(noisy), dtype=bool), 1.0)
     return Spectrum(kept, share)
-
-
-def _spread(neighboring: Neighboring) -> float:
-    """How far one record moves a sum of vectors without negative entries, of norm at most 1."""
-    return math.sqrt(neighboring.contributions)

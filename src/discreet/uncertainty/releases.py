@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from discreet.losses import Logistic, Loss, Squared
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.guarantee import Neighboring, Sensitivity
+from discreet.privacy.guarantee import Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import UNIT_ROUNDOFF, gamma, worst_additions
@@ -76,7 +76,7 @@ def matrix_mechanism(
     sqrt(2) W R^2, and not by 2 W R^2.
     """
     n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
-    exact = math.sqrt(neighboring.contributions) * weight.largest * norm**2
+    exact = acute_sum_sensitivity(weight.largest * norm**2, neighboring).value
     evaluation = weight.slope * gamma(p + 3) * norm * radius
     evaluation += weight.largest * (2 * weight.loss.evaluation_error + 16) * UNIT_ROUNDOFF
     summation = weight.largest * gamma(worst_additions(n) + 16)
