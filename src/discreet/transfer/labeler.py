@@ -72,7 +72,8 @@ n_jobs, ledger, random_state :
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(10000, 2))
-    >>> labeler = PrivateLabeler(DecisionTreeClassifier(), n_queries=50, n_teachers=200, delta=1e-6, classes=[0, 1])
+    >>> model = DecisionTreeClassifier(random_state=0)
+    >>> labeler = PrivateLabeler(model, n_queries=50, n_teachers=200, max_unstable=1, delta=1e-6, classes=[0, 1])
     >>> labeler = labeler.fit(X, (X[:, 0] > 0).astype(int))
     >>> labeler.label([[3.0, 0.0]]), labeler.halted
     (array([1], dtype=object), False)
