@@ -92,7 +92,7 @@ def speed(
     ),
     repeats: int = 5,
 ) -> list[Row]:
-    """Seconds per fit and acceptance on rows without any structure, the hard case."""
+    """Seconds per fit and acceptance on rows without any structure."""
     rows: list[Row] = []
     for n, p, radius, epsilon in shapes:
         records = sphere(n, p, 0)

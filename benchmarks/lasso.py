@@ -81,6 +81,7 @@ def measure(repeats: int = 20, largest: int = 32_000, epsilon: float = 1.0) -> d
     }
     kinds = {
         "frank-wolfe, vertices": FrankWolfe(choice="vertices"),
+        "frank-wolfe, usual steps": FrankWolfe(choice="vertices", weights="rising"),
         "frank-wolfe, worst curvature": FrankWolfe(choice="vertices", expected_curvature=1.0),
         "frank-wolfe, gradient": FrankWolfe(choice="gradient"),
         "frank-wolfe-dissertation": "frank-wolfe-dissertation",

@@ -100,9 +100,8 @@ def measure(split: data.Split, relation: str, epsilon: float, solver: str) -> Fi
     return Fit(*where, 100 * float(model.score(split.X_test, split.y_test)), area, seconds)
 
 
-def chosen(name: str, relation: str, epsilon: float) -> str:
-    """The solver behind ``auto``; public facts of the data set are enough."""
-    split = next(data.splits(name, range(1)))
+def chosen(split: data.Split, relation: str, epsilon: float) -> str:
+    """The solver behind ``auto``; public facts of the split are enough."""
     plan = PrivateLogisticRegression(epsilon, split.delta, neighboring=relation).plan(
         len(split.y_train), split.X_train.shape[1], len(split.classes), sparse=bool(issparse(split.X_train))
     )
@@ -185,7 +184,9 @@ def update(path: Path, change: Callable[[list[Fit]], list[Fit]]) -> list[Fit]:
 
 def report(path: Path, fits: Sequence[Fit]) -> None:
     """Write the tables."""
-    choices = {key: chosen(*key) for key in sorted({fit.row for fit in fits}, key=_order)}
+    rows = sorted({fit.row for fit in fits}, key=_order)
+    first = {name: next(data.splits(name, range(1))) for name in {row[0] for row in rows}}
+    choices = {row: chosen(first[row[0]], *row[1:]) for row in rows}
     behind, n_rows = within_one_error(fits, choices)
     text = [
         "# Solvers with default settings",

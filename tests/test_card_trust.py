@@ -11,9 +11,11 @@ import onnxruntime
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import discreet
-from discreet import card
+from discreet import PrivateLogisticRegression, card
 from discreet.cli import main
 from discreet.mechanisms.entropy import insecure_noise
 
@@ -148,6 +150,84 @@ def test_the_ledger_that_paid_is_recognized(tmp_path, capsys):
     assert "charge 1 of the given ledger" in capsys.readouterr().out
 
 
+def test_an_equal_charge_is_not_a_payment(tmp_path, capsys):
+    ledger = discreet.Ledger(tmp_path / "paid.db", epsilon=9, delta=1e-5)
+    names = ("first", "second", "free")
+    for name, paying in zip(names, (ledger, ledger, None), strict=True):
+        card.save(fitted("logistic", ledger=paying)[0], tmp_path / name)
+    assert len({charge.event for charge in ledger.history()}) == 1
+    assert [card.verify(tmp_path / name, ledger=ledger).charge for name in names[:2]] == [1, 2]
+    with pytest.raises(
+        card.CardError, match=r"does not say which charge paid .* holds an equal charge \(1, 2\)"
+    ):
+        card.verify(tmp_path / "free", ledger=ledger)
+    assert main(["verify", str(tmp_path / "free"), "--ledger", str(ledger.path)]) == 1
+    assert "does not show that it paid" in capsys.readouterr().err
+    assert "the file names no charge" in str(card.verify(tmp_path / "free"))
+    assert "charge 2 of the ledger" in str(card.verify(tmp_path / "second"))
+    assert card.load(tmp_path / "second").privacy_ == card.read(tmp_path / "second").privacy
+
+
+def test_a_receipt_that_was_edited_or_belongs_to_something_else_is_refused(tmp_path):
+    ledger = discreet.Ledger(tmp_path / "paid.db", epsilon=9, delta=1e-5)
+    path = tmp_path / "model.json"
+    card.save(fitted("logistic", ledger=ledger, epsilon=2.0)[0], path)
+    other = json.loads(path.read_text())["privacy"]["paid"]
+    card.save(fitted("logistic", ledger=ledger)[0], path)
+    for edit, message in (
+        ({"digest": "0" * 64}, "was not paid from the ledger"),
+        ({"ledger": "0" * 32}, "was not paid from the ledger"),
+        (other, "charge 1 .* made for something else"),
+    ):
+        resealed(path, lambda content, edit=edit: content["privacy"]["paid"].update(edit))
+        with pytest.raises(card.CardError, match=message):
+            card.verify(path, ledger=ledger)
+    for broken in ({"charge": True}, {"digest": 3}):
+        resealed(path, lambda content, broken=broken: content["privacy"]["paid"].update({**other, **broken}))
+        with pytest.raises(card.CardError, match="a receipt names"):
+            card.load(path)
+    resealed(path, lambda content: content["privacy"].pop("paid"))  # as files were before
+    assert card.load(path).privacy_.paid is None
+    with pytest.raises(card.CardError, match="saved before files named their charge"):
+        card.verify(path, ledger=ledger)
+
+
+def test_every_kind_of_model_file_names_its_charge(tmp_path):
+    ledger = discreet.Ledger(tmp_path / "paid.db", epsilon=99, delta=1e-3)
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(400, 2))
+    y = (rows[:, 0] > 0).astype(int)
+    ratings = sp.random(300, 20, 0.3, random_state=3, format="csr")
+    logistic = discreet.PrivateLogisticRegression(classes=[0, 1], solver="noisy-gd")
+    search = discreet.PrivateSearchCV(logistic, {"feature_bound": [1.0, 2.0]}, method="split", ledger=ledger)
+    models = (
+        discreet.PrivateMedian(radius=3.0, ledger=ledger).fit(rows),
+        discreet.PrivateMatrixCompletion("bias", 4.0, rating_bounds=(0, 1), ledger=ledger).fit(ratings),
+        search.fit(rows, y).best_estimator_,
+    )
+    for number, model in enumerate(models, start=1):
+        card.save(model, tmp_path / "model.json")
+        assert card.verify(tmp_path / "model.json", ledger=ledger).charge == number
+
+
+def test_of_a_pipeline_the_model_is_saved_with_the_schema(tmp_path):
+    schema = discreet.Schema({"age": discreet.Numeric(0, 100)}, discreet.Target("ill", ("no", "yes")))
+    table = {"age": np.arange(2000) % 100, "ill": np.where(np.arange(2000) % 100 > 50, "yes", "no")}
+    model = discreet.PrivateLogisticRegression(classes=["no", "yes"], feature_bound=schema.feature_bound())
+    pipe = make_pipeline(discreet.SchemaEncoder(schema), model)
+    with pytest.raises(card.CardError, match="only a fitted private model"):
+        card.save(pipe, tmp_path / "model.json")
+    pipe.fit(table, table["ill"])
+    with pytest.raises(card.CardError, match=r"card\.save\(pipe\[-1\], path, schema=pipe\[0\]\.schema\)"):
+        card.save(pipe, tmp_path / "model.json")
+    card.save(pipe[-1], tmp_path / "model.json", schema=pipe[0].schema)
+    again = card.load(tmp_path / "model.json")
+    np.testing.assert_array_equal(again.predict(again.schema_.transform(table)), pipe.predict(table))
+    longer = make_pipeline(FunctionTransformer(), *(step for _, step in pipe.steps))
+    with pytest.raises(card.CardError, match="the steps before it"):
+        card.save(longer, tmp_path / "model.json")
+
+
 def test_seeded_models_are_not_verified(tmp_path):
     with insecure_noise(3), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -212,3 +292,16 @@ def test_a_recommender_with_names_holds_no_user(tmp_path):
     card.save(model, tmp_path / "model.json")
     assert "secret-user" not in (tmp_path / "model.json").read_text()
     assert card.load(tmp_path / "model.json").items_.tolist() == ["x", "y", "z"]
+
+
+@pytest.mark.filterwarnings("ignore::discreet.NoiseWarning")
+def test_rows_shrunk_by_their_largest_entry_stay_so_in_files(tmp_path):
+    """The automatic choice may look for single columns of wide rows, and then bounds entries instead of norms."""
+    rows = np.random.default_rng(0).normal(size=(200, 1500))
+    model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1]).fit(rows, np.arange(200) % 2)
+    card.save(model, tmp_path / "model.json")
+    again = card.load(tmp_path / "model.json")
+    np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+    card.to_onnx(again, tmp_path / "model.onnx")
+    outputs = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"X": rows})
+    np.testing.assert_allclose(outputs[1], model.predict_proba(rows), rtol=1e-7, atol=1e-14)

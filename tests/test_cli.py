@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,19 @@ import pytest
 from discreet import card
 from discreet.cli import main
 from discreet.cohort import COHORT_SCHEMA, make_cohort
+from discreet.estimators import _fit
+from discreet.privacy.events import (
+    Approximated,
+    BoundedRange,
+    Composed,
+    Discretized,
+    Gaussian,
+    Grouped,
+    Laplace,
+    Pure,
+    Repeated,
+    Subsampled,
+)
 from discreet.privacy.ledger import Ledger
 from discreet.schema import Boolean, Categorical, Numeric, Schema, Target
 from discreet.tables import read_table
@@ -194,6 +208,46 @@ def test_statement_never_holds_accuracy_on_private_rows(place, capsys):
     assert main(fit_command(place)) == 0
     captured = capsys.readouterr()
     assert "accuracy" not in (captured.out + captured.err).lower()
+
+
+def test_errors_speak_of_the_options_that_a_command_has(place, capsys):
+    fit = fit_command(place, "table.csv")
+    assert "declare a public upper bound with --max-rows N, or use --neighboring replace-one" in failure(
+        capsys, *fit, "--neighboring", "add-remove-one"
+    )
+    assert "more rows than the declared --max-rows 10;" in failure(
+        capsys, *fit, "--neighboring", "add-remove-one", "--max-rows", "10"
+    )
+    assert "--max-rows is for --neighboring add-remove-one" in failure(capsys, *fit, "--max-rows", "9000")
+    assert main(fit) == 0
+    capsys.readouterr()
+    text = (place / "table.csv").read_text().replace("\n", "\nold", 1)
+    (place / "words.csv").write_text(text)
+    refit = fit_command(place, "words.csv", "--overwrite")
+    assert "ask for --bad-rows null to ignore such rows" in failure(capsys, *refit)
+    message = failure(
+        capsys, "predict", place / "model.json", place / "words.csv", "--output", place / "out.csv"
+    )
+    assert "leave them empty" in message
+    assert "bad" not in message
+    greedy = [*fit[:-1], place / "second.json", "--epsilon", "5"]
+    assert "a ledger created with --fixed-sizes counts tighter" in failure(capsys, *greedy)
+
+
+def test_the_command_and_the_function_count_in_as_many_bins():
+    from inspect import signature
+
+    from discreet import evaluate
+    from discreet.cli import _parser
+
+    arguments = _parser().parse_args(["evaluate", "m", "d", "--epsilon", "1"])
+    assert arguments.bins == signature(evaluate).parameters["bins"].default
+
+
+def test_a_large_delta_is_warned_about(place, capsys):
+    command = [part for part in fit_command(place) if "ledger" not in part]
+    assert main([*command, "--delta", "0.5"]) == 0
+    assert "warning: delta = 0.5 promises little" in capsys.readouterr().err
 
 
 def test_svm_of_three_classes(place, capsys):
@@ -381,6 +435,45 @@ def test_ledger_commands(place, capsys):
     assert "PrivateLogisticRegression" in lines[3]
     assert "ObjectivePerturbation" in lines[3]
     assert len(lines) == 4
+
+
+def test_a_history_tells_what_composed_charges_hold(place, capsys):
+    ledger = Ledger(place / "history.ledger", 2.0, 1e-6, neighboring="zero-out", adaptive=False)
+    steps = Repeated(Discretized(Gaussian(90.0), 6), 30)
+    ledger.charge(Composed((Discretized(Gaussian(20.0), 3), steps, Laplace(9.0), Pure(0.01))))
+    ledger.charge(Approximated(Composed((Gaussian(80.0), BoundedRange(0.01))), 1e-15))
+    ledger.charge(Subsampled(Gaussian(50.0), 0.01))
+    ledger.charge(Grouped(Gaussian(50.0), 2))
+    assert main(["ledger", "history", str(ledger.path)]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "Gaussian(noise_multiplier 20) + 30 x Gaussian(noise_multiplier 90) + Laplace(noise_multiplier 9) + 1 more",
+        "Gaussian(noise_multiplier 80) + BoundedRange(epsilon 0.01)",
+        "Subsampled(Gaussian(noise_multiplier 50), rate 0.01)",
+        "Grouped(Gaussian(noise_multiplier 50), size 2)",
+    ):
+        assert text in shown
+
+
+@pytest.mark.parametrize(
+    ("hit", "told"), [("charge", "nothing was charged"), ("run", r"charged meanwhile \(number 1, Private")]
+)
+def test_an_interruption_tells_whether_it_was_charged(place, capsys, monkeypatch, hit, told):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_fit, hit, interrupted)
+    assert main(fit_command(place, "table.parquet", "--solver", "objective")) == 130
+    message = capsys.readouterr().err
+    assert re.search(
+        rf"^interrupted; .*{told}.*`discreet ledger show {place / 'budget.ledger'}`", message, re.M
+    )
+    assert len(Ledger(place / "budget.ledger").history()) == (hit == "run")
+    assert not (place / "model.json").exists()
+    command = fit_command(place)
+    del command[command.index("--ledger") : command.index("--output")]
+    assert main(command) == 130
+    assert "interrupted\n" in capsys.readouterr().err
 
 
 def test_ledger_mistakes(place, capsys):

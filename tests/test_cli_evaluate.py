@@ -59,3 +59,64 @@ def test_evaluate_refuses_a_group_that_is_no_category(folder, capsys):
     command = ["evaluate", str(folder / "model.json"), str(folder / "test.csv"), "--epsilon", "1"]
     assert main([*command, "--group", "x"]) == 1
     assert "categorical column" in capsys.readouterr().err
+
+
+def test_evaluate_notices_an_output_it_cannot_write_before_it_charges(folder, capsys):
+    ledger = Ledger(folder / "budget", epsilon=10.0, delta=1e-3)
+    model, data = folder / "model.json", folder / "test.csv"
+    command = ["evaluate", str(model), str(data), "--epsilon", "1", "--ledger", str(folder / "budget")]
+    before = {path.name: path.read_bytes() for path in (model, data)}
+    (folder / "link.csv").symlink_to(data)
+    for place, message in (
+        (folder / "missing" / "metrics.json", "cannot write"),
+        (folder, "cannot write"),
+        (folder / "schema.toml", "pass --overwrite"),
+        (model, "which is read"),
+        (folder / "link.csv", "which is read"),
+        (folder / "budget", "which is read"),
+    ):
+        also = [] if "overwrite" in message else ["--overwrite"]
+        assert main([*command, "--output", str(place), *also]) == 1
+        assert message in capsys.readouterr().err
+    assert not ledger.history()
+    assert before == {path.name: path.read_bytes() for path in (model, data)}
+
+
+def test_evaluate_replaces_metrics_if_asked_to(folder):
+    place = folder / "metrics.json"
+    place.write_text("old")
+    command = ["evaluate", str(folder / "model.json"), str(folder / "test.csv"), "--epsilon", "1"]
+    assert main([*command, "--output", str(place), "--overwrite"]) == 0
+    assert "metrics" in json.loads(place.read_text())
+
+
+def test_metrics_are_printed_even_if_the_file_fails_at_the_last_moment(folder, capsys, monkeypatch):
+    import discreet._files
+
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(discreet._files, "check_writable", lambda path, size: None)
+    monkeypatch.setattr(discreet._files, "write_atomically", full)
+    command = ["evaluate", str(folder / "model.json"), str(folder / "test.csv"), "--epsilon", "1"]
+    assert main([*command, "--output", str(folder / "metrics.json")]) == 1
+    told = capsys.readouterr()
+    assert "accuracy" in told.out
+    assert "No space left" in told.err
+
+
+@pytest.mark.parametrize("place", ["test.csv", "model.json"])
+def test_predict_does_not_replace_what_it_reads(folder, capsys, place):
+    before = (folder / place).read_bytes()
+    command = ["predict", str(folder / "model.json"), str(folder / "test.csv")]
+    assert main([*command, "--output", str(folder / place)]) == 1
+    assert "which is read" in capsys.readouterr().err
+    assert (folder / place).read_bytes() == before
+
+
+def test_fit_does_not_replace_what_it_reads(folder, capsys):
+    before = (folder / "train.csv").read_bytes()
+    fit = ["fit", str(folder / "train.csv"), "--schema", str(folder / "schema.toml"), "--epsilon", "2"]
+    assert main([*fit, "--output", str(folder / "train.csv"), "--overwrite"]) == 1
+    assert "which is read" in capsys.readouterr().err
+    assert (folder / "train.csv").read_bytes() == before

@@ -4,8 +4,10 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import discreet
 from discreet.cli import main
 from discreet.schema import Schema
 
@@ -30,6 +32,32 @@ def test_readme_example_runs(tmp_path, monkeypatch, capsys):
     assert scope["model"].privacy_.epsilon == 1.0
     assert "Privacy statement" in printed
     assert len(scope["ledger"].history()) == 1
+
+
+def records():
+    """What the guides leave to the reader: rows, labels, targets, a subgroup, a ledger and a model."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(10_000, 5)) / 2
+    y = (X @ [1.0, -1.0, 0.5, 0.0, 0.0] > 0).astype(int)
+    ledger = discreet.Ledger("readers.ledger", epsilon=5.0, delta=1e-5)
+    model = discreet.PrivateLogisticRegression(classes=[0, 1]).fit(X, y)
+    sex = rng.choice(["female", "male"], size=len(X))
+    held_out = {"X_held_out": X, "y_held_out": y, "sex": sex, "X_new": X[:5]}
+    return {"X": X, "y": y, "ledger": ledger, "model": model, **held_out}
+
+
+@pytest.mark.parametrize("page", ["evaluation", "first-model", "selection", "uncertainty"])
+def test_guides_run_and_leave_a_ledger_that_admits_more(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = records()
+    if page == "uncertainty":
+        scope["y"] = 50 + 20 * scope["X"][:, 0]
+    for example in blocks(ROOT / "docs" / f"{page}.md", "python"):
+        exec(compile(example, page, "exec"), scope)
+    ledger = scope["ledger"]
+    assert ledger.history()
+    model = scope.get("search", scope["model"])
+    discreet.evaluate(model, scope["X"], scope["y"], epsilon=0.5, ledger=ledger)
 
 
 def test_schema_of_the_guide_is_a_schema(tmp_path):

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from scipy import stats
 from discreet import (
     BudgetExceeded,
     Ledger,
+    NoiseWarning,
     Numeric,
     Schema,
+    SchemaError,
     insecure_noise,
     private_domains,
     private_norm_bound,
@@ -172,6 +175,37 @@ def test_norm_bound_and_domains_find_the_scale_of_the_data():
     assert 5e4 < domains["large"].lower < domains["large"].upper < 4e5
     assert statement.epsilon == 1.0
     assert Schema({**domains, "age": Numeric(0, 1)}).n_features == 3
+
+
+@pytest.mark.parametrize(("n", "enough"), [(2000, False), (5000, False), (60_000, True)])
+def test_too_few_records_are_warned_about_before_the_charge(n, enough, tmp_path):
+    ledger = Ledger(tmp_path / "budget", 1.0, 1e-6)
+    table = {"age": np.arange(n) % 100}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoiseWarning)
+        if enough:
+            assert private_domains(table, {"age": None}, epsilon=0.2)[0]["age"].upper < 200
+            return
+        with pytest.raises(NoiseWarning, match=r"About 175\d\d records would do"):
+            private_domains(table, {"age": None}, epsilon=0.2, ledger=ledger)
+        assert len(ledger.history()) == 0
+        # The number of rows is private here: nothing may depend on it, not even a warning.
+        private_domains(table, {"age": None}, epsilon=0.2, neighboring="add-remove-one")
+
+
+def test_columns_of_words_are_refused_before_the_charge(tmp_path):
+    ledger = Ledger(tmp_path / "budget", 9.0, 1e-6)
+    table = {"note": ["3", None, "secret"] * 2000}
+    with pytest.raises(SchemaError, match=r"column 'note' .* row 2 ") as caught:
+        private_domains(table, {"note": None}, epsilon=5.0, ledger=ledger)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(SchemaError, match=r"column 'day' holds values of type"):
+        private_domains(
+            {"day": np.array(["2020-01-01"], dtype="M8[D]")}, {"day": None}, epsilon=5.0, ledger=ledger
+        )
+    assert len(ledger.history()) == 0
+    domains, _ = private_domains(table, {"note": None}, epsilon=5.0, bad_rows="null", ledger=ledger)
+    assert domains["note"].lower < 3 < domains["note"].upper
 
 
 def test_a_constant_column_still_gets_an_interval():

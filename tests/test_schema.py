@@ -364,6 +364,26 @@ def test_unreadable_tables_are_explained(name, content, message, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("bad_rows", ["error", "null"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"54,secret,1\n55,b,2\n", "none of them among 3 fields; if the names are missing, add them"),
+        (b"age;secret\n1;2\n", "separated by ';': save it with commas"),
+        (b"Age,secret\n1,2\n", "it has 'Age', and names must agree in every letter"),
+        ("age,s\xe9cret,ward\n1,2,3\n".encode("latin-1"), "not UTF-8 text; save it as UTF-8"),
+        (b"ward,secret\n1,2\n", "its first line names 2 columns"),
+        (b"54,secret,secret\n55,b,2\n", "two columns have the same name|different column names"),
+    ],
+)
+def test_the_first_line_is_explained_and_never_quoted(content, message, bad_rows, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(path, ["age", "smoker", "ward"], bad_rows=bad_rows)
+    assert "cret" not in str(caught.value)
+
+
 def test_truncated_parquet(tmp_path):
     path = tmp_path / "table.parquet"
     parquet.write_table(pa.table(TABLE), path)
@@ -391,6 +411,32 @@ def test_malformed_csv_lines_become_null_rows(tmp_path):
     rows, _ = SCHEMA.encode(table, bad_rows="null")
     assert np.isnan(rows).all(axis=1).tolist() == [False, True, True, False, True]
     np.testing.assert_array_equal(rows[[0, 3]], [[-0.98, 1, 0, 0, 1], [-0.92, 0, 0, 1, -1]])
+
+
+@pytest.mark.parametrize("name", [*TABLE])
+def test_no_cell_of_any_type_raises_or_touches_other_rows(name):
+    expected, _ = SCHEMA.encode(TABLE, bad_rows="null")
+    others = np.delete(np.arange(len(expected)), 1)
+    strange = [
+        [1],
+        np.ones(2),
+        {"a": 1},
+        1j,
+        pd.NA,
+        pd.NaT,
+        b"x",
+        "\udc80",
+        "a\0b",
+        10**5000,
+        np.inf,
+        object(),
+    ]
+    for cell in strange:
+        cells = np.empty(len(expected), dtype=object)
+        cells[:] = list(TABLE[name])
+        cells[1] = cell
+        rows, _ = SCHEMA.encode({**TABLE, name: cells}, bad_rows="null")
+        np.testing.assert_array_equal(rows[others], expected[others])
 
 
 def test_csv_types_are_not_guessed(tmp_path):

@@ -94,6 +94,22 @@ def test_samples_that_say_nothing_are_refused():
         template({"x": range(60), "y": [f"w{i}" for i in range(60)]}, target="y")
 
 
+def test_none_is_a_category_among_words_and_missing_elsewhere():
+    made = template(
+        {
+            "insurance": ["none", "private", "NA", ""],
+            "age": ["none", "3", "40", "5"],
+            "smoker": ["yes", "none", "no", "no"],
+            "pain": ["none", "mild", "?", "mild"],
+        },
+        target="pain",
+    )
+    assert made.columns["insurance"].categories == ("none", "private")
+    assert isinstance(made.columns["age"], Numeric)
+    assert isinstance(made.columns["smoker"], Boolean)
+    assert made.target.classes == ("mild", "none")
+
+
 # --- the command ---
 
 

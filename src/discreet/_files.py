@@ -48,6 +48,7 @@ def check_writable(path: str | os.PathLike[str], size: int) -> None:
     target = Path(path)
     trial = target.with_name(f".{target.name}.{os.getpid()}.trial")
     try:
+        _check_place(target)
         write_atomically(trial, bytes(size))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)

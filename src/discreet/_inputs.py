@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Collection
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any, SupportsFloat, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -> float:
     """A finite real number, greater than ``above`` if given; booleans and strings are refused."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}{_hint(hint)}")
     number = float(cast(SupportsFloat, value))
     if not math.isfinite(number) or (above is not None and not number > above):
@@ -23,7 +25,7 @@ def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -
 
 def count(name: str, value: Any, *, at_least: int = 1, hint: str = "") -> int:
     """A whole number of at least ``at_least``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r}{_hint(hint)}")
     if int(value) < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value!r}{_hint(hint)}")
@@ -35,6 +37,29 @@ def choice(name: str, value: Any, allowed: Collection[str]) -> str:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {sorted(allowed)}, got {value!r}")
     return str(value)
+
+
+def cells(values: Any) -> NDArray[Any]:
+    """An array in which every cell of a list is what it was: NumPy would make text of the numbers beside one word."""
+    try:
+        return np.asarray(values) if hasattr(values, "__array__") else np.asarray(values, dtype=object)
+    except ValueError:
+        raise ValueError("the data must have the same number of cells in every row") from None
+
+
+def to_numbers(values: Any) -> NDArray[np.float64]:
+    """Finite numbers, infinities and NaN, the last wherever a cell is no number; no cell raises, and none is quoted.
+
+    >>> to_numbers([[1, "2.5"], ["none", 10**400]])
+    array([[1. , 2.5],
+           [nan, nan]])
+    """
+    array = cells(values)
+    if array.dtype.kind in "fiub":
+        return array.astype(np.float64)
+    # One by one even where NumPy could convert all at once: what becomes of a cell must not depend on the others.
+    one_by_one = (_number(cell) for cell in array.ravel())
+    return np.fromiter(one_by_one, np.float64, array.size).reshape(array.shape)
 
 
 def seed(random_state: Any) -> np.random.SeedSequence:
@@ -51,6 +76,15 @@ def seed(random_state: Any) -> np.random.SeedSequence:
     raise TypeError(
         f"random_state must be None, a whole number or a numpy SeedSequence, got {random_state!r}"
     )
+
+
+def _number(cell: object) -> float:
+    if not isinstance(cell, Real | Decimal | np.bool_ | str):
+        return math.nan
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _hint(text: str) -> str:

@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 #: A row with a larger entry is no measurement; it is treated like one that is not finite. The limit keeps
-#: every later product of a row and a model far from overflow (docs/proofs/rounding.md, section 1).
-LARGEST_ENTRY = 2.0**900
+#: every later product of rows and models far from overflow, and squares of row scales far from underflow, where they
+#: would round up to twice their size (docs/proofs/rounding.md, section 1).
+LARGEST_ENTRY = 2.0**300
 
 _SMALLEST_NORM, _LARGEST_NORM = 2.0**-100, 2.0**100
-_SAFE_SQUARE = 2.0**1000
+_SAFE_SQUARE = LARGEST_ENTRY**2  # of a row whose entries may all be legal
 _MAX_COLUMNS = 2**31
 _BLOCK_ENTRIES = 1 << 18
 _SPARSE = (sp.csr_array, sp.csr_matrix)
@@ -43,7 +44,7 @@ class Bounds:
     The rule looks at one row at a time, so it commutes with every neighboring relation. The exact real norm
     of s (x, 1), with the floating-point number s taken as an exact real, is at most R: the shrink to R'
     pays for every rounding in the computation of s (docs/proofs/rounding.md, section 1). A row that is not
-    finite, or has an entry beyond 2**900, has s = 0: a null record, which contributes nothing to any sum.
+    finite, or has an entry beyond 2**300, has s = 0: a null record, which contributes nothing to any sum.
 
     Examples
     --------
@@ -142,7 +143,7 @@ def _row(X: Any, index: int) -> NDArray[np.float64]:
 
 
 def _scale_of_large_row(row: NDArray[np.float64], radius: float, one: float) -> float:
-    """The scale of a row whose squares overflow, by dividing through a power of two."""
+    """The scale of a row of many large entries, or 0 if one is too large; squares cannot overflow."""
     largest = float(np.max(np.abs(row)))
     if not largest <= LARGEST_ENTRY:  # also true of nan
         return 0.0

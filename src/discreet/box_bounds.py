@@ -15,6 +15,10 @@ from discreet.bounds import LARGEST_ENTRY, Bounds, without_duplicates
 _BLOCK_ENTRIES = 1 << 18
 
 
+#: What a statement says of rows that were shrunk by their largest entry.
+SHRUNK_BY_ENTRIES = "row norm as largest entry (intercept included)"
+
+
 @dataclass(frozen=True)
 class BoxBounds(Bounds):
     """The public promise |v_j| <= 1 about every entry of every record.

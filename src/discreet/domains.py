@@ -66,7 +66,7 @@ class Numeric:
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
         """The scaled numbers, and which cells are not numbers at all."""
-        values, malformed = _numbers(cells)
+        values, malformed = read_numbers(cells)
         missing = np.isnan(values)
         default = self.lower / 2 + self.upper / 2 if self.default is None else self.default
         values = np.clip(np.where(missing, default, values), self.lower, self.upper)
@@ -106,7 +106,7 @@ class Binned:
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
         """The one-hot rows, and which cells are not numbers at all."""
-        values, malformed = _numbers(cells)
+        values, malformed = read_numbers(cells)
         present = ~np.isnan(values)
         codes = np.where(present, np.searchsorted(self.edges, values, side="right"), -1)
         return _one_hot(codes, len(self.edges) + 1), malformed
@@ -250,7 +250,7 @@ def category_codes(cells: Any, categories: tuple[Label, ...], undeclared: int = 
 
 def numbers(cells: Any, bounds: tuple[float, float]) -> Array:
     """The cells as numbers clipped to ``bounds``; NaN where they are missing or none."""
-    return np.clip(_numbers(cells)[0], *bounds)
+    return np.clip(read_numbers(cells)[0], *bounds)
 
 
 def _one_hot(codes: NDArray[np.int64], width: int) -> Array:
@@ -292,7 +292,7 @@ def _mapped(cells: Any, meaning: Any, missing: float) -> Array:
     )
 
 
-def _numbers(cells: Any) -> tuple[Array, Mask]:
+def read_numbers(cells: Any) -> tuple[Array, Mask]:
     """The cells as numbers, NaN where missing or malformed, and which are malformed."""
     import pyarrow as pa
     import pyarrow.compute as pc

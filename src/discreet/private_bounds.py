@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _inputs
-from discreet.domains import Numeric
-from discreet.domains import numbers as cell_numbers
+from discreet.domains import Numeric, SchemaError, read_numbers
 from discreet.estimators import _fit, _groups
+from discreet.forecast import NoiseWarning
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.calibration import calibrate
@@ -193,12 +194,15 @@ def private_quantiles(
     (True, 1.0)
     """
     strict = _inputs.choice("bad_rows", bad_rows, ("error", "null")) == "error"
-    table = np.asarray(X, dtype=np.float64)
+    table = _inputs.to_numbers(X)
     if table.ndim not in (1, 2) or table.size == 0 or len(table) > _MOST_ROWS:
         raise ValueError(f"X must hold one column or a table of numbers with rows, got shape {table.shape}")
     table = table.reshape(len(table), -1)
-    if strict and np.isnan(table).any():
-        raise ValueError("X holds values that are not numbers; correct them, or pass bad_rows='null'")
+    if strict and (none := np.isnan(table).any(axis=1)).any():
+        raise ValueError(
+            f"X holds values that are not numbers, the first in row {int(np.argmax(none))} (counted from 0); correct "
+            "them, or pass bad_rows='null'"
+        )
     relation = Neighboring(
         _inputs.choice("neighboring", neighboring, [member.value for member in Neighboring])
     )
@@ -213,6 +217,8 @@ def private_quantiles(
         "record" if rows is None else "user",
     )
     plan = QuantilePlan(promise, _levels(levels), _candidates(candidates), table.shape[1], rows or 1)
+    if slots is None and relation.size_is_public:
+        _warn_if_few(plan, len(table))
     _fit.charge(ledger, plan, "private_quantiles")
     entropy = fresh_entropy()
     values = plan.run(list(table.T), entropy)
@@ -250,7 +256,7 @@ def private_norm_bound(
     >>> bool(250 < private_norm_bound(X, epsilon=0.5).values[0, 0] < 400)
     True
     """
-    table = np.asarray(X, dtype=np.float64)
+    table = _inputs.to_numbers(X)
     if table.ndim != 2:
         raise ValueError(f"X must have rows and columns, got shape {table.shape}")
     with np.errstate(all="ignore"):
@@ -265,6 +271,7 @@ def private_domains(
     candidates: Mapping[str, ArrayLike | None],
     *,
     coverage: float = 0.98,
+    bad_rows: str = "error",
     **options: Any,
 ) -> tuple[dict[str, Numeric], PrivacyStatement]:
     """Numeric domains for columns without public bounds, ready for a `Schema`, and what they cost.
@@ -273,8 +280,10 @@ def private_domains(
     ----------
     table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
     candidates : the columns, each with its public candidates; None is `wide_grid`. All must have as many.
-    coverage : part of the values that should lie within the bounds; the rest is clipped, half on each side. Cells that
-        are missing or no numbers count nowhere.
+    coverage : part of the values that should lie within the bounds; the rest is clipped, half on each side. Missing
+        cells count nowhere.
+    bad_rows : "error" refuses cells that are no numbers, such as those of a column of words; with "null" they count
+        nowhere.
     options : epsilon, delta, neighboring, groups, max_rows_per_group, ledger as for `private_quantiles`.
 
     Privacy
@@ -298,10 +307,10 @@ def private_domains(
     grids = {name: _candidates(wide_grid() if grid is None else grid) for name, grid in candidates.items()}
     if len({len(grid) for grid in grids.values()}) > 1:
         raise ValueError("all columns need the same number of candidates")
+    strict = _inputs.choice("bad_rows", bad_rows, ("error", "null")) == "error"
     # Each column is looked up in its own grid: ranks among the candidates are all that the mechanism needs.
-    limits = (-math.inf, math.inf)
     ranks = np.column_stack(
-        [_ranks(cell_numbers(column(table, name), limits), np.array(grid)) for name, grid in grids.items()]
+        [_ranks(_values(table, name, strict), np.array(grid)) for name, grid in grids.items()]
     )
     places = np.arange(len(next(iter(grids.values()))), dtype=np.float64)
     tail = (1 - share) / 2
@@ -312,6 +321,39 @@ def private_domains(
         first, last = (low, high) if low < high else (max(0, low - 1), min(len(grid) - 1, high + 1))
         domains[name] = Numeric(grid[first], grid[last])
     return domains, found.privacy_
+
+
+def _values(table: Any, name: str, strict: bool) -> Array:
+    """The numbers of a column, NaN where a cell is missing or, unless that is refused, no number."""
+    try:
+        values, malformed = read_numbers(column(table, name))
+    except SchemaError as error:
+        raise SchemaError(f"column {name!r} {error}; only numbers have bounds") from None
+    if strict and malformed.any():
+        raise SchemaError(
+            f"column {name!r} has cells that are not numbers, the first in row {int(np.argmax(malformed))} (counted "
+            "from 0). Correct them or leave them empty, or pass bad_rows='null'; a column of words is Categorical or "
+            "Text, and has no bounds"
+        )
+    return values
+
+
+def _warn_if_few(plan: QuantilePlan, n_samples: int) -> None:
+    """Warn, from public facts only, where the noise in ranks reaches from a quantile to the end of the data.
+
+    All candidates beyond the last value are equally good, so that such a quantile can be any of them.
+    """
+    tail = min(min(level, 1 - level) for level in plan.levels)
+    needed = math.ceil(plan.rank_error() / tail)
+    if n_samples < needed:
+        warnings.warn(
+            f"the quantiles will be mostly noise: at epsilon = {plan.guarantee.epsilon:g} ranks can be off by "
+            f"{plan.rank_error():.0f}, and only {tail * n_samples:.0f} of {n_samples} records lie beyond the outer "
+            f"quantile. About {needed} records would do, or a larger epsilon, fewer columns or candidates, or levels "
+            "nearer to 1/2",
+            NoiseWarning,
+            stacklevel=3,
+        )
 
 
 def _ranks(values: Array, grid: Array) -> Array:

@@ -90,17 +90,43 @@ def column(table: TableLike, name: str) -> Any:
     if len(getattr(values, "shape", (0,))) != 1:
         raise TableError(f"column {name!r} must be one-dimensional")
     if isinstance(values, list | tuple) or np.dtype(object) == getattr(values, "dtype", None):
-        cells = pa.array([cell_text(value) for value in np.asarray(values, dtype=object)], pa.string())
+        cells = _text_cells(values)
     elif isinstance(values, pa.Array | pa.ChunkedArray):
         cells = values
     else:
         try:
             cells = pa.array(values, from_pandas=True)
+        except UnicodeEncodeError:
+            cells = _text_cells(values)
         except (pa.ArrowException, TypeError):
             raise TableError(f"column {name!r} holds values of a type that cannot be used") from None
-    if isinstance(cells, pa.ChunkedArray):
-        cells = pa.concat_arrays(cells.chunks) if cells.num_chunks else pa.array([], cells.type)
-    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+    if not isinstance(cells, pa.ChunkedArray):
+        return _plain(cells)
+    return pa.concat_arrays([_plain(chunk) for chunk in cells.chunks or [pa.array([], cells.type)]])
+
+
+def _text_cells(values: Any) -> Any:
+    """Cells of any types as an array of text."""
+    import numpy as np
+    import pyarrow as pa
+
+    texts = [cell_text(value) for value in np.asarray(values, dtype=object)]
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError:  # half a character, which no category holds; all other text stays as it is
+        return pa.array([text and text.encode(errors="replace").decode() for text in texts], pa.string())
+
+
+def _plain(cells: Any) -> Any:
+    """An array without a dictionary; those of polars hold string views, which Arrow does not decode by itself."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(cells.type):
+        return cells
+    words = cells.dictionary
+    return (words.cast(pa.large_string()) if pa.types.is_string_view(words.type) else words).take(
+        cells.indices
+    )
 
 
 def cell_text(value: object) -> str | None:
@@ -113,7 +139,7 @@ def cell_text(value: object) -> str | None:
         return value.strip()
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
-    if hasattr(value, "item"):  # a NumPy scalar
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, bool):
         return str(value).lower()
@@ -122,7 +148,10 @@ def cell_text(value: object) -> str | None:
             return None
         # A column of whole numbers with one missing cell is floating point in pandas: 3.0 must still be "3".
         return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
-    return str(value)
+    try:
+        return str(value)
+    except Exception:  # whole numbers of thousands of digits, or whatever an object's own method raises
+        return f"<{type(value).__name__}>"
 
 
 def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
@@ -149,7 +178,7 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
     try:
         with csv.open_csv(path) as opened:
             names = opened.schema.names
-        _require_in_file(path, names, columns)
+        _require_in_header(path, names, columns)
         convert = csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             include_columns=list(columns) if columns is not None else names,
@@ -157,11 +186,14 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
             null_values=[""],
         )
         return csv.read_csv(path, convert_options=convert)
+    except UnicodeDecodeError:
+        raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         # Arrow quotes the offending line, which is somebody's record; keep only its kind.
-        kind = "not UTF-8 text" if "UTF8" in str(error) else "lines with different numbers of fields"
+        if "UTF8" in str(error):
+            raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
         raise TableError(
-            f"{str(path)!r} is not a readable CSV file ({kind}); "
+            f"{str(path)!r} is not a readable CSV file (lines with different numbers of fields); "
             "it needs a line of column names and then as many comma-separated fields in each line"
         ) from None
 
@@ -177,7 +209,7 @@ def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
         names = _fields(next(stream))
         if names is None or len(set(names)) != len(names):
             raise TableError(f"{str(path)!r} does not begin with a line of different column names in UTF-8")
-        _require_in_file(path, names, columns)
+        _require_in_header(path, names, columns)
         wanted = list(columns) if columns is not None else names
         places = [names.index(name) for name in wanted]
         cells: list[list[str | None]] = [[] for _ in wanted]
@@ -215,6 +247,36 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> A
         raise TableError(f"{str(path)!r} is not a readable Parquet file: {reason}") from None
 
 
+def _require_in_header(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
+    """Raise unless the first line of a CSV file names the columns; the line is not quoted, it may be a record."""
+    if len(set(names)) < len(names):
+        twice = [name for name in columns or [] if list(names).count(name) > 1]
+        which = (
+            f"more than one column is named {_quoted(twice)}" if twice else "two columns have the same name"
+        )
+        raise TableError(f"{str(path)!r}: {which} in its first line; rename all but one")
+    missing = [name for name in columns or [] if name not in names]
+    if not missing:
+        return
+    wanted = {name.casefold() for name in missing}
+    alike = [name for name in names if name.strip().casefold() in wanted]
+    separators = [mark for mark in (";", "\t", "|") if len(names) == 1 and mark in names[0]]
+    if alike:
+        hint = f"it has {_quoted(alike)}, and names must agree in every letter"
+    elif separators:
+        hint = f"its fields are separated by {separators[0]!r}: save it with commas"
+    elif any("\N{REPLACEMENT CHARACTER}" in name for name in names):
+        hint = f"its first line is not UTF-8 text; {_SAVE_AS_UTF8}"
+    elif len(missing) == len(columns or []):
+        hint = (
+            f"its first line, which must hold the names of the columns, has none of them among {len(names)} fields; "
+            "if the names are missing, add them (the line is not shown here: it may be somebody's record)"
+        )
+    else:
+        hint = f"its first line names {len(names)} columns, but not these"
+    raise TableError(f"{str(path)!r}: no such column: {_quoted(missing)}; {hint}")
+
+
 def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
     try:
         require_columns(dict.fromkeys(names), columns or [])
@@ -223,6 +285,9 @@ def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | 
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise TableError(f"{str(path)!r}: more than one column is named {_quoted(twice)}; rename all but one")
+
+
+_SAVE_AS_UTF8 = "save it as UTF-8, for instance by `iconv -f latin1 -t utf-8 OLD > NEW`"
 
 
 def _quoted(names: Sequence[str]) -> str:

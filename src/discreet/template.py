@@ -29,7 +29,7 @@ def template(
     """Guess a schema from a table that is public.
 
     Numbers get bounds rounded outwards, words true and false become booleans, other columns categories if they have at
-    most ``max_categories`` and hashed text if more.
+    most ``max_categories`` and hashed text if more. Of the words for a missing cell, "none" counts as a category.
 
     Parameters
     ----------
@@ -73,14 +73,15 @@ def _domain(cells: Any, max_categories: int) -> Domain | None:
     values = _values(texts)
     if values is not None:
         return Numeric(*_rounded_out(float(values.min()), float(values.max())))
-    if len(texts) <= max_categories:
-        return Categorical(tuple(sorted(texts)))
-    return Text()
+    words = _words(cells)
+    return Categorical(tuple(sorted(words))) if len(words) <= max_categories else Text()
 
 
 def _target(name: str, cells: Any, max_categories: int) -> Target:
     texts = _texts(cells)
     values = _values(texts)
+    if values is None:
+        texts = _words(cells)
     if len(texts) < 2:
         raise SchemaError(
             f"the target {name!r} has fewer than two values in the sample; write its classes by hand"
@@ -96,10 +97,15 @@ def _target(name: str, cells: Any, max_categories: int) -> Target:
     return Target(name, tuple(sorted(texts)))
 
 
-def _texts(cells: Any) -> set[str]:
+def _texts(cells: Any, missing: frozenset[str] = MISSING_WORDS) -> set[str]:
     """The different cells of a column, as text, without missing ones."""
     texts = {cell_text(value) for value in cells.unique().to_pylist()}
-    return {text for text in texts if text is not None and text.casefold() not in MISSING_WORDS}
+    return {text for text in texts if text is not None and text.casefold() not in missing}
+
+
+def _words(cells: Any) -> set[str]:
+    """The different cells of a column of words: among words, "none" is an answer; elsewhere it is a missing cell."""
+    return _texts(cells, MISSING_WORDS - {"none"})
 
 
 def _values(texts: set[str]) -> Any:

@@ -74,7 +74,7 @@ class PrintedFrankWolfe(DissertationFrankWolfe):
         honest = super().plan(problem, guarantee)
         releases = honest.n_iterations * problem.n_models
         printed = 2 * guarantee.epsilon / math.sqrt(2 * releases * math.log(1 / guarantee.delta))
-        return LaplacePlan(problem, guarantee, honest.n_iterations, printed)
+        return LaplacePlan(problem, guarantee, honest.n_iterations, honest.weights, printed)
 
 
 # -- sums by class --------------------------------------------------------------------------------------------------

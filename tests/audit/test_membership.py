@@ -1,5 +1,7 @@
 """Membership and tracing: what leaks is seen, what is private keeps within its bound."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
@@ -11,7 +13,7 @@ from discreet.audit.tracing import fingerprinting, trace_members
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Sensitivity
+from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
 
 def halves():
@@ -50,6 +52,24 @@ def test_a_false_promise_would_be_noticed():
     model = KNeighborsClassifier(1).fit(*members)
     model.privacy_ = PrivateLinearSVC(0.05, 0.0, classes=[0, 1]).fit(*members).privacy_
     assert membership(model, members, others).exceeds
+
+
+@pytest.mark.parametrize(
+    ("promise", "allowed"),
+    [
+        (Guarantee(0.5, 0.0, unit="labels"), 1.0),
+        (Guarantee(0.5, 0.0, unit="user"), np.tanh(0.25)),
+        (Guarantee(0.5, 0.0, Neighboring.ZERO_OUT, unit="user"), np.tanh(0.5)),
+        (Guarantee(0.5, 0.0, Neighboring.ZERO_OUT), np.tanh(0.25)),
+    ],
+)
+def test_a_promise_bounds_only_what_it_is_about(promise, allowed):
+    """Privacy of labels hides the label of a record, not that the record was there."""
+    members, others = halves()
+    model = KNeighborsClassifier(1).fit(*members)
+    statement = PrivateLinearSVC(0.5, 0.0, classes=[0, 1]).fit(*members).privacy_
+    model.privacy_ = dataclasses.replace(statement, guarantee=promise)
+    assert membership(model, members, others).allowed == pytest.approx(allowed)
 
 
 def test_regressors_and_small_samples():

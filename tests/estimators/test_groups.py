@@ -364,6 +364,7 @@ def test_every_estimator_learns_with_groups_and_says_so(model, tmp_path):
     sparse = (
         clone(model).set_params(ledger=None, bad_rows="null").fit(sp.csr_array(X), y, groups=ids.astype(str))
     )
+    assert sparse.privacy_.paid is None
     assert dataclasses.replace(sparse.privacy_, assumptions=()) == dataclasses.replace(
-        dense.privacy_, assumptions=()
+        dense.privacy_, assumptions=(), paid=None
     )

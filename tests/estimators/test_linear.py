@@ -216,7 +216,7 @@ BAD = {
     "one class": ({"classes": None}, X_GOOD, np.zeros(200), "at least two"),
     "one declared class": ({"classes": [0]}, X_GOOD, Y_GOOD, "at least two"),
     "unknown label": ({"classes": [0, 7]}, X_GOOD, Y_GOOD, "outside classes"),
-    "wrong length": ({}, X_GOOD, Y_GOOD[:-1], "inconsistent"),
+    "wrong length": ({}, X_GOOD, Y_GOOD[:-1], "one label per row"),
     "wrong shape": ({}, X_GOOD[:, 0], Y_GOOD, "2D array"),
     "zero epsilon": ({"epsilon": 0.0}, X_GOOD, Y_GOOD, "epsilon"),
     "negative epsilon": ({"epsilon": -1.0}, X_GOOD, Y_GOOD, "epsilon"),
@@ -303,6 +303,18 @@ def test_sparse_null_rows(kind):
 
 
 # -- scikit-learn's habits -----------------------------------------------------------------------------------
+
+
+def test_a_ledger_remembers_which_noise_was_not_secret(tmp_path):
+    ledger = Ledger(tmp_path / "budget.db", epsilon=10.0, delta=1e-3)
+    model = PrivateLogisticRegression(0.5, 1e-6, classes=[0, 1], ledger=ledger)
+    with insecure_noise(1):
+        model.fit(X_GOOD, Y_GOOD)
+    model.fit(X_GOOD, Y_GOOD)
+    assert [charge.label for charge in ledger.history()] == [
+        "PrivateLogisticRegression, insecure noise",
+        "PrivateLogisticRegression",
+    ]
 
 
 def test_clones_and_cross_validation_share_one_ledger(tmp_path):

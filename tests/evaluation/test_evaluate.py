@@ -45,7 +45,8 @@ def test_regression_without_noise():
     X = rng.uniform(-0.4, 0.4, size=(4000, 2))
     y = X @ [1.0, -0.5] + rng.uniform(-0.2, 0.2, size=4000)
     model = LinearRegression().fit(X[:500], y[:500])
-    found = evaluate(model, X, y, epsilon=HARDLY_PRIVATE, delta=0.5, target_bounds=(-1, 1))
+    # Sums of fourth powers decide the width of the interval and are small: it takes less noise to see them.
+    found = evaluate(model, X, y, epsilon=1e9, delta=0.5, target_bounds=(-1, 1))
     assert found["R^2"].value == pytest.approx(r2_score(y, model.predict(X)), abs=1e-3)
     error = np.mean((y - model.predict(X)) ** 2)
     assert found["mean squared error"].value == pytest.approx(error, abs=1e-4)

@@ -1,6 +1,7 @@
 """The number of tries has exactly the law that the proof uses."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -33,6 +34,23 @@ def test_law_of_the_number_of_tries(name):
     assert chisquare(seen, wanted).pvalue > 1e-7
     other = chances(law_with_mean(name, 5.0), 12)
     assert chisquare(seen, size * np.append(other, 1 - other.sum())).pvalue < 1e-7
+
+
+def test_large_poisson_numbers_are_sums_of_small_ones():
+    law, entropy, size = TriesLaw("poisson", 0.0, 40.0), fresh_entropy(), 3000
+    draws = np.array([draw_tries(law, entropy) for _ in range(size)])
+    edges = [0, 30, 34, 37, 40, 43, 46, 50]
+    cumulative = np.append(0.0, np.cumsum(chances(law, 200)))
+    wanted = size * np.diff([*(cumulative[edge] for edge in edges), 1.0])
+    seen = np.histogram(draws, [*(edge + 0.5 for edge in edges), 1e9])[0]
+    assert chisquare(seen, wanted).pvalue > 1e-7
+
+
+def test_the_largest_number_of_tries_that_can_be_planned_is_drawn_at_once():
+    law, entropy = law_with_mean("poisson", 1e5), fresh_entropy()
+    begin = time.process_time()
+    assert abs(draw_tries(law, entropy) - 1e5) < 7 * math.sqrt(1e5)
+    assert time.process_time() - begin < 10  # seconds; it was not drawn in hours
 
 
 def test_uniform_numbers_below_a_bound():

@@ -12,6 +12,8 @@ import pytest
 from discreet import HorizonReached, Ledger, PrivateFTRL, PrivateOnlineLinearModel
 from discreet.mechanisms.entropy import insecure_noise
 from discreet.online import StreamError
+from discreet.privacy.calibration import calibrate
+from discreet.transfer import stream_file
 
 METHODS = ["sampling", "tree"]
 
@@ -84,6 +86,102 @@ def test_saving_again_closes_the_older_file(tmp_path):
     with pytest.raises(HorizonReached):
         closed.learn_one([0.0, 0.0, 0.0])
     assert PrivateFTRL.resume(tmp_path / "two").step == 1
+
+
+def test_a_superseded_holder_cannot_save_what_somebody_else_continues(tmp_path):
+    _, first = learner("tree", tmp_path)
+    first.learn_one([0.0, 0.0, 0.0]).save(tmp_path / "one")
+    second = PrivateFTRL.resume(tmp_path / "one")
+    with pytest.raises(StreamError, match="resumed elsewhere"):
+        first.save(tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+    second.learn_one([0.0, 0.0, 0.0]).save(tmp_path / "two")
+    assert PrivateFTRL.resume(tmp_path / "two").step == 2
+    with pytest.raises(StreamError, match="resumed elsewhere"):
+        second.save(tmp_path / "three")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.parametrize("fails", range(6))
+def test_wherever_a_save_ends_early_at_most_one_can_go_on(fails, saved, order, tmp_path, monkeypatch):
+    """The n-th access to a file fails, before or after it has taken effect; all that exists is then continued."""
+    first = PrivateFTRL(3, 70, 1.0, 1e-3, method="tree")
+    first.learn_one([0.0, 0.0, 0.0])
+    if saved:
+        first.save(tmp_path / "one")
+    calls = []
+
+    def failing(name):
+        real = getattr(stream_file, name)
+
+        def call(*given):
+            calls.append(name)
+            if len(calls) == fails // 2 + 1:
+                if fails % 2:
+                    real(*given)
+                raise KeyboardInterrupt
+            return real(*given)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("create", "spend"):
+            patched.setattr(stream_file, name, failing(name))
+        try:
+            first.save(tmp_path / "two")
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert (fails // 2, saved) == (2, False)  # a first save has nothing to close
+    going_on = [first]
+    for name in ("one", "two"):
+        try:
+            going_on.append(PrivateFTRL.resume(tmp_path / name))
+        except StreamError:
+            continue
+    taken = []
+    for holder in going_on[::order]:
+        try:
+            while True:
+                holder.learn_one([0.0, 0.0, 0.0])
+                taken.append(holder.step)
+        except (HorizonReached, StreamError):
+            pass
+    assert len(taken) == len(set(taken))  # no step number twice
+
+
+def test_whoever_may_not_continue_a_file_takes_it_from_nobody(tmp_path):
+    _, first = learner("tree", tmp_path)
+    first.partial_fit(np.zeros((3, 3))).save(tmp_path / "stream")
+    with pytest.raises(StreamError, match="does not hold"):
+        PrivateOnlineLinearModel.resume(tmp_path / "stream")
+    with pytest.raises(StreamError, match="stale copy"):
+        PrivateFTRL.resume(tmp_path / "stream", at_least=4)
+    with pytest.raises(ValueError, match="at_least"):
+        PrivateFTRL.resume(tmp_path / "stream", at_least=-1)
+    assert first.learn_one([0.0, 0.0, 0.0]).step == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_file_is_not_continued_with_noise_that_was_not_charged(method, tmp_path, monkeypatch):
+    """As after an upgrade of the library that calibrates otherwise."""
+    _, first = learner(method, tmp_path)
+    first.learn_one([0.0, 0.0, 0.0]).save(tmp_path / "stream")
+    with monkeypatch.context() as patched:
+        patched.setattr("discreet.online.ftrl.calibrate", lambda *given: 0.9 * calibrate(*given))
+        with pytest.raises(StreamError, match="other noise"):
+            PrivateFTRL.resume(tmp_path / "stream")
+    assert first.learn_one([0.0, 0.0, 0.0]).step == 2
+    assert PrivateFTRL.resume(tmp_path / "stream").epoch == 1
+
+
+def test_parameters_changed_after_the_charge_do_not_get_through_a_file(tmp_path):
+    first = PrivateFTRL(3, 50, 1.0, 1e-3, method="tree").learn_one([0.0, 0.0, 0.0])
+    first.horizon = 5000
+    first.save(tmp_path / "stream")
+    with pytest.raises(StreamError, match="other noise"):
+        PrivateFTRL.resume(tmp_path / "stream")
 
 
 def test_a_stale_copy_is_refused_by_who_knows_how_far_the_stream_was(tmp_path):

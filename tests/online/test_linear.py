@@ -109,9 +109,21 @@ def test_bad_records_are_null_records():
         model.learn_one(row, label)
     assert model.step == 3
     assert not model._tree.exact.any()
+    for label in (None, 4711, [1, 1], ["a"], ["a", "b", "c"]):
+        model.learn_one([0.1, 0.1], label)
+    model.learn_one([0.1, "4711"], None).learn_one([0.1, "word"], "a")
+    assert model.step == 10
+    assert not model._tree.exact.any()
+
+
+@pytest.mark.parametrize("target", [math.nan, math.inf, None, "word", 10**400, [1.0], {}])
+def test_a_target_that_is_no_number_is_a_null_record(target):
     regressor = PrivateOnlineLinearModel(2, 10, 1.0, target_bounds=(0, 1))
-    regressor.learn_one([0.1, 0.1], float("nan"))
+    regressor.learn_one([0.1, 0.1], target)
+    assert regressor.step == 1
     assert not regressor._tree.exact.any()
+    regressor.learn_one([0.1, 0.1], "0.9").learn_one([0.1, 0.1], np.float32(0.9)).learn_one([0.1, 0.1], 1)
+    assert regressor._tree.exact.any()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import re
 import tempfile
 import threading
 from pathlib import Path
@@ -24,6 +25,7 @@ from discreet.privacy.events import (
     Discretized,
     Event,
     Gaussian,
+    Grouped,
     Laplace,
     NonPrivate,
     Pure,
@@ -394,6 +396,83 @@ def test_a_cap_is_about_rows_or_about_people(tmp_path, relation, ledger_unit, ch
     other = "user" if ledger_unit == "record" else "record"
     with pytest.raises(LedgerError, match="was created with unit="):
         Ledger(tmp_path / "b.ledger", unit=other)
+
+
+def test_a_second_ledger_is_no_advice_for_the_same_people(tmp_path):
+    people = Ledger(tmp_path / "people", 1.0, 1e-6, unit="user")
+    with pytest.raises(
+        LedgerError, match=r"with groups=; .* cannot be charged here.* a second budget .* adds up"
+    ):
+        people.charge(Gaussian(10.0), unit="record")
+    rows = Ledger(tmp_path / "rows", 1.0, 1e-6, neighboring="zero-out")
+    with pytest.raises(LedgerError, match=r"without groups=.* a second budget"):
+        rows.charge(Gaussian(10.0), unit="user")
+
+
+class TestRefusals:
+    """A refusal says which of epsilon and delta binds, and a number that would be admitted."""
+
+    def refusal(self, ledger: Ledger, event: Event) -> str:
+        with pytest.raises(BudgetExceeded) as refused:
+            ledger.charge(event)
+        return str(refused.value)
+
+    def told(self, message: str) -> float:
+        return float(re.search(r"up to ([0-9.e-]+)", message)[1])
+
+    def test_epsilon_binds(self, path: Path) -> None:
+        ledger = Ledger(path, epsilon=3.0, delta=1e-6)
+        ledger.charge(Gaussian(5.0))
+        for event in (Gaussian(0.5), Pure(3.5), Approximate(4.0, 1e-9)):
+            assert "What binds is epsilon" in self.refusal(ledger, event)
+
+    def test_epsilon_binds_where_no_noise_is_enough(self, path: Path) -> None:
+        ledger = Ledger(path, epsilon=1.0, delta=1e-6)
+        ledger.charge(Pure(1.0))  # whose Renyi divergence leaves nothing for others
+        assert "What binds is epsilon: too little of it is left" in self.refusal(ledger, Gaussian(1e6))
+
+    @pytest.mark.parametrize("adaptive", [True, False])
+    @pytest.mark.parametrize("first", [Gaussian(50.0), Approximate(0.5, 1e-7)])
+    def test_as_much_delta_as_is_told_is_admitted(self, path: Path, first: Event, adaptive: bool) -> None:
+        ledger = Ledger(path, epsilon=3.0, delta=1e-6, adaptive=adaptive)
+        ledger.charge(first)
+        message = self.refusal(ledger, Approximate(1.0, 5e-6))
+        assert "What binds is delta: this charge spends 5e-06 of it outright" in message
+        told = self.told(message)
+        assert told > 1e-8
+        assert ledger.admits(Approximate(1.0, told))
+        if adaptive:  # fixed sizes are told by the quick accountants, and more may fit
+            assert not ledger.admits(Approximate(1.0, told * 1.02))
+
+    def test_noise_cannot_pay_for_deltas_that_are_gone(self, path: Path) -> None:
+        ledger = Ledger(path, epsilon=3.0, delta=1e-6)
+        ledger.charge(Approximate(1.0, 1e-7))
+        assert "no Gaussian noise fits any more" in str(ledger.remaining())
+        assert not ledger.admits(Gaussian(1e6))
+        message = self.refusal(ledger, Composed((Gaussian(5.0), Repeated(Gaussian(90.0), 3))))
+        assert "What binds is delta, not epsilon: earlier charges have spent 1e-07" in message
+        assert "adaptive=False counts tighter" in message
+        told = self.told(message)
+        assert ledger.admits(Approximate(1.0, told))
+        assert not ledger.admits(Approximate(0.0, told * 1.02))
+
+    def test_the_share_that_the_page_tells(self, path: Path) -> None:
+        ledger = Ledger(path, epsilon=3.0, delta=1e-6)
+        ledger.charge(Approximate(1.0, 1e-6 / 48))
+        assert ledger.admits(Gaussian(20.0))
+        ledger.charge(Approximate(0.1, 1e-9))
+        assert not ledger.admits(Gaussian(20.0))
+
+    def test_where_delta_is_gone_or_none_was_given(self, pure: Ledger, tmp_path: Path) -> None:
+        assert "the cap has none" in self.refusal(pure, Gaussian(50.0))
+        assert "no guarantee at all" in self.refusal(pure, NonPrivate())
+        pure.charge(Pure(0.1))
+        assert "only as the first charge" in self.refusal(pure, Grouped(Pure(0.1), 2))
+        ledger = Ledger(tmp_path / "other", epsilon=3.0, delta=1e-6)
+        ledger.charge(Gaussian(2.5))
+        message = self.refusal(ledger, Approximate(2.9, 1e-3))
+        assert "even with hardly any epsilon only up to" in message
+        assert ledger.admits(Approximate(0.0, self.told(message)))
 
 
 def test_an_unknown_unit_makes_no_ledger(tmp_path):

@@ -114,6 +114,29 @@ def test_mistakes_in_a_policy_are_named(tmp_path, text, message):
         Policy.read(tmp_path / "none.toml")
 
 
+def test_a_pickled_share_does_not_accept_another_file(policy):
+    for who in ("alice", "bob/../x"):
+        share = policy.ledger("cohort", who)
+        packed = pickle.dumps(share)
+        again = pickle.loads(packed)
+        assert (again.who, again.own, again.path) == (who, share.own, share.path)
+        share.path.unlink()
+        Ledger(share.path, 3.0, 0.0)
+        with pytest.raises(LedgerError, match="replaced by another ledger"):
+            pickle.loads(packed)
+
+
+def test_different_people_have_different_files(tmp_path):
+    """Codes of letters without an end would run into the letters that follow."""
+    people = ["a.5", "a\u02e5", "a.", "a%2e", "a.5.", "\u02e5", "\U0010ffff", "%10ffff"]
+    sections = "".join(f'[people."{name}"]\ncohort = 1.0\n' for name in people)
+    (tmp_path / "budgets.toml").write_text(TEXT.split("[people")[0] + sections, encoding="utf-8")
+    policy = Policy.read(tmp_path / "budgets.toml")
+    paths = {policy.ledger("cohort", name).own.path for name in people}
+    assert len(paths) == len(people)
+    assert {path.parent for path in paths} == {tmp_path}
+
+
 def test_the_command_line_shows_who_spent_what(policy, tmp_path, capsys):
     policy.ledger("cohort", "alice").charge(Pure(0.75), label="ages")
     policy.ledger("cohort", "bob/../x").charge(Pure(1.5))

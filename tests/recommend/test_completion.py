@@ -304,6 +304,34 @@ def test_bad_input_is_refused_before_any_charge(case, tmp_path):
     assert not hasattr(model, "model_")
 
 
+@pytest.mark.parametrize(
+    ("method", "feedback", "n_users"),
+    [
+        ("als", "explicit", 10**9),
+        ("als", "implicit", 10**9),
+        *((method, "explicit", 10**11) for method in METHODS),
+        ("bias", "implicit", 10**11),
+    ],
+)
+def test_too_many_users_for_exact_sums_are_refused_before_any_charge(method, feedback, n_users, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.db", 2.0, 1e-5, neighboring="add-remove-one", unit="user")
+    model = PrivateMatrixCompletion(
+        method, 1.0, 1e-24, neighboring="add-remove-one", n_users=n_users, ledger=ledger, feedback=feedback
+    )
+    with pytest.raises(ValueError, match="users are too many for exact 64-bit sums"):
+        model.fit(sp.csr_array(np.ones((4, 3))))
+    assert ledger.history() == []
+
+
+def test_a_public_number_of_users_is_not_replaced_by_a_declared_one():
+    ratings = sp.csr_array(np.ones((200, 3)))
+    model = PrivateMatrixCompletion("bias", 1.0, n_users=10).fit(ratings)
+    assert model.privacy_.delta == 1 / 200**2
+    assert model.privacy_.bounds["users"] == 200
+    bounded = PrivateMatrixCompletion("bias", 1.0, n_users=1000, neighboring="add-remove-one").fit(ratings)
+    assert bounded.privacy_.bounds["users"] == 1000
+
+
 def test_what_would_not_fit_into_memory_is_refused(monkeypatch):
     model = fitted("profile")
     monkeypatch.setattr(

@@ -1,6 +1,9 @@
 """Private search: what is charged is what was run, the surface is scikit-learn's, and cheats are caught."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
@@ -141,6 +144,7 @@ def test_misuse_is_refused_before_anything_is_charged(data, tmp_path):
     cases = [
         (PrivateSelection([], ledger=ledger), ValueError, "nothing to choose"),
         (PrivateSelection([LogisticRegression()], ledger=ledger), TypeError, "has no"),
+        (PrivateSelection([make_pipeline(MODEL)], ledger=ledger), TypeError, r"over pipeline\[-1\]"),
         (PrivateSelection([MODEL, PrivateRidge()], ledger=ledger), ValueError, "all classifiers or all"),
         (PrivateSelection([MODEL], holdout=1.0, ledger=ledger), ValueError, "holdout"),
         (PrivateSelection([MODEL], method="best", ledger=ledger), ValueError, "method"),
@@ -152,6 +156,66 @@ def test_misuse_is_refused_before_anything_is_charged(data, tmp_path):
     hidden = PrivateSelection([MODEL], neighboring="add-remove-one", ledger=ledger)
     with pytest.raises(ValueError, match=r"add-remove-one|public numbers"):
         hidden.fit(*data)
+    assert not ledger.history()
+
+
+def test_a_pipeline_is_refused_before_a_cell_is_read(tmp_path):
+    table = pd.DataFrame({"sex": ["female", "male"] * 50})
+    with pytest.raises(TypeError, match=r"SchemaEncoder\(schema\)\.transform"):
+        PrivateSearchCV(make_pipeline(MODEL), {"privatelogisticregression__l2": [1, 2]}).fit(
+            table, [0, 1] * 50
+        )
+
+
+def test_the_chosen_model_knows_the_names_of_columns(data):
+    rows, y = pd.DataFrame(data[0], columns=["a", "b", "c"]), data[1]
+    search = PrivateSearchCV(MODEL, GRID, 2.0, method="split").fit(rows, y)
+    for model in (search, search.best_estimator_):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.predict(rows)
+            model.predict_proba(rows)
+        with pytest.raises(ValueError, match="same order"):
+            model.predict(rows[["c", "b", "a"]])
+    bare = PrivateSearchCV(MODEL, GRID, 2.0, method="split").fit(*data)
+    assert not hasattr(bare.best_estimator_, "feature_names_in_")
+
+
+def test_words_among_numbers_count_for_nothing_or_are_refused_unquoted(tmp_path):
+    rng = np.random.default_rng(4)
+    X, ledger = rng.uniform(-0.5, 0.5, size=(1000, 2)), Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    rows, y = X.astype(object), X[:, 0].astype(object)
+    rows[3, 0], y[5] = "secret", "secret"
+    models = [PrivateRidge(feature_bound=1.4, target_bounds=(-1, 1), l2=l2) for l2 in (1e-2, 1e-1)]
+    search = PrivateSelection(models, method="split", ledger=ledger)
+    for one, other in ((rows, X[:, 0]), (X, y)):
+        with pytest.raises(ValueError, match="number") as refusal:
+            search.fit(one, other)
+        assert "secret" not in str(refusal.value)
+    assert not ledger.history()
+    search.set_params(bad_rows="null").fit(rows, y)
+    assert len(ledger.history()) == 1
+
+
+def test_few_records_need_a_chosen_delta(data, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    X, y = data[0][:20], data[1][:20]
+    with pytest.raises(ValueError, match="delta defaults to"):
+        PrivateSelection([MODEL], method="split", ledger=ledger).fit(X, y)
+    assert not ledger.history()
+    PrivateSelection([MODEL], 1.0, 1e-6, method="split", ledger=ledger).fit(X, y)
+
+
+def test_rows_in_a_file_are_refused_before_the_charge(data, tmp_path):
+    from discreet.records import arrow
+
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    pd.DataFrame(data[0], columns=["a", "b", "c"]).assign(y=data[1]).to_parquet(tmp_path / "rows.parquet")
+    with (
+        arrow.opened(tmp_path / "rows.parquet", target="y") as rows,
+        pytest.raises(ValueError, match="in memory"),
+    ):
+        PrivateSelection([MODEL], ledger=ledger).fit(rows, data[1])
     assert not ledger.history()
 
 
@@ -200,3 +264,27 @@ def test_what_is_planned_for_wide_sparse_rows_is_what_runs(method):
     planned = search.plan(2000, 1100, sparse=True)
     assert planned.event != search.plan(2000, 1100).event
     assert search.fit(X, y).privacy_.event == planned.event
+
+
+@pytest.mark.parametrize("wrong", ["kinds of labels", "settings of one candidate"])
+def test_what_a_try_would_refuse_is_refused_before_the_charge(data, tmp_path, wrong):
+    X, y = data
+    ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-4)
+    seeded = PrivateLogisticRegression(random_state=np.random.default_rng(0))
+    candidates = [PrivateLogisticRegression(), PrivateLogisticRegression(l2=0.1)]
+    if wrong == "settings of one candidate":
+        candidates.append(seeded)
+    else:
+        y = np.where(y == 1, 0.5, 1.5)  # continuous, to scikit-learn
+    with pytest.raises((TypeError, ValueError)):
+        PrivateSelection(candidates, classes=sorted(set(y.tolist())), ledger=ledger).fit(X, y)
+    assert len(ledger.history()) == 0
+
+
+def test_fitting_the_chosen_model_again_is_charged(data, tmp_path):
+    X, y = data
+    ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-4)
+    candidates = [PrivateLogisticRegression(), PrivateLogisticRegression(l2=0.1)]
+    search = PrivateSelection(candidates, classes=[0, 1], method="split", ledger=ledger).fit(X, y)
+    search.best_estimator_.fit(X, y)
+    assert len(ledger.history()) == 2

@@ -28,6 +28,7 @@ def problem(loss, n, p, l2=None):
     ("loss", "n", "p", "epsilon", "expected"),
     [
         (Logistic(), 36_000, 105, 0.1, NoisyNewton),  # the shape of Adult
+        (Logistic(), 36_000, 105, 0.01, NoisyDiscriminant),
         (Logistic(), 56_000, 119, 1.0, NoisyNewton),  # of KDDCup99
         (Softmax(10), 56_000, 785, 1.0, NoisyNewton),  # of MNIST
         (Softmax(7), 465_000, 55, 1.0, NoisyNewton),  # of Covertype
@@ -145,3 +146,14 @@ def test_pure_guarantees_get_a_pure_solver():
         plan = kind(1.0, 0.0).plan(1000, 5)
         assert accountants.delta(plan.event, 1.0, Neighboring.REPLACE_ONE) == 0.0
         assert "pure" in str(plan)
+
+
+def test_rows_are_predicted_as_they_were_trained_on():
+    """Where single columns are looked for, rows are shrunk by their largest entry, also by a model from a file."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 1500))
+    model = PrivateLogisticRegression(1.0, 1e-4, classes=[0, 1]).fit(X, (X[:, 0] > 0).astype(int))
+    assert isinstance(model.plan(200, 1500).problem.bounds, BoxBounds)
+    raw = X @ model.coef_[0] + model.intercept_[0]
+    assert np.allclose(model.decision_function(X), raw / np.abs(X).max(axis=1), rtol=1e-12)
+    assert not any(name == "row norm (intercept included)" for name in model.privacy_.bounds)

@@ -17,7 +17,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import LocalParts, PartitionedRecords
-from discreet.solvers.class_sums import CONSTANT, ClassSumsMechanism, NoisyClassSums, split
+from discreet.solvers.class_sums import CONSTANT, ClassSumsMechanism, NoisyClassSums, _split_sparse, split
 from discreet.solvers.discriminant import NoisyDiscriminant
 from discreet.solvers.discriminant_rule import (
     class_shares,
@@ -332,9 +332,9 @@ def test_where_rows_were_shrunk_the_mean_row_scores_nothing(left):
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_no_row_is_too_large_to_be_scored(intercept):
-    """Scores are made of rows before these are shrunk: entries of 2**899 times directions of 2**200."""
+    """Scores are made of rows before these are shrunk: entries of 2**299 times directions of 2**200."""
     X = np.full((11, 2), 1e-30)
-    X[0] = 2.0**899, -(2.0**898)
+    X[0] = 2.0**299, -(2.0**298)
     model = PrivateLogisticRegression(
         1.0, 1e-2, classes=[0, 1], solver="discriminant", feature_bound=1e-30, fit_intercept=intercept
     ).fit(X, np.arange(11) % 2)
@@ -360,3 +360,9 @@ def test_a_softmax_of_two_classes_is_a_logistic_model():
     assert theta.shape == (4, 2)
     raw = X @ theta[:3] + theta[3]
     assert np.mean(raw.argmax(axis=1) == y) > 0.9
+
+
+def test_entries_of_small_types_are_split_by_their_size():
+    """The absolute value of the least int8 is itself: a sum of negative parts would run away from its bound."""
+    X = sparse.csr_array(np.array([[-128, 0, 5]], dtype=np.int8))
+    assert _split_sparse(X, 0.25).toarray().tolist() == [[0.0, 0.0, 5.0, 128.0, 0.0, 0.0, 0.25]]

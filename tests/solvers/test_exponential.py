@@ -311,8 +311,8 @@ def test_enumeration_is_for_few_coefficients():
 
 def test_impractical_plans_are_refused_before_any_charge(tmp_path):
     ledger = Ledger(tmp_path / "budget.db", epsilon=10.0, delta=0.0)
-    rows = np.random.default_rng(0).normal(size=(300, 60))
-    y = np.arange(300) % 2
+    rows = np.random.default_rng(0).normal(size=(3000, 30))
+    y = np.arange(3000) % 2
     model = PrivateLogisticRegression(
         1.0, 0.0, classes=[0, 1], solver=ExponentialSampling(radius=400.0), ledger=ledger
     )
@@ -420,6 +420,44 @@ def test_progress_tells_public_numbers_only():
     assert heard == [(1, plan.expected_tries)]
 
 
+def one_hot(n, p, rare):
+    """A table in order: row i has level i mod p, and in every level one label of ``rare`` is positive."""
+    places = np.arange(n)
+    return np.eye(p)[places % p], np.where((places // p) % rare == 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), HuberHinge(0.5)], ids=str)
+@pytest.mark.parametrize("rare", [1, 2, 10])
+def test_one_category_needs_no_more_tries_than_foretold(rare, loss):
+    """Rows in a periodic order, few of them positive: wherever the center of an envelope is, it must be found."""
+    n, p = 20_000, 10
+    rows, y = one_hot(n, p, rare)
+    problem = Problem(loss, Bounds(1.0, intercept=False), n, p)
+    plan = ExponentialSampling(clock=False).plan(problem, Guarantee(1.0))
+    energy = Energy(ArrayRecords(rows, y, problem.bounds, n_threads=1), loss, plan.rate)
+    needed = math.exp(log_tries(energy, plan.gibbs.balls, plan.shape.tilt_floor))
+    assert needed < 2 * plan.expected_tries <= 2 * 2e4
+
+
+@pytest.mark.parametrize("labels", ["explained", "coin", "one"])
+def test_even_rows_need_no_more_tries_than_foretold(labels):
+    """A hinge whose labels nothing explains is flat at the bottom, which parabolas fit badly."""
+    n, p = 4000, 8
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(n, p))
+    y = {"explained": np.sign(rows[:, 0]), "coin": rng.choice([-1.0, 1.0], n), "one": np.ones(n)}[labels]
+    problem = Problem(HuberHinge(0.5), Bounds(1.0, intercept=False), n, p)
+    plan = ExponentialSampling(clock=False).plan(problem, Guarantee(1.0))
+    energy = Energy(ArrayRecords(rows, y, problem.bounds, n_threads=1), problem.loss, plan.rate)
+    assert math.exp(log_tries(energy, plan.gibbs.balls, plan.shape.tilt_floor)) < 2 * plan.expected_tries
+
+
+def test_a_fit_on_one_rare_category_ends():
+    rows, y = one_hot(20_000, 10, 10)
+    model = PrivateLogisticRegression(1.0, 0.0, classes=[-1, 1], fit_intercept=False, solver="exponential")
+    assert np.all(model.fit(rows, y).coef_ < -1.0)
+
+
 def test_forecast_foretells_the_tries():
     records = invented(3000, 12, seed=8)
     plan = plan_of(records, 2.0, 1.0)
@@ -430,3 +468,12 @@ def test_forecast_foretells_the_tries():
         ok for _ in range(3) for *_, ok in plan.gibbs.tries(energy, envelope, fresh_entropy(), 4096)
     )
     assert 0.5 < accepted / (3 * 4096) / foretold < 2.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
+def test_what_null_rows_hold_shows_in_no_warning(bad):
+    X = np.random.default_rng(0).normal(size=(60, 2)) / 3
+    X[:5] = bad
+    model = PrivateLogisticRegression(0.5, 0.0, classes=[0, 1], solver="exponential", bad_rows="null")
+    assert np.isfinite(model.fit(X, np.arange(60) % 2).coef_).all()

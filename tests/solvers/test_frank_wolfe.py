@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from discreet.solvers import base, frank_wolfe, frank_wolfe_vertices
 from discreet.solvers.certificates import curvature
 from discreet.solvers.frank_wolfe import FrankWolfe, GradientPlan, VertexPlan
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe
-from discreet.solvers.frank_wolfe_plan import center_error, optimization_error, steps, weights
+from discreet.solvers.frank_wolfe_plan import center_error, choice_weights, optimization_error, steps
 
 RELATIONS = list(Neighboring)
 
@@ -242,20 +243,44 @@ def test_without_noise_the_curvature_bound_holds_and_a_constant_step_breaks_it(c
     assert mean_risk(problem, X, y, theta) - best > 2 * curvature(problem, problem.geometry) / 302
 
 
+@pytest.mark.parametrize("kind", ["even", "rising"])
 @pytest.mark.parametrize("n_choices", [2, 7, 32, 33, 100])
-def test_the_point_is_the_weighted_mean_of_the_center_and_all_choices(n_choices):
+def test_the_point_is_the_weighted_mean_of_the_center_and_all_choices(n_choices, kind):
+    parts = choice_weights(n_choices, kind)
     points = np.random.default_rng(0).normal(size=(n_choices + 1, 3))
     theta = points[0].copy()
-    for rate, point in zip(steps(n_choices), points[1:], strict=True):
+    for rate, point in zip(steps(parts), points[1:], strict=True):
         theta = (1 - rate) * theta + rate * point
-    assert np.allclose(theta, np.average(points, axis=0, weights=weights(n_choices)), atol=1e-12)
-    assert np.array_equal(steps(1), [1.0])  # a single choice is taken whole
+    assert np.allclose(theta, np.average(points, axis=0, weights=parts), atol=1e-12)
+    assert np.array_equal(steps(choice_weights(1, kind)), [1.0])  # a single choice is taken whole
 
 
-def test_rising_weights_have_no_logarithm():
+def test_rising_weights_are_the_usual_steps():
+    """2 / (t + 2), with the usual bound on what is left; the printed calibration takes them too."""
+    choices = np.arange(1, 2001)
+    assert np.allclose(steps(choice_weights(2000, "rising")), 2 / (choices + 1), rtol=1e-14)
+    errors = optimization_error(1.0, 0.5, 2000, "rising")
+    assert np.all(errors <= 2 / (choices + 1))
+    assert np.array_equal(errors, optimization_error(1.0, 0.0, 2000, "rising"))  # the center is forgotten
+    X, y = data(300, 8, seed=3)
+    problem, guarantee = problem_of(X), Guarantee(1e6, 1e-6)
+    records, theta = records_of(problem, X, y), np.zeros(8)
+    for t in range(6):
+        scores = problem.geometry.vertex_scores(records.value_and_gradient(problem.loss, theta)[1])
+        problem.geometry.move_towards(theta, int(np.argmin(scores)), 2 / (t + 2))
+    for solver in (FrankWolfe(6, "vertices", weights="rising"), DissertationFrankWolfe(6)):
+        found = solver.plan(problem, guarantee).run([records], seeded(1))
+        assert np.allclose(found.theta[0], theta, atol=1e-12)
+    even = FrankWolfe(6, "vertices").plan(problem, guarantee).run([records], seeded(1))
+    assert not np.allclose(even.theta[0], theta, atol=1e-3)
+    with pytest.raises(ValueError, match="weights"):
+        FrankWolfe(weights="falling").plan(problem, guarantee)
+
+
+def test_nearly_even_weights_have_no_logarithm():
     """From a start of half the curvature the bound is within 9% of 2 / (T + 2), which weights that stay even leave."""
     choices = np.arange(1, 2001)
-    assert np.all(optimization_error(1.0, 0.5, 2000) <= 1.09 * 2 / (choices + 2))
+    assert np.all(optimization_error(1.0, 0.5, 2000, "even") <= 1.09 * 2 / (choices + 2))
     even = (0.5 + np.cumsum(1 / (choices + 1)) / 2) / (choices + 1)
     assert even[-1] > 1.9 * 2 / 2002
 
@@ -463,3 +488,16 @@ def test_the_printed_laplace_noise_is_priced_and_worse():
         DissertationFrankWolfe().plan(problem, Guarantee(1.0))
     with pytest.raises(ValueError, match="no list of vertices"):
         DissertationFrankWolfe().plan(problem_of(X, geometry=L2Ball(1.0, 10)), guarantee)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_targets_are_clipped_to_the_bound_that_the_range_relies_on(make):
+    """Of a Huber loss the slope is bounded by the declared targets where that is less than its width."""
+    problem = replace(problem_of(np.ones((20, 2)), HuberRegression(1.0)), label_bound=0.1)
+    plan = FrankWolfe(3, "vertices").plan(problem, Guarantee(1e6, 1e-6))
+    X = np.random.default_rng(0).choice([-1.0, 1.0], size=(20, 2))
+    far, near = (
+        plan.run([ArrayRecords(make(X), np.full(20, y), problem.bounds)], seeded(1)).theta
+        for y in (100.0, 0.1)
+    )
+    assert np.array_equal(far, near)

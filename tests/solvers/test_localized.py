@@ -11,7 +11,7 @@ from discreet.audit.replay import replay
 from discreet.audit.witness import fitting
 from discreet.bounds import Bounds
 from discreet.geometries import L2Ball
-from discreet.losses import HuberRegression, Logistic
+from discreet.losses import HuberHinge, HuberRegression, Logistic
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.mechanisms.gamma_norm import GammaNormNoise
 from discreet.privacy import accountants
@@ -134,6 +134,16 @@ def test_it_refuses_before_any_charge_what_would_take_too_long():
         Localized(most_tries=10).plan(problem_of(invented(100, 30), 1e-3), Guarantee(0.1))
     with pytest.raises(ValueError, match="label_bound"):
         Localized().plan(Problem(HuberRegression(1.0), Bounds(), 100, 4), Guarantee(1.0))
+
+
+def test_flat_hinges_are_refused_and_rare_labels_end():
+    """Labels that nothing explains leave a hinge flat near its minimum; what is foretold is for those, too."""
+    with pytest.raises(ValueError, match="would take about"):
+        Localized().plan(Problem(HuberHinge(0.5), Bounds(1.0, intercept=False), 20_000, 10), Guarantee(1.0))
+    places = np.arange(20_000)
+    y = np.where((places // 10) % 10 == 0, 1, -1)
+    model = PrivateLogisticRegression(1.0, 0.0, classes=[-1, 1], fit_intercept=False, solver="localized")
+    assert np.all(model.fit(np.eye(10)[places % 10], y).coef_ < 0.0)
 
 
 def test_the_problems_ball_is_respected():

@@ -268,3 +268,32 @@ def test_measured_rates_on_the_hardest_linear_instance():
     assert in_n == pytest.approx(-1.0, abs=0.15)
     in_p = math.log(almost_linear_excess(8_000, 128) / almost_linear_excess(8_000, 8)) / math.log(16)
     assert in_p == pytest.approx(0.5, abs=0.15)
+
+
+def test_no_step_leaves_the_ball_of_the_sensitivity():
+    """The projection of a point 10**16 away rounds to twice the set's radius."""
+    ball = L1Ball(1.0001, 2)
+    assert np.linalg.norm(ball.project(np.array([1.2e16, 0.36e16]))) > 1.9
+    problem = Problem(Logistic(), Bounds(1.0, intercept=False), 10, 2, geometry=ball)
+    asked = []
+
+    class Watched(ArrayRecords):
+        def value_and_gradient(self, loss, theta):
+            asked.append(float(np.linalg.norm(theta)))
+            return super().value_and_gradient(loss, theta)
+
+    records = Watched(np.tile([1.0, 0.3], (10, 1)), np.ones(10), problem.bounds)
+    for rate in (1e15, 1.2e16, 1e20):
+        plan = MirrorDescent("squared-norm", n_iterations=6, learning_rate=rate).plan(
+            problem, Guarantee(1.0, 1e-2)
+        )
+        plan.run([records], fresh_entropy())
+    assert max(asked) <= 1.0001 * (1 + 2.0**-50)
+    assert max(asked) > 1.0
+
+
+def test_a_set_of_one_point():
+    problem = Problem(Squared(1.0, 1.0), BoxBounds.of(1, intercept=False), 50, 1, geometry=Simplex(1.0, 1))
+    plan = MirrorDescent().plan(problem, Guarantee(1.0, 1e-3))
+    records = ArrayRecords(np.ones((50, 1)), np.ones(50), problem.bounds)
+    assert plan.run([records], fresh_entropy()).theta == pytest.approx(1.0)

@@ -300,3 +300,31 @@ def test_replayed_gradients_stay_within_the_declared_sensitivity(relation, loss)
         largest = max(largest, float(np.linalg.norm(sums[0] - sums[1])))
     assert largest <= bound
     assert largest > 0.4 * bound  # not idle: a bound for half the norm would fail
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("norm", [2.0**-100, 1.0, 2.0**100])
+def test_second_moments_of_the_largest_rows_keep_their_sensitivity(make, norm):
+    """The square of a row scale must not be so small that it rounds up: of rows near 2**537 it would be doubled."""
+    for exponent in (*range(250, 300, 7), 299):
+        rows = np.zeros((2, 2))
+        rows[0, 0], rows[1, 1] = 1.41 * 2.0**exponent, 1.41 * 2.0**exponent
+        first, second = (ArrayRecords(make(rows[[k]]), [1.0], Bounds(norm, intercept=False)) for k in (0, 1))
+        moved = np.linalg.norm(second_moment(first) - second_moment(second)) / norm**2
+        assert moved <= moment_sensitivity(1.0, 0.0, Neighboring.REPLACE_ONE).value * (1 + 1e-12)
+        assert moved == pytest.approx(math.sqrt(2), rel=1e-9)
+    beyond = np.array([[2.0**301, 0.0], [1.0, 0.0]])
+    assert Bounds(norm, intercept=False).valid_rows(make(beyond)).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("bound", [1e-3, 1e-5])
+def test_short_rows_need_long_steps(bound):
+    """Rates grow like one over the squared bound; none is too long once the charge is paid."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 4)) * [1.0, 0.01, 0.01, 0.01]
+    X *= bound / np.linalg.norm(X, axis=1, keepdims=True)
+    y = (X[:, 0] > 0).astype(int)
+    model = PrivateLogisticRegression(
+        1.0, 1e-6, classes=[0, 1], feature_bound=bound, fit_intercept=False, solver="newton"
+    )
+    assert model.fit(X, y).score(X, y) > 0.95

@@ -6,12 +6,13 @@ from scipy import stats
 
 from discreet import PrivateLogisticRegression, insecure_noise
 from discreet.bounds import Bounds
-from discreet.losses import HuberRegression, Logistic
+from discreet.losses import CappedSoftmax, HuberRegression, Logistic
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
+from discreet.solvers import base
 from discreet.solvers.permutation_sgd import SCHEDULES, PermutationSGD, drift, learning_rates
 
 BOUNDS = Bounds(1.0, intercept=False)
@@ -151,3 +152,11 @@ def test_defaults_learn_and_dense_and_sparse_agree():
         assert model.score(X, y) > 0.9
         coefficients.append(model.coef_)
     assert np.abs(coefficients[0] - coefficients[1]).max() < 1e-6
+
+
+@pytest.mark.parametrize("solver", ["psgd", "objective", "output"])
+def test_a_capped_softmax_is_no_loss_to_minimize(solver):
+    """Its field is not monotone, which steps that do not drift apart and minimizers both need."""
+    problem = Problem(CappedSoftmax(3, 0.3), Bounds(), 1000, 5, l2=0.1)
+    with pytest.raises(ValueError, match="gradient of a convex loss"):
+        base.resolve(solver).plan(problem, Guarantee(1.0, 1e-6))

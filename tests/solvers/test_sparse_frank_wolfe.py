@@ -24,7 +24,7 @@ from discreet.records.arrays import ArrayRecords
 from discreet.solvers import sparse_frank_wolfe as sparse
 from discreet.solvers.frank_wolfe import FrankWolfe, VertexPlan
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe
-from discreet.solvers.frank_wolfe_plan import steps, weights
+from discreet.solvers.frank_wolfe_plan import choice_weights, steps
 
 LOSSES = {
     "logistic": Logistic(),
@@ -77,7 +77,7 @@ def walk(problem, records, grids, chosen):
     rows = sparse.WholeRows.of(records, grids[1].entry_bits)
     margins = np.zeros(rows.shape[0], dtype=np.int64)
     gradient = sparse._Gradient(rows, records.labels, problem, grids[0], margins, 0.0)
-    p, parts = problem.n_features, weights(len(chosen))
+    p, parts = problem.n_features, choice_weights(len(chosen), "even")
     totals = np.cumsum(parts)
     for t, vertex in enumerate(chosen):
         if t > 0:
@@ -107,7 +107,8 @@ def test_totals_are_exact_and_derivatives_within_the_tolerance(name, intercept):
         dense = np.column_stack([dense, np.ones(len(dense))])
     whole = np.trunc(dense * unit).astype(np.int64)
     theta, renewed, before = np.zeros(problem.n_features), 0, None
-    rates, sums = steps(60), np.cumsum(weights(60))
+    parts = choice_weights(60, "even")
+    rates, sums = steps(parts), np.cumsum(parts)
     for t, (derivatives, totals, margins) in enumerate(walk(problem, records, grids, chosen)):
         grid = grids[min(t, 1)]
         assert np.array_equal(totals.values, whole.T @ derivatives)
@@ -174,7 +175,9 @@ def test_first_choices_follow_the_softmax_of_the_true_gradient():
     records, entropy = records_of(problem, X, y), fresh_entropy()
     grids = plan.incremental
     rows = sparse.WholeRows.of(records, grids[1].entry_bits)
-    chosen = [sparse.choices(problem, grids, 1, rows, records.labels, entropy)[0] for _ in range(5000)]
+    chosen = [
+        sparse.choices(problem, grids, plan.parts, rows, records.labels, entropy)[0] for _ in range(5000)
+    ]
     gradient = records.value_and_gradient(Logistic(), np.zeros(5))[1]
     scores = np.concatenate([gradient, -gradient]) * SIZE
 
@@ -224,14 +227,15 @@ def test_old_derivatives_cost_little_of_the_certificate():
     assert 2 * 20_000 * SIZE * grid.derivative_error < 0.15 * noise
 
 
-def test_points_are_those_of_the_recursion():
-    ball = L1Ball(2.0, 7)
-    for n_choices in (1, 7, 70):
-        chosen = np.random.default_rng(6).integers(0, 14, size=n_choices)
-        theta = ball.center()
-        for rate, vertex in zip(steps(n_choices), chosen, strict=True):
-            ball.move_towards(theta, int(vertex), rate)
-        assert np.allclose(sparse.combined(chosen, ball), theta, atol=1e-14)
+@pytest.mark.parametrize("kind", ["even", "rising"])
+@pytest.mark.parametrize("n_choices", [1, 7, 70])
+def test_points_are_those_of_the_recursion(n_choices, kind):
+    ball, parts = L1Ball(2.0, 7), choice_weights(n_choices, kind)
+    chosen = np.random.default_rng(6).integers(0, 14, size=n_choices)
+    theta = ball.center()
+    for rate, vertex in zip(steps(parts), chosen, strict=True):
+        ball.move_towards(theta, int(vertex), rate)
+    assert np.allclose(sparse.combined(chosen, parts, ball), theta, atol=1e-14)
 
 
 def test_the_exponential_is_accurate():
@@ -292,3 +296,19 @@ def test_where_it_does_not_apply_the_full_steps_are_taken():
     X, y = rows_of(101, 6)
     with pytest.raises(ValueError, match="at most 100 records"):
         plan_of(plain, 5).run([records_of(plain, X, y)], fresh_entropy())
+
+
+def test_all_choices_see_entries_of_one_grid():
+    """At the border between two numbers of bits the first choice and the later ones must round to the same side."""
+    p, size, epsilon = 850_624, 2.7931870669928975, 0.01469119760111715
+    problem = Problem(
+        Logistic(), BoxBounds.of(p, intercept=False), 10**6, p, geometry=L1Ball(size, p), label_bound=1.0
+    )
+    for step in range(-20, 21):
+        share = epsilon + step * math.ulp(epsilon)
+        first, later = (
+            sparse.grid_of(problem, Guarantee(1.0, 1e-6), share, choice_weights(5, "even"), first)
+            for first in (True, False)
+        )
+        assert first.entry_bits == later.entry_bits
+        assert first.steps == later.steps

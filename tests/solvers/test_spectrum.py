@@ -185,3 +185,11 @@ def test_ordered_columns_are_worth_more_than_their_price():
         for ordered in (True, False)
     ]
     assert scores[0] > scores[1] + 0.005  # about 0.037 +- 0.006 from one draw of the noise to the next
+
+
+def test_energies_are_of_clipped_records():
+    rows = np.array([[30.0, 40.0, 0.0, 0.0], [0.1, 0.0, 0.2, 0.0]])
+    basis = cosine_basis(4, intercept=False)
+    found = energies(records_of(rows), basis, limit=1e9)
+    assert found.sum() == pytest.approx(1.0 + 0.05)
+    assert np.allclose(found, energies(records_of(rows / [[50.0], [1.0]]), basis, limit=1e9))

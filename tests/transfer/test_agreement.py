@@ -7,9 +7,11 @@ import pytest
 from scipy.stats import norm
 
 from discreet import Ledger
+from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.stability import _curve
 from discreet.privacy.guarantee import Guarantee
 from discreet.transfer.planner import plan_transfer
-from discreet.transfer.subsample import subsample_and_aggregate
+from discreet.transfer.subsample import SubsamplePlan, subsample_and_aggregate
 from discreet.transfer.unpublishable import data_dependent_epsilon, divergence
 
 ROWS = np.random.default_rng(0).normal(size=(8000, 2)) + np.array([0.0, 1.0])
@@ -36,6 +38,36 @@ def test_a_failing_function_votes_for_the_first_candidate():
 
     found = subsample_and_aggregate(broken, ROWS, NAMES, n_chunks=100, epsilon=1.0, delta=1e-6)
     assert found.value == "first"
+
+
+def test_warnings_of_a_chunk_stay_with_it(recwarn):
+    def unsafe(X):
+        return NAMES[int(np.log(X[:, 0] + 1e6).sum() > 0)]  # of a row below -1e6 a warning and NaN
+
+    outlier = np.vstack([[[-1e9, 0.0]], ROWS])
+    found = subsample_and_aggregate(unsafe, outlier, NAMES, n_chunks=100, epsilon=1.0, delta=1e-6)
+    assert found.value == "second"
+    assert not [str(warning.message) for warning in recwarn]
+
+
+def test_a_tiny_epsilon_is_refused_free_of_charge(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    for epsilon in (1e-5, 1e-7, 1e-300):
+        with pytest.raises(ValueError, match="is too small: with delta=1e-09"):
+            subsample_and_aggregate(
+                larger, ROWS, NAMES, n_chunks=50, epsilon=epsilon, delta=1e-9, ledger=ledger
+            )
+    assert len(ledger.history()) == 0
+
+
+def test_the_table_of_a_release_is_there_before_the_charge():
+    """Nothing that takes long is left for the time after it."""
+    SubsamplePlan(Guarantee(0.013, 1e-7), 50, 2)
+    found = _curve.cache_info().misses
+    plan = SubsamplePlan(Guarantee(0.013, 1e-7), 50, 2)
+    plan.run([30, 20], fresh_entropy())
+    assert plan.lead_needed > 1000
+    assert _curve.cache_info().misses == found
 
 
 def test_bad_input_is_refused():

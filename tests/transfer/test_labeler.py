@@ -3,14 +3,19 @@
 import copy
 import os
 import pickle
+import shutil
 import stat
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from discreet import BudgetSpent, Ledger, PrivateLabeler
+from discreet.online import PrivateFTRL
 from discreet.transfer.stream_file import StreamError
 
 
@@ -101,6 +106,59 @@ def test_what_was_spent_stays_spent_after_a_crash(tmp_path):
     assert PrivateLabeler.resume(path).halted
 
 
+def in_a_fork(question):
+    """What a forked process gets for an answer: the name of an error, or nothing."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # never returns to the tests
+        try:
+            question()
+        except Exception as error:
+            os.write(writer, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as answer:
+        return answer.read()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_forked_process_cannot_spend_the_budget(tmp_path, saved):
+    stream = labeler(aggregator="plurality", n_queries=20, max_unstable="auto", epsilon=2.0)
+    if saved:
+        stream.save(tmp_path / "stream")
+    assert in_a_fork(lambda: stream.label(CLEAR)) == "StreamError"
+    assert in_a_fork(lambda: stream.save(tmp_path / "second")) == "StreamError"
+    assert stream.label(CLEAR).tolist() == [1]  # the holder goes on
+    if saved:  # whoever resumes is the only holder
+        assert in_a_fork(lambda: PrivateLabeler.resume(tmp_path / "stream").label(CLEAR)) == ""
+        with pytest.raises(StreamError, match="resumed elsewhere"):
+            stream.label(CLEAR)
+
+
+def test_a_stream_has_one_file(tmp_path):
+    stream = labeler()
+    stream.save(tmp_path / "first")
+    with pytest.raises(StreamError, match="would spend the same budget again"):
+        stream.save(tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+    with pytest.raises(StreamError, match="would spend the same budget again"):
+        PrivateLabeler.resume(tmp_path / "first").save(tmp_path / "second")
+
+
+def test_an_older_copy_in_place_of_the_file_is_noticed(tmp_path):
+    stream = labeler(aggregator="plurality", n_queries=20, max_unstable="auto", epsilon=2.0)
+    path, copied = tmp_path / "stream", tmp_path / "copy"
+    stream.save(path)
+    shutil.copy(path, copied)
+    stream.label(CLEAR)
+    shutil.copy(copied, path)
+    with pytest.raises(StreamError, match="not where its holder left it"):
+        stream.label(CLEAR)
+
+
 def test_a_pool_needs_no_teachers_after_the_fit(tmp_path):
     pool = np.array([*CLEAR, *UNCLEAR, [-4.0, 0.0]])
     budget = {"epsilon": 50.0, "delta": 1e-6, "max_unstable": 1}
@@ -138,6 +196,48 @@ def test_nothing_private_is_kept_once_the_stream_has_halted(tmp_path, with_pool)
     assert PrivateLabeler.resume(path).halted
 
 
+def test_no_cell_of_the_table_is_kept(tmp_path):
+    """Levels of a category are values that people have, even in a table without rows."""
+    X, y = data()
+    kinds = np.where(np.arange(len(X)) == 5, "rare diagnosis", "common")
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": pd.Categorical(kinds)})
+    numbers = make_column_transformer(("passthrough", ["a", "b"]))
+    stream = PrivateLabeler(
+        make_pipeline(numbers, DecisionTreeClassifier(max_depth=2)),
+        2,
+        n_teachers=20,
+        classes=[0, 1],
+        delta=1e-6,
+        aggregator="plurality",
+    ).fit(frame, y)
+    stream.save(tmp_path / "stream")
+    with pytest.raises(ValueError, match="another order"):
+        stream.label(frame[["b", "a", "kind"]])
+    stream.label(frame.iloc[:3])
+    assert stream.halted
+    assert b"rare diagnosis" not in (tmp_path / "stream").read_bytes()
+    assert not any(hasattr(value, "iloc") for value in vars(stream).values())
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_threshold_is_forgotten_when_the_stream_has_halted(tmp_path, saved):
+    stream = PrivateLabeler(
+        DecisionTreeClassifier(), 50, n_teachers=100, classes=[0, 1], delta=1e-6, max_unstable=1
+    ).fit(*noisy_data())
+    vector = stream.plan_.aggregator.vector
+    stream._stream._run._threshold = secret = vector.margin + 10**6  # no question is stable
+    if saved:
+        stream.save(tmp_path / "stream")
+        assert str(secret).encode() in (tmp_path / "stream").read_bytes()
+    stream.label(UNCLEAR)
+    assert stream.halted
+    assert stream._stream.secret_state() == {"n_unstable": 1, "threshold": vector.margin}
+    assert stream._stream._run._threshold == vector.margin
+    if saved:
+        assert str(secret).encode() not in (tmp_path / "stream").read_bytes()
+        assert PrivateLabeler.resume(tmp_path / "stream").halted
+
+
 class Telltale(DecisionTreeClassifier):
     """A teacher that can be recognized in a file."""
 
@@ -171,3 +271,11 @@ def test_questions_must_have_the_columns_of_the_data():
         PrivateLabeler(DecisionTreeClassifier()).label(CLEAR)
     with pytest.raises(ValueError, match="Nothing was charged"):
         PrivateLabeler(LogisticRegression(C=-1.0), classes=[0, 1]).fit(*data())
+
+
+def test_a_file_of_another_kind_is_taken_from_nobody(tmp_path):
+    learner = PrivateFTRL(3, 50, 1.0, 1e-3, method="tree").learn_one([0.0, 0.0, 0.0])
+    learner.save(tmp_path / "stream")
+    with pytest.raises(StreamError, match="does not hold a PrivateLabeler"):
+        PrivateLabeler.resume(tmp_path / "stream")
+    learner.learn_one([0.0, 0.0, 0.0])  # its holder goes on

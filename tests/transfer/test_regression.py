@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 
 from discreet import Ledger, PrivateTransferRegressor, insecure_noise, private_error_rate
+from discreet.audit.replay import replay
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -30,6 +31,20 @@ def test_the_student_learns_a_line(tmp_path):
     assert accountants.delta(model.plan_.event, 1.0, Neighboring.REPLACE_ONE) <= 1e-6
     assert model.labels_.min() >= 0
     assert model.labels_.max() <= 2
+
+
+def test_a_student_that_fails_loses_no_labels(tmp_path):
+    X, y = line(2000)
+    public = line(50, 1)[0]
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    model = PrivateTransferRegressor(
+        Ridge(), (0.0, 2.0), student=Ridge(alpha=-1.0), delta=1e-6, ledger=ledger
+    )
+    with pytest.raises(ValueError, match="'alpha' parameter") as raised:
+        model.fit(X, y, public)
+    assert "kept in labels_" in raised.value.__notes__[0]
+    assert len(model.labels_) == len(public)
+    assert len(ledger.history()) == 1
 
 
 def test_the_noise_is_as_stated():
@@ -98,6 +113,41 @@ def test_one_training_record_moves_the_single_model_error_by_more_than_the_ensem
     assert abs(ensemble[0] - ensemble[1]) <= ErrorRatePlan(Guarantee(1.0), 10, 50).sensitivity
 
 
+HELD_OUT = 5
+
+
+def held_out_changed():
+    """Separable rows, the last five held out and all of class 1: a neighbor changes the label or the row of one."""
+    X = np.random.default_rng(0).choice([-3.0, 3.0], size=(4000 + HELD_OUT, 2))
+    X[-HELD_OUT:] = 3.0
+    y = (X[:, 0] > 0).astype(int)
+    relabelled, broken, far = y.copy(), X.copy(), X.copy()
+    relabelled[-1], broken[-1], far[-1] = 0, np.nan, -3.0
+    return (X, y), {"label": (X, relabelled), "nan": (broken, y), "features": (far, y)}
+
+
+@pytest.mark.parametrize("change", ["label", "nan", "features"])
+def test_a_held_out_record_moves_one_vote_of_every_teacher(change):
+    """All 20 votes on that row and none on others, which is the declared distance; the whole block would be 100."""
+
+    def program(data):
+        found = private_error_rate(
+            LogisticRegression(),
+            *data,
+            epsilon=1.0,
+            n_teachers=20,
+            classes=[0, 1],
+            validation_fraction=HELD_OUT / (4000 + HELD_OUT),
+            random_state=0,
+        )
+        return np.array([found.rate])
+
+    data, neighbors = held_out_changed()
+    found = replay(program, data, neighbors[change])
+    assert found.passed, str(found)
+    assert found.worst_ratio == pytest.approx(1.0)
+
+
 def test_the_error_rate_needs_a_public_size():
     X = np.zeros((100, 2))
     with pytest.raises(ValueError, match="public number of held-out rows"):
@@ -120,3 +170,4 @@ def test_users_and_processes_change_nothing_but_the_plan():
             results.append(model.fit(X, y, X[:50], groups=np.arange(3000) // 2).labels_)
     assert np.array_equal(results[0], results[1])
     assert model.plan_.changed == 2
+    assert model.plan_.n_samples == 1500

@@ -9,14 +9,21 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from discreet import Ledger, PrivacyWarning, PrivateTransferClassifier, insecure_noise
+from discreet import (
+    Ledger,
+    PrivacyWarning,
+    PrivateLabeler,
+    PrivateTransferClassifier,
+    PrivateTransferRegressor,
+    insecure_noise,
+)
 from discreet.privacy.ledger import BudgetExceeded
 
 TREE = DecisionTreeClassifier(max_depth=2)
@@ -121,8 +128,53 @@ def test_users_are_protected_as_a_whole():
     fitted = model(aggregator="sparse-vector", epsilon=3.0).fit(X, y, PUBLIC, groups=ids)
     assert fitted.privacy_.guarantee.unit == "user"
     assert fitted.plan_.changed == 2
+    assert "2000, 2, 150" in str(fitted.plan_)
+    assert "users each" in str(fitted.plan_)
     removable = model(neighboring="add-remove-one", n_samples=6000).fit(X, y, PUBLIC, groups=ids)
     assert removable.plan_.changed == 1
+
+
+def by_classifier(X, y, ids):
+    fitted = model(delta=None, n_teachers="auto", aggregator="plurality").fit(X, y, PUBLIC, groups=ids)
+    return fitted.plan_, fitted.privacy_
+
+
+def by_regressor(X, y, ids):
+    fitted = PrivateTransferRegressor(Ridge(), (0.0, 1.0)).fit(X, y, PUBLIC, groups=ids)
+    return fitted.plan_, fitted.privacy_
+
+
+def by_labeler(X, y, ids):
+    stream = PrivateLabeler(TREE, 50, classes=[0, 1], aggregator="plurality").fit(X, y, groups=ids)
+    return stream.plan_, stream.privacy_
+
+
+@pytest.mark.parametrize("fit", [by_classifier, by_regressor, by_labeler])
+def test_how_many_rows_a_user_has_is_not_published(fit):
+    """The neighbor has one row in place of another user's 2000: plan, delta, noise and statement stay the same."""
+    seen = []
+    for extra in (1, 2000):
+        X, y = blobs(1000 + extra)
+        ids = np.concatenate([np.arange(1000), np.full(extra, -1)])
+        plan, statement = fit(X, y, ids)
+        seen.append((plan, str(plan), statement.to_dict()))
+        assert plan.n_samples == 1001
+        assert any(
+            "number of users, 1001, is public; that of records is not" in a for a in statement.assumptions
+        )
+    assert seen[0] == seen[1]
+
+
+def test_under_add_remove_a_bound_counts_users():
+    X, y = blobs(3000)
+    ids = np.arange(3000) // 10
+    declared = {"neighboring": "add-remove-one", "n_teachers": 20, "aggregator": "plurality", "epsilon": 50.0}
+    fitted = model(**declared, n_samples=300).fit(X, y, PUBLIC, groups=ids)
+    assert any("300 is a public upper bound on the number of users" in a for a in fitted.privacy_.assumptions)
+    with pytest.raises(ValueError, match=r"more users than the declared n_samples=299.*Nothing was charged"):
+        model(**declared, n_samples=299).fit(X, y, PUBLIC, groups=ids)
+    with pytest.raises(ValueError, match="n_teachers=301 is more than the 300 users"):
+        model(n_teachers=301).fit(X, y, PUBLIC, groups=ids)
 
 
 def test_label_privacy_labels_its_own_rows():
@@ -269,7 +321,7 @@ def test_other_bad_input_is_refused_free_of_charge(tmp_path):
         ({"epsilon": 0.0}, "epsilon"),
         ({"delta": 0.0}, "delta > 0"),
         ({"classes": [0]}, "at least two"),
-        ({"classes": [5, 6]}, "outside classes"),
+        ({"classes": [5, 6]}, "outside classes.*nothing was charged$"),
     ]:
         with pytest.raises(ValueError, match=message):
             model(**{"n_teachers": 10, **parameters}, ledger=ledger).fit(X, y, PUBLIC)

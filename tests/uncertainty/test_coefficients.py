@@ -1,11 +1,16 @@
 """Intervals for coefficients: sensitivities as declared, one charge, the right width, and coverage."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks.coverage import linear, logistic
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from discreet import (
     Ledger,
@@ -13,6 +18,7 @@ from discreet import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivateRidge,
+    PrivateSelection,
     coefficient_intervals,
 )
 from discreet.audit.replay import replay
@@ -149,6 +155,41 @@ def test_what_is_not_proved_is_refused():
         coefficient_intervals(ridge, X, y, delta=0.0)
     with pytest.raises(ValueError, match="level"):
         coefficient_intervals(ridge, X, y, level=1.0)
+
+
+def test_what_is_wrong_with_rows_and_targets_is_noticed_before_the_charge(tmp_path):
+    X, y, _ = made(300)
+    ledger = Ledger(tmp_path / "budget", epsilon=2.0, delta=1e-3)
+    rows = pd.DataFrame(X, columns=["a", "b"])
+    model = PrivateRidge(target_bounds=(-3, 3), feature_bound=BOUND).fit(rows, y)
+    strange = y.astype(object)
+    strange[5] = "secret"
+    for table, targets, message in (
+        (rows[["b", "a"]], y, "same order"),
+        (rows[["a"]], y, "feature names"),
+        (rows, strange, "not finite numbers"),
+        (rows, np.where(y > 0, np.inf, y), "not finite numbers"),
+        (rows[:31], y[:31], "delta defaults to"),
+    ):
+        with pytest.raises(ValueError, match=message) as refusal:
+            coefficient_intervals(model, table, targets, ledger=ledger)
+        assert "secret" not in str(refusal.value)
+    assert not ledger.history()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", PrivacyWarning)  # there are few records
+        coefficient_intervals(model, rows, y, ledger=ledger)
+    assert len(ledger.history()) == 1
+
+
+def test_pipelines_and_searches_are_told_what_to_pass():
+    X, y, _ = made(300)
+    model = PrivateRidge(target_bounds=(-3, 3), feature_bound=BOUND)
+    pipeline = make_pipeline(FunctionTransformer(), model).fit(X, y)
+    with pytest.raises(TypeError, match=r"pipeline\[-1\], with the rows"):
+        coefficient_intervals(pipeline, X, y)
+    with pytest.raises(TypeError, match="best_estimator_"):
+        coefficient_intervals(PrivateSelection([model]).fit(X, y), X, y)
 
 
 @pytest.mark.parametrize("one", [linear, logistic])

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet._inputs import real
 from discreet.audit.estimates import clopper_pearson
+from discreet.privacy.statement import PrivacyStatement
 
 Array = NDArray[np.float64]
 
@@ -42,7 +43,8 @@ class MembershipView:
     advantage : hit rate minus false-alarm rate of the threshold, on records that did not choose it.
     low, high : its 95% interval, as if records were independent.
     area : chance that a member's loss is below a stranger's (0.5: nothing is learned).
-    allowed : what the privacy guarantee allows at most, on average over models; 1 without a guarantee.
+    allowed : what the privacy guarantee allows at most, on average over models; 1 without a guarantee, or with one that
+        is about something else, such as labels alone.
     losses : of members and of others.
     """
 
@@ -103,18 +105,26 @@ def membership(model: Any, members: tuple[Any, Any], others: tuple[Any, Any]) ->
     alarms, chances = int(np.sum(outside[1::2] < level)), len(outside[1::2])
     h_low, h_high = clopper_pearson(hits, trials, 1 - 0.05 / 4)
     f_low, f_high = clopper_pearson(alarms, chances, 1 - 0.05 / 4)
-    statement = getattr(model, "privacy_", None)
-    allowed = 1.0 if statement is None else advantage_bound(statement.epsilon, statement.delta)
     return MembershipView(
         advantage=hits / trials - alarms / chances,
         low=h_low - f_high,
         high=h_high - f_low,
         area=_area(inside, outside),
-        allowed=allowed,
+        allowed=_allowed(getattr(model, "privacy_", None)),
         n_members=len(inside),
         n_others=len(outside),
         losses=(inside, outside),
     )
+
+
+def _allowed(statement: PrivacyStatement | None) -> float:
+    """The largest advantage that a promise leaves; one about labels alone says nothing about who took part."""
+    if statement is None or statement.guarantee.unit not in ("record", "user"):
+        return 1.0
+    epsilon, delta = statement.epsilon, statement.delta
+    if not statement.guarantee.covers("record"):  # one row of a person's is exchanged in two steps
+        epsilon, delta = 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
+    return advantage_bound(epsilon, delta)
 
 
 def record_losses(model: Any, X: Any, y: ArrayLike) -> Array:

@@ -40,6 +40,7 @@ class AuditReport:
     Attributes
     ----------
     subject : what was audited.
+    mechanism : how the attacked runs added their noise, in the words of their plan; empty where there is no plan.
     guarantee : the promise.
     replayed : replay on the pair that strains the declared sensitivities most.
     attacked : attack on the pair on which runs differ most.
@@ -51,6 +52,7 @@ class AuditReport:
     replayed: Replay
     attacked: Attack
     twin: Attack | None = None
+    mechanism: str = ""
 
     @property
     def passed(self) -> bool:
@@ -61,6 +63,7 @@ class AuditReport:
         promise, found = self.guarantee, self.attacked
         lines = [
             f"Audit of {self.subject}: {'nothing contradicts the promise' if self.passed else 'THE PROMISE IS FALSE'}",
+            *(_folded("attacked", self.mechanism) if self.mechanism else ()),
             f"  promised             ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
             f"  claimed epsilon      {found.claimed:.4f} at delta {found.delta:g}, by the charged event",
             f"  empirical epsilon    {found.bound.epsilon:.4f} or more, with confidence {found.bound.confidence:g}",
@@ -145,6 +148,7 @@ def audit_subject(
         replayed=replay(subject.program, *subject.strained),
         attacked=subjects.attacked(subject, runs, seed=seed, **options),
         twin=subjects.attacked(subject, runs, **twin) if with_twin else None,
+        mechanism=getattr(getattr(subject.first, "plan", None), "mechanism", ""),
     )
 
 

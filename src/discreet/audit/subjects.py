@@ -157,9 +157,11 @@ def of(estimator: Any, others: int = 1000) -> Subject:
         if sums_classes(estimator):
             return _fitted(name, [class_case(estimator)], relation)
         cases = ball_cases(estimator) if draws_from_ball(estimator) else audit_cases(estimator, others)
+        # Where the number of rows is declared, a case refuses more rows than it was made for.
+        declared = [case.n_samples - 1 for case, _ in cases if relation is Neighboring.ADD_REMOVE_ONE]
         strained = worst_pair(
             relation,
-            n_rest=60,
+            n_rest=min([60, *declared]),
             feature_bound=estimator.feature_bound,
             fit_intercept=estimator.fit_intercept,
             labels=tuple(cases[0][0].classes[:2]),

@@ -18,7 +18,7 @@ from discreet.card.plain import from_array, labels, plain, strings, to_array, ty
 from discreet.privacy.statement import PrivacyStatement
 from discreet.schema import Schema
 
-# Where the budget was and how a split was seeded say nothing about the model.
+# Where the budget lies and how a split was seeded say nothing about the model; the statement names the charge.
 _NOT_SAVED = ("ledger", "random_state")
 
 
@@ -69,9 +69,7 @@ class Card:
     def of(cls, model: Any, schema: Schema | None = None) -> Card:
         """The card of a fitted estimator."""
         if not hasattr(model, "privacy_"):
-            raise CardError(
-                f"this {type(model).__name__} has no privacy_: only a fitted private model can be saved"
-            )
+            raise CardError(_unsaved(model))
         name = type(model).__name__
         family = models.family(name)
         exact, described = {}, {}
@@ -159,3 +157,13 @@ class Card:
             raise CardError(f"it has no entry {error}") from None
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise CardError(f"its content is malformed: {error}") from None
+
+
+def _unsaved(model: Any) -> str:
+    """Why something without a statement cannot be saved; of a pipeline, what can be."""
+    if not hasattr(model, "steps") or not hasattr(model[-1], "privacy_"):
+        return f"this {type(model).__name__} has no privacy_: only a fitted private model can be saved"
+    whole = f"a {type(model).__name__} cannot be saved as a whole, but its last step can:"
+    if len(model) == 2 and isinstance(getattr(model[0], "schema", None), Schema):
+        return f"{whole} card.save(pipe[-1], path, schema=pipe[0].schema); such a file reads raw tables too"
+    return f"{whole} card.save(pipe[-1], path); what the steps before it do to a row must then be done again"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from discreet._files import write_atomically
+from discreet.box_bounds import SHRUNK_BY_ENTRIES
 from discreet.card import models
 from discreet.card.content import Card
 from discreet.card.errors import CardError
@@ -100,6 +101,11 @@ def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     if "l1_radius" in card.parameters:  # entries are clipped one by one
         rows = node("Clip", ["X", constant("low", -bound), constant("high", bound)], "clipped")
         scale = None
+    elif SHRUNK_BY_ENTRIES in card.privacy.bounds:
+        sizes = node("ReduceMax", [node("Abs", ["X"], "sizes")], "largest entries", axes=[1], keepdims=1)
+        largest = node("Max", [sizes, constant("bound", [[1.0]])], "largest entries at least")
+        scale = node("Div", ["bound", largest], "scale")
+        rows = "X"
     else:
         squares = node("ReduceSumSquare", ["X"], "squares", axes=[1], keepdims=1)
         if intercepted:

@@ -52,8 +52,8 @@ def save(
 
     Privacy
     -------
-    The file holds released values and public facts only: nothing of the data, no seed, no path of a ledger.
-    It may be published as far as the statement in it says.
+    The file holds released values and public facts only: nothing of the data, no seed, no path of a ledger, whose
+    random identity and digest stand for the charge that paid. It may be published as far as the statement in it says.
 
     Raises
     ------

@@ -10,8 +10,8 @@ from discreet.card.errors import CardError
 from discreet.card.files import unsealed
 from discreet.card.signature import is_signed_by
 from discreet.privacy import accountants
-from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.receipt import Receipt
 from discreet.privacy.statement import PrivacyStatement
 
 # A calibrated price is computed twice, with the same formulas; only the last digits may differ.
@@ -28,7 +28,8 @@ class Verification:
     claimed : the promise in the file.
     epsilon : the epsilon that follows from the file's events at the claimed delta, at most the claimed one.
     signed : True if the given key signed the file, None if no key was given.
-    charge : number of the charge in the given ledger that paid for the model, None if no ledger was given.
+    receipt : the charge that the file says paid for the model; None if it names none.
+    charge : number of that charge in the given ledger, which knows it; None if no ledger was given.
     """
 
     estimator: str
@@ -37,11 +38,16 @@ class Verification:
     epsilon: float
     signed: bool | None = None
     charge: int | None = None
+    receipt: Receipt | None = None
 
     def __str__(self) -> str:
         promise = self.claimed
         signature = "not asked for" if self.signed is None else "by the given key"
-        paid = "not asked for" if self.charge is None else f"charge {self.charge} of the given ledger"
+        paid = "not asked for, and the file names no charge"
+        if self.receipt is not None:
+            paid = f"{self.receipt}, by the file alone: no ledger was asked"
+        if self.charge is not None:
+            paid = f"charge {self.charge} of the given ledger, which the file names and the ledger knows"
         return "\n".join(
             (
                 f"Model       {self.estimator}, written by discreet {self.library}",
@@ -78,12 +84,14 @@ def verify(
     ------
     CardError
         The file is damaged or changed, its noise was seeded, its events cost more than it claims, the signature is
-        missing or another's, or the ledger knows no such charge.
+        missing or another's, or the file does not name a charge of the given ledger that fits its events.
 
     Privacy
     -------
     Events are what the writer of the file says was run. That they were run is for the signature, the ledger and an
-    audit to show; no file can prove it of itself.
+    audit to show; no file can prove it of itself. The same is true of the charge: a file names one, and the ledger
+    confirms that it was made for such events. Two files that name one charge are each found paid for, since one of
+    them does not know of the other; compare their charges, and ask for signatures.
     """
     name = repr(str(path))
     sealed = unsealed(path)
@@ -102,7 +110,8 @@ def verify(
         statement.guarantee,
         recomputed,
         None if key is None else True,
-        None if ledger is None else _charge(name, statement.event, ledger),
+        None if ledger is None else _charge(name, statement, ledger),
+        statement.paid,
     )
 
 
@@ -120,11 +129,29 @@ def _recomputed(name: str, statement: PrivacyStatement) -> float:
     return min(epsilon, promise.epsilon)
 
 
-def _charge(name: str, event: Event, ledger: Any) -> int:
+def _charge(name: str, statement: PrivacyStatement, ledger: Any) -> int:
+    """The number of the charge that the file names, if the ledger knows it and it was made for such events."""
     from discreet.privacy.ledger import Ledger
 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    for charge in reversed(account.history()):
-        if charge.event == event:
-            return charge.sequence
-    raise CardError(f"{name} was not paid from the ledger {str(account.path)!r}: it has no such charge")
+    where, history, named = repr(str(account.path)), account.history(), statement.paid
+    if named is None:
+        equal = [str(charge.sequence) for charge in history if charge.event == statement.event]
+        found = f"holds an equal charge ({', '.join(equal)})" if equal else "holds no charge"
+        raise CardError(
+            f"{name} does not say which charge paid for it: it was fitted without a ledger, or saved before files "
+            f"named their charge. The ledger {where} {found} for such events, but that does not show that it paid. "
+            "Verify it without a ledger to check all the rest"
+        )
+    charge = {account.receipt(charge): charge for charge in history}.get(named)
+    if charge is None:
+        raise CardError(
+            f"{name} was not paid from the ledger {where}: it names {named}, and this is another ledger, or a copy "
+            "from before that charge"
+        )
+    if charge.event != statement.event:
+        raise CardError(
+            f"{name} names charge {charge.sequence} of the ledger {where}, which was made for something else than the "
+            "events in the file"
+        )
+    return charge.sequence

@@ -15,7 +15,20 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import audit, bench, demo, evaluate, fit, ledger, plan, predict, schema, transfer, verify
+from discreet.cli import (
+    audit,
+    bench,
+    demo,
+    evaluate,
+    fit,
+    ledger,
+    plan,
+    predict,
+    schema,
+    transfer,
+    verify,
+    wording,
+)
 
 COMMANDS = (demo, schema, plan, transfer, fit, predict, evaluate, verify, ledger, audit, bench)
 
@@ -30,9 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            return int(arguments.run(arguments) or 0)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
+            with ledger.interruptible(getattr(arguments, "ledger", None)):
+                return int(arguments.run(arguments) or 0)
+        except KeyboardInterrupt as error:
+            print(f"interrupted; {error}" if str(error) else "interrupted", file=sys.stderr)
             return 130
         except BrokenPipeError:
             # The reader of our output left, as `head` does; there is nobody to complain to.
@@ -41,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             if arguments.traceback:
                 raise
-            print(f"error: {_one_line(error)}", file=sys.stderr)
+            print(f"error: {wording.spoken(_one_line(error), arguments)}", file=sys.stderr)
             return 1
 
 

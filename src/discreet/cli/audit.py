@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def add_parser(commands: Any) -> None:
         "--neighboring", choices=options.NEIGHBORING, default="replace-one", help="of an estimator"
     )
     parser.add_argument(
-        "--solver", default="objective", metavar="NAME", help="of an estimator (default: objective)"
+        "--solver",
+        metavar="NAME",
+        help="of an estimator (default: objective), or in place of the one that a model file was fitted by",
     )
     parser.add_argument(
         "--at-delta",
@@ -64,6 +67,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Attack and print; 1 if the promise turned out to be false."""
+    from discreet import NoiseWarning, PrivacyWarning
     from discreet._console import say, working
     from discreet._files import write_atomically
     from discreet.audit.report import bars, histogram, page
@@ -74,7 +78,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError("--confidence must lie strictly between 0 and 1")
     if arguments.output is not None and not arguments.output.endswith(".html"):
         raise ValueError(f"--output must end in .html, got {arguments.output}")
-    with working(f"fitting {2 * arguments.runs} models"):
+    with working(f"fitting {2 * arguments.runs} models"), warnings.catch_warnings():
+        # Worst cases are a few invented records, of which every fit would warn.
+        warnings.simplefilter("ignore", NoiseWarning)
+        warnings.simplefilter("ignore", PrivacyWarning)
         report = _audited(arguments)
     say(report)
     say(bars(report))
@@ -107,12 +114,10 @@ def _subject(arguments: argparse.Namespace) -> Any:
     """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
     if arguments.subject not in options.MODELS:
         from discreet import card
+        from discreet.audit.pinned import pinned
 
-        model = card.load(arguments.subject)
-        promise = model.privacy_.guarantee
-        return model.set_params(
-            epsilon=promise.epsilon, delta=promise.delta, neighboring=promise.neighboring.value
-        )
+        found = card.read(arguments.subject)
+        return pinned(found.model(), arguments.solver or found.parameters.get("solver"))
     from discreet.estimators import linear
 
     kind = getattr(linear, options.MODELS[arguments.subject])
@@ -120,6 +125,6 @@ def _subject(arguments: argparse.Namespace) -> Any:
         epsilon=arguments.epsilon,
         delta=arguments.delta,
         neighboring=arguments.neighboring,
-        solver=arguments.solver,
+        solver=arguments.solver or "objective",
         classes=[0, 1],
     )

@@ -8,6 +8,8 @@ from typing import Any
 from discreet.cli import options
 from discreet.cli.ledger import opened
 
+_LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged
+
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
@@ -27,7 +29,7 @@ def add_parser(commands: Any) -> None:
         help="categorical column of the schema: metrics for each category",
     )
     parser.add_argument(
-        "--bins", type=options.count, default=10, metavar="B", help="bins of probabilities (default: 10)"
+        "--bins", type=options.count, default=20, metavar="B", help="bins of probabilities (default: 20)"
     )
     parser.add_argument(
         "--confidence",
@@ -40,6 +42,7 @@ def add_parser(commands: Any) -> None:
         "--max-rows", type=options.count, metavar="N", help="public bound on the rows, under add-remove-one"
     )
     parser.add_argument("--output", metavar="FILE", help="also write metrics and statement (JSON)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file of metrics")
     parser.set_defaults(run=run)
 
 
@@ -48,9 +51,19 @@ def run(arguments: argparse.Namespace) -> None:
     import json
 
     from discreet._console import note, say, working
+    from discreet._files import write_atomically
     from discreet.evaluation.evaluate import evaluate
     from discreet.tables import read_table
 
+    options.check_max_rows(arguments)
+    if arguments.output is not None:
+        options.keep_inputs(arguments.output, arguments.model, arguments.data, arguments.ledger)
+        options.check_output(
+            arguments.output,
+            overwrite=arguments.overwrite,
+            reason="metrics cannot be had twice for one price",
+            size=_LARGEST_REPORT,
+        )
     model, schema = options.model_and_schema(arguments.model, "use discreet.evaluate in Python")
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     with working("evaluating"):
@@ -71,14 +84,14 @@ def run(arguments: argparse.Namespace) -> None:
             n_samples=arguments.max_rows,
             ledger=ledger,
         )
-    if arguments.output is not None:
-        with open(arguments.output, "w", encoding="utf-8") as file:
-            json.dump(result.to_dict(), file, indent=2, default=str)
-    say(result)
+    say(result)  # first of all: what was paid for must not be lost with a file
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
     else:
         say(f"Ledger: {ledger.spent()}")
+    if arguments.output is not None:
+        write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
+        say(f"Written to {arguments.output}")
 
 
 def _groups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any] | None]:

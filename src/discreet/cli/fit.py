@@ -16,7 +16,9 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="train a private model on a CSV or Parquet file",
-        description="Train a private model. What can be wrong is checked before the ledger is charged.",
+        description="Train a private model. What can be wrong is checked before the ledger is charged, except whether "
+        "the schema describes the data: a misspelled category or a wrong bound is silent and paid for. Holders of the "
+        "data can see that with `discreet schema check SCHEMA DATA`.",
     )
     parser.add_argument("data", metavar="DATA", help="private table, .csv or .parquet")
     parser.add_argument(
@@ -53,9 +55,11 @@ def run(arguments: argparse.Namespace) -> None:
     from discreet.schema import Schema
     from discreet.tables import read_table
 
+    options.check_max_rows(arguments)
     schema = Schema.from_file(arguments.schema)
     classes = schema.classes.tolist()
-    _check_output(Path(arguments.output), arguments.overwrite, schema)
+    options.keep_inputs(arguments.output, arguments.data, arguments.schema, arguments.ledger)
+    _check_output(arguments.output, arguments.overwrite, schema)
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     model = options.estimator(
         arguments,
@@ -138,14 +142,12 @@ def _groups(schema: Any, table: Any, max_rows: int | None) -> Any:
     return None if schema.group is None else schema.groups(table)
 
 
-def _check_output(output: Path, overwrite: bool, schema: Any) -> None:
+def _check_output(output: str, overwrite: bool, schema: Any) -> None:
     """Notice what would keep the model from being saved while the fit is still free."""
-    from discreet._files import check_writable
-
-    if output.exists() and not overwrite:
-        raise FileExistsError(
-            f"{str(output)!r} exists, and a private model cannot be had twice for one price; "
-            "name another file, or pass --overwrite"
-        )
     numbers = (schema.n_features + 1) * len(schema.classes)
-    check_writable(output, 65_536 + 64 * numbers + 256 * schema.n_features)
+    options.check_output(
+        output,
+        overwrite=overwrite,
+        reason="a private model cannot be had twice for one price",
+        size=65_536 + 64 * numbers + 256 * schema.n_features,
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from discreet.cli import options
 
 _BARS, _WIDTH = 25, 40
+_PARTS = 3  # of a composed event that are shown
 
 
 def add_parser(commands: Any) -> None:
@@ -207,10 +210,59 @@ def _cap(ledger: Any) -> str:
 
 
 def _described(event: Any) -> str:
-    """The event without the bookkeeping around it, in one short line."""
-    inner = getattr(event, "event", event)
-    values = {field.name: getattr(inner, field.name) for field in fields(inner)}
-    numbers = ", ".join(
-        f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)
-    )
-    return f"{type(inner).__name__}({numbers})"
+    """What was run, without the bookkeeping around it, in one short line."""
+    from discreet.privacy.events import flatten
+
+    parts = [_part(leaf, times) for leaf, times in flatten(event)]
+    more = [f"{len(parts) - _PARTS} more"] if len(parts) > _PARTS else []
+    return " + ".join([*parts[:_PARTS], *more]) or "nothing"
+
+
+def _part(event: Any, times: int) -> str:
+    """One mechanism with its numbers, and how often it ran; what it wraps is among its numbers."""
+    from discreet.privacy.events import Approximated, Discretized
+
+    if isinstance(event, Approximated | Discretized):  # how it was sampled
+        text = _described(event.event)
+    else:
+        values = {field.name: getattr(event, field.name) for field in fields(event)}
+        inner = [
+            _described(part)
+            for part in (*values.get("events", ()), *([event.event] if "event" in values else ()))
+        ]
+        numbers = [f"{name} {value:.4g}" for name, value in values.items() if isinstance(value, int | float)]
+        text = f"{type(event).__name__}({', '.join([*inner, *numbers])})"
+    if times == 1:
+        return text
+    return f"{times} x ({text})" if " + " in text else f"{times} x {text}"
+
+
+@contextlib.contextmanager
+def interruptible(path: str | None) -> Iterator[None]:
+    """Let an interruption say what it leaves in the ledger that a command may charge, if there is one."""
+    before = _charges(path)
+    try:
+        yield
+    except KeyboardInterrupt:
+        after = _charges(path)
+        if before is None or after is None:
+            raise
+        told = "nothing was charged"
+        if made := after[len(before) :]:
+            told = (
+                f"the ledger was charged meanwhile (number {made[-1].sequence}, {made[-1].label}), and a charge stays, "
+                "whether or not anything was released"
+            )
+        raise KeyboardInterrupt(f"{told}; `discreet ledger show {path}` tells what is left") from None
+
+
+def _charges(path: str | None) -> list[Any] | None:
+    """The history of a ledger; None where there is none, which the command itself will complain about."""
+    from discreet.privacy.durable import LedgerError
+
+    if path is None:
+        return None
+    with contextlib.suppress(LedgerError, OSError):
+        history: list[Any] = opened(path).history()
+        return history
+    return None

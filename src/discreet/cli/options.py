@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 from typing import Any
 
 NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
@@ -59,6 +60,15 @@ def estimator(arguments: argparse.Namespace, feature_bound: float, **parameters:
     )
 
 
+def check_max_rows(arguments: argparse.Namespace) -> None:
+    """Refuse a bound on the rows where their number is public and no bound would be used."""
+    if arguments.max_rows is not None and arguments.neighboring != "add-remove-one":
+        raise ValueError(
+            f"--max-rows is for --neighboring add-remove-one: under {arguments.neighboring} the number of rows is "
+            "public and is used as it is; leave it out"
+        )
+
+
 def positive(text: str) -> float:
     """A finite number greater than 0, for argparse."""
     return _number(text, lambda value: value > 0, "a finite number greater than 0")
@@ -88,6 +98,25 @@ def _number(text: str, allowed: Any, wanted: str) -> float:
     if not (math.isfinite(value) and allowed(value)):
         raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
     return value
+
+
+def keep_inputs(output: str, *inputs: str | None) -> None:
+    """Refuse to write where one of the files that are read lies, under whatever name."""
+    place = Path(output)
+    for given in inputs:
+        if given is not None and place.exists() and Path(given).exists() and place.samefile(given):
+            raise FileExistsError(
+                f"--output {output!r} would replace {given!r}, which is read; name another file"
+            )
+
+
+def check_output(output: str, *, overwrite: bool, reason: str, size: int) -> None:
+    """Notice what would keep ``size`` bytes from being written while nothing is charged yet."""
+    from discreet._files import check_writable
+
+    if Path(output).exists() and not overwrite:
+        raise FileExistsError(f"{output!r} exists, and {reason}; name another file, or pass --overwrite")
+    check_writable(output, size)
 
 
 def model_and_schema(path: str, instead: str) -> tuple[Any, Any]:

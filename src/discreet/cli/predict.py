@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> None:
     from discreet._console import say, working
     from discreet.tables import read_table, write_csv
 
+    options.keep_inputs(arguments.output, arguments.model, arguments.data)
     model, schema = options.model_and_schema(arguments.model, "use discreet.card.load and predict in Python")
     with working("predicting"):
         rows = schema.transform(read_table(arguments.data, list(schema.columns)))

@@ -44,6 +44,17 @@ def add_parser(commands: Any) -> None:
     show = actions.add_parser("show", help="check a schema file and show the features it gives")
     show.add_argument("schema", metavar="FILE", help="schema, .toml, .json or .yaml")
     show.set_defaults(run=run_show)
+    check = actions.add_parser(
+        "check",
+        help="count the cells of a table that its schema does not describe; PRIVATE, for the holder of the table",
+        description="Compare a private table with its schema before a budget is spent: a misspelled category or a "
+        "wrong bound raises no error in a fit. Nothing is charged and nothing is protected: the counts are exact, "
+        "describe single people, and MUST NOT BE PUBLISHED. Correct the schema from what is public, not from the "
+        "counts.",
+    )
+    check.add_argument("schema", metavar="SCHEMA", help="schema, .toml, .json or .yaml")
+    check.add_argument("data", metavar="DATA", help="private table, .csv or .parquet")
+    check.set_defaults(run=run_check)
 
 
 def run_template(arguments: argparse.Namespace) -> None:
@@ -83,3 +94,33 @@ def run_show(arguments: argparse.Namespace) -> None:
         features = domain.feature_names(name)
         shown = ", ".join(features[:6]) + (f" and {len(features) - 6} more" if len(features) > 6 else "")
         say(f"  {name} ({domain.kind}): {shown}")
+
+
+def run_check(arguments: argparse.Namespace) -> None:
+    """Print how many cells the schema does not describe."""
+    from discreet._console import paragraph, say, table, working
+    from discreet.schema import Schema
+    from discreet.schema_check import check
+    from discreet.tables import read_table
+
+    schema = Schema.from_file(arguments.schema)
+    with working("reading the table"):
+        found = check(schema, read_table(arguments.data, schema.needed))
+    say("PRIVATE: exact counts of single people's cells. Do not publish them; nothing was charged.\n")
+    table(
+        f"{arguments.data}: {found.n_rows} rows",
+        ("column", "kind", "missing", "unknown or out of bounds", "meaningless"),
+        [(one.column, one.kind, one.missing, one.unexpected, one.meaningless) for one in found.columns],
+    )
+    say()
+    for one in found.columns:
+        if 2 * (one.unexpected + one.meaningless) > found.n_rows:
+            paragraph(
+                f"{one.column!r}: most cells are not what the schema declares. Compare its spelling, units and bounds "
+                "with the code book."
+            )
+    paragraph(
+        f"Rows that a fit with --bad-rows null would leave out, for meaningless cells or want of a label: "
+        f"{found.n_left_out}. All others count, with numbers clipped to their bounds and unknown words as zeros or in "
+        "their bucket."
+    )

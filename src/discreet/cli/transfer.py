@@ -33,7 +33,11 @@ def add_parser(commands: Any) -> None:
         "Reads no data.",
     )
     parser.add_argument(
-        "--rows", type=options.count, required=True, metavar="N", help="public number of records"
+        "--rows",
+        type=options.count,
+        required=True,
+        metavar="N",
+        help="public number of records, with --by-user of users",
     )
     parser.add_argument(
         "--queries", type=options.count, required=True, metavar="Q", help="public rows to label"

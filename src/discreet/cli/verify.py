@@ -12,11 +12,13 @@ def add_parser(commands: Any) -> None:
         "verify",
         help="recompute the epsilon that a model file claims",
         description="Check that a model file is whole, that its claimed epsilon follows from its events, and, where "
-        "a key or a ledger is given, who signed it and what paid for it. Exit code 1 if anything is wrong.",
+        "a key or a ledger is given, who signed it and which charge paid for it. Exit code 1 if anything is wrong.",
     )
     parser.add_argument("model", metavar="MODEL", help="model file written by `discreet fit`")
     parser.add_argument("--key", metavar="FILE", help="public key (PEM) that must have signed the model")
-    parser.add_argument("--ledger", metavar="FILE", help="ledger that must have paid for the model")
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="ledger that must hold the charge which the model names as its own"
+    )
     parser.set_defaults(run=run)
 
 

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from discreet.bounds import Bounds
+from discreet import _inputs
+from discreet.bounds import LARGEST_ENTRY, Bounds
+from discreet.estimators import _cells
 from discreet.records.arrays import ArrayRecords
 from discreet.records.dask import DaskRows, is_dask
 
@@ -70,30 +73,41 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if in_parts(X):
         return _noted(model, X, reset=reset)
-    return validate_data(model, X, reset=reset, ensure_all_finite=strict, **_FLOATS)
+    if not strict:
+        rows = _two_dimensional(check_array, _cells.as_numbers(X), estimator=model)
+        validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
+        return rows
+    try:
+        rows = _two_dimensional(validate_data, model, X, reset=reset)
+    except (TypeError, ValueError, OverflowError):
+        _cells.refuse_words(X, fitting=reset)
+        raise
+    largest = LARGEST_ENTRY if reset else np.finfo(np.float64).max
+    _cells.refuse_infinite(X, rows, float(largest), fitting=reset)
+    return rows
 
 
 def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, NDArray[Any]]:
     """Rows and one label per row, of any type that can be a class."""
-    if strict and not in_parts(X):
-        rows, labels = validate_data(model, X, y, y_numeric=False, multi_output=False, **_FLOATS)
-    else:
-        rows, labels = checked_rows(model, X, strict=False, reset=True), np.asarray(y)
+    _check_given(model, y)
+    rows = checked_rows(model, X, strict=strict, reset=True)
+    labels = np.asarray(column_or_1d(y, warn=True)) if strict else _inputs.cells(y)
     _check_one_per_row("label", rows, labels)
     if strict:
+        if (none := _cells.missing(labels)).any():
+            _cells.refuse_label(int(np.argmax(none)))
         check_classification_targets(labels)
     return rows, labels
 
 
 def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, Array]:
     """Rows and one real target per row."""
+    _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    if y is None:
-        raise ValueError(f"{type(model).__name__} requires y to be passed, but the target y is None")
-    targets = np.asarray(y, dtype=np.float64)
+    targets = np.asarray(_cells.as_numbers(y), dtype=np.float64)
     _check_one_per_row("target", rows, targets)
-    if strict and not np.all(np.isfinite(targets)):
-        raise ValueError("y holds targets that are not finite; correct them, or pass bad_rows='null'")
+    if strict and not np.all(finite := np.isfinite(targets)):
+        _cells.refuse_target(int(np.argmin(finite)))
     return rows, targets
 
 
@@ -144,6 +158,25 @@ def check_runs(plan: Plan, rows: Any) -> None:
             f"{plan.mechanism}: this needs rows in memory, and the data are a file or a Dask collection; use "
             "solver='objective', 'noisy-gd', 'newton', 'discriminant' or 'output', or load the rows"
         )
+
+
+def _two_dimensional(check: Callable[..., Any], *data: Any, **options: Any) -> Any:
+    """A check of scikit-learn that lets infinities pass; its answer to a single column would print the column."""
+    try:
+        with np.errstate(all="ignore"):  # of numbers that float64 does not hold
+            return check(*data, ensure_all_finite=False, **options, **_FLOATS)
+    except ValueError as error:
+        if "Reshape your data" not in str(error):
+            raise
+        raise ValueError(
+            "Expected 2D array, got fewer dimensions: X must have rows and columns. Reshape your data: "
+            "array.reshape(-1, 1) is one column, array.reshape(1, -1) is one row"
+        ) from None
+
+
+def _check_given(model: Any, y: Any) -> None:
+    if y is None:
+        raise ValueError(f"{type(model).__name__} requires y to be passed, but the target y is None")
 
 
 def _check_one_per_row(what: str, rows: Any, values: NDArray[Any]) -> None:

@@ -15,16 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _inputs
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.box_bounds import SHRUNK_BY_ENTRIES, BoxBounds
+from discreet.estimators import _cells
+from discreet.mechanisms.entropy import fresh_entropy, noise_is_secret
 from discreet.mechanisms.recording import charged
 from discreet.privacy.events import Event
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import LARGE_DELTA, Guarantee, Neighboring
 from discreet.privacy.statement import PrivacyStatement
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.base import Plan, Progress, Release
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
+    from discreet.privacy.receipt import Receipt
 
 Array = NDArray[np.float64]
 
@@ -48,7 +51,8 @@ def guarantee_of(
     """The promise asked for, and the public number of records it may rely on.
 
     Where the relation makes the number of rows public it is used as it is; otherwise the user declares an upper
-    bound, which must not have been read off the data.
+    bound, which must not have been read off the data. Where there are rows, a run is near, and a delta that promises
+    little is warned about.
     """
     relation = Neighboring(
         _inputs.choice("neighboring", neighboring, [member.value for member in Neighboring])
@@ -75,11 +79,23 @@ def guarantee_of(
                 f"delta defaults to 1 / n_samples**2, which needs at least 2 rows; n_samples = {size}"
             )
         delta = 1.0 / size**2
-    return Guarantee(epsilon, _inputs.real("delta", delta), relation), size
+    promise = Guarantee(epsilon, _inputs.real("delta", delta), relation)
+    if n_rows is not None and promise.delta > min(LARGE_DELTA, 1.0 / size):
+        warnings.warn(
+            f"delta = {promise.delta:g} promises little: with that probability a release may give a person away "
+            f"altogether. It should be well below 1 / n = {1.0 / size:.2g} for {size} records; usual is 1 / n**2, "
+            f"or less where records are few: {min(1.0 / size**2, 1e-6):.2g}",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+    return promise, size
 
 
-def read_labels(y: NDArray[Any], classes: Any, bad_rows: str) -> Labels:
-    """Codes of the labels; the label set is the declared one, or read from the data with a warning."""
+def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
+    """Codes of the labels; the label set is the declared one, or read from the data with a warning.
+
+    ``droppable`` says whether the caller could leave bad rows out, which is advised then.
+    """
     if classes is not None:
         known = np.unique(np.asarray(classes))
         if known.ndim != 1 or len(known) < 2 or len(known) != len(np.asarray(classes).ravel()):
@@ -98,14 +114,12 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str) -> Labels:
             PrivacyWarning,
             stacklevel=4,
         )
-    codes = np.full(len(y), -1, dtype=np.int64)
-    for code, label in enumerate(known):
-        codes[np.asarray(y == label, dtype=bool)] = code
+    codes = _cells.codes(y, known)
     if bad_rows == "error" and np.any(codes < 0):
-        strange = np.unique(y[codes < 0].astype(str))[:5].tolist()
         raise ValueError(
-            f"y holds labels outside classes={known.tolist()}: {strange}; correct them, extend classes, or pass "
-            "bad_rows='null' to leave such rows out"
+            f"y holds labels outside classes: {_cells.described(y[codes < 0])}; declared are "
+            f"{_cells.described(known, most=20)}. Correct the labels or classes"
+            + (", or pass bad_rows='null' to leave such rows out" if droppable else "; nothing was charged")
         )
     return Labels(known, codes, classes is not None)
 
@@ -119,17 +133,24 @@ class Priced(Protocol):
     def event(self) -> Event: ...
 
 
-def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Priced, label: str) -> None:
-    """Take the price of the plan from the ledger, before anything private runs; other units than rows are noted."""
+def charge(ledger: Ledger | str | os.PathLike[str] | None, plan: Priced, label: str) -> Receipt | None:
+    """Take the price of the plan from the ledger, before anything private runs; other units than rows are noted.
+
+    Returns what names the charge, for those who will hold what it paid for; None if there is no ledger. Insecure
+    noise is noted, too: what it hides is charged for, and not private.
+    """
     charged(plan)  # audits compare what was run with what was paid for
     if ledger is None:
-        return
+        return None
     from discreet.privacy.ledger import Ledger
 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
     unit = plan.guarantee.unit
     named = label if unit == "record" else f"{label}, per {unit}"
-    account.charge(plan.event, label=named, neighboring=plan.guarantee.neighboring, unit=unit)
+    if not noise_is_secret():
+        named += ", insecure noise"
+    made = account.charge(plan.event, label=named, neighboring=plan.guarantee.neighboring, unit=unit)
+    return account.receipt(made)
 
 
 def run(plan: Plan, records: list[ArrayRecords], progress: Progress | None = None) -> Release:
@@ -139,10 +160,16 @@ def run(plan: Plan, records: list[ArrayRecords], progress: Progress | None = Non
 
 def state(plan: Plan, release: Release, assumptions: tuple[str, ...]) -> PrivacyStatement:
     """The promise that travels with the released numbers."""
+    bounds = plan.problem.bounds
+    rows = (
+        {SHRUNK_BY_ENTRIES: bounds.entry_bound}
+        if isinstance(bounds, BoxBounds)
+        else {"row norm (intercept included)": bounds.feature_norm}
+    )
     return PrivacyStatement.of(
         plan,
         bounds={
-            "row norm (intercept included)": plan.problem.bounds.feature_norm,
+            **rows,
             "records": float(plan.problem.n_samples),
             "coefficients": float(plan.problem.n_coefficients),
         },

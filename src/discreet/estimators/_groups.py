@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet import _inputs
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.privacy import accountants, groups
 from discreet.privacy.events import Approximate, Event
@@ -79,7 +80,7 @@ def bounded_rows(
 
 def _codes(ids: Any, n_rows: int, strict: bool) -> tuple[NDArray[Any], Indices, Indices]:
     """Names and first rows of the groups in order of appearance, and every row's group; -1 where there is none."""
-    values = np.asarray(ids)
+    values = _inputs.cells(ids)
     if values.shape != (n_rows,):
         raise ValueError(f"groups must hold one id per row: {n_rows} rows, groups of shape {values.shape}")
     if values.dtype.kind not in "iubfUSO":

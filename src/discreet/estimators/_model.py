@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 
 from discreet import _inputs
 from discreet.bounds import Bounds
+from discreet.box_bounds import SHRUNK_BY_ENTRIES, BoxBounds
 from discreet.estimators import _data, _fit, _groups
 from discreet.forecast import warn_if_noise
 from discreet.losses import Loss
@@ -54,9 +55,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, groups: Any) -> Self:
         """The one path: validate, bound, plan, charge, run, state."""
-        strict = _inputs.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
-        _inputs.seed(self.random_state)
-        rows, y = self._checked(X, y, strict)
+        rows, y, strict = self._examined(X, y)
         slots = self._slots(groups, rows.shape[0], strict)
         if slots is not None:
             rows, y = _data.take(rows, slots.rows), y[slots.rows]
@@ -69,11 +68,18 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         warn_if_noise(problem, _groups.record_promise(plan))
         _data.check_runs(plan, rows)
         records = self._records(rows, targets, problem, None if slots is None else slots.empty)
-        _fit.charge(self.ledger, plan, label=type(self).__name__)
+        receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
         release = _fit.run(plan, records)
         self._publish(release.theta, targets, problem)
-        self.privacy_ = self._state(plan, release, (*self._facts(targets), *self._size_facts(size)))
+        facts = (*self._facts(targets), *self._size_facts(size))
+        self.privacy_ = self._state(plan, release, facts).paid_by(receipt)
         return self
+
+    def _examined(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:
+        """Rows and labels in order, and whether bad ones were refused; some of them are in order if all are."""
+        strict = _inputs.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+        _inputs.seed(self.random_state)
+        return *self._checked(X, y, strict), strict
 
     # -- what a kind of label must say ----------------------------------------------------------------------
 
@@ -132,7 +138,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
         """Linear predictions of rows bounded as in training."""
         raw = np.asarray(rows @ coef.T) + intercept
-        scales = self._bounds(rows.shape[1]).row_scales(rows)
+        bounds = self._bounds(rows.shape[1])
+        if SHRUNK_BY_ENTRIES in self.privacy_.bounds:  # by a solver that looks at single columns
+            bounds = BoxBounds.of(rows.shape[1], intercept=bounds.intercept)
+        scales = bounds.row_scales(rows)
         return np.asarray(raw * (scales if raw.ndim == 1 else scales[:, None]))
 
     def _state(

@@ -149,10 +149,10 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
         center = self._center(n_columns)
         radius = float(self.radius)  # type: ignore[arg-type]  # the plan has checked it
         points = Points(rows, center, radius)
-        _fit.charge(self.ledger, plan, label=type(self).__name__)
+        receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
         release = plan.run(cast(Any, points), fresh_entropy())
         self.median_ = center + radius * release.theta[0]
-        self.privacy_ = self._state(plan, release.secure)
+        self.privacy_ = self._state(plan, release.secure).paid_by(receipt)
         return self
 
     def _bounded(self, rows: Any, groups: Any, strict: bool) -> Any:

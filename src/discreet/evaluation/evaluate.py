@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array
+from sklearn.pipeline import Pipeline
 
 from discreet import _inputs
-from discreet.estimators import _fit
+from discreet.estimators import _cells, _fit
 from discreet.evaluation.estimates import Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
+from discreet.evaluation.predictions import Answers, answers
 from discreet.evaluation.report import Evaluation, calibration_of, classifier_metrics, regressor_metrics
 from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, refuse_large_default
 from discreet.privacy.statement import PrivacyStatement
 
 if TYPE_CHECKING:
@@ -46,17 +47,21 @@ def evaluate(
 
     Parameters
     ----------
-    model : a fitted model that is already released; anything with ``predict``.
-    X, y : private records the model was not trained on, or the interval is about training data.
-    epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, delta 0 gives
-        Laplace noise.
+    model : a fitted model that is already released; anything with ``predict``, pipelines included.
+    X, y : private records the model was not trained on, or the interval is about training data. ``X`` is whatever
+        the model takes; the order of a frame's columns is the model's to check.
+    epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
+        records, delta 0 gives Laplace noise.
     confidence : of each interval, for noise and sampling together.
     groups : one value per record, for metrics of subgroups.
     group_values : the public list of subgroups; records of others are counted in no subgroup's metrics.
     target_bounds : lowest and highest target, for regressors; None takes the model's.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
-    ledger : charged before any record is looked at.
-    bad_rows : {"error", "null"}: what to do with rows that are not finite or whose label is unknown.
+    ledger : charged when the model has answered and all inputs are found to be in order, before anything is released.
+    bad_rows : {"error", "null"}
+        What to do with rows that the model refuses, whose label or target is none, or whose prediction is none. "null"
+        leaves them out silently. It reads frames and arrays of numbers, and tables for a pipeline that begins with a
+        `SchemaEncoder`; other cells count as no numbers.
 
     Privacy
     -------
@@ -79,26 +84,22 @@ def evaluate(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
     n_bins = _inputs.count("bins", bins, at_least=2)
     strict = bad_rows == "error"
-    rows: Any = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=strict)
-    targets = np.asarray(y)
-    if targets.shape != (rows.shape[0],):
-        raise ValueError(f"y must hold one value per row: {rows.shape[0]} rows, y of shape {targets.shape}")
-    guarantee, size = _fit.guarantee_of(epsilon, delta, neighboring, rows.shape[0], n_samples)
-    values, codes = _group_codes(groups, group_values, rows.shape[0])
-    usable = np.ones(rows.shape[0], dtype=bool)
-    if not strict:
-        dense = rows.toarray() if hasattr(rows, "indptr") else rows
-        usable = np.isfinite(dense).all(axis=1)
-        rows = np.where(usable[:, None], dense, 0.0)
+    targets = _inputs.cells(y)
+    if targets.ndim != 1:
+        raise ValueError(f"y must hold one value per row, got an array of shape {targets.shape}")
+    guarantee, size = _fit.guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
+    refuse_large_default(delta, size)
+    values, codes = _group_codes(groups, group_values, len(targets))
     given = (
         f"the number of records, {size}, is public"
         if guarantee.neighboring.size_is_public
         else f"{size} is a public upper bound on the number of records (given by the user)",
     )
-    shared = (values, codes, usable, confidence, ledger, given, guarantee)
+    answered = answers(model, X, len(targets), strict=strict, alone=not guarantee.neighboring.size_is_public)
+    shared = (answered, targets, strict, values, codes, confidence, ledger, given, guarantee)
     if hasattr(model, "classes_"):
-        return _classifier(model, rows, targets, strict, n_bins, *shared)
-    return _regressor(model, rows, targets, target_bounds, *shared)
+        return _classifier(n_bins, *shared)
+    return _regressor(_target_range(model, target_bounds), *shared)
 
 
 def _group_codes(groups: Any, group_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
@@ -109,49 +110,45 @@ def _group_codes(groups: Any, group_values: Any, n_rows: int) -> tuple[list[Any]
         raise ValueError(
             "group_values must list the public subgroups: which of them occur in the data is private"
         )
-    labels, values = np.asarray(groups), list(group_values)
+    labels, values = _inputs.cells(groups), list(group_values)
     if labels.shape != (n_rows,) or not values or len(set(values)) != len(values):
         raise ValueError("groups must hold one value per row, and group_values different values")
-    codes = np.full(n_rows, len(values), dtype=np.int64)
-    for code, value in enumerate(values):
-        codes[np.asarray(labels == value, dtype=bool)] = code
-    return values, codes
+    codes = _cells.codes(labels, np.array(values, dtype=object))
+    return values, np.where(codes < 0, len(values), codes)
 
 
 def _classifier(
-    model: Any,
-    rows: Any,
+    n_bins: int,
+    answered: Answers,
     targets: NDArray[Any],
     strict: bool,
-    n_bins: int,
     values: list[Any],
     groups: Codes,
-    usable: NDArray[np.bool_],
     confidence: float,
     ledger: Any,
     given: tuple[str, ...],
     guarantee: Guarantee,
 ) -> Evaluation:
-    classes = np.asarray(model.classes_)
-    truth = _fit.read_labels(targets, classes, "error" if strict else "null").codes
-    usable = usable & (truth >= 0)
+    labels = _fit.read_labels(targets, answered.model.classes_, "error" if strict else "null")
+    classes, truth = labels.classes, labels.codes
+    predicted = answered.codes(classes, strict=strict)
+    usable = answered.usable & (truth >= 0) & (predicted >= 0)
     k, n_parts = len(classes), len(values) + 1 if values else 1
-    binned = k == 2 and hasattr(model, "predict_proba")
+    chance = answered.chances(classes[1], strict=strict) if k == 2 else None
     shapes: tuple[tuple[int, ...], ...] = ((n_parts, k, k),)
-    if binned:
+    if chance is not None:
+        usable &= np.isfinite(chance)
         shapes += ((n_parts, 2, n_bins),)
     plan = CountPlan(guarantee, shapes)
     _fit.charge(ledger, plan, label="evaluate")
     entropy = fresh_entropy()
-    predicted = np.searchsorted(classes, np.asarray(model.predict(rows)))
     cells: tuple[Codes, ...] = (((groups * k + truth) * k + predicted)[usable],)
-    if binned:
-        chance = np.asarray(model.predict_proba(rows))[:, 1]
+    if chance is not None:
         bin_of = np.clip(np.floor(np.nan_to_num(chance) * n_bins), 0, n_bins - 1).astype(np.int64)
         cells += (((groups * 2 + truth) * n_bins + bin_of)[usable],)
     tables = plan.run(cells, entropy)
     noise = Noise.of(plan.variance, confidence, guarantee.delta > 0)
-    scores = tables[1] if binned else None
+    scores = None if chance is None else tables[1]
     whole = None if scores is None else scores.sum(axis=0)
     by_group = {
         value: classifier_metrics(tables[0][g], None if scores is None else scores[g], classes, noise)
@@ -168,33 +165,42 @@ def _classifier(
     )
 
 
+def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
+    """Middle and half width of the targets that are possible."""
+    if target_bounds is None:
+        last = model[-1] if isinstance(model, Pipeline) else model
+        target_bounds = getattr(last, "target_bounds", None)
+    if target_bounds is None:
+        raise ValueError("target_bounds must be declared: (lowest, highest) target that is possible")
+    low, high = (_inputs.real("target_bounds", bound) for bound in target_bounds)
+    middle, half = low / 2 + high / 2, high / 2 - low / 2
+    if not half > 0:
+        raise ValueError(f"target_bounds must be (lowest, highest) with lowest < highest, got {(low, high)}")
+    return middle, half
+
+
 def _regressor(
-    model: Any,
-    rows: Any,
+    target_range: tuple[float, float],
+    answered: Answers,
     targets: NDArray[Any],
-    target_bounds: tuple[float, float] | None,
+    strict: bool,
     values: list[Any],
     groups: Codes,
-    usable: NDArray[np.bool_],
     confidence: float,
     ledger: Any,
     given: tuple[str, ...],
     guarantee: Guarantee,
 ) -> Evaluation:
-    bounds = target_bounds if target_bounds is not None else getattr(model, "target_bounds", None)
-    if bounds is None:
-        raise ValueError("target_bounds must be declared: (lowest, highest) target that is possible")
-    low, high = (_inputs.real("target_bounds", bound) for bound in bounds)
-    middle, half = low / 2 + high / 2, high / 2 - low / 2
-    if not half > 0:
-        raise ValueError(f"target_bounds must be (lowest, highest) with lowest < highest, got {(low, high)}")
+    middle, half = target_range
+    y = _inputs.to_numbers(targets)
+    if strict and not np.all(finite := np.isfinite(y)):
+        _cells.refuse_target(int(np.argmin(finite)))
+    predicted = answered.numbers(strict=strict)
+    usable = answered.usable & np.isfinite(y) & np.isfinite(predicted)
     n_parts = len(values) + 1 if values else 1
     plan = SumPlan(guarantee, n_parts)
     _fit.charge(ledger, plan, label="evaluate")
     entropy = fresh_entropy()
-    y = np.asarray(targets, dtype=np.float64)
-    predicted = np.asarray(model.predict(rows), dtype=np.float64)
-    usable = usable & np.isfinite(y) & np.isfinite(predicted)
     with np.errstate(all="ignore"):
         y, predicted = (np.clip((part - middle) / half, -1.0, 1.0) for part in (y, predicted))
     sums = plan.run(y[usable], (y - predicted)[usable], groups[usable], entropy)
@@ -221,6 +227,7 @@ def _state(plan: CountPlan | SumPlan, given: tuple[str, ...], secure: bool) -> P
 
 _ASSUMPTIONS = (
     "the model is released, or private in itself: only the records it is evaluated on are protected here",
+    "the model answers for each record from that record alone (given by the user)",
     "the subgroups, the bins and the target bounds were declared without looking at the private data",
     *_fit.PLATFORM_ASSUMPTIONS,
 )

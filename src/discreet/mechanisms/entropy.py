@@ -178,6 +178,11 @@ def fresh_entropy() -> Entropy:
     return Entropy() if block is None else block.next_source()
 
 
+def noise_is_secret() -> bool:
+    """Whether sources made here and now would be secure; makes none."""
+    return _insecure.get() is None
+
+
 @contextlib.contextmanager
 def insecure_noise(seed: SupportsIndex) -> Iterator[None]:
     """For tests and experiments only: repeatable noise. RESULTS OBTAINED INSIDE ARE NOT PRIVATE.

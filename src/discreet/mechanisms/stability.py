@@ -21,6 +21,7 @@ from discreet.privacy.events import Approximate, Event
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 
 _BITS = 128
+_FARTHEST = 1 << 18  # distance in a table
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ class StableRelease:
         if not self.delta > 2.0**-60:
             raise ValueError(
                 f"delta must be greater than 2**-60, got {self.delta!r}: nothing would ever be released"
+            )
+        certain = 2 * math.log1p(math.expm1(min(self.epsilon, 1.0)) / (2 * self.delta)) / self.epsilon
+        if certain > _FARTHEST:
+            raise ValueError(
+                f"epsilon={self.epsilon!r} is too small: with delta={self.delta!r} a value would be released for "
+                f"certain from a distance of {certain:.2g} records on, and {_FARTHEST} is the most that is tabulated; "
+                "use a larger epsilon, 0.001 or more"
             )
 
     @property

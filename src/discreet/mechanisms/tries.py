@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from fractions import Fraction
 
 from discreet.mechanisms._tables import LazyUniform, exp_minus
@@ -10,6 +12,7 @@ from discreet.mechanisms.geometric import GeometricNoise
 from discreet.privacy.tries import TriesLaw
 
 _GUARD_BITS = 64
+_LARGEST_MEAN = 16
 
 
 def draw_tries(law: TriesLaw, entropy: Entropy) -> int:
@@ -46,20 +49,44 @@ def below(bound: int, entropy: Entropy) -> int:
 
 
 def _truncated_poisson(mean: Fraction, entropy: Entropy) -> int:
-    """A Poisson number given that it is not 0: the first k whose cumulative probability is above a uniform number."""
-    uniform = LazyUniform(int(entropy.words(1)[0]), entropy)
-    number, term, total = 1, mean, mean
-
-    def bracket(bits: int) -> tuple[int, int]:
-        """Around 2^bits e^-mean total / (1 - e^-mean)."""
-        whole = 1 << bits + _GUARD_BITS
-        power = exp_minus(mean, bits + _GUARD_BITS)
-        low = (total.numerator * (power - 1) << bits) // (total.denominator * (whole - power + 1))
-        high = (total.numerator * (power + 1) << bits) // (total.denominator * (whole - power - 1)) + 1
-        return low, high
-
-    while not uniform.is_below(bracket):
-        number += 1
-        term *= mean / number
-        total += term
+    """A Poisson number given that it is not 0, as a sum of numbers of small mean: large ones take e^-mean to start."""
+    n_parts = math.ceil(mean / _LARGEST_MEAN)
+    if n_parts == 1:
+        return _PoissonLaw(mean, least=1).draw(entropy)
+    part = _PoissonLaw(mean / n_parts, least=0)
+    while (number := sum(part.draw(entropy) for _ in range(n_parts))) == 0:
+        pass
     return number
+
+
+class _PoissonLaw:
+    """A Poisson number of the given mean, given that it is at least ``least``, 0 or 1."""
+
+    def __init__(self, mean: Fraction, least: int) -> None:
+        self._mean, self._least = mean, least
+        self._terms = [mean**least]  # mean^k / k! from k = least on, and their sums
+        self._sums = [mean**least]
+        self._brackets: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def draw(self, entropy: Entropy) -> int:
+        """The first k whose cumulative probability is above a uniform number."""
+        uniform = LazyUniform(int(entropy.words(1)[0]), entropy)
+        index = 0
+        while not uniform.is_below(functools.partial(self._bracket, index)):
+            index += 1
+        return self._least + index
+
+    def _bracket(self, index: int, bits: int) -> tuple[int, int]:
+        """Around 2^bits e^-mean sums[index] / (1 - least e^-mean)."""
+        known = self._brackets.get((index, bits))
+        if known is None:
+            if index == len(self._sums):
+                self._terms.append(self._terms[-1] * self._mean / (self._least + index))
+                self._sums.append(self._sums[-1] + self._terms[-1])
+            total, whole = self._sums[index], 1 << bits + _GUARD_BITS
+            power = exp_minus(self._mean, bits + _GUARD_BITS)
+            less, more = power - 1, power + 1
+            low = (total.numerator * less << bits) // (total.denominator * (whole - self._least * less))
+            high = (total.numerator * more << bits) // (total.denominator * (whole - self._least * more)) + 1
+            known = self._brackets[index, bits] = low, high
+        return known

@@ -294,7 +294,7 @@ class PrivateFTRL(PrivateStream):
         return min(plans, key=lambda plan: plan.regret)
 
     def learn_one(self, costs: ArrayLike) -> Self:
-        """Take the costs of all actions in the current step; entries beyond the bound are clipped, nan counts as 0."""
+        """Take the costs of all actions in the current step; they are clipped to the bound, what is no number is 0."""
         with self._lock:
             clipped = self._clipped(costs)
             plan = self._advance()
@@ -322,7 +322,7 @@ class PrivateFTRL(PrivateStream):
 
     def partial_fit(self, costs: ArrayLike) -> Self:
         """Learn several steps, one per row, without choosing actions in between."""
-        rows = np.asarray(costs, dtype=np.float64)
+        rows = _inputs.to_numbers(costs)
         if rows.ndim != 2 or rows.shape[1] != self.n_actions:
             raise ValueError(
                 f"costs must have one row per step and {self.n_actions} columns, got {rows.shape}"
@@ -343,7 +343,7 @@ class PrivateFTRL(PrivateStream):
             self.learn_one(costs)
 
     def _clipped(self, costs: ArrayLike) -> Array:
-        values = np.asarray(costs, dtype=np.float64)
+        values = _inputs.to_numbers(costs)
         if values.shape != (self.n_actions,):
             raise ValueError(f"costs must hold one number per action, {self.n_actions}, got {values.shape}")
         return np.clip(

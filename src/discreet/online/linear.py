@@ -240,7 +240,7 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from several records, in order."""
-        rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y)
+        rows, labels = _inputs.to_numbers(X), _inputs.cells(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):
             raise ValueError(
                 f"X must have {self.n_features} columns and y one label per row, got {rows.shape} and {labels.shape}"
@@ -289,7 +289,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         return low / 2 + high / 2, high / 2 - low / 2
 
     def _row(self, x: ArrayLike) -> Array:
-        row = np.asarray(x, dtype=np.float64)
+        row = _inputs.to_numbers(x)
         if row.shape != (self.n_features,):
             raise ValueError(f"a record has {self.n_features} features, got an array of shape {row.shape}")
         return row[None, :]
@@ -299,15 +299,17 @@ class PrivateOnlineLinearModel(PrivateStream):
         return np.where(scale > 0, entries, 0.0) * scale
 
     def _label(self, y: Any) -> float | None:
-        """The label as the loss wants it; None for one that is none."""
+        """The label as the loss wants it; None for one that is none. Never raises for a label, and so quotes none."""
+        if _inputs.cells(y).shape != ():
+            return None
         if self.classes is not None:
-            places = np.flatnonzero(self._labels() == y)
-            return None if len(places) != 1 else (-1.0, 1.0)[int(places[0])]
+            places = [place for place, label in enumerate(self._labels()) if label == y]
+            return None if len(places) != 1 else (-1.0, 1.0)[places[0]]
         if self.target_bounds is None:
             return None
         middle, half_width = self._scaling()
-        value = (_inputs.real("y", y) if not isinstance(y, float | np.floating) else float(y)) - middle
-        return min(1.0, max(-1.0, value / half_width)) if math.isfinite(value) else None
+        value = float(_inputs.to_numbers(y))
+        return min(1.0, max(-1.0, (value - middle) / half_width)) if math.isfinite(value) else None
 
     def _move(self, plan: OnlineLinearPlan) -> None:
         theta = -(self._before + self._tree.prefix()) / plan.scale

@@ -64,6 +64,7 @@ class PrivateStream:
         """Called at the end of every constructor."""
         self._lock = threading.RLock()
         self._plan: StreamPlan | None = None
+        self._paid: dict[str, Any] = {}
         self._entropy: Entropy | None = None
         self._file: tuple[Path, int] | None = None
         self._reserved = 0
@@ -105,11 +106,7 @@ class PrivateStream:
 
     def _begun(self) -> Any:
         """The running plan; the first call charges and begins the first epoch."""
-        if self._process != os.getpid():
-            raise StreamError(
-                "this process was forked from the one that holds the stream, and both would spend the same budget; "
-                "save(path) there and resume(path) here"
-            )
+        stream_file.refuse_forked(self._process)
         if self._plan is None:
             self._begin()
         return self._plan
@@ -118,7 +115,7 @@ class PrivateStream:
         plan = self.plan()
         _fit.charge(self.ledger, plan, label=f"{type(self).__name__}, epoch {self.epoch + 1}")
         self._entropy = fresh_entropy()
-        self._plan, self.step, self._reserved = plan, 0, 0
+        self._plan, self._paid, self.step, self._reserved = plan, _price(plan), 0, 0
         self.epoch += 1
         self._fresh(plan)
         self.privacy_ = self._stated(plan, self._entropy.secure)
@@ -167,7 +164,7 @@ class PrivateStream:
         """Have it on disk, if there is a file, that everything before step ``upto`` may have been spent."""
         if self._file is not None and upto > self._reserved:
             path, generation = self._file
-            reserved = min(upto + _RESERVED - 1, self.horizon + 1)
+            reserved = min(upto + _RESERVED - 1, self._begun().horizon + 1)
             stream_file.spend(path, generation, lambda: (None, {"reserved": reserved}))
             self._reserved = reserved
 
@@ -185,20 +182,29 @@ class PrivateStream:
         forgotten by a resumed stream: save again before you close it. The file is as private as the data.
         """
         with self._lock:
-            self._begun()
+            plan = self._begun()
             parameters = {name: value for name, value in vars(self).items() if name in self._parameters()}
             content = {
                 "kind": self._kind,
                 "parameters": {**parameters, "ledger": None},  # paid already
+                "paid": self._paid,
                 "step": self.step,
                 "epoch": self.epoch,
                 "secure": self.privacy_.secure,
                 "state": self._secret_state(),
             }
-            generation = stream_file.create(path, content, {"reserved": self.step})
+            # The new file is written closed, the older one is closed, the new one opens: wherever this ends, at most
+            # one file can be continued.
+            closed = {"reserved": plan.horizon + 1}
+            generation = stream_file.create(path, content, closed)
             if self._file is not None:
-                stream_file.spend(*self._file, lambda: (None, {"reserved": self.horizon + 1}))
+                try:
+                    stream_file.spend(*self._file, lambda: (None, closed))
+                except StreamError:  # somebody else holds the stream: nothing of it is left behind
+                    Path(path).unlink()
+                    raise
             self._file, self._reserved = (Path(path).resolve(), generation), self.step
+            stream_file.spend(*self._file, lambda: (None, {"reserved": self.step}))
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], *, at_least: int = 0) -> Self:
@@ -210,27 +216,39 @@ class PrivateStream:
         at_least : number of steps known to have been taken; a file that knows of fewer is a stale copy, and refused.
         """
         _inputs.count("at_least", at_least, at_least=0)
-        content, spent, generation = stream_file.take_over(path)
-        if not isinstance(content, dict) or content.get("kind") != cls._kind:
-            raise StreamError(f"{path} does not hold a {cls.__name__}")
-        if spent["reserved"] < at_least:
-            raise StreamError(
-                f"{path} is a stale copy: it knows of {spent['reserved']} steps, and {at_least} have been taken; "
-                "continuing it would spend the budget a second time"
-            )
-        learner = cls(**content["parameters"])
-        plan = learner.plan()
-        lost = spent["reserved"] > content["step"]
-        learner._plan, learner._entropy = plan, fresh_entropy()
-        learner.step, learner.epoch, learner._reserved = (
-            spent["reserved"],
-            content["epoch"],
-            spent["reserved"],
-        )
-        learner._file = (Path(path).resolve(), generation)
-        learner._restored(plan, content["state"], lost)
-        learner.privacy_ = learner._stated(plan, content["secure"] and learner._entropy.secure)
+        found: list[Self] = []
+
+        def check(content: Any, spent: dict[str, int]) -> None:
+            if not isinstance(content, dict) or content.get("kind") != cls._kind:
+                raise StreamError(f"{path} does not hold a {cls.__name__}")
+            if spent["reserved"] < at_least:
+                raise StreamError(
+                    f"{path} is a stale copy: it knows of {spent['reserved']} steps, and {at_least} have been taken; "
+                    "continuing it would spend the budget a second time"
+                )
+            learner = cls(**content["parameters"])
+            learner._plan = learner.plan()
+            learner._paid = _price(learner._plan)
+            if content.get("paid") != learner._paid:
+                raise StreamError(
+                    f"{path} was charged for other noise than this version of the library would draw, or does not say "
+                    "what was charged; continue it with the version that saved it, or begin a new stream"
+                )
+            found.append(learner)
+
+        content, spent, generation = stream_file.take_over(path, check)
+        (learner,) = found
+        learner._continue(content, spent["reserved"], (Path(path).resolve(), generation))
         return learner
+
+    def _continue(self, content: dict[str, Any], reserved: int, file: tuple[Path, int]) -> None:
+        """Go on with what a file holds, after the steps that may have been spent."""
+        plan = self._begun()
+        self._entropy = fresh_entropy()
+        self._file, self.epoch = file, content["epoch"]
+        self.step = self._reserved = reserved
+        self._restored(plan, content["state"], lost=reserved > content["step"])
+        self.privacy_ = self._stated(plan, content["secure"] and self._entropy.secure)
 
     @classmethod
     def _parameters(cls) -> tuple[str, ...]:
@@ -246,6 +264,11 @@ class PrivateStream:
     __reduce_ex__ = _refuse
     __copy__ = _refuse
     __deepcopy__ = _refuse
+
+
+def _price(plan: StreamPlan) -> dict[str, Any]:
+    """What was charged and the noise it pays for; a file remembers it, so that nobody continues with other noise."""
+    return {"event": plan.event.to_dict(), "noise": dict(plan.noise)}
 
 
 def described(plan: StreamPlan, more: Mapping[str, str]) -> str:

@@ -21,6 +21,18 @@ class UnsupportedEvent(ValueError):
     """No accountant has a proof for this event under this relation."""
 
 
+def priced_leaves(event: Event, neighboring: Neighboring) -> Leaves:
+    """The leaves of ``event``, or ``UnsupportedEvent`` if a part was priced in advance under another relation."""
+    leaves = leaves_of(event)
+    if not leaves.hold_under(neighboring):
+        asked = ", ".join(sorted(relation.value for relation in leaves.relations))
+        raise UnsupportedEvent(
+            f"{event!r} was priced under {asked}, and there is no proof for it under {neighboring.value}; plan it "
+            f"for {neighboring.value}, or ask under {asked}"
+        )
+    return leaves
+
+
 class Accountant(ABC):
     """Prices events it supports.
 
@@ -35,7 +47,8 @@ class Accountant(ABC):
 
     def supports(self, event: Event, neighboring: Neighboring) -> bool:
         """Whether this accountant has a proof for ``event`` under ``neighboring``."""
-        return self._supports(leaves_of(event).counts, neighboring)
+        leaves = leaves_of(event)
+        return leaves.hold_under(neighboring) and self._supports(leaves.counts, neighboring)
 
     def delta(self, event: Event, epsilon: float, neighboring: Neighboring) -> float:
         """Upper bound on delta at ``epsilon`` >= 0."""
@@ -72,7 +85,7 @@ class Accountant(ABC):
         return math.inf
 
     def _checked(self, event: Event, neighboring: Neighboring) -> Leaves:
-        leaves = leaves_of(event)
+        leaves = priced_leaves(event, neighboring)
         if leaves.private and not self._supports(leaves.counts, neighboring):
             raise UnsupportedEvent(
                 f"the {self.name} accountant has no proof for {event!r} under {neighboring.value}"

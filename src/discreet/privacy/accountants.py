@@ -17,7 +17,13 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammaln
 
-from discreet.privacy.accountant import Accountant, Counts, UnsupportedEvent, smallest_epsilon
+from discreet.privacy.accountant import (
+    Accountant,
+    Counts,
+    UnsupportedEvent,
+    priced_leaves,
+    smallest_epsilon,
+)
 from discreet.privacy.dominating import curve
 from discreet.privacy.events import (
     Approximate,
@@ -30,7 +36,6 @@ from discreet.privacy.events import (
 )
 from discreet.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from discreet.privacy.guarantee import Neighboring
-from discreet.privacy.leaves import leaves_of
 from discreet.privacy.loss_distribution import (
     LossDistribution,
     choose_interval,
@@ -66,13 +71,14 @@ __all__ = [
 
 
 class PureAccountant(Accountant):
-    """Sums of pure epsilons; for equal epsilons the exact law of their composition.
+    """Sums of pure epsilons; for up to a million equal ones the exact law of their composition.
 
     k runs of an epsilon-DP mechanism are dominated by k randomized responses (Kairouz, Oh and Viswanath,
     2015), whose loss is (2 j - k) epsilon with j binomial.
     """
 
     name = "pure"
+    most_runs: ClassVar[int] = 2**20  # beyond, listing the binomial law is slow, and in the end impossible
 
     @staticmethod
     def width(leaf: Event) -> float | None:
@@ -95,17 +101,21 @@ class PureAccountant(Accountant):
         width, times = self._runs(counts)
         if width == 0 or epsilon >= width * times:
             return 0.0
+        if times > self.most_runs:
+            return 1.0
         j = np.arange(max(0, math.floor((epsilon / width + times) / 2)), times + 1)
         loss = (2 * j - times) * width
         log_chance = gammaln(times + 1) - gammaln(j + 1) - gammaln(times - j + 1) - (times - j) * width
         log_chance -= times * math.log1p(math.exp(-width))
         excess = -np.expm1(np.minimum(epsilon - loss, 0.0))
-        return min(1.0, float(np.exp(log_chance) @ excess) * (1 + 1e-9))
+        # Every logarithm is a sum of terms below k log(k + 3) and k width, each good to a few units in the last place.
+        rounding = 1e-9 + 4e-15 * times * (math.log(times + 3) + width)
+        return min(1.0, float(np.exp(log_chance) @ excess) * (1 + rounding))
 
     def _epsilon(self, counts: Counts, delta: float, neighboring: Neighboring) -> float:
         width, times = self._runs(counts)
         total = float(Fraction(width) * times)
-        if delta == 0 or width == 0:
+        if delta == 0 or width == 0 or times > self.most_runs:
             return total
         return min(total, smallest_epsilon(lambda e: self._delta(counts, e, neighboring), delta))
 
@@ -122,8 +132,10 @@ class GaussianAccountant(Accountant):
         """The Gaussian-DP parameter of all leaves together."""
         if len(counts) == 1 and counts[0][1] == 1 and isinstance(counts[0][0], Gaussian):
             return 1.0 / counts[0][0].noise_multiplier
-        terms = (times / leaf.noise_multiplier**2 for leaf, times in counts if isinstance(leaf, Gaussian))
-        return math.sqrt(math.fsum(terms)) * (1 + 1e-15)
+        shifts = (
+            math.sqrt(times) / leaf.noise_multiplier for leaf, times in counts if isinstance(leaf, Gaussian)
+        )
+        return math.hypot(*shifts) * (1 + 1e-15)
 
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool:
         return all(isinstance(leaf, Gaussian) for leaf, _ in counts)
@@ -223,7 +235,7 @@ class RenyiAccountant(Accountant):
 
     def divergence(self, event: Event, neighboring: Neighboring) -> float:
         """The divergence of an event at this order, in the worse direction; infinite where none is proved."""
-        leaves = leaves_of(event)
+        leaves = priced_leaves(event, neighboring)
         inexact = leaves.total_variation > 0 or leaves.variates > 0 or _failure(leaves.counts) > 0
         if inexact or not leaves.private:
             return math.inf
@@ -308,6 +320,9 @@ class LossDistributionAccountant(Accountant):
     """Composition of privacy loss distributions: tight for anything with a privacy profile."""
 
     name = "loss distribution"
+    most_runs: ClassVar[int] = (
+        2**24
+    )  # beyond, it claims nothing: no transform that could be waited for resolves them
 
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool:
         return all(curve(leaf, neighboring) is not None for leaf, _ in counts)
@@ -315,6 +330,8 @@ class LossDistributionAccountant(Accountant):
     def _delta(self, counts: Counts, epsilon: float, neighboring: Neighboring) -> float:
         if not counts:
             return 0.0
+        if self._too_many(counts):
+            return 1.0
         merged = _merge_gaussians(counts)
         return self._delta_on_grid(
             merged, epsilon, neighboring, _interval(merged, _scale(epsilon), neighboring)
@@ -323,6 +340,8 @@ class LossDistributionAccountant(Accountant):
     def _epsilon(self, counts: Counts, delta: float, neighboring: Neighboring) -> float:
         if not counts:
             return 0.0
+        if self._too_many(counts):
+            return math.inf
         merged, scale = _merge_gaussians(counts), 1.0
         for _ in range(6):  # one grid for a whole search, until it is the grid of the result
             interval = _interval(merged, scale, neighboring)
@@ -334,6 +353,9 @@ class LossDistributionAccountant(Accountant):
                 break
             scale = _scale(found)
         return found
+
+    def _too_many(self, counts: Counts) -> bool:
+        return sum(times for _, times in _merge_gaussians(counts)) > self.most_runs
 
     @staticmethod
     def _delta_on_grid(counts: Counts, epsilon: float, neighboring: Neighboring, interval: float) -> float:
@@ -375,13 +397,18 @@ def _loss_distributions(
     return connect_the_dots(profile, interval)
 
 
+# Beyond, the transform that resolves so many runs is too long to wait for, and Renyi divergences are nearly as good.
+_MANY_RUNS = 2**22
+
+
 def accountants_for(event: Event, neighboring: Neighboring) -> tuple[Accountant, ...]:
     """The accountants worth asking: a single one where it is exact, all that apply otherwise."""
-    counts = leaves_of(event).counts
+    leaves = priced_leaves(event, neighboring)
+    counts = leaves.counts
     for exact in (GaussianAccountant(), ProfileAccountant()):
         if exact.supports(event, neighboring):
             return (exact,)
-    if all(isinstance(leaf, Pure) for leaf, _ in counts) and len(counts) == 1:
+    if len(counts) == 1 and isinstance(counts[0][0], Pure) and counts[0][1] <= PureAccountant.most_runs:
         return (PureAccountant(),)
     if all(isinstance(leaf, ZeroConcentrated) for leaf, _ in counts):
         return (ConcentratedAccountant(),)
@@ -389,7 +416,11 @@ def accountants_for(event: Event, neighboring: Neighboring) -> tuple[Accountant,
     if all(isinstance(leaf, Pure | Laplace | BoundedRange | Approximate) for leaf, _ in counts):
         every = (BasicAccountant(), *every)  # cheap here, and the only one for delta = 0 with Approximate
     found = tuple(accountant for accountant in every if accountant.supports(event, neighboring))
-    if leaves_of(event).private and not found:
+    if sum(times for _, times in counts) > _MANY_RUNS and any(
+        isinstance(accountant, RenyiCurveAccountant) for accountant in found
+    ):
+        found = tuple(other for other in found if not isinstance(other, LossDistributionAccountant))
+    if leaves.private and not found:
         for leaf, _ in counts:
             if curve(leaf, neighboring) is None:
                 raise UnsupportedEvent(

@@ -156,22 +156,22 @@ def largest_pure(rule: Rule, account: Account) -> float:
     """The largest epsilon of one further pure release that would be admitted, 0 if none."""
     # Alone at the cap, delta is (1 - e^(cap - epsilon)) / (1 + e^-epsilon), and at least half the numerator.
     most = rule.cap.cap_epsilon - math.log(max(1 - 2 * rule.cap.cap_delta, 1e-9))
-    return _largest(lambda size: rule.surely_admits(account, Pure(size)), most * (1 + 1e-6))
+    return largest(lambda size: rule.surely_admits(account, Pure(size)), most * (1 + 1e-6))
 
 
 def least_noise(rule: Rule, account: Account) -> float:
     """The smallest noise multiplier of a further Gaussian release that would be admitted; maybe infinite."""
     most = gaussian_mu(rule.cap.cap_epsilon, rule.cap.cap_delta)
-    mu = _largest(lambda size: rule.surely_admits(account, Gaussian(1 / size)), most * (1 + 1e-6))
+    mu = largest(lambda size: rule.surely_admits(account, Gaussian(1 / size)), most * (1 + 1e-6))
     return 1 / mu if mu else math.inf
 
 
-def _largest(admitted: Callable[[float], bool], most: float) -> float:
-    """The largest admitted size below ``most``, by bisection on a logarithmic scale; itself admitted."""
+def largest(admitted: Callable[[float], bool], most: float, close: float = 1e-9) -> float:
+    """The largest admitted size below ``most``, by bisection on a logarithmic scale to ``close``; itself admitted."""
     low, high = most * 1e-9, most
     if not (most > 0 and admitted(low)):
         return 0.0
-    while high / low > 1 + 1e-9:
+    while high / low > 1 + close:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if admitted(middle) else (low, middle)
     return low

@@ -50,7 +50,8 @@ class Remaining:
             return "nothing further is sure to fit"
         pure = f"a pure one of epsilon {number(self.pure_epsilon)}"
         if math.isinf(self.noise_multiplier):
-            return f"one release: {pure} ({self.neighboring})"
+            none = "; no Gaussian noise fits any more" if self.delta > 0 else ""
+            return f"one release: {pure}{none} ({self.neighboring})"
         return (
             f"one release: Gaussian noise of multiplier {number(self.noise_multiplier)} or more "
             f"(epsilon {number(self.epsilon)} at delta {self.delta:g}), or {pure} ({self.neighboring})"

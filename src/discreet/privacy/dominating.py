@@ -35,7 +35,8 @@ from discreet.privacy.guarantee import Neighboring
 
 Profile = Callable[[Array], Array]
 
-_LEAST_MU = 1e-7  # weaker Gaussian shifts are rounded up to this, below which profiles lose all their digits
+_LEAST_MU = 1e-7  # weaker Gaussian shifts are rounded up to this: grids of losses need not be finer
+_UP = 1 + 2.0**-50  # covers the four or five roundings of a closed form
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def curve(leaf: Event, neighboring: Neighboring) -> Curve | None:
         return _both_ways(lambda e: gaussian_delta(e, mu), majorant=Majorant(1.0, 0.0, mu))
     if isinstance(leaf, Laplace):
         width = 1.0 / leaf.noise_multiplier
-        return _both_ways(lambda e: -np.expm1(np.minimum(e - width, 0.0) / 2))
+        return _both_ways(lambda e: -_UP * np.expm1(np.minimum(e - width, 0.0) / 2))
     if isinstance(leaf, Pure):
         return _both_ways(lambda e: _randomized_response(e, leaf.epsilon))
     if isinstance(leaf, Approximate):
@@ -128,41 +129,45 @@ def _both_ways(profile: Profile, *, exact: bool = True, majorant: Majorant | Non
 
 def _randomized_response(e: Array, epsilon: float) -> Array:
     """The worst epsilon-DP pair has two outcomes (Kairouz, Oh and Viswanath, 2015)."""
-    return -np.expm1(np.minimum(e - epsilon, 0.0)) / (1 + math.exp(-epsilon))
+    return -_UP * np.expm1(np.minimum(e - epsilon, 0.0)) / (1 + math.exp(-epsilon))
 
 
 def _bounded_range(e: Array, epsilon: float) -> Array:
     """Worst over the two-point pairs with losses t and t - epsilon; the maximum is at t = (e + epsilon) /
     2.
     """
-    return np.square(np.expm1(np.minimum(e - epsilon, 0.0) / 2)) / -math.expm1(-epsilon)
+    return _UP * np.square(np.expm1(np.minimum(e - epsilon, 0.0) / 2)) / -math.expm1(-epsilon)
 
 
 def concentrated_profile(e: Array, rho: float) -> Array:
     """Delta of rho-zCDP over a fixed grid of orders: every order is valid, so their minimum is."""
     less_one = np.geomspace(1e-3, 1e6, 2000)
     order = 1 + less_one
-    constant = less_one * order * rho + order * np.log1p(-1 / order) - np.log(less_one)
+    constant = less_one * order * rho - order * np.log1p(1 / less_one) - np.log(less_one)
     bounds = [np.min(constant - less_one * point) for point in np.ravel(e)]
-    return np.exp(np.minimum(np.reshape(bounds, np.shape(e)), 0.0))
+    # Where the bound is above every underflow its terms are a few thousand at most, and round by less than 1e-11.
+    return np.minimum(np.exp(np.minimum(np.reshape(bounds, np.shape(e)), 0.0)) * (1 + 1e-11), 1.0)
 
 
 def _poisson_gaussian(rate: float, mu: float) -> Curve:
     """Exact curves of (1 - rate) N(0, 1) + rate N(mu, 1) against N(0, 1).
 
     The difference of densities is rate (p_mu - e^{e'} p_0) with e' = log(1 + (e^e - 1) / rate) one way, and
-    c (p_0 - (rate e^e / c) p_mu) with c = 1 - (1 - rate) e^e, if positive, the other.
+    c (p_0 - (rate e^e / c) p_mu) with c = 1 - (1 - rate) e^e, if positive, the other. Both grow when the quotient by
+    the rate is rounded down, in the second of which c is rate e^e (1 - (1 - e^-e) / rate).
     """
 
     def with_record(e: Array) -> Array:
-        inner = e + np.log1p(-(1 - rate) * np.exp(-e)) - math.log(rate)
-        return rate * gaussian_delta(inner, mu)
+        near = np.minimum(e, 100.0)  # beyond, the logarithm is a straight line, and e^e might overflow
+        ratio = np.minimum(np.expm1(near) / rate * (2 - _UP), 1e300)
+        return _UP * rate * gaussian_delta(np.log1p(ratio) + (e - near), mu)
 
     def without_record(e: Array) -> Array:
-        some = e < -math.log1p(-rate)
-        out = np.zeros_like(e)
-        weight = -np.expm1(e[some] + math.log1p(-rate))
-        out[some] = weight * gaussian_delta(math.log(rate) + e[some] - np.log(weight), mu)
+        ratio = -np.expm1(-e) / rate * (2 - _UP)
+        some = ratio < 1
+        e, ratio = e[some], ratio[some]
+        out = np.zeros(some.shape)
+        out[some] = _UP * rate * np.exp(e) * (1 - ratio) * gaussian_delta(-np.log1p(-ratio), mu)
         return out
 
     # Hockey sticks are jointly convex: mixing in a common part scales them by at most the rate.

@@ -12,12 +12,17 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+DEEPEST = 100
+
 
 @dataclass(frozen=True)
 class Event:
     """Base of all events; comparable, hashable, and exact through ``to_dict`` / ``from_dict``."""
 
     kinds: ClassVar[dict[str, type[Event]]] = {}
+    depth: ClassVar[int] = (
+        0  # how many events an event is nested in, at the deepest; set by those that hold events
+    )
 
     def __init_subclass__(cls) -> None:
         Event.kinds[cls.__name__] = cls
@@ -48,6 +53,18 @@ class Event:
             return kind(**values)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the description of a privacy event: {fields!r}") from error
+        except RecursionError:
+            raise ValueError(f"events can be nested at most {DEEPEST} deep, these are deeper") from None
+
+
+def _nest(outer: Event, *parts: Event) -> None:
+    """Note how deep ``outer`` is; what walks through events does so by recursion, and would not return."""
+    depth = 1 + max((part.depth for part in parts if isinstance(part, Event)), default=0)
+    if depth > DEEPEST:
+        raise ValueError(
+            f"events can be nested at most {DEEPEST} deep; put parts side by side, in one Composed"
+        )
+    object.__setattr__(outer, "depth", depth)
 
 
 def _check_positive(**values: float) -> None:
@@ -179,6 +196,7 @@ class Approximated(Event):
 
     def __post_init__(self) -> None:
         _check_fraction(total_variation=self.total_variation)
+        _nest(self, self.event)
 
 
 @dataclass(frozen=True)
@@ -194,6 +212,7 @@ class Discretized(Event):
     def __post_init__(self) -> None:
         if isinstance(self.variates, bool) or not isinstance(self.variates, int) or self.variates < 1:
             raise ValueError(f"variates must be a whole number of at least 1, got {self.variates!r}")
+        _nest(self, self.event)
 
 
 @dataclass(frozen=True)
@@ -208,6 +227,7 @@ class Subsampled(Event):
         _check_fraction(rate=self.rate)
         if self.scheme != "poisson":
             raise ValueError(f"unknown sampling scheme {self.scheme!r}; known: 'poisson'")
+        _nest(self, self.event)
 
 
 @dataclass(frozen=True)
@@ -220,6 +240,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1:
             raise ValueError(f"times must be a whole number of at least 1, got {self.times!r}")
+        _nest(self, self.event)
 
 
 @dataclass(frozen=True)
@@ -230,6 +251,7 @@ class Composed(Event):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
+        _nest(self, *self.events)
 
 
 @dataclass(frozen=True)
@@ -250,6 +272,7 @@ class OneOf(Event):
             raise ValueError("OneOf needs at least one event")
         _check_fraction(delta=self.delta)
         object.__setattr__(self, "neighboring", str(self.neighboring))
+        _nest(self, *self.events)
 
 
 @dataclass(frozen=True)
@@ -275,6 +298,7 @@ class RandomTries(Event):
         _check_positive(scale=self.scale)
         _check_fraction(shape=self.shape, delta=self.delta)
         object.__setattr__(self, "neighboring", str(self.neighboring))
+        _nest(self, self.event)
 
 
 @dataclass(frozen=True)
@@ -287,6 +311,7 @@ class Grouped(Event):
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
             raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        _nest(self, self.event)
 
 
 def flatten(event: Event, times: int = 1) -> list[tuple[Event, int]]:

@@ -21,7 +21,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from discreet.privacy.accountants import RenyiAccountant
-from discreet.privacy.events import Approximate, BoundedRange, Event, Gaussian, Laplace, Pure
+from discreet.privacy.events import DEEPEST, Approximate, BoundedRange, Event, Gaussian, Laplace, Pure
 from discreet.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from discreet.privacy.grid import ideal_target
 from discreet.privacy.guarantee import Neighboring
@@ -114,9 +114,16 @@ def _float(value: Fraction) -> float:
 
 @lru_cache(maxsize=65536)
 def cost(event: Event, order: float | None, neighboring: Neighboring) -> Cost:
-    """The price of ``event`` in every family, fixed before it runs and independent of all other charges."""
+    """The price of ``event`` in every family, fixed before it runs and independent of all other charges.
+
+    Two levels are left for the events that sum up all charges.
+    """
+    if event.depth > DEEPEST - 2:
+        raise ValueError(
+            f"a ledger is charged with events nested at most {DEEPEST - 2} deep, got {event.depth}"
+        )
     leaves = leaves_of(event)
-    if not leaves.private:
+    if not leaves.private or not leaves.hold_under(neighboring):
         return UNPRICED
     total = Cost(variation=exactly(leaves.total_variation), variates=leaves.variates)
     for leaf, times in leaves.counts:

@@ -1,4 +1,4 @@
-"""The exact privacy profile of Gaussian noise, in log space.
+"""The exact privacy profile of Gaussian noise, rounded to the private side.
 
 ``gaussian_delta(eps, mu)`` is the hockey-stick divergence between N(0, 1) and N(mu, 1) (Balle and Wang, 2018,
 Theorem 8): the smallest delta for which a mu-Gaussian-DP mechanism is (eps, delta)-DP.
@@ -12,47 +12,90 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import log_ndtr
+from scipy.special import erfcx
 
 Array = NDArray[np.float64]
 
+_NARROW = 0.25  # spreads below it are integrated, larger ones subtracted
+_FAR = 40.0  # standard deviations, beyond which the density of a normal is below every float
+_SURE = 37.0  # standard deviations, below which all but 1e-299 of a normal lies
+_MILLS = math.sqrt(math.pi / 2)
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+_ROOT_HALF = math.sqrt(0.5)
+_points, _weights = np.polynomial.legendre.leggauss(5)
+_NODES, _SHARES = (1 + _points) / 2, _weights / 2  # of [0, 1]
+_RULE = tuple(zip(_NODES.tolist(), _SHARES.tolist(), strict=True))
+# Rounding, with room to spare: docs/proofs/composition.md, section 8.
+_ALLOWANCE, _ALLOWANCE_OF_SPREAD = 4e-12, 1e-14
+
 
 def hockey_stick(threshold: ArrayLike, mean: ArrayLike, stddev: ArrayLike) -> Array:
-    """E (1 - exp(threshold - X))_+ for X ~ N(mean, stddev^2), elementwise; stddev may be zero.
+    """E (1 - exp(threshold - X))_+ for X ~ N(mean, stddev^2), elementwise and rounded up; stddev may be zero.
 
     The workhorse of every profile here: X is a privacy loss, threshold is epsilon.
     """
     e, m, s = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (threshold, mean, stddev)))
-    out = np.array(-np.expm1(np.minimum(e - m, 0.0)))  # the limit of no spread
+    out: Array = np.array(-(1 + _ALLOWANCE) * np.expm1(np.minimum(e - m, 0.0)))  # the limit of no spread
     spread = s > 0
     e, m, s = e[spread], m[spread], s[spread]
     z = (m - e) / s
-    log_a = log_ndtr(z)
-    log_b = (e - m + s * s / 2) + log_ndtr(z - s)
-    # Both terms underflow together far in the tail, where the answer is below every float.
-    gap = np.where(np.isneginf(log_a), -np.inf, log_b - np.where(np.isneginf(log_a), 0.0, log_a))
-    out[spread] = np.exp(log_a) * -np.expm1(np.minimum(gap, 0.0))
-    return out
+    # Above its middle the profile is 1 - exp(shift) plus its mirror image: a sum, where a difference would cancel.
+    shift = np.minimum(e - m + s * s / 2, 0.0)
+    above = z > s / 2
+    below = _below_the_middle(np.where(above, s - z, z), s)
+    out[spread] = np.where(above, -np.expm1(shift) + np.exp(shift) * below, below)
+    out[spread] *= 1 + _ALLOWANCE + _ALLOWANCE_OF_SPREAD * s
+    return np.minimum(out, 1.0, out=out)
+
+
+def _below_the_middle(z: Array, s: Array) -> Array:
+    """density(z) (R(z) - R(z - s)) for z <= s / 2, R the Mills ratio ndtr / density.
+
+    For little spread the difference cancels; it is the integral of R' = 1 + x R, all of whose terms are positive.
+    """
+    z = np.clip(z, -_FAR, _SURE)
+    gap = np.empty_like(z)
+    narrow = s < _NARROW
+    x = z[narrow] - s[narrow] * _NODES[:, None]
+    gap[narrow] = s[narrow] * np.sum(_SHARES[:, None] * (1 + x * _mills(x)), axis=0)
+    wide = ~narrow
+    gap[wide] = _mills(z[wide]) - _mills(z[wide] - s[wide])
+    return np.asarray(_DENSITY * np.exp(-z * z / 2) * gap)
+
+
+def _mills(x: Array) -> Array:
+    return np.asarray(_MILLS * erfcx(-_ROOT_HALF * x))
 
 
 def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
-    """Exact delta of a mu-Gaussian-DP mechanism at any real epsilon; mu = 0 is perfect privacy.
+    """Exact delta of a mu-Gaussian-DP mechanism at any real epsilon, rounded up; mu = 0 is perfect privacy.
 
     >>> float(gaussian_delta(1.0, 1 / 5.61163)) * 45000**2
     1.0000...
     """
+    if {type(epsilon), type(mu)} == {float} and epsilon >= 0 and mu > 0:  # type: ignore[operator]
+        return np.asarray(_scalar_delta(epsilon, mu))  # type: ignore[arg-type]
     shift = np.asarray(mu, dtype=np.float64)
     return hockey_stick(epsilon, shift * shift / 2, shift)
 
 
 def _scalar_delta(epsilon: float, mu: float) -> float:
-    """``gaussian_delta`` of plain floats, without the cost of arrays."""
-    if mu == 0:
-        return max(0.0, -math.expm1(epsilon))
+    """``gaussian_delta`` of plain floats, epsilon >= 0 and mu > 0, without the cost of arrays."""
     z = mu / 2 - epsilon / mu
-    log_a = float(log_ndtr(z))
-    gap = epsilon + float(log_ndtr(z - mu)) - log_a
-    return math.exp(log_a) * -math.expm1(min(gap, 0.0)) if math.isfinite(gap) else 0.0
+    if z < -_FAR:
+        return 0.0
+    if z > _SURE:
+        return 1.0
+    if mu < _NARROW:
+        gap = 0.0
+        for node, share in _RULE:
+            x = z - mu * node
+            gap += share * (1 + x * _MILLS * erfcx(-_ROOT_HALF * x))
+        gap *= mu
+    else:
+        gap = _MILLS * (erfcx(-_ROOT_HALF * z) - erfcx(-_ROOT_HALF * (z - mu)))
+    up = 1 + _ALLOWANCE + _ALLOWANCE_OF_SPREAD * mu
+    return min(1.0, float(_DENSITY * math.exp(-z * z / 2) * gap * up))
 
 
 @lru_cache(maxsize=4096)
@@ -66,31 +109,37 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return 0.0
     if delta >= 1:
         return math.inf
-    target = math.log(delta)
-
-    def excess(log_mu: float) -> float:
-        value = _scalar_delta(epsilon, math.exp(log_mu))
-        return math.log(value) - target if value > 0 else -1e3
-
-    low, high = math.log(1e-12), math.log(max(1e4, 4 * math.sqrt(epsilon)))
-    if excess(low) > 0:
-        return 0.0
-    root = math.exp(float(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16)))
+    # Delta is at most e^(-z^2 / 2) for z <= 0 and at most mu: Newton's method, on logarithms, starts below the root.
+    z = -math.sqrt(-2 * math.log(delta))
+    root = max(delta / 2, 2 * epsilon / (math.sqrt(z * z + 2 * epsilon) - z))
+    for _ in range(100):
+        value = _scalar_delta(epsilon, root)
+        if value == 0:
+            break
+        slope = root * _DENSITY * math.exp(-((root / 2 - epsilon / root) ** 2) / 2) / value
+        move = math.log(delta / value) / slope
+        root *= math.exp(min(move, 1.0))
+        if abs(move) < 1e-14:
+            break
+    step = 1e-15
     while float(gaussian_delta(epsilon, root)) > delta:
-        root *= 1 - 1e-12
+        root, step = root * (1 - step), 2 * step
     return root
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Smallest epsilon >= 0 at which a mu-Gaussian-DP mechanism meets delta, rounded to the private side."""
-    if mu == 0 or _scalar_delta(0.0, mu) <= delta:
+    if mu == 0 or float(gaussian_delta(0.0, mu)) <= delta:
         return 0.0
     if delta <= 0:
         return math.inf
-    high = 1.0
+    if mu > 1e100:
+        return math.inf
+    low, high = 0.0, 1.0
     while _scalar_delta(high, mu) > delta:
-        high *= 2
-    root = float(brentq(lambda e: _scalar_delta(e, mu) - delta, 0.0, high, xtol=1e-15, rtol=8.9e-16))
+        low, high = high, 2 * high
+    root = float(brentq(lambda e: _scalar_delta(e, mu) - delta, low, high, xtol=1e-15, rtol=8.9e-16))
+    step = 1e-15
     while float(gaussian_delta(root, mu)) > delta:
-        root = root * (1 + 1e-12) + 1e-15
+        root, step = root * (1 + step) + step, 2 * step
     return root

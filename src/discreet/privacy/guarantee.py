@@ -40,6 +40,10 @@ class Neighboring(enum.StrEnum):
         }[self]
 
 
+LARGE_DELTA = 1e-3
+"""With a larger delta a promise means little, whatever its epsilon."""
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta)-differential privacy under one neighboring relation.
@@ -104,6 +108,22 @@ class Guarantee:
             "unit": self.unit,
             "kind": self.kind,
         }
+
+
+def refuse_large_default(delta: float | None, n_samples: int) -> None:
+    """Raise if nobody chose a delta, and 1 / n_samples**2, which stands in for it, is too large to promise anything.
+
+    >>> refuse_large_default(None, 2)
+    Traceback (most recent call last):
+        ...
+    ValueError: delta defaults to 1 / n_samples**2, which is 0.25 for 2 records: ...
+    """
+    if delta is None and 1.0 / n_samples**2 > LARGE_DELTA:
+        raise ValueError(
+            f"delta defaults to 1 / n_samples**2, which is {1.0 / n_samples**2:.3g} for {n_samples} records: one of "
+            "them could be published with that probability. So few records give little but noise; if it has to be, "
+            f"pass a delta of at most {LARGE_DELTA:g}, such as delta=1e-6"
+        )
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,18 @@ from discreet.privacy.events import Event, Gaussian
 from discreet.privacy.filters import Filter
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.ledger_file import Charge, LedgerFile, Tail, Terms
+from discreet.privacy.receipt import Receipt
+from discreet.privacy.refusals import binding
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "LedgerError", "Remaining", "Spent"]
+
+
+# What to do about a charge of the other unit.
+_OTHER_UNITS = {
+    "record": "Fits, transfers and private bounds protect all rows of a person with groups=; evaluations, intervals, "
+    "searches and streams protect single rows only and cannot be charged here, even where each person has one row",
+    "user": "Fit without groups=, which protects single rows",
+}
 
 
 class BudgetExceeded(LedgerError):
@@ -208,7 +218,8 @@ class Ledger:
         if unit is not None and not Guarantee(1.0, 0.0, self.neighboring, unit).covers(self.unit):
             raise LedgerError(
                 f"the ledger {self.path} promises privacy per {self.unit} and the charge is per {unit}, which under "
-                f"{self.neighboring} does not cover it; use another ledger, created with unit={unit!r}"
+                f"{self.neighboring} does not cover it. {_OTHER_UNITS.get(unit, 'No such unit is known')}. A second "
+                f"ledger with unit={unit!r} would be a second budget for the same people: what both promise adds up"
             )
         # Pricing may take a moment and is remembered; done here, no other process waits for it.
         self._rule.cap.cost(event)
@@ -272,6 +283,10 @@ class Ledger:
         """All charges in the order in which they were admitted; every one is checked against the chain."""
         return self._file.read()[0]
 
+    def receipt(self, charge: Charge) -> Receipt:
+        """What names ``charge``, one of this ledger's, to those who hold what it paid for."""
+        return Receipt(self._file.terms.identity, charge.sequence, charge.digest)
+
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, every charge. Raises ``LedgerError``."""
         charges, tail = self._file.verify()
@@ -299,7 +314,7 @@ class Ledger:
                 "nothing was charged. Use another ledger for another budget, with a smaller first charge"
             )
         spent = self._spent(account, self.delta, quickly=True)
-        advice = "Ask for less (more noise, fewer releases), or stop here"
+        advice = binding(self._rule, account, event)
         if self.adaptive and account.n_charges:
             advice += (
                 "; if all sizes are fixed in advance, a ledger created with adaptive=False counts tighter"

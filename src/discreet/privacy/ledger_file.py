@@ -13,7 +13,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,8 @@ class Charge:
 
     ``sequence`` counts from 1 without gaps and is the only order; ``time`` (UTC, ISO 8601) and ``who`` (the user of
     the operating system, or the name given) are remarks. ``closes`` marks a first charge that took the whole cap,
-    after which nothing more is admitted.
+    after which nothing more is admitted. ``digest`` seals the charge with everything before it; it follows from the
+    rest, so that it counts in no comparison.
     """
 
     sequence: int
@@ -97,6 +98,7 @@ class Charge:
     event: Event
     neighboring: Neighboring
     closes: bool = False
+    digest: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         parts = [f"{self.sequence:>5}", self.time, self.who, self.label, str(self.event)]
@@ -213,7 +215,7 @@ class LedgerFile:
                 "VALUES (:sequence, :time, :who, :label, :event, :neighboring, :closes, :digest)",
                 fields | {"digest": digest},
             )
-            return news, charge, Tail(charge.sequence, digest)
+            return news, replace(charge, digest=digest), Tail(charge.sequence, digest)
 
         return transact(self.path, "BEGIN IMMEDIATE", write)
 
@@ -267,7 +269,7 @@ class LedgerFile:
                 raise self._untrusted(f"charge {tail.sequence + 1} is missing")
             if any(isinstance(value, bytes) for value in values) or digest != _digest(tail.digest, fields):
                 raise self._untrusted(f"charge {fields['sequence']} was edited")
-            charges.append(self._charge(fields))
+            charges.append(replace(self._charge(fields), digest=digest))
             tail = Tail(fields["sequence"], digest)
         # AUTOINCREMENT remembers the largest sequence ever given, so that a missing end is noticed as well.
         reached = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'charges'").fetchone() or (

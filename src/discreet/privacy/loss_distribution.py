@@ -196,7 +196,7 @@ def composed_delta(parts: Parts, epsilon: float) -> float:
         inside = float(weights @ total[(window - start) % size])
         # |rounding of the FFTs|_2 <= 16 u log2(size) (n_runs + 1), since all laws have norm at most 1.
         rounding = 16 * _UNIT * math.log2(size + 1) * (n_runs + 1) * float(np.linalg.norm(weights))
-        scale = math.exp(min(cumulant - theta * epsilon, 0.0))
+        scale = math.exp(min(cumulant - theta * epsilon, 1.0))  # above 1 by rounding only
         finite = scale * (inside + rounding)
         tail = math.exp(min(beyond, 0.0))
         if size >= min(support, _LARGEST_TRANSFORM) or tail <= 1e-6 * (finite + infinite):

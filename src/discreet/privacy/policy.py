@@ -28,6 +28,7 @@ from discreet.privacy.durable import LedgerError
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Neighboring
 from discreet.privacy.ledger import BudgetExceeded, Charge, Ledger
+from discreet.privacy.ledger_file import LedgerFile
 
 _SETTINGS = {"ledger", "epsilon", "delta", "neighboring", "adaptive", "unit"}
 
@@ -66,7 +67,15 @@ class Share(Ledger):
         return super().charge(event, label=label, neighboring=neighboring, who=self.who, unit=unit)
 
     def __reduce__(self) -> Any:
-        return Share, (str(self.path), self.who, self.own)
+        return _reopened_share, (str(self.path), self._file.terms.identity, self.who, self.own)
+
+
+def _reopened_share(path: str, identity: str, who: str, own: Ledger | None) -> Share:
+    """The same share in another process; a different file at the same path is refused."""
+    share = Share.__new__(Share)
+    share._open(LedgerFile(Path(path), identity))
+    share.who, share.own = who, own
+    return share
 
 
 @dataclass(frozen=True)
@@ -164,5 +173,7 @@ def _is_table_of_tables(section: Any) -> bool:
 
 
 def _file_name(person: str) -> str:
-    """A name that no path can hide in, different for different people."""
-    return "".join(letter if letter.isalnum() or letter in "-_" else f"%{ord(letter):x}" for letter in person)
+    """A name that no path can hide in, different for different people: codes of letters have a fixed width."""
+    return "".join(
+        letter if letter.isalnum() or letter in "-_" else f"%{ord(letter):06x}" for letter in person
+    )

@@ -14,6 +14,13 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
+from discreet.privacy.divergences import (
+    bounded_range_divergence,
+    excess,
+    excess_of_all,
+    laplace_divergence,
+    pure_divergence,
+)
 from discreet.privacy.dominating import Curve, Majorant, curve
 from discreet.privacy.events import (
     BoundedRange,
@@ -29,7 +36,9 @@ from discreet.privacy.guarantee import Neighboring
 from discreet.privacy.loss_distribution import LossDistribution, connect_the_dots
 
 _UP = 1 + 1e-12  # covers the few roundings of a closed form
+_UP_OF_PROFILE = 1 + 1e-9  # those of a sum over a grid of at most 100,000 points
 _MOST_POINTS = 100_000  # of one integral
+_LEAST = 1e-290  # nothing that is not perfectly private is priced below it: there closed forms may underflow
 
 
 @lru_cache(maxsize=65536)
@@ -39,41 +48,26 @@ def renyi_divergence(leaf: Event, order: float, neighboring: Neighboring) -> flo
     >>> renyi_divergence(Gaussian(2.0), 8.0, Neighboring.REPLACE_ONE)  # order mu^2 / 2
     1.000000000001
     """
-    a = order
+    if isinstance(leaf, Gaussian) and math.isinf(leaf.noise_multiplier):
+        return 0.0
+    return max(_LEAST, _closed_form(leaf, order, neighboring))
+
+
+def _closed_form(leaf: Event, a: float, neighboring: Neighboring) -> float:
     if isinstance(leaf, Gaussian):
-        return _UP * a / (2 * leaf.noise_multiplier**2)
+        return _UP * a / 2 / leaf.noise_multiplier / leaf.noise_multiplier
     if isinstance(leaf, ZeroConcentrated):
         return _UP * a * leaf.rho
     if isinstance(leaf, Pure):
-        e = leaf.epsilon  # log cosh((a - 1/2) e) - log cosh(e / 2)
-        return _UP * (_log_cosh((a - 0.5) * e) - _log_cosh(e / 2)) / (a - 1)
+        return _UP * pure_divergence(leaf.epsilon, a)
     if isinstance(leaf, Laplace):
-        e = 1.0 / leaf.noise_multiplier
-        lower = (a - 1) / a * math.exp(-(2 * a - 1) * e)
-        return _UP * ((a - 1) * e + math.log(a / (2 * a - 1)) + math.log1p(lower)) / (a - 1)
+        return _UP * laplace_divergence(1.0 / leaf.noise_multiplier, a)
     if isinstance(leaf, BoundedRange):
-        return _UP * _bounded_range_divergence(leaf.epsilon, a)
+        return _UP * bounded_range_divergence(leaf.epsilon, a)
     if isinstance(leaf, ObjectivePerturbation | Subsampled):
         profile = curve(leaf, neighboring)
-        return math.inf if profile is None else _UP * _profile_divergence(profile, a)
+        return math.inf if profile is None else _UP_OF_PROFILE * _profile_divergence(profile, a)
     return math.inf
-
-
-def _log_cosh(x: float) -> float:
-    return x + math.log1p(math.exp(-2 * x)) - math.log(2)
-
-
-def _bounded_range_divergence(epsilon: float, a: float) -> float:
-    """Worst over the pairs with losses t and t - epsilon of ``((1 - u^a) x^{a-1} - u (1 - u^{a-1}) x^a) /
-    (1 - u)``.
-
-    Here u = e^{-epsilon} and x = e^t; the maximum is at a closed-form x.
-    """
-    u_a, u_b = -math.expm1(-a * epsilon), -math.expm1(-(a - 1) * epsilon)
-    t = math.log((a - 1) / a * u_a / u_b) + epsilon
-    t = min(max(t, 0.0), epsilon)
-    value = u_a - math.exp(t - epsilon) * u_b
-    return t + math.log(value / -math.expm1(-epsilon)) / (a - 1)
 
 
 def _profile_divergence(profile: Curve, a: float) -> float:
@@ -103,12 +97,17 @@ def _log_moment(part: LossDistribution, a: float, majorant: Majorant) -> float:
     end} times the mass at infinity; beyond, to at most twice the moment of the majorant.
     """
     end = float(part.losses[-1])
-    log_moment, _ = part.tilted(a - 1)
+    beyond = math.log(2) + _log_majorant_moment(majorant.beyond(end), a, beyond=end)
     if part.infinite > 0:
-        log_moment = float(np.logaddexp(log_moment, math.log(a * part.infinite) + (a - 1) * end))
-    return float(
-        np.logaddexp(log_moment, math.log(2) + _log_majorant_moment(majorant.beyond(end), a, beyond=end))
-    )
+        beyond = float(np.logaddexp(beyond, math.log(a * part.infinite) + (a - 1) * end))
+    log_moment, _ = part.tilted(a - 1)
+    if log_moment > 0.1:
+        return float(np.logaddexp(log_moment, beyond))
+    # Near 1 a moment has lost its digits; what it exceeds 1 by has not (the integral (2) of the proof).
+    some = part.probabilities > 0
+    losses = part.losses[some]
+    terms = excess_of_all((a - 1) * losses) + (a - 1) * excess_of_all(-losses)
+    return math.log1p(float(part.probabilities[some] @ terms) + math.exp(min(beyond, 700.0)))
 
 
 def _log_majorant_moment(majorant: Majorant, a: float, beyond: float = -math.inf) -> float:
@@ -126,17 +125,16 @@ def concentration(leaf: Event) -> float:
     (Cesar and Rogers, 2021).
     """
     if isinstance(leaf, Gaussian):
-        return _UP / (2 * leaf.noise_multiplier**2)
+        rho = _UP / 2 / leaf.noise_multiplier / leaf.noise_multiplier
+        return 0.0 if math.isinf(leaf.noise_multiplier) else max(_LEAST, rho)
     if isinstance(leaf, ZeroConcentrated):
         return leaf.rho
     if isinstance(leaf, Pure):
-        return _UP * leaf.epsilon * math.tanh(leaf.epsilon / 2)
+        return max(_LEAST, _UP * leaf.epsilon * math.tanh(leaf.epsilon / 2))
     if isinstance(leaf, BoundedRange):
-        return _UP * min(leaf.epsilon**2 / 8, leaf.epsilon * math.tanh(leaf.epsilon / 2))
+        return max(_LEAST, _UP * leaf.epsilon * min(leaf.epsilon / 8, math.tanh(leaf.epsilon / 2)))
     if isinstance(leaf, Laplace):
-        e = 1.0 / leaf.noise_multiplier
-        # e - 1 + exp(-e) cancels for small e, where it is below e^2 / 2.
-        return _UP * (e + math.expm1(-e) if e > 1e-3 else e * e / 2)
+        return max(_LEAST, _UP * excess(-1.0 / leaf.noise_multiplier))
     return math.inf
 
 
@@ -144,16 +142,25 @@ def renyi_delta(divergence: float, order: float, epsilon: float) -> float:
     """Delta at ``epsilon`` of a divergence at one order (Canonne, Kamath and Steinke, 2020)."""
     if not math.isfinite(divergence):
         return 1.0
-    log_delta = (order - 1) * (divergence - epsilon) + order * math.log1p(-1 / order) - math.log(order - 1)
-    return math.exp(min(0.0, log_delta)) * _UP if log_delta < 0 else 1.0
+    b = order - 1
+    log_delta = b * (divergence - epsilon) + _log_constant(order)
+    log_delta += 1e-15 * b * (divergence + epsilon)  # the rounding of the first product
+    return min(1.0, math.exp(log_delta) * _UP) if log_delta < 0 else 1.0
+
+
+def _log_constant(a: float) -> float:
+    """log of (1 - 1/a)^a / (a - 1)."""
+    return -a * math.log1p(1 / (a - 1)) - math.log(a - 1)
 
 
 def renyi_epsilon(divergence: float, order: float, delta: float) -> float:
     """The inverse of ``renyi_delta``: smallest epsilon >= 0 that meets ``delta``."""
     if delta <= 0:
         return math.inf
-    gain = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-    return max(0.0, divergence + gain + 1e-12 * (divergence + abs(gain)))
+    b = order - 1
+    lost, surprise = math.log1p(1 / b), (math.log(delta) + math.log(order)) / b
+    rounding = 1e-12 * (divergence + lost) + 1e-15 * (math.log(order) - math.log(delta)) / b
+    return max(0.0, divergence - lost - surprise + rounding)
 
 
 def concentrated_delta(rho: float, epsilon: float) -> float:
@@ -189,7 +196,7 @@ def best_renyi_delta(divergence: Callable[[float], float], rho: float, epsilon: 
     """Delta at the best real order of a divergence that is at most ``order * rho``."""
 
     def log_delta(a: float) -> float:
-        return (a - 1) * (divergence(a) - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
+        return (a - 1) * (divergence(a) - epsilon) + _log_constant(a)
 
     best = _best_order(log_delta, start=max(0.0, epsilon / (2 * rho) - 0.5))
     return renyi_delta(divergence(best), best, epsilon)

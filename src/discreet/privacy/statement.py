@@ -6,11 +6,12 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.receipt import Receipt
 
 _WIDTH = 96
 _MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of epsilon, at which the printed curve is evaluated
@@ -47,6 +48,7 @@ class PrivacyStatement:
     assumptions : what must be true for the promise to hold, each one that came from the user included.
     not_covered : what the promise does not say.
     secure : False if the noise was seeded for a test, in which case nothing is promised.
+    paid : the charge that paid for a fitted model, if a ledger did; releases of other kinds name none.
     """
 
     guarantee: Guarantee
@@ -58,6 +60,7 @@ class PrivacyStatement:
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     secure: bool = True
+    paid: Receipt | None = None
 
     @classmethod
     def of(
@@ -81,6 +84,10 @@ class PrivacyStatement:
             not_covered=not_covered,
             secure=secure,
         )
+
+    def paid_by(self, receipt: Receipt | None) -> PrivacyStatement:
+        """The same statement of a release that this charge paid for; None if there was no ledger."""
+        return replace(self, paid=receipt)
 
     @property
     def epsilon(self) -> float:
@@ -128,6 +135,8 @@ class PrivacyStatement:
             "assumptions": list(self.assumptions),
             "not_covered": list(self.not_covered),
             "event": self.event.to_dict(),
+            # statements named no charge before, and those without a ledger still look the same
+            **({} if self.paid is None else {"paid": self.paid.to_dict()}),
         }
 
     @staticmethod
@@ -144,6 +153,7 @@ class PrivacyStatement:
                 assumptions=tuple(map(str, fields["assumptions"])),
                 not_covered=tuple(map(str, fields["not_covered"])),
                 secure=fields["private"] is True,
+                paid=Receipt.from_dict(fields["paid"]) if "paid" in fields else None,
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a privacy statement: {error}") from error
@@ -170,6 +180,8 @@ class PrivacyStatement:
         lines += _entry("Theorem", self.theorem)
         lines += _entry("Noise", _pairs(self.noise))
         lines += _entry("Bounds", _pairs(self.bounds))
+        if self.paid is not None:
+            lines += _entry("Paid by", str(self.paid))
         lines += _items("Assumptions", self.assumptions)
         lines += _items("Not covered", self.not_covered)
         if self.secure:

@@ -106,7 +106,7 @@ def law_with_mean(name: str, mean: float) -> TriesLaw:
 
 def profile_of(event: Event, neighboring: Neighboring) -> Profile:
     """delta as a function of epsilon; of several alternatives the largest at every epsilon."""
-    if isinstance(event, OneOf):
+    if isinstance(event, OneOf) and _is_under(event, neighboring):
         parts = [profile_of(part, neighboring) for part in dict.fromkeys(event.events)]
         return lambda epsilon: max(part(epsilon) for part in parts)
     return lambda epsilon: accountants.delta(event, epsilon, neighboring)
@@ -114,9 +114,9 @@ def profile_of(event: Event, neighboring: Neighboring) -> Profile:
 
 def epsilon_of(event: Event, delta: float, neighboring: Neighboring) -> float:
     """The smallest epsilon at ``delta``; of several alternatives the largest."""
-    if isinstance(event, OneOf):
+    if isinstance(event, OneOf) and _is_under(event, neighboring):
         return max(epsilon_of(part, delta, neighboring) for part in dict.fromkeys(event.events))
-    if isinstance(event, RandomTries):
+    if isinstance(event, RandomTries) and _is_under(event, neighboring):
         law = TriesLaw(event.law, event.shape, event.scale)
         overhead = law.overhead(profile_of(event.event, neighboring))
         return (overhead + epsilon_of(event.event, delta / law.mean, neighboring)) * _UP
@@ -129,6 +129,11 @@ def summarized(event: OneOf | RandomTries) -> Event:
     if math.isinf(epsilon):
         return NonPrivate()
     return Pure(epsilon) if event.delta == 0 and epsilon > 0 else Approximate(epsilon, event.delta)
+
+
+def _is_under(event: OneOf | RandomTries, neighboring: Neighboring) -> bool:
+    """Whether ``event`` is meant for ``neighboring``; if not, accountants are asked, and refuse."""
+    return Neighboring(event.neighboring) is neighboring
 
 
 def _log_gamma(scale: float) -> float:

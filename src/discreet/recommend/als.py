@@ -41,6 +41,7 @@ class AlternatingLeastSquares:
     def releases(self, facts: Facts) -> tuple[Release, ...]:
         """Profile, start, and one stack of small matrices per half-step."""
         steps, order = facts.n_iterations or 2, n_factors(facts) + 1
+        factor_bits(facts)  # too many users are refused now, before a charge
         return (
             *profile_releases(facts, 0.35),
             covariance_release(facts, _START, 0.25),
@@ -90,7 +91,10 @@ def factor_bits(facts: Facts) -> int:
     """Bits of a factor's integers such that weighted sums of their products over all users stay below 2^52."""
     bits = (52 - WEIGHT_BITS - math.ceil(math.log2(max(2, facts.n_users)))) // 2
     if bits < 8:
-        raise ValueError(f"{facts.n_users} users are too many for exact 64-bit sums in 'als'")
+        raise ValueError(
+            f"{facts.n_users} users are too many for exact 64-bit sums in method='als', which takes up to 2**28; use "
+            "method='subspace' or 'power', or declare a smaller public bound with n_users=..."
+        )
     return min(15, bits)
 
 

@@ -135,6 +135,7 @@ class ClickLeastSquares:
     def releases(self, facts: Facts) -> tuple[Release, ...]:
         """Counts, start, and per half-step a stack of small matrices and one more."""
         steps, order = facts.n_iterations or 2, n_factors(facts) + 1
+        factor_bits(facts)  # too many users are refused now, before a charge
         share = (1 - _COUNT_SHARE - _START_SHARE) / steps
         listed = []
         for t in range(steps):

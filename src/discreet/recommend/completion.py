@@ -66,7 +66,8 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
         Which data sets must be indistinguishable; a record is a user with all ratings.
     n_users : int, default None
-        Public upper bound on the number of users, needed only under "add-remove-one".
+        Public upper bound on the number of users, needed only under "add-remove-one"; elsewhere the number is public,
+        and that of the data is used.
     rating_clip, row_clip : float, default 0.5
         Bounds on a centred rating and on the root mean square of a user's residuals, in units of half the range.
         "subspace" and "svd" lower the second, at a small price, where residuals turn out smaller.
@@ -161,7 +162,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         """What a fit on so many users and items would run and cost; no data is needed."""
         _inputs.count("n_items", n_items)
         declared = self.n_users if self.n_users is not None else n_users
-        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, declared)
+        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, n_users, declared)
         if guarantee.delta == 0:
             raise ValueError(
                 "matrix completion adds Gaussian noise, which needs delta > 0; 1 / n_users**2 is common"
@@ -208,14 +209,14 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
                 1
             ]
             plan = self.plan(size, users.n_items)
-            _fit.charge(self.ledger, cast(Any, plan), label=type(self).__name__)
+            receipt = _fit.charge(self.ledger, cast(Any, plan), label=type(self).__name__)
             entropy = fresh_entropy()
             self.model_ = plan.run(users, entropy)
         self.items_ = catalogue
         self.method_ = plan.method.name
         self.privacy_ = statement.of(
             plan, self._values(), from_data=self.items is None, secure=entropy.secure
-        )
+        ).paid_by(receipt)
         return self
 
     def _scale(self) -> Scale:

@@ -59,6 +59,9 @@ class Facts:
     nuclear_norm: float = 1 / 3
     implicit: bool = False
 
+    def __post_init__(self) -> None:
+        self.bound(2)  # too many users are refused now, before a charge
+
     @property
     def mu(self) -> float:
         """Gaussian-DP parameter of the whole budget."""

@@ -139,6 +139,8 @@ def convert(
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
         features = [name for name in schema.names if name != target] if columns is None else list(columns)
         _check_columns(schema, features, target, source)
+        if n_rows == 0:
+            raise ValueError(f"{str(source)!r} has columns but no rows; a fit needs at least one")
         dtype = np.result_type(np.float32, *(_numpy_type(schema.field(name).type) for name in features))
         dtype = np.dtype(np.float32 if dtype == np.float32 else np.float64)
         height = max(1024, _BATCH_BYTES // (dtype.itemsize * len(features)))

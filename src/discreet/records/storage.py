@@ -52,9 +52,9 @@ class ClippedRows:
             null = _check_length("null_rows", np.asarray(null_rows, dtype=bool), self.n_samples)
         if np.any(bad := (scales == 0) & ~null):
             raise ValueError(
-                f"{int(bad.sum())} rows hold values that are not finite (or beyond 2**900), the first is row "
-                f"{int(np.argmax(bad))}; clean them, or pass null_rows=~bounds.valid_rows(X) to enter them "
-                "as null records"
+                f"{int(bad.sum())} rows hold values that are not finite (or beyond 2**300), the first is row "
+                f"{int(np.argmax(bad))}; clean them, or enter them as null records: bad_rows='null' of an estimator, "
+                "null_rows=~bounds.valid_rows(X) here"
             )
         scales[null] = 0.0
         self._scales, self._null = scales, null

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier, is_regressor
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from discreet import _inputs
-from discreet.estimators import _fit
+from discreet.estimators import _cells, _data, _fit
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.mechanisms.sampling import permutation
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, refuse_large_default
 from discreet.privacy.statement import PrivacyStatement
 from discreet.privacy.tries import LAWS, law_with_mean
 from discreet.selection.plans import SelectionPlan, plan_split, plan_tries
-from discreet.selection.trial import Trainer, planned_event, prepared
+from discreet.selection.trial import Trainer, check_candidate, examine, planned_event, prepared
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event
@@ -46,9 +46,10 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     candidates : list of unfitted estimators of this package
-        All classifiers or all regressors. Their own epsilon, delta, relation and ledger are replaced by the search's.
-    epsilon, delta, neighboring : the promise of the whole search; delta None is 1 / n_samples**2. Under
-        "add-remove-one" the sizes of the two parts would be private; it is refused.
+        All classifiers or all regressors, and no pipelines: encode the rows first. Their own epsilon, delta, relation
+        and ledger are replaced by the search's.
+    epsilon, delta, neighboring : the promise of the whole search; delta None is 1 / n_samples**2, which needs 32
+        records. Under "add-remove-one" the sizes of the two parts would be private; it is refused.
     method : {"tries", "split", "split-parallel"}
         "tries": a random number of times, a candidate drawn by lot is trained and scored with noise, and the best is
         released. Its price hardly depends on the number of candidates. "split": every candidate is trained on the
@@ -135,6 +136,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed."""
         candidates = self._checked()
         guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        refuse_large_default(self.delta, size)
         if not guarantee.neighboring.size_is_public:
             raise ValueError(
                 "a search needs public numbers of training and held-out records: use neighboring='replace-one' or "
@@ -173,15 +175,16 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         bad_rows = _inputs.choice("bad_rows", self.bad_rows, ("error", "null"))
         candidates = self._checked()
         strict = bad_rows == "error"
-        rows: Any = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", ensure_all_finite=strict
-        )
+        if _data.in_parts(X):
+            raise ValueError("a search needs rows in memory: pass an array, a data frame or a sparse matrix")
+        rows: Any = _data.checked_rows(self, X, strict=strict, reset=True)
         labels, targets, nulls = self._targets(candidates[0], rows, y, bad_rows)
         n_classes = 2 if labels is None else len(labels.classes)
         plan = self.plan(rows.shape[0], rows.shape[1], n_classes, sparse=bool(sp.issparse(rows)))
         known = None if labels is None else labels.classes
         ready = [prepared(one, plan.fit_guarantee, known, bad_rows) for one in candidates]
-        _fit.charge(self.ledger, plan, label=type(self).__name__)
+        examine(ready, rows, targets)
+        receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
         entropy = fresh_entropy()
         order = permutation(rows.shape[0], entropy)
         n_held_out = self._n_held_out(rows.shape[0])
@@ -192,9 +195,13 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if labels is not None:
             self.classes_ = labels.classes
         secure = entropy.secure and chosen.model.privacy_.secure
-        self.privacy_ = self._state(plan, rows.shape[0], labels, secure)
+        self.privacy_ = self._state(plan, rows.shape[0], labels, secure).paid_by(receipt)
         # The chosen model on its own is worth no less than the search it comes from.
         self.best_estimator_.privacy_ = self.privacy_
+        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
+        if hasattr(self, "feature_names_in_"):
+            # It was trained on bare rows, and must refuse columns in another order all the same.
+            self.best_estimator_.feature_names_in_ = self.feature_names_in_
         return self
 
     def _checked(self) -> list[Any]:
@@ -204,6 +211,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         kinds = {(is_classifier(one), is_regressor(one)) for one in candidates}
         if len(kinds) > 1 or kinds == {(False, False)}:
             raise ValueError("candidates must be all classifiers or all regressors of this package")
+        for candidate in candidates:
+            check_candidate(candidate)
         return candidates
 
     def _n_held_out(self, n_rows: int) -> int:
@@ -218,7 +227,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self, first: Any, rows: Any, y: Any, bad_rows: str
     ) -> tuple[_fit.Labels | None, NDArray[Any], NDArray[np.bool_]]:
         """Labels, targets and null records; raises before any charge."""
-        targets = np.asarray(y)
+        targets = _inputs.cells(y)
         if targets.shape != (rows.shape[0],):
             raise ValueError(
                 f"y must hold one value per row: {rows.shape[0]} rows, y of shape {targets.shape}"
@@ -229,10 +238,10 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             dense = rows.toarray() if hasattr(rows, "indptr") else rows
             broken = ~np.isfinite(dense).all(axis=1)
         if not is_classifier(first):
-            targets = targets.astype(np.float64)
+            targets = _inputs.to_numbers(targets)
             broken |= ~np.isfinite(targets)
             if bad_rows == "error" and broken.any():
-                raise ValueError("y holds targets that are not finite; correct them, or pass bad_rows='null'")
+                _cells.refuse_target(int(np.argmax(broken)))
             return None, targets, broken
         declared = self.classes if self.classes is not None else getattr(first, "classes", None)
         labels = _fit.read_labels(targets, declared, bad_rows)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee
@@ -26,8 +27,14 @@ class Chosen:
     score: float | None
 
 
-def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None, bad_rows: str) -> Any:
-    """A copy of a candidate with the budget of one fit; the search alone talks to the ledger."""
+def check_candidate(candidate: Any) -> None:
+    """Refuse what a search cannot price before it sees data."""
+    if isinstance(candidate, Pipeline):
+        raise TypeError(
+            "a search needs estimators of this package, which state their price before they see data, and not a "
+            "pipeline around them: search over pipeline[-1] and pass the rows that the other steps make, for instance "
+            "SchemaEncoder(schema).transform(table)"
+        )
     needed = ("epsilon", "delta", "neighboring", "ledger", "plan")
     if missing := [name for name in needed if not hasattr(candidate, name)]:
         raise TypeError(
@@ -39,6 +46,10 @@ def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None,
             "a search protects single rows: candidates with max_rows_per_group are not supported; bound the rows of "
             "each person first, or fit one model with groups"
         )
+
+
+def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None, bad_rows: str) -> Any:
+    """A copy of a candidate with the budget of one fit; the search alone talks to the ledger."""
     changes: dict[str, Any] = {
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
@@ -51,6 +62,13 @@ def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None,
     if classes is not None and "classes" in known:
         changes["classes"] = classes.tolist()
     return clone(candidate).set_params(**changes)
+
+
+def examine(candidates: list[Any], rows: Any, targets: NDArray[Any]) -> None:
+    """Raise now what a fit of a prepared candidate would raise about its settings, rows or labels after the charge."""
+    for candidate in candidates:
+        model = clone(candidate)
+        model._targets(model._examined(rows, targets)[1])
 
 
 def planned_event(

@@ -39,7 +39,7 @@ _AMPLE = 3000.0
 # more, of which each has fewer.
 _VISIBLE = 4.0, 8.0
 # Below this not even the sums of the classes are seen.
-_GLIMPSED = 2.0, 1.0
+_GLIMPSED = 1.0
 # A reshaped copy of the records is dense, and the release has a number for every pair of columns.
 _MOST_COLUMNS = 1000
 # Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be. For
@@ -96,7 +96,7 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
                 NoisyNewton(),
                 f"the second moment stands out of its noise {seen:.3g} times, at least {visible:g}",
             )
-        if seen >= _GLIMPSED[several] and problem.n_models == 1:
+        if seen >= _GLIMPSED and problem.n_models == 1:
             return (
                 NoisyDiscriminant(),
                 f"the second moment stands out of its noise {seen:.3g} times, below {visible:g}: what can be seen is "

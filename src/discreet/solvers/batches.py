@@ -34,7 +34,7 @@ def mapped(records: ArrayRecords, matrix: NDArray[np.float64], feature_norm: flo
         )
     images = np.zeros((records.n_samples, matrix.shape[1]))
     unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
-    scaled = matrix / unit  # entries of rows up to 2**900 must not overflow before the row's own scale
+    scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from discreet.box_bounds import BoxBounds
 from discreet.geometries import Geometry
 from discreet.losses import CappedLogistic, HuberRegression, Logistic, Squared
 from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import gamma, gradient_rounding
 from discreet.solvers import base
 from discreet.solvers.sensitivity import sigmoid
@@ -97,3 +100,20 @@ def score_rounding(problem: Problem, geometry: Geometry) -> float:
     gradient_error = gradient_rounding(loss, n, problem.n_features, bound, radius)
     size = n * loss.lipschitz * bound + gradient_error + n * (problem.l2 or 0.0) * geometry.radius(2.0)
     return radius * (gradient_error + gamma(p + 4) * size) * SLACK
+
+
+def label_bound(problem: Problem) -> float | None:
+    """The largest absolute label: declared, or that of a loss that declares it itself; 1 for classes."""
+    if problem.loss.family in ("logistic", "monotone"):
+        return 1.0
+    own = problem.loss.label_bound if isinstance(problem.loss, Squared) else None
+    known = [bound for bound in (problem.label_bound, own) if bound is not None]
+    return min(known) if known else None
+
+
+def with_bounded_labels(records: list[ArrayRecords], problem: Problem) -> list[ArrayRecords]:
+    """The same records, with targets clipped to the bound that the price relies on."""
+    bound = label_bound(problem)
+    if problem.loss.family != "general" or bound is None:
+        return records
+    return [part.with_labels(np.clip(part.labels, -bound, bound)) for part in records]

@@ -137,6 +137,7 @@ def split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecord
 def _split_sparse(matrix: Any, constant: float) -> Any:
     n_rows, n_columns = matrix.shape
     columns = matrix.indices + np.where(matrix.data < 0, n_columns, 0).astype(np.int64)
-    parts = sp.csr_array((np.abs(matrix.data), columns, matrix.indptr), shape=(n_rows, 2 * n_columns))
+    sizes = np.abs(matrix.data.astype(np.float64))  # of int8 entries, abs(-128) would stay negative
+    parts = sp.csr_array((sizes, columns, matrix.indptr), shape=(n_rows, 2 * n_columns))
     blocks: list[Any] = [parts, np.full((n_rows, 1), constant)]
     return sp.csr_array(sp.hstack(blocks, format="csr"))

@@ -18,6 +18,7 @@ Array = NDArray[np.float64]
 
 _MOMENTA = (0.0, 0.8, 0.9, 0.95)
 _MEMORIES = 8  # the steps must be this many times as many as momentum remembers
+_LARGEST_RADIUS, _LARGEST_RATE = 1e12, 1e90  # rates grow like 1 / R^2, and R may be 2^-100
 STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
 
 
@@ -41,9 +42,15 @@ class Descent:
             raise ValueError(f"n_iterations must be a whole number of at least 1, got {steps!r}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must be at least 0 and less than 1, got {self.momentum!r}")
-        for name, value in (("radius", self.radius), ("learning_rate", self.learning_rate)):
-            if not 0 < value < 1e12:
-                raise ValueError(f"{name} must be a number between 0 and 1e12, got {value!r}")
+        limits = (
+            ("radius", self.radius, _LARGEST_RADIUS),
+            ("learning_rate", self.learning_rate, _LARGEST_RATE),
+        )
+        for name, value, most in limits:
+            if not 0 < value <= most:
+                raise ValueError(
+                    f"{name} must be a number greater than 0 and at most {most:g}, got {value!r}"
+                )
         if not 0 < self.averaging <= 1:
             raise ValueError(f"averaging must lie between 0 and 1, got {self.averaging!r}")
 
@@ -56,7 +63,7 @@ class Descent:
         reach = largest_rate * n_iterations
         allowed = [m for m in _MOMENTA if m == 0 or n_iterations * (1 - m) >= _MEMORIES]
         momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])
-        rate = min(largest_rate, time * (1 - momentum) / n_iterations)
+        rate = min(largest_rate, time * (1 - momentum) / n_iterations, _LARGEST_RATE)
         return cls(n_iterations, rate, momentum, averaging, radius)
 
     def run(

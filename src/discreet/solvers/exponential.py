@@ -30,6 +30,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base, envelopes, forecast
+from discreet.solvers.certificates import label_bound, with_bounded_labels
 from discreet.solvers.envelopes import Array, Energy, Shape
 from discreet.solvers.ranges import PROVED_LOSSES, energy_range
 
@@ -54,10 +55,10 @@ class ExponentialSampling:
         balls hold better models, cost more noise and many more tries. A problem with a ball of its own overrides it.
     method : "rejection" (exact sampling on a grid too fine to be seen), "grid" (every point of a coarse grid is looked
         at; at most 3 coefficients), or "auto": rejection where that is practical.
-    most_tries : a plan that would take more tries than this on invented data of the same shape is refused.
+    most_tries : a plan that would take more tries than this on invented data of the same shape is refused. By default
+        the hardest of several tables counts: even rows, one category, repeated rows, with labels of every kind.
     structured : whether the invented rows fall off like tables of categories and measurements. Then larger balls are
-        practical, on such tables; on rows that spread evenly in all directions a run might never end. False invents
-        the latter.
+        practical, on such tables; on others a run might never end.
     clock : whether a release waits until the elapsed time is 0.01 seconds times a power of two, so that the time it
         took tells less about the number of tries.
 
@@ -198,6 +199,11 @@ class ExponentialPlan:
             return 0.0
         return self.problem.n_models * forecast.ball_tries(self.shape, self.structured)
 
+    def takes_at_most(self, tries: float) -> bool:
+        """Whether the forecast is that low; less work than the forecast itself if it is not."""
+        models = self.problem.n_models
+        return models * forecast.ball_tries(self.shape, self.structured, tries / models) <= tries
+
     @property
     def event(self) -> events.Event:
         """What is charged."""
@@ -261,9 +267,9 @@ class ExponentialPlan:
     def __str__(self) -> str:
         more = {"pure": "delta = 0, whatever delta was asked for"}
         if self.method == "rejection":
-            other = "without" if self.structured else "with"
+            other = "of the hardest kinds" if self.structured else "with structure"
             tries = forecast.ball_tries(self.shape, not self.structured)
-            more[f"foretold tries, rows {other} structure"] = f"{tries:.3g}"
+            more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
         return base.printed(self, more)
 
 
@@ -307,23 +313,6 @@ def refuse_problem(name: str, problem: Problem) -> None:
         )
 
 
-def label_bound(problem: Problem) -> float | None:
-    """The largest absolute label: declared, or that of a loss that declares it itself; 1 for classes."""
-    if problem.loss.family in ("logistic", "monotone"):
-        return 1.0
-    own = problem.loss.label_bound if isinstance(problem.loss, Squared) else None
-    known = [bound for bound in (problem.label_bound, own) if bound is not None]
-    return min(known) if known else None
-
-
-def with_bounded_labels(records: list[ArrayRecords], problem: Problem) -> list[ArrayRecords]:
-    """The same records, with targets clipped to the bound that the price relies on."""
-    bound = label_bound(problem)
-    if problem.loss.family != "general" or bound is None:
-        return records
-    return [part.with_labels(np.clip(part.labels, -bound, bound)) for part in records]
-
-
 def epsilon_of_one(problem: Problem, guarantee: Guarantee) -> float:
     """What one of several models may cost: a share of epsilon, or more where delta > 0 lets costs add up slower."""
     models = problem.n_models
@@ -352,7 +341,7 @@ def _largest_practical(plan: ExponentialPlan, radii: list[float], most_tries: fl
     first, last = 0, len(radii) - 1
     middle = 0  # the first radius is usually the one
     while first < last:
-        if replace(plan, radius=radii[middle]).expected_tries <= most_tries:
+        if replace(plan, radius=radii[middle]).takes_at_most(most_tries):
             last = middle
         else:
             first = middle + 1

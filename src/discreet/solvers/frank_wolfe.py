@@ -3,8 +3,9 @@
     theta_{t+1} = (1 - a_t) theta_t + a_t s_t,   a_t = w_t / (64 + w_0 + ... + w_t),   w_t = 64 + t,   t < T.
 
 So theta is the weighted mean of the center, where it begins, and of all choices; T = 1 takes its only choice whole.
-Weights are nearly even for a handful of choices and rise where there are hundreds. The usual steps 2 / (t + 2) leap to
-a vertex first, have to come back from it, and end twice as far from where they settle: for some T that is bad luck.
+Weights are nearly even for a handful of choices and rise where there are hundreds. The usual steps 2 / (t + 2), with
+weights 1, 2, 3, ..., leap to a vertex first, have to come back from it, and end twice as far from where they settle,
+which for some T is bad luck; ``weights="rising"`` asks for them.
 
 Over a polytope s_t is a vertex, drawn by the exponential mechanism; over any other set s_t minimizes <., gradient +
 Gaussian noise>. All s_t together are the release; theta only processes them. The excess risk is certified from public
@@ -34,10 +35,11 @@ from discreet.solvers.frank_wolfe_gradient import GradientPlan, gradient_sensiti
 from discreet.solvers.frank_wolfe_plan import (
     CONFIDENCE,
     NAME,
+    WEIGHTS,
     FrankWolfePlan,
     center_error,
+    choice_weights,
     optimization_error,
-    weights,
 )
 from discreet.solvers.frank_wolfe_vertices import VertexPlan, score_range
 
@@ -71,6 +73,8 @@ class FrankWolfe:
         choices, and did better on most generated data (benchmarks/lasso.py).
     choice : "vertices" (exponential mechanism over the vertices of a polytope), "gradient" (Gaussian noise on the
         gradient, any set), or "auto": whichever has the smaller certificate.
+    weights : "even" (nearly), or "rising" for the usual steps 2 / (t + 2), which reach their last choices faster and
+        forget the center.
 
     Privacy
     -------
@@ -89,11 +93,13 @@ class FrankWolfe:
     n_iterations: int | None = None
     choice: str = "auto"
     expected_curvature: float = 0.07
+    weights: str = "even"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> FrankWolfePlan:
         """The number of steps from the certificate, then the least noise that meets the guarantee."""
         geometry = geometry_of(problem, self.name)
         choice = _inputs.choice("choice", self.choice, ("auto", "vertices", "gradient"))
+        _inputs.choice("weights", self.weights, WEIGHTS)
         if self.n_iterations is not None:
             _inputs.count("n_iterations", self.n_iterations)
         if not 0 < _inputs.real("expected_curvature", self.expected_curvature, above=0) <= 1:
@@ -124,7 +130,7 @@ class FrankWolfe:
         chosen = self.n_iterations or self._best(problem, geometry, per_step[0], per_step[1])
         releases = chosen * problem.n_models
         epsilon = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), releases), guarantee)
-        return VertexPlan(problem, guarantee, chosen, epsilon)
+        return VertexPlan(problem, guarantee, chosen, self.weights, epsilon)
 
     def _gradient_plan(self, problem: Problem, guarantee: Guarantee, geometry: Geometry) -> GradientPlan:
         steps = np.arange(1, _MOST + 1)
@@ -139,7 +145,7 @@ class FrankWolfe:
             one = events.Discretized(events.Gaussian(multiplier), geometry.n_features)
             return events.Repeated(one, releases)
 
-        return GradientPlan(problem, guarantee, chosen, calibrate(event, guarantee))
+        return GradientPlan(problem, guarantee, chosen, self.weights, calibrate(event, guarantee))
 
     def _best(self, problem: Problem, geometry: Geometry, first: Array, later: Array) -> int:
         """The T whose certificate is smallest, from the error of a choice (first, later) at each T.
@@ -148,12 +154,12 @@ class FrankWolfe:
         smaller there than for one choice and the expected one below the excess risk that the center can have;
         otherwise one.
         """
-        parts = weights(_MOST)
+        parts = choice_weights(_MOST, self.weights)
         totals = np.cumsum(parts)[1:]
         errors = (parts[1] * first + (totals - parts[0] - parts[1]) * later) / totals / problem.n_samples
         errors[0] = first[0] / problem.n_samples
         worst, center = curvature(problem, geometry), center_error(problem, geometry)
-        whole = optimization_error(worst, center, _MOST) + errors
+        whole = optimization_error(worst, center, _MOST, self.weights) + errors
         expected = self.expected_curvature * 2 * worst / np.arange(3, _MOST + 3) + errors
         best = int(np.argmin(expected)) + 1
         if best >= _FEWEST:

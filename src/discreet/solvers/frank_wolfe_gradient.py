@@ -78,7 +78,7 @@ class GradientPlan(FrankWolfePlan):
 
     def _run_one(self, records: ArrayRecords, entropy: Entropy) -> tuple[Array, Certificate]:
         theta = self.geometry.center()
-        for rate in steps(self.n_iterations):
+        for rate in steps(self.parts):
             noisy = self.release.release(self._gradient(records, theta), entropy)
             theta = (1 - rate) * theta + rate * self.geometry.linear_minimizer(noisy)
         return theta, self.certificate

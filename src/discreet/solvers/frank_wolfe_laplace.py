@@ -42,11 +42,13 @@ class DissertationFrankWolfe:
             raise ValueError(f"{type(geometry).__name__} has no list of vertices; use solver='frank-wolfe'")
         if guarantee.delta == 0:
             raise ValueError("the printed noise needs delta > 0; use solver='frank-wolfe'")
-        steps = FrankWolfe(self.n_iterations, "vertices").plan(problem, guarantee).n_iterations
+        steps = (
+            FrankWolfe(self.n_iterations, "vertices", weights="rising").plan(problem, guarantee).n_iterations
+        )
         releases = steps * problem.n_models
         printed = guarantee.epsilon / math.sqrt(2 * releases * math.log(1 / guarantee.delta))
         needed = 1 / calibrate(lambda x: events.Repeated(events.Pure(1 / x), releases), guarantee)
-        return LaplacePlan(problem, guarantee, steps, min(printed, needed))
+        return LaplacePlan(problem, guarantee, steps, "rising", min(printed, needed))
 
 
 @dataclass(frozen=True)

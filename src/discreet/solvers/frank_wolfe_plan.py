@@ -23,6 +23,7 @@ from discreet.solvers.certificates import (
     geometry_of,
     record_bound,
     slope,
+    with_bounded_labels,
 )
 
 Array = NDArray[np.float64]
@@ -30,9 +31,8 @@ Integers = NDArray[np.int64]
 
 NAME = "frank-wolfe"
 CONFIDENCE = 0.95
-#: The weights of the center and of the first choice; each later one weighs one more. Even weights suit a handful of
-#: choices, rising ones forget the first of many.
-_FIRST = 64
+WEIGHTS = "even", "rising"
+_FIRST = 64  # the even weights of the center and of the first choice; each later one weighs one more
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class FrankWolfePlan:
     problem: Problem
     guarantee: Guarantee
     n_iterations: int
+    weights: str
 
     @property
     def sums_only(self) -> bool:
@@ -52,6 +53,11 @@ class FrankWolfePlan:
     def geometry(self) -> Geometry:
         """The set of the problem."""
         return geometry_of(self.problem, NAME)
+
+    @cached_property
+    def parts(self) -> Integers:
+        """The weights of the center and of every choice."""
+        return choice_weights(self.n_iterations, self.weights)
 
     @property
     def event(self) -> events.Event:
@@ -82,7 +88,7 @@ class FrankWolfePlan:
         self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
     ) -> CertifiedRelease:
         """Choose, move, repeat."""
-        found = [self._run_one(part, entropy) for part in records]
+        found = [self._run_one(part, entropy) for part in with_bounded_labels(records, self.problem)]
         theta = np.stack([theta.reshape(self.problem.shape) for theta, _ in found])
         certificate = max((one for _, one in found), key=lambda one: one.expected)
         return CertifiedRelease(theta, entropy.secure, certificate)
@@ -101,9 +107,8 @@ class FrankWolfePlan:
     def _certificate(self, errors: Sequence[float], likely_errors: Sequence[float]) -> Certificate:
         """From bounds on what each choice loses (sum scale), on average and with probability 0.95 together."""
         constants = curvature(self.problem, self.geometry), center_error(self.problem, self.geometry)
-        optimization = float(optimization_error(*constants, self.n_iterations)[-1])
-        parts = weights(self.n_iterations)
-        share = parts[1:] / (parts.sum() * self.problem.n_samples)
+        optimization = float(optimization_error(*constants, self.n_iterations, self.weights)[-1])
+        share = self.parts[1:] / (self.parts.sum() * self.problem.n_samples)
         return Certificate(
             optimization + float(share @ np.array(errors)),
             optimization + float(share @ np.array(likely_errors)),
@@ -114,20 +119,25 @@ class FrankWolfePlan:
         return base.printed(self, {"excess risk at most": str(self.certificate)})
 
 
-def weights(n_choices: int) -> Integers:
-    """Of the center and of every choice in the point that is reached; a single choice is taken whole."""
-    return np.append(_FIRST if n_choices > 1 else 0, _FIRST + np.arange(n_choices))
+def choice_weights(n_choices: int, kind: str) -> Integers:
+    """Of the center and of every choice in the point that is reached; a single choice is taken whole.
+
+    Even ones suit a handful of choices and forget the first of hundreds; rising ones are 1, 2, 3, ..., the center's 0.
+    """
+    rising = np.arange(n_choices)
+    if kind == "rising":
+        return np.append(0, 1 + rising)
+    return np.append(_FIRST if n_choices > 1 else 0, _FIRST + rising)
 
 
-def steps(n_choices: int) -> Array:
+def steps(parts: Integers) -> Array:
     """a_0, ..., a_{T - 1}: the weight of each choice over all weights so far."""
-    parts = weights(n_choices)
     return np.asarray(parts[1:] / np.cumsum(parts)[1:])
 
 
-def optimization_error(worst: float, start: float, most: int) -> Array:
+def optimization_error(worst: float, start: float, most: int, kind: str) -> Array:
     """H_T of the noiseless recursion h <- (1 - a) h + a^2 worst / 2 from h = start, for T = 1, ..., most."""
-    parts = weights(most)
+    parts = choice_weights(most, kind)
     totals = np.cumsum(parts)[1:]
     errors = (parts[0] * start + worst / 2 * np.cumsum(parts[1:] ** 2 / totals)) / totals
     errors[0] = worst / 2

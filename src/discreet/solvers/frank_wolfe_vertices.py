@@ -30,6 +30,7 @@ from discreet.solvers.certificates import (
     record_bound,
     score_rounding,
     slope,
+    with_bounded_labels,
 )
 from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan, steps
 from discreet.solvers.sparse_frank_wolfe import Grid, WholeRows, choices, combined, grid_of
@@ -133,7 +134,7 @@ class VertexPlan(FrankWolfePlan):
     @cached_property
     def incremental(self) -> tuple[Grid, Grid] | None:
         """The public grids of the steps on CSR rows, of the first choice and of later ones; None if there are none."""
-        public = self.problem, self.guarantee, self.epsilon, self.n_iterations
+        public = self.problem, self.guarantee, self.epsilon, self.parts
         first, later = grid_of(*public, first=True), grid_of(*public, first=False)
         return None if first is None or later is None else (first, later)
 
@@ -159,6 +160,7 @@ class VertexPlan(FrankWolfePlan):
             return super().run(records, entropy, progress)
         ball = cast(L1Ball, self.geometry)
         points, rows = [], None
+        records = with_bounded_labels(records, self.problem)
         for part, before in zip(records, [None, *records[:-1]], strict=True):
             if part.n_samples > self.problem.n_samples:
                 raise ValueError(
@@ -167,15 +169,15 @@ class VertexPlan(FrankWolfePlan):
             part.check_labels(self.problem.loss)
             if rows is None or before is None or part.matrix is not before.matrix:
                 rows = WholeRows.of(part, grids[1].entry_bits)
-            chosen = choices(self.problem, grids, self.n_iterations, rows, part.labels, entropy)
-            points.append(combined(chosen, ball))
+            chosen = choices(self.problem, grids, self.parts, rows, part.labels, entropy)
+            points.append(combined(chosen, self.parts, ball))
         return CertifiedRelease(np.stack(points), entropy.secure, self._incremental_certificate(grids))
 
     def _run_one(self, records: ArrayRecords, entropy: Entropy) -> tuple[Array, Certificate]:
         polytope, problem = self.polytope, self.problem
         _, norm = record_bound(problem)
         theta, scales = polytope.center(), []
-        for rate in steps(self.n_iterations):
+        for rate in steps(self.parts):
             # The iterate is public, so its norm may sharpen the range of the scores.
             range_ = range_at(problem, polytope, self.guarantee, float(np.linalg.norm(theta, norm)))
             mechanism = self._mechanism(range_)

@@ -27,7 +27,6 @@ from discreet.records.kernels import gamma, gradient_rounding
 Array = NDArray[np.float64]
 
 _SLACK = 1 + 2.0**-40
-_SAFE_SQUARE = 2.0**1000
 _BLOCK_ENTRIES = 1 << 18
 
 
@@ -68,7 +67,7 @@ class LeveledBounds(Bounds):
                 left = squares - 2.0 * products + own - (sums - total) ** 2 / max(1, n_columns)
                 left += margin * (squares + own + 1.0) + (self.constant**2 if self.intercept else 0.0)
                 leveled = np.minimum(radius / np.sqrt(left), np.minimum(1.0, self.longest * plain[rows]))
-                usable = (squares <= _SAFE_SQUARE) & (left > 0)
+                usable = np.isfinite(squares) & (left > 0)
                 scales[rows] = np.where(usable, np.maximum(scales[rows], leveled), scales[rows])
         return scales
 

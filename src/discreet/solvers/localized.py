@@ -26,15 +26,9 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base, forecast
+from discreet.solvers.certificates import label_bound, with_bounded_labels
 from discreet.solvers.envelopes import Array, Energy, Shape
-from discreet.solvers.exponential import (
-    envelope_of,
-    label_bound,
-    refuse_problem,
-    shape_of,
-    wait_for_tick,
-    with_bounded_labels,
-)
+from discreet.solvers.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
 from discreet.solvers.nonprivate import Objective, Optimizer, minimize, minimizer_norm
 from discreet.solvers.output_perturbation import OutputPerturbation, OutputPerturbationPlan
 from discreet.solvers.ranges import loss_range, value_rounding
@@ -229,15 +223,21 @@ class LocalizedPlan:
 
 @lru_cache(maxsize=256)
 def localized_tries(shape: Shape, outer: float, radius: float) -> float:
-    """Expected tries in the small ball around an invented minimizer, moved by noise of 3/4 the ball's radius."""
-    energy, size = forecast.invented_energy(shape, structured=False), shape.n_features
+    """Expected tries in the small ball, for the hardest of the invented tables of this shape."""
+    energies = (forecast.invented_energy(shape, table) for table in forecast.tables())
+    return math.exp(min(700.0, max(_log_tries(energy, shape, outer, radius) for energy in energies)))
+
+
+def _log_tries(energy: Energy, shape: Shape, outer: float, radius: float) -> float:
+    """Around an invented minimizer that was moved by noise of 3/4 the ball's radius."""
+    size = shape.n_features
     objective = Objective(energy.records, shape.loss, max(energy.l2, 1e-12))
     easy = 1e-3 * energy.records.n_samples * shape.feature_norm * shape.loss.lipschitz
     exact = minimize(objective, max(easy, objective.smallest_tolerance())).theta
     away = np.where(np.arange(size) % 2, 1.0, -1.0) * (0.75 * radius / math.sqrt(size))
     middle = L2Ball(outer * (1 - 1e-12), size).project(exact + away)
     balls = [Ball((0.0,) * size, outer), Ball(tuple(middle.tolist()), radius)]
-    return math.exp(min(700.0, forecast.log_tries(energy, balls, shape.tilt_floor)))
+    return forecast.log_tries(energy, balls, shape.tilt_floor)
 
 
 base.register(Localized.name, Localized)

@@ -30,6 +30,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.certificates import Certificate, CertifiedRelease, geometry_of, record_bound, slope
+from discreet.solvers.descent_loop import project
 from discreet.solvers.frank_wolfe import gradient_sensitivity_over
 
 Array = NDArray[np.float64]
@@ -243,6 +244,8 @@ class MirrorDescentPlan:
             following, state = self.potential.step(
                 self.geometry, theta, state, self.learning_rate / n * noisy
             )
+            # The sensitivity holds in this ball; the projection of a point that is far away may round out of the set.
+            following = project(following[None], self.geometry.radius(2.0))[0]
             # The smooth bound speaks of the iterates after each step, the other one of those before.
             weight = 1 + self.decay * weight
             average += ((following if self.smooth_rule else theta) - average) / weight
@@ -313,7 +316,7 @@ def _constants(problem: Problem, geometry: Geometry, kind: Potential) -> Constan
         steepness=slope(problem, bound * geometry.radius(norm)) * record
         + ridge * geometry.radius(2.0) * math.sqrt(kind.ridge(geometry)),
         noise=math.sqrt(kind.noise_square(geometry)),
-        spread=kind.range(geometry),
+        spread=max(kind.range(geometry), 1e-300),  # of a single point it is 0
         # The ridge is strongly convex relative to the squared norm, and to no other of the potentials.
         strength=ridge if isinstance(kind, SquaredNorm) else 0.0,
     )

@@ -26,7 +26,7 @@ from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import UNIT_ROUNDOFF, gradient_rounding
-from discreet.solvers import base
+from discreet.solvers import base, verified
 from discreet.solvers.batches import consecutive
 from discreet.solvers.descent_rules import signal_over_noise
 from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure
@@ -132,6 +132,7 @@ class PermutationSGD:
             raise ValueError(
                 f"solver 'psgd' needs a smooth loss, and {problem.loss} has a corner; use a rounded one"
             )
+        verified.refuse_field(self.name, problem)
         l2 = problem.l2 or 0.0
         batch_size = min(self.batch_size, problem.n_samples)
         steps_per_pass = problem.n_samples // batch_size

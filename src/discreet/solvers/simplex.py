@@ -38,6 +38,7 @@ from discreet.solvers.certificates import (
     record_bound,
     score_rounding,
     slope,
+    with_bounded_labels,
 )
 from discreet.solvers.entropic import EntropicObjective, combination, minimize
 
@@ -325,7 +326,9 @@ class SimplexPlan:
         self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
     ) -> CertifiedRelease:
         """Minimize, draw, average; nothing of the minimizer is kept."""
-        theta = np.stack([self._run_one(part, entropy) for part in records])
+        theta = np.stack(
+            [self._run_one(part, entropy) for part in with_bounded_labels(records, self.problem)]
+        )
         return CertifiedRelease(theta, entropy.secure, self.certificate)
 
     def _run_one(self, records: ArrayRecords, entropy: Entropy) -> Array:

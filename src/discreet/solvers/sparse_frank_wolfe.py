@@ -34,7 +34,6 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.kernels import compiled
 from discreet.solvers.certificates import SLACK, slope
-from discreet.solvers.frank_wolfe_plan import weights
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -81,7 +80,7 @@ class Grid:
 
 
 def grid_of(
-    problem: Problem, guarantee: Guarantee, epsilon: float, n_iterations: int, first: bool
+    problem: Problem, guarantee: Guarantee, epsilon: float, parts: Integers, first: bool
 ) -> Grid | None:
     """The grid of the first choice or of all later ones; None where the incremental steps are not proved to apply."""
     ball, loss, n = problem.geometry, problem.loss, problem.n_samples
@@ -97,13 +96,15 @@ def grid_of(
     contributions = guarantee.neighboring.contributions
     bound = slope(problem, 0.0 if first else ball.size * SLACK)
     share = _SHARE * contributions * math.log(ball.n_vertices) / (epsilon * n)
-    tolerance = bound * min(_COARSEST, max(_FINEST, share))
-    bits = max(_LEAST_BITS, math.ceil(math.log2(8 * bound / tolerance)) + 1)
+    share = min(_COARSEST, max(_FINEST, share))
+    tolerance = bound * share
+    # By the share alone, so that the first choice and the later ones have entries of the same grid.
+    bits = max(_LEAST_BITS, math.ceil(math.log2(8 / share)) + 1)
     # 64 bits hold totals (n steps 2^entry_bits), shifts (for 2 contributions steps 2^entry_bits), and margins.
     room = [
         LARGEST_TOTAL.bit_length() - 2 - bits - n.bit_length(),
         58 - bits + math.floor(math.log2(epsilon / contributions)),
-        62 - int(weights(n_iterations).sum()).bit_length(),
+        62 - int(parts.sum()).bit_length(),
     ]
     entry_bits = min(_ENTRY_BITS[1], *room)
     if entry_bits < _ENTRY_BITS[0]:
@@ -176,19 +177,18 @@ class _Gradient:
 def choices(
     problem: Problem,
     grids: tuple[Grid, Grid],
-    n_iterations: int,
+    parts: Integers,
     rows: WholeRows,
     labels: Array,
     entropy: Entropy,
 ) -> Integers:
-    """The vertices chosen in a run; the coefficients follow by ``combined``."""
+    """The vertices chosen in a run with these weights; the coefficients follow by ``combined``."""
     ball = problem.geometry
     assert isinstance(ball, L1Ball)
-    p = ball.n_features
+    p, n_iterations = ball.n_features, len(parts) - 1
     chosen = np.empty(n_iterations, dtype=np.int64)
     margins = np.zeros(rows.shape[0], dtype=np.int64)
     gradient = _Gradient(rows, labels, problem, grids[0], margins, 0.0)
-    parts = weights(n_iterations)
     totals = np.cumsum(parts)
     for t in range(n_iterations):
         if t > 0:
@@ -211,9 +211,9 @@ def choices(
     return chosen
 
 
-def combined(chosen: Integers, ball: L1Ball) -> Array:
+def combined(chosen: Integers, parts: Integers, ball: L1Ball) -> Array:
     """The point after all steps: the weighted mean of the origin and all s_t."""
-    p, parts = ball.n_features, weights(len(chosen))
+    p = ball.n_features
     shares = parts[1:] * (ball.size / parts.sum())
     theta = np.zeros(p)
     np.add.at(theta, chosen % p, np.where(chosen < p, shares, -shares))

@@ -124,7 +124,8 @@ def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
     total = np.zeros(basis.shape[1])
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
-            squares = np.square(records.dense(slice(first, first + _ROWS)) @ basis)
+            rows = slice(first, first + _ROWS)
+            squares = np.square((records.dense(rows) @ basis) * records.scales[rows, None])
             norms = np.sqrt(np.square(squares).sum(axis=1))
             total += (limit / np.maximum(norms, limit)) @ squares
     return total

@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.losses import CappedSoftmax
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
@@ -27,6 +28,7 @@ def check(name: str, problem: Problem) -> None:
             f"solver {name!r} verifies its minimizer by the gradient, which {problem.loss} does not have everywhere; "
             "use HuberHinge instead of Hinge, or solver='noisy-gd'"
         )
+    refuse_field(name, problem)
     geometry = problem.geometry
     if geometry is None:
         return
@@ -35,6 +37,15 @@ def check(name: str, problem: Problem) -> None:
     if geometry.n_features != size:
         raise ValueError(
             f"the geometry is made for {geometry.n_features} coefficients, the problem has {size}"
+        )
+
+
+def refuse_field(name: str, problem: Problem) -> None:
+    """A softmax with capped derivatives is no gradient and has no minimizer; its steps may move points apart."""
+    if isinstance(problem.loss, CappedSoftmax):
+        raise ValueError(
+            f"solver {name!r} needs the gradient of a convex loss, which {problem.loss} is not; use Softmax, or "
+            "solver='noisy-gd', which pays for every step"
         )
 
 

@@ -18,20 +18,28 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.statement import PrivacyStatement, Stated
 from discreet.records.dask import is_dask
 from discreet.transfer import partition, teachers
-from discreet.transfer.rows import as_table, check_same_columns, in_parts, public_matrix
+from discreet.transfer.rows import Columns, as_table, check_same_columns, in_parts, public_matrix
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The relation and its consequences, from an estimator's parameters."""
+    """The relation and its consequences, from an estimator's parameters.
+
+    size : number of records, or of users where these are protected; public, or a public bound.
+    """
 
     guarantee: Guarantee
     size: int
     changed: int
 
 
-def settings(model: Any, n_rows: int | None, n_samples: int | None, by_group: bool) -> Settings:
-    """The promise asked for, the public number of records and the votes that one unit can move."""
+def n_units(n_rows: int, groups: ArrayLike | None) -> int:
+    """How many are protected: rows, or users, whose number of rows is private and must not be planned with."""
+    return n_rows if groups is None else partition.n_users(groups)
+
+
+def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: bool) -> Settings:
+    """The promise asked for, the public size and the votes that one unit can move."""
     label_private = bool(getattr(model, "label_private", False))
     relation = Neighboring(_inputs.choice("neighboring", model.neighboring, [n.value for n in Neighboring]))
     if label_private and relation is not Neighboring.REPLACE_ONE:
@@ -39,7 +47,14 @@ def settings(model: Any, n_rows: int | None, n_samples: int | None, by_group: bo
             "label_private=True protects one person's label against being exchanged for another, the rows "
             "themselves being public: use neighboring='replace-one'"
         )
-    promise, size = _fit.guarantee_of(model.epsilon, model.delta, relation, n_rows, n_samples)
+    if n_units is not None and n_samples is not None and not relation.size_is_public:
+        declared = _inputs.count("n_samples", n_samples)
+        if n_units > declared:
+            raise ValueError(
+                f"the data has more {'users' if by_group else 'records'} than the declared n_samples={declared}; "
+                "declare a larger public bound. Nothing was charged."
+            )
+    promise, size = _fit.guarantee_of(model.epsilon, model.delta, relation, n_units, n_samples)
     unit = "user" if by_group else "record"
     if label_private:
         unit = "all labels of one user" if by_group else "label of one record"
@@ -83,7 +98,7 @@ def read_inputs(X: Any, y: ArrayLike | None, queries: Any, groups: ArrayLike | N
         raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {labels.shape}")
     partition.check_groups(groups, X.shape[0])
     queries = as_table("X_public", public_matrix(X, queries) if in_parts(X) else queries)
-    check_same_columns(X, queries, "X_public")
+    check_same_columns(Columns.of(X), queries, "X_public")
     return Inputs(X, labels, queries)
 
 
@@ -124,10 +139,11 @@ def assumptions(
         else "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person "
         "has would be revealed"
     )
+    counted = partition.counted(promise)
     rows = (
-        f"the number of records, {size}, is public"
+        f"the number of {counted}, {size}, is public{'; that of records is not' if counted == 'users' else ''}"
         if promise.neighboring.size_is_public
-        else f"{size} is a public upper bound on the number of records (given by the user)"
+        else f"{size} is a public upper bound on the number of {counted} (given by the user)"
     )
     queries = (
         "ALL COLUMNS ARE PUBLIC: only the labels are protected (given by the user)"
@@ -141,6 +157,8 @@ _ASSUMPTIONS = (
     "a record influences the teacher of its own chunk only: the estimator holds nothing that was fitted to the "
     "private data, no vocabulary, no scaling, no selected columns (given by the user)",
     "each person is one row, or one id in groups (given by the user)",
+    "the kind of table that holds the private rows, and the names and types of its columns, levels of categories "
+    "included, are public (given by the user)",
     "training a teacher may fail but does not end the process",
     "the operating system's random numbers and AES-256 are unpredictable",
 )

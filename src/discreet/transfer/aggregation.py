@@ -97,8 +97,13 @@ class StableVotesRun:
         return {"unstable answers": self._run.unstable_left}
 
     def secret_state(self) -> dict[str, int]:
-        """What is needed to continue; as private as the data."""
-        return self._run.secret_state()
+        """What is needed to continue; as private as the data, unless the stream has halted.
+
+        The last threshold is not kept then: beside the answers, which hold against those who do not know it, it would
+        tell more than was paid for.
+        """
+        state = self._run.secret_state()
+        return {**state, "threshold": self._aggregator.vector.margin} if self.halted else state
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ class ErrorRatePlan:
     Privacy
     -------
     Rows are split by position, so that a record is either trained on or held out. Exchanging a training record
-    changes one teacher: at most ``n_validation`` votes; a held-out record: one vote of each of ``n_teachers``.
+    changes one teacher: at most ``n_validation`` votes; a held-out record: one vote of each of ``n_teachers``, as long
+    as a model predicts each row from that row alone; a row on which it fails gets the fallback by itself.
     L1 sensitivity: the larger of the two; event: Pure(epsilon). The number of rows must be public.
     """
 
@@ -133,7 +134,9 @@ def private_error_rate(
 
     Privacy
     -------
-    Event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person.
+    Event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person. Held-out rows are private and predicted many at
+    a time: ``estimator.predict`` must be a function of each row by itself, as it is for the models of scikit-learn. One
+    that scales or ranks the rows it is given against each other is not covered.
     """
     relation = Neighboring(_inputs.choice("neighboring", neighboring, [n.value for n in Neighboring]))
     if not relation.size_is_public:
@@ -152,7 +155,8 @@ def private_error_rate(
         raise ValueError(f"n_teachers={count} is more than the {n_train} records left for training")
     epsilon = _inputs.real("epsilon", epsilon, above=0)
     plan = ErrorRatePlan(Guarantee(epsilon, 0.0, relation), count, n_rows - n_train)
-    labels = _fit.read_labels(y, classes, "error")
+    labels = _fit.read_labels(y, classes, "error", droppable=False)
+    seed = _inputs.seed(random_state)
     _fit.charge(ledger, plan, "private_error_rate")
     entropy = fresh_entropy()
     votes = teachers.collect_votes(
@@ -163,8 +167,9 @@ def private_error_rate(
         take(X, slice(n_train, n_rows)),
         labels.classes,
         count,
-        _inputs.seed(random_state),
+        seed,
         n_jobs,
+        apart=True,
     )
     right = votes[np.arange(plan.n_validation), labels.codes[n_train:]].astype(np.int64).sum()
     rate = plan.run(count * plan.n_validation - int(right), entropy)
@@ -174,6 +179,7 @@ def private_error_rate(
         if labels.declared
         else "THE LABEL SET WAS READ FROM THE DATA",
         f"the number of records, {n_rows}, is public",
+        "a model predicts the label of a row from that row alone, not from others asked with it (given by the user)",
     )
     bounds: dict[str, float | str] = {"teachers": float(count), "held-out rows": float(plan.n_validation)}
     return ErrorRate(rate, upper, _path.state(plan, bounds, stated, entropy.secure))

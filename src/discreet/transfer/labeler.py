@@ -21,7 +21,7 @@ from discreet.transfer import _path, stream_file, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
 from discreet.transfer.plan import TransferPlan
 from discreet.transfer.planner import plan_transfer
-from discreet.transfer.rows import as_table, check_same_columns, take
+from discreet.transfer.rows import Columns, as_table, check_same_columns
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -63,9 +63,10 @@ n_jobs, ledger, random_state :
     All answers together, abstentions and the moment of halting included, keep the guarantee of ``privacy_``. Until it
     halts the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
     noise of the running threshold. Give out its answers, never the object or its file. Pickling and copying are
-    refused, because two copies would spend one budget twice; ``save`` keeps a stream in a file of which only the last
-    holder can ask. A copy of that file can be continued twice, which no file can prevent. When the stream halts,
-    teachers and votes are deleted, in the file as well.
+    refused, because two copies would spend one budget twice, and so is a forked process; ``save`` keeps a stream in one
+    file of which only the last holder can ask. A copy of that file can be continued twice, which no file can prevent.
+    When the stream halts, teachers, votes and the threshold are deleted, in the file as well; of the private table the
+    number and the names of the columns remain, which are public.
 
     Examples
     --------
@@ -119,7 +120,7 @@ n_jobs, ledger, random_state :
         self._file: tuple[Path, int] | None = None
 
     def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
-        """What ``fit`` would run and cost; no data is needed."""
+        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users."""
         chosen = _path.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
@@ -149,9 +150,9 @@ n_jobs, ledger, random_state :
             raise RuntimeError("this labeler has a running stream; make a new one for other data")
         seed = _inputs.seed(self.random_state)
         inputs = _path.read_inputs(X, y, X if pool is None else pool, groups)
-        labels = _fit.read_labels(inputs.y, self.classes, "error")
+        labels = _fit.read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
-        chosen = _path.settings(self, n_rows, self.n_samples, by_group)
+        chosen = _path.settings(self, _path.n_units(n_rows, groups), self.n_samples, by_group)
         plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
         if pool is not None:
             teachers.rehearse(
@@ -174,7 +175,7 @@ n_jobs, ledger, random_state :
             else:
                 self._votes = teachers.collect_votes(*shared, inputs.queries, *last, step)
         self.plan_, self.classes_ = plan, labels.classes
-        self._template = take(inputs.X, slice(0, 0)).copy()  # columns only, to compare questions with
+        self._columns = Columns.of(inputs.X)  # to compare questions with
         stated = _path.assumptions(labels.declared, chosen.size, plan.guarantee, label_private=False)
         bounds: dict[str, float | str] = {
             "teachers": float(plan.n_teachers),
@@ -183,6 +184,7 @@ n_jobs, ledger, random_state :
         }
         self.privacy_ = _path.state(plan, bounds, stated, entropy.secure)
         self._stream: VoteRun = plan.start(entropy)
+        self._process = os.getpid()
         return self
 
     @property
@@ -209,7 +211,7 @@ n_jobs, ledger, random_state :
                 "this labeler keeps votes on its pool only: ask by row number, label_rows([0, 1, ...])"
             )
         X = as_table("X", X)
-        check_same_columns(self._template, X, "X")
+        check_same_columns(self._columns, X, "X")
         return self._answer(lambda: self._count(X))
 
     def label_rows(self, rows: ArrayLike) -> NDArray[Any]:
@@ -238,9 +240,9 @@ n_jobs, ledger, random_state :
 
     def _answer(self, count: Callable[[], Counts]) -> NDArray[Any]:
         """Answer, note what was spent, and forget everything private once nothing is left to spend."""
-        stream = self._running()
         with self._lock:
-            counts = count()
+            self._check_asking()  # another thread may have asked the last question
+            stream, counts = self._stream, count()
             if self._file is None:
                 codes = stream.answer(counts)
                 self._forget_if_halted()
@@ -251,15 +253,19 @@ n_jobs, ledger, random_state :
                     generation,
                     lambda: (stream.answer(counts), stream.secret_state()),
                     self._forget_if_halted,
+                    held=stream.secret_state(),
                 )
         return labels_of(codes, self.classes_)
 
     def _forget_if_halted(self) -> dict[str, Any] | None:
-        """Delete teachers and votes at the end of the stream; what is kept then, or None before."""
+        """Delete teachers, votes and the last threshold at the end of the stream; what is kept then, or None before."""
         if not self._stream.halted:
             return None
         for name in _SECRET:
             self.__dict__.pop(name, None)
+        self._stream = self.plan_.resume(
+            self._stream.secret_state(), fresh_entropy()
+        )  # nothing secret is left in it
         return self._kept()
 
     def _kept(self) -> dict[str, Any]:
@@ -275,10 +281,15 @@ n_jobs, ledger, random_state :
         """Keep the stream in a new file; from now on every answer is on disk before it is given.
 
         The file holds the teachers (pickled), or their votes on the pool, and the running threshold: it is as private
-        as the data until the stream has halted.
+        as the data until the stream has halted. A stream has one file: it cannot be saved to another one.
         """
         self._running()
         with self._lock:
+            if self._file is not None:
+                raise stream_file.StreamError(
+                    f"this stream is kept in {self._file[0]} already, up to date with every answer; a second file "
+                    "would spend the same budget again"
+                )
             generation = stream_file.create(path, self._kept(), self._stream.secret_state())
             self._file = (Path(path).resolve(), generation)
 
@@ -288,12 +299,18 @@ n_jobs, ledger, random_state :
 
         Only open files that you trust: they hold pickled models.
         """
-        kept, state, generation = stream_file.take_over(path)
+
+        def check(content: Any, _: dict[str, int]) -> None:
+            if not (isinstance(content, dict) and isinstance(content.get("plan_"), TransferPlan)):
+                raise stream_file.StreamError(f"{path} does not hold a PrivateLabeler")
+
+        kept, state, generation = stream_file.take_over(path, check)
         labeler = PrivateLabeler.__new__(PrivateLabeler)
         labeler.__dict__.update(kept)
         labeler._lock = threading.Lock()
         labeler.ledger = None  # paid already
         labeler._file = (Path(path).resolve(), generation)
+        labeler._process = os.getpid()
         entropy = fresh_entropy()
         labeler._stream = labeler.plan_.resume(state, entropy)
         if not entropy.secure:
@@ -303,6 +320,7 @@ n_jobs, ledger, random_state :
     def _running(self) -> VoteRun:
         if not hasattr(self, "_stream"):
             raise RuntimeError("this labeler has no teachers yet; call fit(X, y) first")
+        stream_file.refuse_forked(self._process)
         return self._stream
 
     def _count(self, X: Any) -> NDArray[np.int64]:
@@ -313,5 +331,5 @@ n_jobs, ledger, random_state :
         return counts
 
 
-_UNSAVED = ("_lock", "_stream", "_file", "ledger")
+_UNSAVED = ("_lock", "_stream", "_file", "_process", "ledger")
 _SECRET = ("_teachers", "_votes")  # deleted when the stream has halted

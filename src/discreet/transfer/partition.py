@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.guarantee import Guarantee, Neighboring
 
 Chunks = NDArray[np.int64]
 
@@ -49,6 +49,16 @@ def assign_groups(groups: ArrayLike, n_chunks: int, entropy: Entropy) -> Chunks:
         dtype=np.uint64,
     )
     return np.asarray((chunks % np.uint64(n_chunks))[place.ravel()], dtype=np.int64)
+
+
+def n_users(groups: ArrayLike) -> int:
+    """How many different users there are."""
+    return len(np.unique(_ids(groups)))
+
+
+def counted(guarantee: Guarantee) -> str:
+    """What the public size of a plan counts: users where they are protected as a whole, otherwise records."""
+    return "users" if "user" in guarantee.unit else "records"
 
 
 def changed_teachers(neighboring: Neighboring, *, by_group: bool, label_private: bool) -> int:

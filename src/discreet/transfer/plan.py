@@ -13,6 +13,7 @@ from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.voting import Counts, NoisyPlurality
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee
+from discreet.transfer import partition
 from discreet.transfer.aggregation import Aggregator, SharedVotes, StableVotes, Streamed, VoteRun
 
 ASKED_FOR = "asked for"
@@ -40,7 +41,7 @@ class TransferPlan:
     Attributes
     ----------
     guarantee : the promise.
-    n_samples, n_classes, n_queries : public sizes.
+    n_samples, n_classes, n_queries : public sizes; the first counts users where these are protected.
     n_teachers : models trained on disjoint chunks.
     aggregator : how votes become answers, with its noise.
     reason : why this aggregator, from public numbers.
@@ -161,14 +162,14 @@ class TransferPlan:
         return VoteRelease(stream.answer(counts), entropy.secure, stream.left())
 
     def __str__(self) -> str:
-        promise = self.guarantee
+        promise, counted = self.guarantee, partition.counted(self.guarantee)
         lines = [
             f"Plan: {self.mechanism}",
             f"  {'aggregator':<38}{self.aggregator.name}: {self.reason}",
             f"  {'guarantee':<38}({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}, "
             f"unit: {promise.unit}",
-            f"  {'records, classes, questions':<38}{self.n_samples}, {self.n_classes}, {self.n_queries}",
-            f"  {'teachers':<38}{self.n_teachers}  (about {self.n_samples / self.n_teachers:.0f} records each)",
+            f"  {counted + ', classes, questions':<38}{self.n_samples}, {self.n_classes}, {self.n_queries}",
+            f"  {'teachers':<38}{self.n_teachers}  (about {self.n_samples / self.n_teachers:.0f} {counted} each)",
             *(
                 f"  {name:<38}{v if isinstance(v, str) else format(v, '.6g')}"
                 for name, v in self.noise.items()

@@ -15,12 +15,13 @@ from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee
+from discreet.transfer import partition
 from discreet.transfer.aggregation import Aggregator, PluralityVotes, SharedVotes, StableVotes
 from discreet.transfer.plan import ASKED_FOR, BETA, NO_STREAM, TransferPlan, worth
 
 AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
 _AGREEMENT = 0.95  # the share of teachers assumed to agree where agreement is to be had
-_LEAST_ROWS = 50  # records per teacher below which more teachers are not proposed
+_LEAST_ROWS = 50  # records, or users, per teacher below which more teachers are not proposed
 _CHECK_SHARE = 0.25  # of the squared Gaussian-DP parameter, for the agreement checks of "confident"
 _CHECK_AT = 0.6  # share of the votes asked for by that check
 _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
@@ -46,7 +47,8 @@ def plan_transfer(
     Parameters
     ----------
     guarantee : the promise to keep.
-    n_samples, n_classes, n_queries : public sizes; the number of records or a public bound on it.
+    n_samples, n_classes, n_queries : public sizes; the number of records, of users where these are protected, or a
+        public bound on it.
     n_teachers : how many; "auto" takes as many as the aggregator needs at 95% agreement, or as make the noise on a
         lead 80% of a unanimous lead ("shares"), with at least 50 records each.
     aggregator : "shares" (noisy votes of all classes, for a student to average), "sparse-vector" (pays for unstable
@@ -80,8 +82,9 @@ def plan_transfer(
         raise ValueError("private votes need delta > 0; choose for instance delta = 1 / n_samples**2")
     if teachers is not None and teachers > n_samples:
         raise ValueError(
-            f"n_teachers={teachers} is more than the {n_samples} records: some teachers would never see one; "
-            f"use at most {n_samples}, better n_samples // {_LEAST_ROWS} = {max(2, n_samples // _LEAST_ROWS)}"
+            f"n_teachers={teachers} is more than the {n_samples} {partition.counted(guarantee)}: some teachers would "
+            f"never see one; use at most {n_samples}, better n_samples // {_LEAST_ROWS} = "
+            f"{max(2, n_samples // _LEAST_ROWS)}"
         )
     if n_samples < 2:
         raise ValueError("two teachers at least are needed, and so are two records")

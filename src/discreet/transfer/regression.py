@@ -22,7 +22,7 @@ from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Guarantee, Sensitivity
-from discreet.transfer import _path, teachers
+from discreet.transfer import _path, partition, teachers
 from discreet.transfer.rows import columns, take
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class MeanPlan:
             [
                 f"Plan: {self.mechanism}",
                 f"  {'guarantee':<38}({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-                f"  {'records, questions':<38}{self.n_samples}, {self.n_queries}",
+                f"  {partition.counted(promise) + ', questions':<38}{self.n_samples}, {self.n_queries}",
                 f"  {'teachers':<38}{self.n_teachers}",
                 f"  {'noise on every label':<38}{self.stddev:.4g}, on a scale of {self.high - self.low:.4g}",
             ]
@@ -177,7 +177,7 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
         self.random_state = random_state
 
     def plan(self, n_samples: int, n_queries: int, *, by_group: bool = False) -> MeanPlan:
-        """What a fit on data of this shape would run and cost; no data is needed."""
+        """What a fit on data of this shape would run and cost; no data is needed. ``by_group`` counts users."""
         chosen = _path.settings(self, None, n_samples, by_group)
         n_queries = _inputs.count("n_queries", n_queries)
         low, high = (_inputs.real("bounds", bound) for bound in self.bounds)
@@ -191,7 +191,10 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
         count = min(most, max(2, wanted)) if self.n_teachers == "auto" else self.n_teachers
         count = _inputs.count("n_teachers", count, at_least=2)
         if count > chosen.size:
-            raise ValueError(f"n_teachers={count} is more than the {chosen.size} records; use fewer teachers")
+            counted = partition.counted(chosen.guarantee)
+            raise ValueError(
+                f"n_teachers={count} is more than the {chosen.size} {counted}; use fewer teachers"
+            )
         return MeanPlan(
             chosen.guarantee, chosen.size, n_queries, count, low, high, multiplier, chosen.changed
         )
@@ -204,7 +207,7 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
         inputs = _path.read_inputs(X, y, X_public, groups)
         target = np.asarray(inputs.y, dtype=np.float64)
         n_rows, by_group = inputs.X.shape[0], groups is not None
-        chosen = _path.settings(self, n_rows, self.n_samples, by_group)
+        chosen = _path.settings(self, _path.n_units(n_rows, groups), self.n_samples, by_group)
         plan = self.plan(chosen.size, inputs.queries.shape[0], by_group=by_group)
         target = np.clip(
             np.where(np.isfinite(target), target, (plan.low + plan.high) / 2), plan.low, plan.high
@@ -227,7 +230,14 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
         student = self.estimator if self.student is None else self.student
-        self.student_ = clone(student).fit(inputs.queries, self.labels_)
+        try:
+            self.student_ = clone(student).fit(inputs.queries, self.labels_)
+        except Exception as error:
+            error.add_note(
+                "The labels are paid for and kept in labels_: train another student on X_public and them, which costs "
+                "nothing."
+            )
+            raise
         return self
 
     def predict(self, X: Any) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ def as_table(name: str, X: Any) -> Any:
     """``X`` as something with rows and a shape; contents are the model's business."""
     if hasattr(X, "tocsr"):
         return X.tocsr()
-    table = X if in_parts(X) or (hasattr(X, "shape") and hasattr(X, "__getitem__")) else np.asarray(X)
+    table = X if in_parts(X) or (hasattr(X, "shape") and hasattr(X, "__getitem__")) else _numbers(name, X)
     if len(table.shape) != 2:
         raise ValueError(
             f"{name} must have two dimensions (rows, columns), got shape {tuple(table.shape)}; "
@@ -25,8 +26,19 @@ def as_table(name: str, X: Any) -> Any:
     return table
 
 
+def _numbers(name: str, X: Any) -> NDArray[np.float64]:
+    """Lists as a matrix of numbers: otherwise one cell of one row would decide the type of all others."""
+    try:
+        return np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} is no array and cannot be read as rows of numbers, all of the same length; for other contents "
+            "pass a data frame, or an array with dtype=object. Nothing was charged."
+        ) from None
+
+
 def take(X: Any, rows: NDArray[np.int64] | slice) -> Any:
-    """Some rows, in ascending order and in the container they came in; of a mapped file as a matrix in memory."""
+    """Some rows in the container they came in; of a mapped file as a matrix in memory, in ascending order only."""
     if hasattr(X, "blocks"):
         return _from_file(X, np.arange(X.shape[0])[rows])
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
@@ -71,14 +83,27 @@ def columns(X: Any) -> list[str] | None:
     return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
-def check_same_columns(X: Any, other: Any, name: str) -> None:
+@dataclass(frozen=True)
+class Columns:
+    """How many columns a table has, and their names where there are any; nothing of what they hold."""
+
+    count: int
+    names: list[str] | None
+
+    @staticmethod
+    def of(X: Any) -> Columns:
+        """Those of a table."""
+        return Columns(int(X.shape[1]), columns(X))
+
+
+def check_same_columns(private: Columns, other: Any, name: str) -> None:
     """Raise if ``other`` does not have the columns of the private data, in the same order."""
-    if other.shape[1] != X.shape[1]:
+    if other.shape[1] != private.count:
         raise ValueError(
-            f"{name} has {other.shape[1]} columns and the private data {X.shape[1]}; give both the same "
+            f"{name} has {other.shape[1]} columns and the private data {private.count}; give both the same "
             "columns in the same order. Nothing was charged."
         )
-    mine, theirs = columns(X), columns(other)
+    mine, theirs = private.names, columns(other)
     if (mine is None) != (theirs is None):
         raise ValueError(
             f"{name} and the private data must both be data frames, or neither: with names on one side only the "

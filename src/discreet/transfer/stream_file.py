@@ -39,8 +39,22 @@ def create(path: str | os.PathLike[str], content: Any, state: dict[str, int]) ->
     return 1
 
 
-def take_over(path: str | os.PathLike[str]) -> tuple[Any, dict[str, int], int]:
-    """The content, the state and the generation of a new holder; every older holder is refused from now on."""
+def refuse_forked(process: int) -> None:
+    """Raise unless this is the process, of that number, which holds a stream."""
+    if process != os.getpid():
+        raise StreamError(
+            "this process was forked from the one that holds the stream, and both would spend the same budget; "
+            "save(path) there and resume(path) here"
+        )
+
+
+def take_over(
+    path: str | os.PathLike[str], check: Callable[[Any, dict[str, int]], None] = lambda content, state: None
+) -> tuple[Any, dict[str, int], int]:
+    """The content, the state and the generation of a new holder; every older holder is refused from now on.
+
+    ``check(content, state)`` may raise, and then nothing has changed: the older holder goes on.
+    """
     where = Path(path)
     if not where.is_file():
         raise StreamError(f"there is no saved stream at {where}")
@@ -48,8 +62,13 @@ def take_over(path: str | os.PathLike[str]) -> tuple[Any, dict[str, int], int]:
         kind, generation, state, content = _row(connection, where, "format, generation, state, content")
         if kind != _FORMAT:
             raise StreamError(f"{where} holds {kind!r}; this version reads {_FORMAT!r}")
+        try:
+            kept, known = pickle.loads(content), dict(json.loads(state))
+        except Exception as error:  # bytes that are no pickle can raise anything
+            raise StreamError(f"{where} is damaged: what it holds cannot be read") from error
+        check(kept, known)
         connection.execute("UPDATE stream SET generation = ?", (generation + 1,))
-    return pickle.loads(content), dict(json.loads(state)), generation + 1
+    return kept, known, generation + 1
 
 
 def spend(
@@ -57,6 +76,7 @@ def spend(
     generation: int,
     answer: Callable[[], tuple[T, dict[str, int]]],
     content: Callable[[], Any] = lambda: None,
+    held: dict[str, int] | None = None,
 ) -> T:
     """Run ``answer`` and give out its result only once its new state is on disk.
 
@@ -65,12 +85,18 @@ def spend(
     path, generation : the file and its holder.
     answer : gives the result and the new state.
     content : called afterwards; gives what is to take the place of the content, None to leave it.
+    held : the state from which the holder goes on, if it is to be the one in the file.
     """
     with _opened(path) as connection, _transaction(connection):
-        (current,) = _row(connection, path, "generation")
+        current, stored = _row(connection, path, "generation, state")
         if current != generation:
             raise StreamError(
                 f"the stream at {path} was resumed elsewhere; its budget can be spent by one holder only"
+            )
+        if held is not None and json.loads(stored) != held:
+            raise StreamError(
+                f"the stream at {path} is not where its holder left it: somebody else went on with it, an older copy "
+                "took its place, or an answer could not be written down; resume(path) goes on from the file"
             )
         result, state = answer()
         connection.execute("UPDATE stream SET state = ?", (json.dumps(state),))

@@ -78,7 +78,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
         Under "add-remove-one" the number of rows is private, and ``n_samples`` declares an upper bound.
     n_samples : int, default None
-        Public number of records, or bound on it.
+        Public number of records, or bound on it; of users where ``fit`` gets ``groups``, whose numbers of records
+        are private. Everywhere else too, ``delta`` and records per teacher included, users are counted then.
     label_private : bool, default False
         All columns are public and only labels are protected; then X itself may serve as ``X_public``.
     X_public : array or data frame, default None
@@ -172,7 +173,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         Parameters
         ----------
         n_samples, n_queries, n_classes : public sizes.
-        by_group : whether ``fit`` will get user ids in ``groups``.
+        by_group : whether ``fit`` will get user ids in ``groups``; then ``n_samples`` counts users.
         """
         chosen = _path.settings(self, None, n_samples, by_group)
         return plan_transfer(
@@ -217,9 +218,9 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     def _fit(
         self, inputs: _path.Inputs, groups: ArrayLike | None, seed: np.random.SeedSequence
     ) -> PrivateTransferClassifier:
-        labels = _fit.read_labels(inputs.y, self.classes, "error")
+        labels = _fit.read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
-        chosen = _path.settings(self, n_rows, self.n_samples, by_group)
+        chosen = _path.settings(self, _path.n_units(n_rows, groups), self.n_samples, by_group)
         plan = self.plan(chosen.size, inputs.queries.shape[0], len(labels.classes), by_group=by_group)
         teachers.rehearse(self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers)
         _fit.charge(self.ledger, plan, type(self).__name__)

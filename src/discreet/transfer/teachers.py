@@ -40,18 +40,63 @@ class Teacher:
     model: Any | None
     constant: int
 
-    def vote(self, X: Any, classes: NDArray[Any]) -> Codes:
-        """Class codes for the rows of ``X``; never raises."""
+    def vote(self, X: Any, classes: NDArray[Any], apart: bool = False) -> Codes:
+        """Class codes for the rows of ``X``; never raises.
+
+        Parameters
+        ----------
+        X, classes : the questions and the public label set.
+        apart : whether the rows are private: then a row on which the model fails gets the fallback alone. Of public
+            rows the whole block gets it, which is as private and much faster.
+        """
         votes = np.full(X.shape[0], self.constant, dtype=np.int64)
         if self.model is None:
             return votes
         for part in _blocks(X.shape[0]):
+            block = take(X, part)
             try:
-                with quiet():
-                    votes[part] = label_codes(self.model.predict(take(X, part)), classes)
+                votes[part] = self._codes(block, classes)
             except Exception:  # the content of the chunk must not decide whether this program goes on
-                votes[part] = FALLBACK
+                votes[part] = self._codes_apart(block, classes) if apart else FALLBACK
         return votes
+
+    def _codes(self, X: Any, classes: NDArray[Any]) -> Codes:
+        """One class code per row; raises where the model fails."""
+        assert self.model is not None
+        with quiet():
+            codes = label_codes(self.model.predict(X), classes)
+        if len(codes) != X.shape[0]:
+            raise ValueError("a model gives one label per row")
+        return codes
+
+    def _codes_apart(self, X: Any, classes: NDArray[Any]) -> Codes:
+        """Class codes of rows among which the model fails on some: these alone get the fallback.
+
+        The others are asked again in a block of the same shape, on which rounding may depend, so that they get the
+        codes that they would have got beside rows without failure.
+        """
+        failing = self._failing(X, classes)
+        votes, good = np.full(X.shape[0], FALLBACK, dtype=np.int64), np.flatnonzero(~failing)
+        if len(good):
+            filled = take(X, np.where(failing, good[0], np.arange(X.shape[0])))
+            try:
+                votes[good] = self._codes(filled, classes)[good]
+            except Exception:  # a model that mixes rows, for which nothing is promised
+                votes[:] = FALLBACK
+        return votes
+
+    def _failing(self, X: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
+        """The rows on which the model fails, found by halving."""
+        n_rows = X.shape[0]
+        try:
+            self._codes(X, classes)
+        except Exception:
+            if n_rows == 1:
+                return np.ones(1, dtype=bool)
+        else:
+            return np.zeros(n_rows, dtype=bool)
+        halves = slice(0, n_rows // 2), slice(n_rows // 2, n_rows)
+        return np.concatenate([self._failing(take(X, half), classes) for half in halves])
 
     def opinion(self, X: Any, classes: NDArray[Any]) -> Codes:
         """Probabilities less 1 / K for the rows of ``X``, as one vector in whole steps; never raises.
@@ -116,6 +161,7 @@ class Poll:
     """What is asked of the teachers, and of which kind they are: public, and the same for all of them.
 
     opinions : whether they give opinions instead of votes for one class.
+    apart : whether the questions are private rows, each of which must get votes of its own; see `Teacher.vote`.
     """
 
     estimator: Any
@@ -124,6 +170,7 @@ class Poll:
     n_teachers: int
     seed: np.random.SeedSequence
     opinions: bool = False
+    apart: bool = False
 
     def none_yet(self) -> Votes:
         """Votes before anybody has voted."""
@@ -138,7 +185,7 @@ class Poll:
             if self.opinions:
                 counts += teacher.opinion(self.queries, self.classes)
             else:
-                counts[places, teacher.vote(self.queries, self.classes)] += 1
+                counts[places, teacher.vote(self.queries, self.classes, self.apart)] += 1
         return counts
 
 
@@ -154,13 +201,15 @@ def collect_votes(
     n_jobs: int | None = None,
     step: Step | None = None,
     opinions: bool = False,
+    apart: bool = False,
 ) -> Votes:
     """The votes of all teachers on all queries: counts of shape (n_queries, n_classes), nothing else.
 
     Memory is that of a few chunks and a few count matrices at a time, whatever the number of teachers. With
-    ``opinions`` the sum of `Teacher.opinion` instead. Rows on a Dask cluster are collected there.
+    ``opinions`` the sum of `Teacher.opinion` instead; with ``apart`` the queries are private rows (`Teacher.vote`).
+    Rows on a Dask cluster are collected there.
     """
-    poll = Poll(estimator, queries, classes, n_teachers, seed, opinions)
+    poll = Poll(estimator, queries, classes, n_teachers, seed, opinions, apart)
     if hasattr(X, "collect_votes"):
         return cast(Votes, X.collect_votes(poll, codes, chunks, step))
     total = poll.none_yet()
@@ -232,6 +281,8 @@ def seeded(estimator: Any, seed: int) -> Any:
 
 def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
     """Positions of labels among the sorted ``classes``; the fallback for anything else."""
+    if isinstance(labels, list | tuple):
+        labels = np.array(labels, dtype=object)  # one text among them would make texts of all
     labels = np.asarray(labels).reshape(-1)
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     return np.where(classes[codes] == labels, codes, FALLBACK).astype(np.int64)

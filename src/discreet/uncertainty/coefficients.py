@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
 
 from discreet import _inputs
 from discreet.bounds import Bounds
-from discreet.estimators import _fit
+from discreet.estimators import _data, _fit
 from discreet.losses import Logistic, Loss, Squared
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, refuse_large_default
 from discreet.privacy.statement import PrivacyStatement
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
@@ -252,8 +253,9 @@ def coefficient_intervals(
     ----------
     model : fitted `PrivateLogisticRegression` (two classes), `PrivateRidge` or `PrivateLinearRegression`; it is the
         starting point, and its bounds and relation are used.
-    X, y : private records, those of the fit or others.
-    epsilon, delta : the price of the intervals, on top of the model's; delta None is 1 / n_samples**2.
+    X, y : private records, those of the fit or others; rows as the model itself takes them.
+    epsilon, delta : the price of the intervals, on top of the model's; delta None is 1 / n_samples**2, which needs 32
+        records.
     level : probability with which one interval covers.
     robust : False assumes the model (logistic, or errors of equal variance); True estimates the spread of gradients
         as well, which holds for any law of the records and needs more of them.
@@ -279,12 +281,13 @@ def coefficient_intervals(
     >>> found.estimate.shape, bool(found.noise.max() < found.standard_error.min())
     ((3,), False)
     """
-    check_is_fitted(model, ["coef_", "privacy_"])
+    _check_model(model)
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1, got {level!r}")
-    rows: Any = check_array(X, accept_sparse="csr", dtype=np.float64, order="C")
+    rows = _data.checked_rows(model, X).astype(np.float64, copy=False)
     guarantee, size = _fit.guarantee_of(epsilon, delta, model.neighboring, rows.shape[0], n_samples)
-    loss, start, labels, unit, shift = _public_parts(model, np.asarray(y))
+    refuse_large_default(delta, size)
+    loss, start, labels, unit, shift = _public_parts(model, _inputs.cells(y))
     bounds = Bounds(float(model.feature_bound), bool(model.fit_intercept))
     if len(start) != bounds.n_features(rows.shape[1]) or len(labels) != rows.shape[0]:
         raise ValueError("X and y must have the columns and rows of the model's data")
@@ -315,12 +318,27 @@ def coefficient_intervals(
     )
 
 
+def _check_model(model: Any) -> None:
+    """Refuse what is not a fitted linear model, and say where one is to be found."""
+    inside = ""
+    if isinstance(model, Pipeline):
+        # Whether its other steps treat each row alone is not known, and the sensitivity rests on it.
+        inside = "pipeline[-1], with the rows that pipeline[:-1].transform(X) gives"
+    elif hasattr(model, "best_estimator_"):
+        inside = "search.best_estimator_"
+    if inside:
+        raise TypeError(
+            f"intervals start from a linear model itself, not from a {type(model).__name__}; pass {inside}"
+        )
+    check_is_fitted(model, ["coef_", "privacy_"])
+
+
 def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, float, float]:
     """Loss, starting point, labels as the loss wants them, unit of the coefficients and shift of the intercept."""
     if hasattr(model, "classes_"):
         if len(model.classes_) != 2 or not hasattr(model, "predict_proba"):
             raise ValueError("intervals are proved for logistic regression with two classes")
-        codes = _fit.read_labels(y, model.classes_, "error").codes
+        codes = _fit.read_labels(y, model.classes_, "error", droppable=False).codes
         start = np.append(model.coef_[0], model.intercept_) if model.fit_intercept else model.coef_[0].copy()
         return Logistic(), start, np.where(codes == 1, 1.0, -1.0), 1.0, 0.0
     if type(model).__name__ not in ("PrivateRidge", "PrivateLinearRegression"):
@@ -332,9 +350,10 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
     weights = np.asarray(model.coef_, dtype=np.float64).ravel() / half
     if model.fit_intercept:
         weights = np.append(weights, (model.intercept_ - middle) / half)
-    labels = np.clip((y.astype(np.float64) - middle) / half, -1.0, 1.0)
-    if not np.all(np.isfinite(labels)):
-        raise ValueError("y holds targets that are not finite")
+    targets = _inputs.to_numbers(y)
+    if not np.all(np.isfinite(targets)):
+        raise ValueError("y holds targets that are not finite numbers; correct them, or leave their rows out")
+    labels = np.clip((targets - middle) / half, -1.0, 1.0)
     return Squared(prediction_bound=1.0, label_bound=1.0), weights, labels, half, middle
 
 

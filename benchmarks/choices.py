@@ -1,0 +1,139 @@
+"""What the automatic choice of a solver rests on: candidates side by side, where the rule goes from one to the next.
+
+    python -m benchmarks.choices [--data adult ...] [--seeds 4]
+
+It writes ``results/choices.md``. All splits are of seeds 100 and up, which no other table uses. A number behind the
+name of a data set says how many rows of the training part are taken. Every fit is kept in ``results/choices.json`` as
+soon as it is done; a run can be stopped and taken up again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import data
+from benchmarks.solvers import Fit, Summary, chosen, load, measure, summary, update
+
+RESULTS = Path(__file__).parent / "results" / "choices.md"
+FIRST_SEED = 100
+RELATION = "replace-one"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Candidates on a data set, or on its first ``rows`` training rows."""
+
+    source: str
+    epsilons: tuple[float, ...]
+    solvers: tuple[str, ...]
+    rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As the table shows it."""
+        return self.source if self.rows is None else f"{self.source} {self.rows}"
+
+    def splits(self, n_seeds: int) -> Iterator[data.Split]:
+        """The splits, under the name of the case."""
+        for split in data.splits(self.source, range(FIRST_SEED, FIRST_SEED + n_seeds)):
+            few = slice(self.rows)
+            yield replace(split, name=self.name, X_train=split.X_train[few], y_train=split.y_train[few])
+
+
+_NARROW = "newton", "discriminant", "noisy-gd"
+_WIDE = "discriminant", "noisy-gd"
+CASES = (
+    Case("adult", (0.3, 1.0), _NARROW, 1_000),
+    Case("adult", (0.1, 0.3, 1.0), _NARROW, 3_000),
+    Case("adult", (0.01, 0.03, 0.1), _NARROW),
+    Case("kddcup99", (0.3, 1.0), _NARROW, 1_000),
+    Case("kddcup99", (0.1, 0.3, 1.0), _NARROW, 3_000),
+    Case("kddcup99", (0.005, 0.01, 0.1, 0.3), _NARROW),
+    Case("covtype", (0.001, 0.003, 0.01), _NARROW),
+    Case("mnist", (0.03, 0.05, 0.1, 0.15), _NARROW),
+    Case("gisette_valid1k", (0.1, 0.3, 0.5, 1.0, 2.0, 4.0), ("frank-wolfe", *_WIDE)),
+    Case("reuters_moneyfx", (0.1, 1.0, 10.0, 30.0), _WIDE),
+    Case("clothing_reviews", (0.1, 1.0, 10.0, 30.0), _WIDE),
+    Case("news20", (0.1, 1.0, 10.0, 30.0), _WIDE),
+)
+
+
+def table(fits: Sequence[Fit], choices: dict[tuple[str, float], str]) -> str:
+    """One line per case and epsilon: accuracy, and the area under the curve where there are two classes."""
+    names = sorted({fit.solver for fit in fits})
+    lines = [
+        "| data set, epsilon | auto | " + " | ".join(names) + " | splits |",
+        "|---" * (len(names) + 3) + "|",
+    ]
+    for (name, epsilon), choice in choices.items():
+        row = [fit for fit in fits if (fit.data, fit.epsilon) == (name, epsilon)]
+        cells = [_cell([fit for fit in row if fit.solver == solver]) for solver in names]
+        n_splits = len({fit.seed for fit in row})
+        lines.append(f"| {name}, {epsilon:g} | {choice} | " + " | ".join(cells) + f" | {n_splits} |")
+    return "\n".join(lines)
+
+
+def _cell(fits: Sequence[Fit]) -> str:
+    if not fits:
+        return "-"
+    if any(fit.refused for fit in fits):
+        return "refused"
+    area = summary([fit.auc for fit in fits])
+    text = _text(summary([fit.accuracy for fit in fits]))
+    return text if np.isnan(area.mean) else f"{text} ({area.mean:.1f})"
+
+
+def _text(cell: Summary) -> str:
+    return f"{cell.mean:.2f}" + ("" if np.isnan(cell.error) else f" ± {cell.error:.2f}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Fit what is missing, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    names = sorted({case.source for case in CASES})
+    parser.add_argument("--data", nargs="+", default=names, choices=names)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    kept = options.output.with_suffix(".json")
+    done = {(fit.data, fit.epsilon, fit.solver, fit.seed) for fit in load(kept)}
+    for case in CASES:
+        if case.source not in options.data:
+            continue
+        try:
+            splits = list(case.splits(options.seeds))
+        except data.MissingData as missing:
+            print(f"skipped {case.name}: {missing}")
+            continue
+        for split in splits:
+            for epsilon in case.epsilons:
+                for solver in case.solvers:
+                    if (case.name, epsilon, solver, split.seed) not in done:
+                        fit = measure(split, RELATION, epsilon, solver)
+                        update(kept, lambda old, new=fit: [*old, new])  # type: ignore[misc]
+                        print(fit, flush=True)
+    fits = load(kept)
+    measured = {(fit.data, fit.epsilon) for fit in fits}
+    choices = {
+        (case.name, epsilon): chosen(next(case.splits(1)), RELATION, epsilon)
+        for case in CASES
+        for epsilon in case.epsilons
+        if (case.name, epsilon) in measured
+    }
+    options.output.write_text(
+        "# Where the automatic choice goes from one solver to the next\n\nTest accuracy in percent, mean and standard "
+        "error over splits of seeds 100 and up, and in brackets the area under the ROC curve; replace-one, "
+        f"delta = 1/n^2.\n\n{table(fits, choices)}\n"
+    )
+    print(options.output.read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What a released model says of every record, before anything is charged.
+
+A model can refuse rows for many reasons: it is not fitted, columns are missing or in another order, cells are not
+numbers. All of them must come up while an evaluation is still free, and so the model answers first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
+
+from discreet import _inputs
+from discreet.estimators import _cells
+from discreet.estimators.encoder import SchemaEncoder
+
+Codes = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """A model's answers to all rows; lives only while an evaluation runs.
+
+    Attributes
+    ----------
+    model, rows : the model and what it was asked.
+    alone : whether each row was shown to it alone.
+    values : one answer per row, of any type.
+    usable : which rows could be asked at all.
+    """
+
+    model: Any
+    rows: Any
+    alone: bool
+    values: NDArray[Any]
+    usable: Mask
+
+    def codes(self, classes: NDArray[Any], *, strict: bool) -> Codes:
+        """The answers as places in ``classes``; -1 where they are none of them and ``strict`` does not refuse it."""
+        codes = _cells.codes(self.values, classes)
+        if strict and np.any(codes < 0):
+            raise ValueError(f"predict gave labels that are not among the model's classes {classes.tolist()}")
+        return codes
+
+    def numbers(self, *, strict: bool) -> NDArray[np.float64]:
+        """The answers as numbers; ``strict`` refuses those that are not finite."""
+        return _checked("predict", self.values, strict)
+
+    def chances(self, label: Any, *, strict: bool) -> NDArray[np.float64] | None:
+        """The probability of ``label``; None if the model gives no probabilities."""
+        if not hasattr(self.model, "predict_proba"):
+            return None
+        with np.errstate(all="ignore"):
+            found = np.asarray(_asked(self.model.predict_proba, self.rows, len(self.values), self.alone))
+        wanted = (len(self.values), len(self.model.classes_))
+        if found.shape != wanted:
+            raise ValueError(f"predict_proba must give an array of shape {wanted}, got {found.shape}")
+        place = int(np.flatnonzero(np.asarray(self.model.classes_) == label)[0])
+        return _checked("predict_proba", found[:, place], strict)
+
+
+def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> Answers:
+    """Ask the model about every row of ``X``; ``strict`` leaves all checks of the rows to the model.
+
+    Otherwise rows that are not finite numbers are not shown to the model. It is asked about zeros in their place. Where
+    the number of rows is private, each is asked about ``alone``: the last bit of a product of matrices depends on how
+    many rows there are, and so one row more could change the answers to others.
+    """
+    if not hasattr(model, "predict"):
+        raise TypeError(f"model must have a predict method; {type(model).__name__} has none")
+    usable = np.ones(n_rows, dtype=bool)
+    if not strict:
+        model, X, usable = _meaningful(model, X)
+    with np.errstate(all="ignore"):
+        found = _inputs.cells(_asked(model.predict, X, n_rows, alone))
+    if found.shape != (n_rows,):
+        raise ValueError(
+            f"y must hold one value per row, and predict give one: y has {n_rows}, predictions have shape {found.shape}"
+        )
+    return Answers(model, X, alone, found, usable)
+
+
+def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) -> Any:
+    """What a method of the model says of the rows: all at once, or one by one."""
+    if not alone or n_rows < 2:
+        return method(rows)
+    return np.concatenate([_inputs.cells(method(_safe_indexing(rows, [place]))) for place in range(n_rows)])
+
+
+def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float64]:
+    found = _inputs.to_numbers(cells)
+    if strict and not np.all(np.isfinite(found)):
+        raise ValueError(
+            f"{method} gave values that are not finite numbers; pass bad_rows='null' to leave them out"
+        )
+    return found
+
+
+def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
+    """A model, the rows it takes with zeros in place of those that are not finite numbers, and which rows are."""
+    if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
+        # Only the encoder knows which cells mean something; it is asked here not to raise.
+        model, X = model[1:], SchemaEncoder(model[0].schema, bad_rows="null").transform(X)
+    if hasattr(X, "tocsr"):  # sparse
+        rows: Any = X.tocsr().astype(np.float64)  # always a copy
+        row_of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        usable: Mask = np.ones(rows.shape[0], dtype=bool)
+        usable[row_of[~np.isfinite(rows.data)]] = False
+        rows.data[~usable[row_of]] = 0.0
+        return model, rows, usable
+    cells = _inputs.to_numbers(X)
+    if cells.ndim != 2:
+        raise ValueError("bad_rows='null' needs rows of numbers: an array, a data frame or a sparse matrix")
+    usable = np.asarray(np.isfinite(cells).all(axis=1))
+    return model, _framed(np.where(usable[:, None], cells, 0.0), X), usable
+
+
+def _framed(rows: NDArray[np.float64], table: Any) -> Any:
+    """Rows in a frame with the names of the one they came from, if they came from one."""
+    names = getattr(table, "column_names", None)  # pyarrow
+    if names is None:
+        names = getattr(table, "columns", None)  # pandas, polars
+    if names is None:
+        return rows
+    made = getattr(type(table), "from_pydict", type(table))
+    return made({name: rows[:, place] for place, name in enumerate(names)})
