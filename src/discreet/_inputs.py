@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, SupportsFloat, cast
@@ -89,3 +89,15 @@ def _number(cell: object) -> float:
 
 def _hint(text: str) -> str:
     return f"; {text}" if text else ""
+
+
+def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
+    """Raise for arguments that a method does not take, and say why where people would expect it to."""
+    for name in given:
+        reason = ""
+        if name in ("sample_weight", "class_weight"):
+            reason = (
+                ": a weight lets a record change the model that many times as much, which the promise does not cover. "
+                "Leave it out; a rare class is given more room by moving the threshold of the released scores"
+            )
+        raise TypeError(f"{method}() takes no {name!r}{reason}")

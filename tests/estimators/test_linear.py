@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import LinearSVC
+from sklearn.utils.validation import has_fit_parameter
 
 import discreet
 from discreet import Ledger, PrivacyWarning, PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
@@ -355,3 +356,14 @@ def test_huge_rows_predict_like_their_direction():
     model = PrivateLogisticRegression(classes=[0, 1], fit_intercept=False).fit(X, y)
     assert np.array_equal(model.predict(X), model.predict(1e6 * X))
     assert np.allclose(model.decision_function(1e6 * X), model.decision_function(1e9 * X))
+
+
+def test_weights_are_refused_with_the_reason(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=2.0, delta=1e-3)
+    model = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], ledger=ledger)
+    with pytest.raises(TypeError, match=r"fit\(\) takes no 'sample_weight': a weight lets a record change"):
+        model.fit(X_GOOD, Y_GOOD, sample_weight=np.ones(len(Y_GOOD)))
+    with pytest.raises(TypeError, match=r"fit\(\) takes no 'weights'$"):
+        model.fit(X_GOOD, Y_GOOD, weights=None)
+    assert not has_fit_parameter(model, "sample_weight")
+    assert len(ledger.history()) == 0

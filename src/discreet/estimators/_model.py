@@ -37,7 +37,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     privacy_: PrivacyStatement
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None, **refused: Any
+    ) -> Self:
         """Fit privately; charges the ledger, if there is one, before anything private runs.
 
         Parameters
@@ -49,7 +51,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
             all rows of one group together.
         target : name of the column of labels, if X is a path.
+        refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
+        _inputs.refuse_arguments("fit", refused)
         with _data.opened(X, y, target) as (rows, labels):
             return self._fit(rows, labels, groups)
 
