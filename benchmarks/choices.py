@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import data
-from benchmarks.solvers import Fit, Summary, chosen, load, measure, summary, update
+from benchmarks.solvers import Fit, chosen, fit_missing, load, shown, summary
 
 RESULTS = Path(__file__).parent / "results" / "choices.md"
 FIRST_SEED = 100
@@ -85,12 +85,8 @@ def _cell(fits: Sequence[Fit]) -> str:
     if any(fit.refused for fit in fits):
         return "refused"
     area = summary([fit.auc for fit in fits])
-    text = _text(summary([fit.accuracy for fit in fits]))
+    text = shown(summary([fit.accuracy for fit in fits]))
     return text if np.isnan(area.mean) else f"{text} ({area.mean:.1f})"
-
-
-def _text(cell: Summary) -> str:
-    return f"{cell.mean:.2f}" + ("" if np.isnan(cell.error) else f" ± {cell.error:.2f}")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -103,7 +99,6 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     kept = options.output.with_suffix(".json")
-    done = {(fit.data, fit.epsilon, fit.solver, fit.seed) for fit in load(kept)}
     for case in CASES:
         if case.source not in options.data:
             continue
@@ -113,19 +108,14 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"skipped {case.name}: {missing}")
             continue
         for split in splits:
-            for epsilon in case.epsilons:
-                for solver in case.solvers:
-                    if (case.name, epsilon, solver, split.seed) not in done:
-                        fit = measure(split, RELATION, epsilon, solver)
-                        update(kept, lambda old, new=fit: [*old, new])  # type: ignore[misc]
-                        print(fit, flush=True)
+            fit_missing(kept, split, [RELATION], case.epsilons, case.solvers)
     fits = load(kept)
-    measured = {(fit.data, fit.epsilon) for fit in fits}
+    measured = {fit.data for fit in fits}
+    first = {case: next(case.splits(1)) for case in CASES if case.name in measured}
     choices = {
-        (case.name, epsilon): chosen(next(case.splits(1)), RELATION, epsilon)
-        for case in CASES
+        (case.name, epsilon): chosen(split, RELATION, epsilon)
+        for case, split in first.items()
         for epsilon in case.epsilons
-        if (case.name, epsilon) in measured
     }
     options.output.write_text(
         "# Where the automatic choice goes from one solver to the next\n\nTest accuracy in percent, mean and standard "

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import itertools
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -122,9 +124,9 @@ def table(fits: Sequence[Fit], choices: dict[tuple[str, str, float], str], score
         best = max(cell.mean for cell in cells.values() if cell.n and not np.isnan(cell.mean))
         refused = {fit.solver for fit in fits if fit.row == key and fit.refused}
         choice = choices[key]
-        columns = [f"{choice}: {_text(cells[choice])}"] if choice in cells else [choice]
+        columns = [f"{choice}: {shown(cells[choice])}"] if choice in cells else [choice]
         for name, cell in cells.items():
-            text = "refused" if name in refused else _text(cell)
+            text = "refused" if name in refused else shown(cell)
             columns.append(f"**{text}**" if cell.n and cell.mean == best else text)
         n_splits = sorted({cell.n for cell in cells.values() if cell.n})
         span = f"{n_splits[0]} to {n_splits[-1]}" if len(n_splits) > 1 else str(n_splits[0])
@@ -159,7 +161,8 @@ def _summary(fits: Sequence[Fit], key: tuple[str, str, float], solver: str, scor
     )
 
 
-def _text(cell: Summary) -> str:
+def shown(cell: Summary) -> str:
+    """Mean and standard error, as far as there are any."""
     if not cell.n:
         return "-"
     return f"{cell.mean:.2f}" + ("" if np.isnan(cell.error) else f" ± {cell.error:.2f}")
@@ -180,6 +183,24 @@ def update(path: Path, change: Callable[[list[Fit]], list[Fit]]) -> list[Fit]:
         file.truncate(0)
         file.write("[\n" + ",\n".join(json.dumps(asdict(fit)) for fit in fits) + "\n]\n")
     return fits
+
+
+def fit_missing(
+    kept: Path,
+    split: data.Split,
+    relations: Sequence[str],
+    epsilons: Sequence[float],
+    solvers: Sequence[str],
+    end: float = math.inf,
+) -> None:
+    """Fit on a split what is not among the kept fits, each kept as soon as it is done; none after the time ``end``."""
+    done = {(*fit.row, fit.solver, fit.seed) for fit in load(kept)}
+    for relation, epsilon, solver in itertools.product(relations, epsilons, solvers):
+        if (split.name, relation, epsilon, solver, split.seed) in done or time.monotonic() > end:
+            continue
+        fit = measure(split, relation, epsilon, solver)
+        update(kept, lambda old, new=fit: [*old, new])  # type: ignore[misc]
+        print(fit, flush=True)
 
 
 def report(path: Path, fits: Sequence[Fit]) -> None:
@@ -228,11 +249,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     kept = options.output.with_suffix(".json")
-    fits = update(
+    update(
         kept,
         lambda old: [fit for fit in old if fit.solver not in options.again or fit.data not in options.data],
     )
-    done = {(*fit.row, fit.solver, fit.seed) for fit in fits}
     end = time.monotonic() + 60 * options.minutes
     for name in options.data:
         try:
@@ -241,14 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"skipped {name}: {missing}")
             continue
         for split in splits:
-            for relation in options.relations:
-                for epsilon in options.epsilons:
-                    for solver in options.solvers:
-                        if (name, relation, epsilon, solver, split.seed) in done or time.monotonic() > end:
-                            continue
-                        fit = measure(split, relation, epsilon, solver)
-                        update(kept, lambda old, new=fit: [*old, new])  # type: ignore[misc]
-                        print(fit, flush=True)
+            fit_missing(kept, split, options.relations, options.epsilons, options.solvers, end)
     report(options.output, load(kept))
     print(options.output.read_text())
 
