@@ -24,6 +24,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import envelopes
+from discreet.solvers.envelope_centers import find_center
 from discreet.solvers.envelopes import Energy
 from discreet.solvers.exponential import ExponentialPlan, ExponentialSampling
 from discreet.solvers.localized import Localized, LocalizedPlan
@@ -122,7 +123,7 @@ def acceptance(plan: ExponentialPlan, records: ArrayRecords, tries: int = 20_000
     """The share of accepted proposals; a fact about the data, so for invented data only."""
     energy = Energy(records, plan.problem.loss, plan.rate, plan.l2)
     floor, balls = plan.shape.tilt_floor, plan.gibbs.balls
-    center = envelopes.find_center(energy, balls, floor)
+    center = find_center(energy, balls, floor)
     envelope = envelopes.build(energy, balls, plan.gibbs.grid, center, floor)
     return sum(ok for *_, ok in plan.gibbs.tries(energy, envelope, fresh_entropy(), tries)) / tries
 
@@ -153,7 +154,7 @@ def excess(plan: ExponentialPlan | LocalizedPlan, records: ArrayRecords, repeats
     objective = Energy(records, plan.problem.loss, 1.0, plan.l2)
     cold = Energy(records, plan.problem.loss, 1e4, plan.l2)
     whole = [Ball((0.0,) * records.n_features, 2 * plan_radius(plan))]
-    least = objective(envelopes.find_center(cold, whole, 1e-6))
+    least = objective(find_center(cold, whole, 1e-6))
     runs = [objective(plan.run([records], fresh_entropy()).theta[0]) - least for _ in range(repeats)]
     return float(np.mean(runs))
 

@@ -15,7 +15,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,14 @@ BINARY = ("adult", "kddcup99", "gisette_valid1k", "reuters_moneyfx", "clothing_r
 DATA = (*BINARY, "covtype", "mnist")
 SOLVERS = ("newton", "discriminant", "noisy-gd", "objective", "noisy-sgd", "output", "psgd")
 IN_A_BALL = ("frank-wolfe", "mirror-descent")  # coefficients in an L1 ball: PrivateSparseLogisticRegression
-PRINTED = ("objective-dissertation", "noisy-gd-dissertation", "output-jain-thakurta", "psgd-dissertation")
+PRINTED_IN_A_BALL = ("frank-wolfe-dissertation", "frank-wolfe-talwar", "mirror-descent-talwar")
+PRINTED = (
+    "objective-dissertation",
+    "noisy-gd-dissertation",
+    "output-jain-thakurta",
+    "psgd-dissertation",
+    *PRINTED_IN_A_BALL,
+)
 RELATIONS = ("replace-one", "add-remove-one")
 RESULTS = Path(__file__).parent / "results" / "solvers.md"
 
@@ -73,10 +80,12 @@ def summary(values: Sequence[float]) -> Summary:
     return Summary(float(np.mean(values)) if n else float("nan"), error, n)
 
 
-def estimator(split: data.Split, relation: str, epsilon: float, solver: str) -> Any:
-    """The estimator that runs this solver with its defaults."""
+def estimator(split: data.Split, relation: str, epsilon: float, solver: Any) -> Any:
+    """The estimator that runs this solver: with its defaults, if it is given by name."""
     kind: Callable[..., Any] = (
-        PrivateSparseLogisticRegression if solver in IN_A_BALL else PrivateLogisticRegression
+        PrivateSparseLogisticRegression
+        if solver in (*IN_A_BALL, *PRINTED_IN_A_BALL)
+        else PrivateLogisticRegression
     )
     return kind(
         epsilon,
@@ -88,9 +97,9 @@ def estimator(split: data.Split, relation: str, epsilon: float, solver: str) -> 
     )
 
 
-def measure(split: data.Split, relation: str, epsilon: float, solver: str) -> Fit:
-    """Fit once."""
-    where = split.name, relation, epsilon, solver, split.seed
+def measure(split: data.Split, relation: str, epsilon: float, name: str, solver: Any) -> Fit:
+    """Fit once, under this name."""
+    where = split.name, relation, epsilon, name, split.seed
     begin = time.perf_counter()
     try:
         model = estimator(split, relation, epsilon, solver).fit(split.X_train, split.y_train)
@@ -190,15 +199,19 @@ def fit_missing(
     split: data.Split,
     relations: Sequence[str],
     epsilons: Sequence[float],
-    solvers: Sequence[str],
+    solvers: Sequence[str] | Mapping[str, Any],
     end: float = math.inf,
 ) -> None:
-    """Fit on a split what is not among the kept fits, each kept as soon as it is done; none after the time ``end``."""
+    """Fit on a split what is not among the kept fits, each kept as soon as it is done; none after the time ``end``.
+
+    Solvers are names, or names of settings.
+    """
     done = {(*fit.row, fit.solver, fit.seed) for fit in load(kept)}
-    for relation, epsilon, solver in itertools.product(relations, epsilons, solvers):
-        if (split.name, relation, epsilon, solver, split.seed) in done or time.monotonic() > end:
+    for relation, epsilon, name in itertools.product(relations, epsilons, solvers):
+        if (split.name, relation, epsilon, name, split.seed) in done or time.monotonic() > end:
             continue
-        fit = measure(split, relation, epsilon, solver)
+        solver = solvers[name] if isinstance(solvers, Mapping) else name
+        fit = measure(split, relation, epsilon, name, solver)
         update(kept, lambda old, new=fit: [*old, new])  # type: ignore[misc]
         print(fit, flush=True)
 
@@ -213,7 +226,7 @@ def report(path: Path, fits: Sequence[Fit]) -> None:
         "# Solvers with default settings",
         "",
         "Test accuracy in percent, mean and standard error over splits, delta = 1/n^2. `auto` names the solver that it "
-        "chose. Names ending in -dissertation or -jain-thakurta are printed calibrations.",
+        "chose. Names ending in -dissertation, -jain-thakurta or -talwar are printed calibrations.",
         "",
         table(fits, choices, "accuracy"),
         "",

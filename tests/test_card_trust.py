@@ -67,7 +67,7 @@ def test_every_model_is_saved_loaded_verified_and_exported(name, tmp_path):
         np.testing.assert_allclose(outputs[0], model.predict(rows), rtol=1e-9)
         if name != "lasso":
             short = 0.01 * rows
-            reference = model.set_params(feature_bound=1e3).predict(short)  # so that nothing is clipped
+            reference = unclipped(model).predict(short)
             np.testing.assert_allclose(plain.predict(short), reference, rtol=1e-9)
         return
     np.testing.assert_array_equal(outputs[0].astype(model.classes_.dtype), model.predict(rows))
@@ -76,8 +76,14 @@ def test_every_model_is_saved_loaded_verified_and_exported(name, tmp_path):
     if name != "sparse":  # which clips entry by entry, and so may turn a row
         np.testing.assert_array_equal(plain.predict(rows), model.predict(rows))
         if hasattr(plain, "predict_proba"):
-            reference = model.set_params(feature_bound=1e3).predict_proba(rows)
+            reference = unclipped(model).predict_proba(rows)
             np.testing.assert_allclose(plain.predict_proba(rows), reference, rtol=1e-7, atol=1e-14)
+
+
+def unclipped(model):
+    """The model as if it had been fitted with a bound that no row exceeds."""
+    model.fitted_parameters_ |= {"feature_bound": 1e3}
+    return model
 
 
 def resealed(path, change):
@@ -92,6 +98,7 @@ def resealed(path, change):
 
 def boast(content):
     content["privacy"]["guarantee"]["epsilon"] /= 2
+    content["privacy"]["epsilon"] /= 2
 
 
 def test_a_false_claim_is_refused_even_with_a_right_checksum(tmp_path, capsys):
@@ -190,6 +197,47 @@ def test_a_receipt_that_was_edited_or_belongs_to_something_else_is_refused(tmp_p
     assert card.load(path).privacy_.paid is None
     with pytest.raises(card.CardError, match="saved before files named their charge"):
         card.verify(path, ledger=ledger)
+
+
+def promised(**changes):
+    """Edit the promise in a file, so that it does not contradict itself."""
+
+    def edit(content):
+        content["privacy"]["guarantee"].update(changes)
+        content["privacy"]["neighboring"] = content["privacy"]["guarantee"]["neighboring"]
+
+    return edit
+
+
+def test_a_charge_pays_for_no_other_relation_or_unit(tmp_path):
+    ledger = discreet.Ledger(tmp_path / "paid.db", epsilon=9, delta=1e-5, neighboring="zero-out")
+    path = tmp_path / "model.json"
+    for changes in ({"neighboring": "replace-one"}, {"unit": "user"}):
+        model, _ = fitted("logistic", ledger=ledger, neighboring="zero-out", solver="noisy-gd")
+        card.save(model, path)
+        assert card.verify(path, ledger=ledger).charge
+        resealed(path, promised(**changes))
+        with pytest.raises(card.CardError, match=r"made for another promise: zero-out, ledger per record"):
+            card.verify(path, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"), [("neighboring", "replace-one"), ("epsilon", 0.5), ("delta", 0.0)]
+)
+def test_a_statement_that_contradicts_itself_is_refused(tmp_path, entry, value):
+    card.save(fitted("logistic", neighboring="zero-out")[0], tmp_path / "model.json")
+    resealed(tmp_path / "model.json", lambda content: content["privacy"].update({entry: value}))
+    for read in (card.load, card.verify):
+        with pytest.raises(card.CardError, match=f"contradicts itself: {entry}"):
+            read(tmp_path / "model.json")
+
+
+def test_labels_of_a_model_that_cuts_entries_agree_once_they_are_cut():
+    model, rows = fitted("sparse", epsilon=4.0)
+    plain = card.to_sklearn(model)
+    assert np.any(plain.predict(5 * rows) != model.predict(5 * rows))  # as the docstring says
+    cut = np.clip(5 * rows, -model.feature_bound, model.feature_bound)
+    np.testing.assert_array_equal(plain.predict(cut), model.predict(5 * rows))
 
 
 def test_every_kind_of_model_file_names_its_charge(tmp_path):

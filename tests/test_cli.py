@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -115,6 +116,11 @@ def test_version(capsys):
         ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1", "--delta", "1"],
         ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1", "--delta", "-0.1"],
         ["plan", "--rows", "0", "--columns", "3", "--epsilon", "1"],
+        ["plan", "--rows", "100", "--columns", "1000000000", "--epsilon", "1"],
+        ["plan", "--rows", "100000000000000000000", "--columns", "3", "--epsilon", "1"],
+        ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1e300"],
+        ["bench", "--repeats", "0"],
+        ["bench", "--jobs", "-1"],
         ["plan", "--rows", "100", "--epsilon", "1"],
         ["plan", "--rows", "100", "--columns", "3", "--epsilon", "1", "--model", "forest"],
         ["fit", "table.csv"],
@@ -174,6 +180,24 @@ def test_plan_that_is_impossible(capsys):
     failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--classes", 1)
 
 
+def test_plans_and_fits_of_a_number_name_the_estimators_for_it(place, capsys):
+    COHORT_SCHEMA.with_target("length", bounds=(18, 100)).to_file(place / "schema.toml")
+    plan = ("plan", "--schema", place / "schema.toml", "--rows", 100, "--epsilon", 1)
+    for command in (plan, fit_command(place)):
+        assert "fits classifiers only; fit it in Python, by discreet.PrivateRidge" in failure(
+            capsys, *command
+        )
+    assert Ledger(place / "budget.ledger").history() == []
+
+
+@pytest.mark.parametrize("solver", ["newton", "objective"])
+def test_labels_and_values_of_a_plan_are_apart(solver, capsys):
+    assert main(["plan", "--rows", "40000", "--columns", "30", "--epsilon", "1", "--solver", solver]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert len(lines) > 4
+    assert all("  " in line.strip() for line in lines)
+
+
 # --- fit and predict ---
 
 
@@ -228,7 +252,7 @@ def test_errors_speak_of_the_options_that_a_command_has(place, capsys):
     message = failure(
         capsys, "predict", place / "model.json", place / "words.csv", "--output", place / "out.csv"
     )
-    assert "leave them empty" in message
+    assert "correct them or leave them empty\n" in message
     assert "bad" not in message
     greedy = [*fit[:-1], place / "second.json", "--epsilon", "5"]
     assert "a ledger created with --fixed-sizes counts tighter" in failure(capsys, *greedy)
@@ -342,6 +366,58 @@ def test_missing_and_broken_files(place, capsys):
     assert Ledger(place / "budget.ledger").history() == []
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PAR1 and so on", "is a Parquet file"),
+        ("age,y\n1,no\n".encode("utf-16"), "is UTF-16 text"),
+        ("age,y\n1,no\n".encode("utf-16-le"), "holds zero bytes"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "is a picture"),
+        (b"PK\x03\x04\0\0", "a spreadsheet"),
+        (b"\x1f\x8b\x08\0", "is compressed"),
+        (b'age,ward,y\n1,"' + b"a" * (1 << 21) + b'",no\n', "a line of more than 1 MB"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+def test_files_that_are_no_csv_are_called_what_they_are(place, capsys, content, message):
+    (place / "odd.csv").write_bytes(content)
+    assert message in failure(capsys, *fit_command(place, "odd.csv"))
+    if b"\n1," not in content:  # in a table that is one, no line but the first may be told about
+        assert message in failure(capsys, *fit_command(place, "odd.csv", "--bad-rows", "null"))
+
+
+def test_a_key_that_is_not_there(place, capsys):
+    assert "there is no key file" in failure(capsys, "verify", place / "m.json", "--key", place / "nope")
+
+
+def test_templates_are_utf8_wherever_they_are_printed(place, monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    (place / "sample.csv").write_text("größe,y\n1,no\n2,yes\n", encoding="utf-8")
+    assert main(["schema", "template", str(place / "sample.csv"), "--target", "y"]) == 0
+    (place / "made.toml").write_bytes(stream.buffer.getvalue())
+    assert list(Schema.from_file(place / "made.toml").columns) == ["größe"]
+
+
+def test_charts_are_asked_for_before_the_work(place, capsys, monkeypatch):
+    from discreet import charts
+
+    monkeypatch.setattr(charts, "find_spec", lambda name: None)
+    for command in (["audit", "logistic", "--output", "audit.html"], ["bench", "--quick"]):
+        assert "pip install 'discreet[report]'" in failure(capsys, *command)
+
+
+def test_audits_refuse_options_that_they_would_not_use(place, capsys):
+    for option, value in (
+        ("epsilon", "5"),
+        ("delta", "0.1"),
+        ("neighboring", "zero-out"),
+        ("solver", "newton"),
+    ):
+        message = failure(capsys, "audit", "PrivateFTRL", f"--{option}", value)
+        assert f"--{option} is for logistic and svm; PrivateFTRL is audited as it is" in message
+
+
 def test_places_for_the_model_are_checked_first(place, capsys):
     (place / "model.json").write_text("precious")
     assert "--overwrite" in failure(capsys, *fit_command(place))
@@ -378,8 +454,8 @@ def test_a_disk_that_fills_up_during_the_fit(place, capsys, monkeypatch):
 
     monkeypatch.setattr(card, "save", full)
     line = failure(capsys, *fit_command(place))
-    assert "not saved; the ledger was charged" in line
-    assert "No space left" in line
+    assert "fitted but not saved" in line
+    assert "No space left on device; the ledger was charged (number 1, Private" in line
 
 
 def test_models_that_cannot_predict(place, capsys):
@@ -456,7 +532,8 @@ def test_a_history_tells_what_composed_charges_hold(place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("hit", "told"), [("charge", "nothing was charged"), ("run", r"charged meanwhile \(number 1, Private")]
+    ("hit", "told"),
+    [("charge", "nothing was charged"), ("run", r"charged \(number 1, Private.*a charge stays")],
 )
 def test_an_interruption_tells_whether_it_was_charged(place, capsys, monkeypatch, hit, told):
     def interrupted(*_, **__):
@@ -531,11 +608,8 @@ def test_demo(tmp_path, capsys):
     output = capsys.readouterr().out
     for text in ("commoner answer", "without privacy", "0.05", "Privacy statement", "Remaining", "Refused: "):
         assert text in output
-    ledger = Ledger(folder / "budget.ledger")
+    ledger = Ledger(folder / "demo.ledger")
     assert len(ledger.history()) == 4  # the refused charge is not among them
     assert ledger.spent().epsilon <= ledger.epsilon
-    assert {path.name for path in folder.iterdir()} >= {"cohort.parquet", "schema.toml", "model.json"}
-    arguments = ["predict", str(folder / "model.json"), str(folder / "cohort.parquet")]
-    assert main([*arguments, "--output", str(folder / "out.csv")]) == 0
-    capsys.readouterr()
-    assert "never started over" in failure(capsys, "demo", "--output", folder)
+    assert "choose an empty folder" in failure(capsys, "demo", "--output", folder)
+    assert "at least 2000 people" in failure(capsys, "demo", "--people", 100)

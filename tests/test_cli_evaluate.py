@@ -120,3 +120,9 @@ def test_fit_does_not_replace_what_it_reads(folder, capsys):
     assert main([*fit, "--output", str(folder / "train.csv"), "--overwrite"]) == 1
     assert "which is read" in capsys.readouterr().err
     assert (folder / "train.csv").read_bytes() == before
+
+
+def test_a_share_of_nobody_is_printed_as_a_dash():
+    from discreet.evaluation.estimates import UNKNOWN
+
+    assert str(UNKNOWN) == "-"

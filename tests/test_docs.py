@@ -10,6 +10,7 @@ import pytest
 import discreet
 from discreet.cli import main
 from discreet.schema import Schema
+from discreet.solvers import base
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -34,6 +35,20 @@ def test_readme_example_runs(tmp_path, monkeypatch, capsys):
     assert len(scope["ledger"].history()) == 1
 
 
+def test_readme_commands_run_in_the_folder_of_the_demonstration(tmp_path, monkeypatch, capsys):
+    rows = 2_000
+    assert main(["demo", "--people", str(rows), "--output", str(tmp_path)]) == 0
+    offered = capsys.readouterr().out.partition(f"cd {tmp_path}\n")[2]
+    monkeypatch.chdir(tmp_path)
+    lines = [line.split("#")[0].strip() for line in blocks(ROOT / "README.md", "")[1].splitlines()]
+    assert [line.strip() for line in offered.split("\n") if line] == [
+        line.replace("50000", str(rows)) for line in lines
+    ]
+    for line in lines:
+        assert main(shlex.split(line)[1:]) == 0, line
+    assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1_001
+
+
 def records():
     """What the guides leave to the reader: rows, labels, targets, a subgroup, a ledger and a model."""
     rng = np.random.default_rng(0)
@@ -44,6 +59,16 @@ def records():
     sex = rng.choice(["female", "male"], size=len(X))
     held_out = {"X_held_out": X, "y_held_out": y, "sex": sex, "X_new": X[:5]}
     return {"X": X, "y": y, "ledger": ledger, "model": model, **held_out}
+
+
+def test_solvers_and_sets_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = records()
+    for example in blocks(ROOT / "docs" / "solvers.md", "python"):
+        exec(compile(example, "solvers", "exec"), scope)
+    assert scope["among_mine"].certificate_.expected > 0
+    named = set(re.findall(r"`([a-z-]+)`", (ROOT / "docs" / "solvers.md").read_text()))
+    assert set(base.names()) - {"auto"} <= named
 
 
 @pytest.mark.parametrize("page", ["evaluation", "first-model", "selection", "uncertainty"])

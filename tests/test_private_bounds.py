@@ -208,6 +208,31 @@ def test_columns_of_words_are_refused_before_the_charge(tmp_path):
     assert domains["note"].lower < 3 < domains["note"].upper
 
 
+@pytest.mark.parametrize("bad_rows", ["error", "null"])
+def test_rows_without_an_id_are_refused_or_count_nowhere(bad_rows, tmp_path):
+    values = np.append(np.arange(2000.0), [1e9] * 5000)
+    ids = np.array([*map(str, range(2000)), *[None] * 5000], dtype=object)
+    ledger = Ledger(tmp_path / "bounds.ledger", epsilon=50.0, delta=0.0, unit="user")
+    options = {
+        "epsilon": 20.0,
+        "groups": ids,
+        "max_rows_per_group": 1,
+        "bad_rows": bad_rows,
+        "ledger": ledger,
+    }
+    calls = [
+        lambda: private_domains({"x": values}, {"x": None}, **options)[0]["x"].upper,
+        lambda: private_quantiles(values, 0.9, candidates=wide_grid(), **options).values[0, 0],
+    ]
+    for call in calls:
+        if bad_rows == "null":
+            assert call() < 1e4
+            continue
+        with pytest.raises(ValueError, match="have no id in groups"):
+            call()
+        assert len(ledger.history()) == 0
+
+
 def test_a_constant_column_still_gets_an_interval():
     domains, _ = private_domains({"x": [5.0] * 2000}, {"x": np.arange(0, 10, 1.0)}, epsilon=5.0)
     assert domains["x"].lower <= 5.0 <= domains["x"].upper

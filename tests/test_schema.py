@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from discreet import PrivateLogisticRegression
 from discreet.schema import Boolean, Categorical, Numeric, Schema, SchemaError, Target
 from discreet.tables import TableError, cell_text, read_table, write_csv
 
@@ -175,9 +176,24 @@ def test_unknown_labels_say_what_is_allowed():
     assert SCHEMA.target_codes(table, bad_rows="null").tolist() == [0, -1, 1, -1, 0]
     rows, labels = SCHEMA.encode(table, bad_rows="null")
     assert np.isnan(rows).all(axis=1).tolist() == [False, True, False, True, False]
-    assert set(labels) <= {"no", "yes"}
+    assert labels.tolist() == ["no", None, "yes", None, "no"]
     with pytest.raises(ValueError, match="bad_rows must be"):
         SCHEMA.target_codes(table, bad_rows="drop")
+
+
+@pytest.mark.parametrize("classes", [("no", "yes"), (0, 1), (False, True)], ids=str)
+def test_labels_that_are_none_are_no_class(classes):
+    """A missing label that was read as the first class would teach it."""
+    schema = Schema({"a": Numeric(-3, 3)}, Target("r", classes))
+    a = np.random.default_rng(0).normal(size=5000)
+    labels = [classes[int(value > 0)] for value in a]
+    table = {"a": a, "r": [None if value > 0 and row % 5 else labels[row] for row, value in enumerate(a)]}
+    values = schema.target_values(table, bad_rows="null")
+    assert values.tolist() == table["r"]
+    assert values.dtype == schema.target_values({"r": labels}, bad_rows="null").dtype == object
+    model = PrivateLogisticRegression(5.0, 1e-6, classes=schema.classes, bad_rows="null")
+    model.set_params(feature_bound=schema.feature_bound()).fit(schema.transform(table), values)
+    assert np.mean(model.predict(schema.transform({"a": a[a > 1]})) == classes[1]) > 0.9
 
 
 @pytest.mark.parametrize(

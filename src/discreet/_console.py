@@ -6,11 +6,15 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 
 def say(text: object = "") -> None:
     """One or more lines of result."""
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except OSError as error:  # the errno makes it a BrokenPipeError again, if it was one
+        raise OSError(error.errno, f"standard output could not be written: {error.strerror}") from error
 
 
 def paragraph(text: str) -> None:
@@ -27,7 +31,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     """Print a table; columns whose cells are all numbers are aligned to the right."""
     cells = [[str(cell) for cell in row] for row in rows]
     rightward = [bool(cells) and all(_numeric(row[i]) for row in cells) for i in range(len(header))]
-    if sys.stdout.isatty():
+    if _is_terminal(sys.stdout):
         _rich_table(title, header, cells, rightward)
         return
     widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
@@ -43,7 +47,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[str], None]]:
     """A bar of ``total`` steps on a terminal; after each step, call the result with what comes next."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield lambda following: None
         return
     from rich.console import Console
@@ -57,13 +61,18 @@ def progress(description: str, total: int) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def working(description: str) -> Iterator[None]:
     """A sign of life on a terminal during work whose length is unknown."""
-    if not sys.stderr.isatty():
+    if not _is_terminal(sys.stderr):
         yield
         return
     from rich.console import Console
 
     with Console(stderr=True).status(description):
         yield
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Whether a person watches; a stream that was closed before Python began is None."""
+    return stream is not None and stream.isatty()
 
 
 def _numeric(text: str) -> bool:

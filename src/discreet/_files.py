@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+LEDGER_ID = 0x44504C47  # "DPLG": what SQLite's header calls the application, in every ledger
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write ``content`` so that ``path`` then holds all of it or, after any failure, what it held before.
 
+    A link stays a link: the file it leads to is written.
+
     Raises
     ------
     OSError
-        With a message that names ``path`` (full disk, missing folder, no permission, ...).
+        With a message that names ``path`` (full disk, missing folder, no permission, a pipe, a ledger, ...).
     """
-    target = Path(path)
-    _check_place(target)
+    target = _checked(path)
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
@@ -45,10 +49,9 @@ def check_writable(path: str | os.PathLike[str], size: int) -> None:
 
     Called before a budget is spent, so that a full disk is noticed while it is still free of charge.
     """
-    target = Path(path)
+    target = _checked(path)
     trial = target.with_name(f".{target.name}.{os.getpid()}.trial")
     try:
-        _check_place(target)
         write_atomically(trial, bytes(size))
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
@@ -58,11 +61,52 @@ def check_writable(path: str | os.PathLike[str], size: int) -> None:
             trial.unlink(missing_ok=True)
 
 
-def _check_place(target: Path) -> None:
+@contextlib.contextmanager
+def reserved(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Keep a free name for what will be written to it; ``FileExistsError`` if it is taken.
+
+    Two commands that were told to write one new file must not both be paid for: the name is an empty file meanwhile,
+    removed in the end if nothing was written.
+    """
+    target = _checked(path)
+    with target.open("xb"):
+        pass
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if target.stat().st_size == 0:
+                target.unlink()
+
+
+def _checked(path: str | os.PathLike[str]) -> Path:
+    """Where ``path`` leads, if a file may be put there."""
+    target, name = Path(os.path.realpath(path)), repr(str(path))
     if target.is_dir():
-        raise IsADirectoryError(21, f"{str(target)!r} is a folder; name a file inside it")
+        raise IsADirectoryError(21, f"cannot write {name}: it is a folder; name a file inside it")
     if not target.parent.is_dir():
-        raise FileNotFoundError(2, f"there is no folder {str(target.parent)!r}; create it first")
+        raise FileNotFoundError(
+            2, f"cannot write {name}: there is no folder {str(target.parent)!r}; create it first"
+        )
+    if target.exists() and not target.is_file():
+        raise FileExistsError(
+            17, f"cannot write {name}: it is a device or a pipe, not a file; name a file of your own"
+        )
+    if _is_ledger(target):
+        raise FileExistsError(
+            17,
+            f"cannot write {name}: it is a privacy ledger, and a ledger is never replaced; name another file",
+        )
+    return target
+
+
+def _is_ledger(target: Path) -> bool:
+    try:
+        with target.open("rb") as stream:
+            header = stream.read(72)
+    except OSError:  # not there, or not to be read: not to be known either
+        return False
+    return header.startswith(b"SQLite format 3\0") and header[68:] == LEDGER_ID.to_bytes(4, "big")
 
 
 def _default_mode(target: Path) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping
 from decimal import Decimal
-from numbers import Integral, Real
+from numbers import Complex, Integral, Real
 from typing import Any, SupportsFloat, cast
 
 import numpy as np
@@ -30,6 +31,22 @@ def count(name: str, value: Any, *, at_least: int = 1, hint: str = "") -> int:
     if int(value) < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value!r}{_hint(hint)}")
     return int(value)
+
+
+def count_or_none(name: str, value: Any) -> int | None:
+    """A whole number of at least 1; or None, for a public rule to choose."""
+    return None if value is None else count(name, value)
+
+
+def interval(name: str, value: Any) -> tuple[float, float]:
+    """Two finite numbers, the lower one first."""
+    ends = tuple(value) if np.iterable(value) else ()
+    if len(ends) != 2:
+        raise ValueError(f"{name} must be two numbers (lowest, highest), got {value!r}")
+    low, high = (real(name, end) for end in ends)
+    if not low < high:
+        raise ValueError(f"{name} must be (lowest, highest) with lowest < highest, got {(low, high)}")
+    return low, high
 
 
 def choice(name: str, value: Any, allowed: Collection[str]) -> str:
@@ -62,6 +79,14 @@ def to_numbers(values: Any) -> NDArray[np.float64]:
     return np.fromiter(one_by_one, np.float64, array.size).reshape(array.shape)
 
 
+def entries_to_numbers(matrix: Any) -> Any:
+    """A SciPy sparse matrix of any type as one of float64 in CSR, each stored cell read as by ``to_numbers``."""
+    # Not by SciPy's own conversions: they refuse some types, and quote cells as they do so.
+    numbers = copy.copy(matrix.tocsr() if matrix.format in ("lil", "dok") else matrix)
+    numbers.data = to_numbers(numbers.data)
+    return numbers.tocsr()
+
+
 def seed(random_state: Any) -> np.random.SeedSequence:
     """Seed of splits and optimizers (never of privacy noise): None, a whole number, or a SeedSequence.
 
@@ -80,7 +105,10 @@ def seed(random_state: Any) -> np.random.SeedSequence:
 
 def _number(cell: object) -> float:
     if not isinstance(cell, Real | Decimal | np.bool_ | str):
-        return math.nan
+        # One cell with an imaginary part makes the whole array complex: the others are real numbers still.
+        if not isinstance(cell, Complex) or cell.imag != 0:
+            return math.nan
+        cell = cell.real
     try:
         return float(cell)
     except (TypeError, ValueError, OverflowError):

@@ -101,7 +101,8 @@ def without_duplicates(X: Any) -> Any:
     """A CSR matrix that stores each place at most once: X itself if it does so in order, else a float64 copy.
 
     Two entries for one place add up, so the norm of the entries would understate the norm of the row. The
-    matrix's own flags are not trusted.
+    matrix's own flags are not trusted. One row out of order decides the type of the whole copy: whoever computes with
+    entries must do so in float64, in which those of other rows are what they were.
     """
     row_ends = np.asarray(X.indptr[1:-1], dtype=np.int64)
     for start in range(0, max(0, X.indices.size - 1), 1 << 20):
@@ -123,7 +124,8 @@ def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     height = max(1, _BLOCK_ENTRIES // max(1, n_columns))
     if not isinstance(X, _SPARSE):
         for start in range(0, n_rows, height):
-            block = np.asarray(X[start : start + height], dtype=np.float64)
+            # In C order: a norm's last bit must not depend on how many rows lie beside it.
+            block = np.asarray(X[start : start + height], dtype=np.float64, order="C")
             yield slice(start, start + len(block)), np.einsum("ij,ij->i", block, block)
         return
     for start in range(0, n_rows, 1 << 16):

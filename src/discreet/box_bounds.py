@@ -74,8 +74,13 @@ class BoxBounds(Bounds):
         if entries.dtype.kind != "f":
             entries = entries.astype(np.float64)
         with np.errstate(all="ignore"):
-            inside = self.column_bound == 1 and bool(np.all(np.abs(entries) <= 1))
-            return entries if inside else np.clip(entries / self.column_bound, -1.0, 1.0)
+            if self.column_bound != 1:
+                # In float64 whatever the type: one row that is stored out of order, or one cell that is no number,
+                # decides the type of all, and a quotient in float32 would be another one in every row.
+                entries = np.divide(entries, self.column_bound, dtype=np.float64)
+            elif np.all(np.abs(entries) <= 1):
+                return entries
+            return np.asarray(np.clip(entries, -1.0, 1.0))
 
     def row_scales(self, X: Any) -> NDArray[np.float64]:
         """1 for rows inside the box, else the factor that shrinks a row into it; 0 for rows that are no numbers."""

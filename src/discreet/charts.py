@@ -10,6 +10,7 @@ import html
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 Spec = dict[str, Any]
@@ -22,13 +23,19 @@ _WIDTH = 640  # of pictures outside a page
 _LONG = 6  # headings of a page that lists its contents
 
 
+def require() -> None:
+    """Raise ``ImportError`` if the extra ``report`` is missing; called before work whose end would be a chart."""
+    for name in ("altair", "vl_convert"):
+        if find_spec(name) is None:
+            raise ImportError(
+                "charts need the packages altair and vl-convert-python: pip install 'discreet[report]'"
+            )
+
+
 def _altair() -> Any:
-    try:
-        import altair
-    except ImportError:
-        raise ImportError(
-            "charts need the packages altair and vl-convert-python: pip install 'discreet[report]'"
-        ) from None
+    require()
+    import altair
+
     altair.data_transformers.disable_max_rows()
     return altair
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet import card
 from discreet._console import paragraph, progress, say, table
-from discreet.cohort import COHORT_SCHEMA, make_cohort
+from discreet.cohort import COHORT_SCHEMA, COHORT_SEED, make_cohort
 from discreet.estimators.linear import PrivateLogisticRegression
 from discreet.privacy.ledger import BudgetExceeded, Ledger
 
 EPSILONS = (0.05, 0.1, 0.5, 1.0)
-STATED = 1.0  # the model whose statement is printed and which is saved
+STATED = 1.0  # the model whose statement is printed
 CAP_EPSILON, CAP_DELTA = 1.2, 1e-6
 TOO_MUCH = 1.0
+FEWEST = 2_000  # with fewer people delta = 1 / n^2 is so large that the models do not fit under the cap
+LEDGER = "demo.ledger"
+KEPT = ("cohort.parquet", "cohort.toml", "new.csv")
+COMMANDS = """\
+discreet ledger create budget.db --epsilon 3 --delta 1e-6
+discreet plan --schema cohort.toml --rows {rows} --epsilon 1
+discreet fit cohort.parquet --schema cohort.toml --epsilon 1 --ledger budget.db --output model.json
+discreet verify model.json --ledger budget.db
+discreet predict model.json new.csv --output predictions.csv
+"""
 
 
 @dataclass(frozen=True)
@@ -36,8 +47,8 @@ def run(folder: Path, n_people: int = 50_000, *, keep: bool = False) -> None:
 
     Parameters
     ----------
-    folder : existing folder without a ledger in it.
-    n_people : size of the cohort.
+    folder : existing folder, without files of an earlier demonstration.
+    n_people : size of the cohort, at least 2,000.
     keep : whether the folder stays, so that its files are worth mentioning.
 
     Privacy
@@ -45,12 +56,16 @@ def run(folder: Path, n_people: int = 50_000, *, keep: bool = False) -> None:
     The fits are private in earnest and charged to a ledger in earnest. The accuracies are computed on
     held-out people without noise, which is right only because nobody here exists.
     """
-    budget = folder / "budget.ledger"
-    if budget.exists():
-        raise FileExistsError(
-            f"{str(budget)!r} exists: a ledger is never started over; choose an empty folder"
+    if n_people < FEWEST:
+        raise ValueError(
+            f"the demonstration needs at least {FEWEST} people to have a budget for, got {n_people}"
         )
-    ledger = Ledger(budget, CAP_EPSILON, CAP_DELTA)
+    for name in (LEDGER, *KEPT):
+        if (folder / name).exists():
+            raise FileExistsError(
+                f"{str(folder / name)!r} exists and would be replaced; choose an empty folder"
+            )
+    ledger = Ledger(folder / LEDGER, CAP_EPSILON, CAP_DELTA)
     with progress("inventing a cohort", 3 + len(EPSILONS)) as done:
         cohort = make_cohort(n_people)
         done("encoding by public domains")
@@ -74,7 +89,7 @@ def run(folder: Path, n_people: int = 50_000, *, keep: bool = False) -> None:
     _show_ledger(ledger)
     _overspend(ledger, split)
     if keep:
-        _keep(folder, cohort, models[STATED])
+        _keep(folder, cohort)
 
 
 def _split(cohort: Any) -> Split:
@@ -131,13 +146,15 @@ def _overspend(ledger: Ledger, split: Split) -> None:
         say("Admitted: so many people keep delta so small that the cap leaves room for one more.")
 
 
-def _keep(folder: Path, cohort: Any, model: PrivateLogisticRegression) -> None:
-    """Leave everything behind that the other commands need."""
+def _keep(folder: Path, cohort: Any) -> None:
+    """Leave behind what the other commands need, and say which these are."""
+    import pyarrow.csv as csv
     import pyarrow.parquet as parquet
 
-    parquet.write_table(cohort, folder / "cohort.parquet")
-    COHORT_SCHEMA.to_file(folder / "schema.toml")
-    card.save(model, folder / "model.json", schema=COHORT_SCHEMA)
-    say(f"\nKept in {folder}: cohort.parquet, schema.toml, model.json, budget.ledger. Try:")
-    say(f"  discreet predict {folder / 'model.json'} {folder / 'cohort.parquet'} --output predictions.csv")
-    say(f"  discreet ledger history {folder / 'budget.ledger'}")
+    table_file, schema_file, new_file = (folder / name for name in KEPT)
+    parquet.write_table(cohort, table_file)
+    COHORT_SCHEMA.to_file(schema_file)
+    others = make_cohort(1_000, seed=COHORT_SEED + 1)  # whom no model has seen
+    csv.write_csv(others.select(list(COHORT_SCHEMA.columns)), new_file)
+    say(f"\nKept in {folder}: {', '.join(KEPT)} and {LEDGER}. To try the other commands there:\n")
+    say(textwrap.indent(f"cd {shlex.quote(str(folder))}\n{COMMANDS.format(rows=cohort.num_rows)}", "  "))

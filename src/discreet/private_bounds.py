@@ -21,7 +21,7 @@ from discreet import _inputs
 from discreet.domains import Numeric, SchemaError, read_numbers
 from discreet.estimators import _fit, _groups
 from discreet.forecast import NoiseWarning
-from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy, fresh_entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import BoundedRange, Event, Repeated
@@ -111,7 +111,7 @@ class QuantilePlan:
         return {
             "epsilon of one quantile": self._epsilon,
             "values by which a rank is off, at most (95%)": self.rank_error(),
-            "sampler": "exact exponential mechanism, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact exponential mechanism, {SOURCE}",
         }
 
     def rank_error(self, beta: float = 0.05) -> float:
@@ -177,7 +177,7 @@ def private_quantiles(
         is the candidate below the quantile for levels below 1/2, and the one above it for others.
     epsilon, delta : budget of all quantiles together; delta may be 0.
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
-    bad_rows : "error" refuses NaN; with "null" such values count nowhere.
+    bad_rows : "error" refuses NaN and rows without an id in ``groups``; with "null" they count nowhere.
     groups, max_rows_per_group : as in the estimators' ``fit``: the promise is then about all rows of a group.
     ledger : budget that is charged before anything is looked at.
 
@@ -203,9 +203,7 @@ def private_quantiles(
             f"X holds values that are not numbers, the first in row {int(np.argmax(none))} (counted from 0); correct "
             "them, or pass bad_rows='null'"
         )
-    relation = Neighboring(
-        _inputs.choice("neighboring", neighboring, [member.value for member in Neighboring])
-    )
+    relation = _fit.relation_of(neighboring)
     rows = None if max_rows_per_group is None else _inputs.count("max_rows_per_group", max_rows_per_group)
     slots = _groups.bounded_rows(groups, rows, len(table), strict=strict, padded=False)
     if slots is not None:
@@ -282,8 +280,8 @@ def private_domains(
     candidates : the columns, each with its public candidates; None is `wide_grid`. All must have as many.
     coverage : part of the values that should lie within the bounds; the rest is clipped, half on each side. Missing
         cells count nowhere.
-    bad_rows : "error" refuses cells that are no numbers, such as those of a column of words; with "null" they count
-        nowhere.
+    bad_rows : "error" refuses cells that are no numbers, such as those of a column of words, and rows without an id in
+        ``groups``; with "null" they count nowhere.
     options : epsilon, delta, neighboring, groups, max_rows_per_group, ledger as for `private_quantiles`.
 
     Privacy
@@ -312,8 +310,11 @@ def private_domains(
     ranks = np.column_stack(
         [_ranks(_values(table, name, strict), np.array(grid)) for name, grid in grids.items()]
     )
+    if strict and options.get("groups") is not None:
+        _groups.read_ids(options["groups"], len(ranks), strict=True)
     places = np.arange(len(next(iter(grids.values()))), dtype=np.float64)
     tail = (1 - share) / 2
+    # A cell that is missing has no rank and counts nowhere; whatever else is refused has been refused by now.
     found = private_quantiles(ranks, [tail, 1 - tail], candidates=places, bad_rows="null", **options)
     domains = {}
     for (name, grid), (low, high) in zip(grids.items(), found.values.astype(int), strict=True):

@@ -219,11 +219,15 @@ class Schema:
     def target_values(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[Any]:
         """Each row's label, a member of ``classes``, or its number clipped to ``target_bounds``.
 
-        With ``bad_rows="null"`` a missing or meaningless number is NaN; labels are told by ``target_codes``.
+        With ``bad_rows="null"`` a missing or meaningless number is NaN, and labels are an array of objects with None
+        where one is missing or not declared: an estimator with ``bad_rows="null"`` leaves such rows out.
         """
         target = self._target()
         if target.bounds is None:
-            return self.classes[np.maximum(self.target_codes(table, bad_rows=bad_rows), 0)]
+            codes = self.target_codes(table, bad_rows=bad_rows)
+            if bad_rows == "error":
+                return self.classes[codes]
+            return np.array([*target.classes, None], dtype=object)[codes]  # the code -1 is the last place
         _check_bad_rows(bad_rows)
         require_columns(table, [target.column])
         try:
@@ -240,7 +244,7 @@ class Schema:
     def encode(self, table: TableLike, *, bad_rows: BadRows = "error") -> tuple[Array, NDArray[Any]]:
         """What a fit needs: the rows, and their labels as members of ``classes``, or their numbers.
 
-        With ``bad_rows="null"`` a row with a meaningless cell or label is all NaN.
+        With ``bad_rows="null"`` a row with a meaningless cell or label is all NaN; see `target_values` for its label.
         """
         rows = self.transform(table, bad_rows=bad_rows)
         values = self.target_values(table, bad_rows=bad_rows)

@@ -79,7 +79,10 @@ def require_columns(table: TableLike, needed: Sequence[str]) -> None:
 
 
 def column(table: TableLike, name: str) -> Any:
-    """One column as a ``pyarrow.Array``; missing cells (None, NaN, NA) are null, mixed types become text."""
+    """One column as a ``pyarrow.Array``; missing cells (None, NaN, NA) are null, mixed types become text.
+
+    Nothing that a cell holds raises an error; types that can be in no domain, such as lists, do.
+    """
     import numpy as np
     import pyarrow as pa
 
@@ -100,9 +103,14 @@ def column(table: TableLike, name: str) -> Any:
             cells = _text_cells(values)
         except (pa.ArrowException, TypeError):
             raise TableError(f"column {name!r} holds values of a type that cannot be used") from None
+    if pa.types.is_nested(cells.type):
+        raise TableError(
+            f"column {name!r} holds values of type {cells.type}; a cell must be one number, text or date: give every "
+            "part its own column"
+        )
     if not isinstance(cells, pa.ChunkedArray):
-        return _plain(cells)
-    return pa.concat_arrays([_plain(chunk) for chunk in cells.chunks or [pa.array([], cells.type)]])
+        return legible(_plain(cells))
+    return pa.concat_arrays([legible(_plain(part)) for part in cells.chunks or [pa.array([], cells.type)]])
 
 
 def _text_cells(values: Any) -> Any:
@@ -127,6 +135,23 @@ def _plain(cells: Any) -> Any:
     return (words.cast(pa.large_string()) if pa.types.is_string_view(words.type) else words).take(
         cells.indices
     )
+
+
+def legible(cells: Any) -> Any:
+    """An array whose text is UTF-8, which files do not promise; what is not becomes characters that match no domain."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    if not (
+        kinds.is_string(cells.type) or kinds.is_large_string(cells.type) or kinds.is_string_view(cells.type)
+    ):
+        return cells
+    try:
+        cells.validate(full=True)
+        return cells
+    except pa.ArrowInvalid:
+        raw = cells.cast(pa.large_binary()).to_pylist()
+        return pa.array([text and text.decode(errors="replace") for text in raw], cells.type)
 
 
 def cell_text(value: object) -> str | None:
@@ -168,7 +193,21 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
 
 def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
     """Read text cells; malformed lines are an error, or each is one row of missing cells."""
+    _refuse_other_formats(path)
     return _read_csv_by_lines(path, columns) if bad_rows == "null" else _read_csv_strictly(path, columns)
+
+
+def _refuse_other_formats(path: Path) -> None:
+    """Say so if the first line, the only one that may be told about, shows another kind of file."""
+    with path.open("rb") as stream:
+        line = stream.readline(_LONGEST_LINE)
+    for mark, kind in _OTHER_FORMATS.items():
+        if line.startswith(mark):
+            raise TableError(f"{str(path)!r} is not a CSV file: {kind}")
+    if b"\0" in line:
+        raise TableError(
+            f"{str(path)!r} is not a CSV file: its first line holds zero bytes, as UTF-16 and what is not text do"
+        )
 
 
 def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
@@ -192,6 +231,10 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
         # Arrow quotes the offending line, which is somebody's record; keep only its kind.
         if "UTF8" in str(error):
             raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
+        if "straddling" in str(error):
+            raise TableError(
+                f"{str(path)!r} has a line of more than {_LONGEST_LINE >> 20} MB; is a quotation mark left open?"
+            ) from None
         raise TableError(
             f"{str(path)!r} is not a readable CSV file (lines with different numbers of fields); "
             "it needs a line of column names and then as many comma-separated fields in each line"
@@ -287,6 +330,15 @@ def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | 
         raise TableError(f"{str(path)!r}: more than one column is named {_quoted(twice)}; rename all but one")
 
 
+_LONGEST_LINE = 1 << 20  # Arrow reads blocks of this size, and no line may be longer
+_OTHER_FORMATS = {
+    b"PAR1": "it is a Parquet file, whose name must end in .parquet",
+    b"\xff\xfe": "it is UTF-16 text; save it as UTF-8, for instance by `iconv -f utf-16 -t utf-8 OLD > NEW`",
+    b"\xfe\xff": "it is UTF-16 text; save it as UTF-8, for instance by `iconv -f utf-16 -t utf-8 OLD > NEW`",
+    b"PK\x03\x04": "it is an archive or a spreadsheet; save the table in it as CSV",
+    b"\x1f\x8b": "it is compressed; unpack it first",
+    b"\x89PNG": "it is a picture",
+}
 _SAVE_AS_UTF8 = "save it as UTF-8, for instance by `iconv -f latin1 -t utf-8 OLD > NEW`"
 
 

@@ -20,7 +20,8 @@ from discreet.privacy.guarantee import Neighboring, Sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.class_sums import ClassSumsMechanism
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe, LaplacePlan
-from discreet.solvers.noisy_gradient import NoisySGD
+from discreet.solvers.noisy_gradient import NoisyGradientPlan
+from discreet.solvers.noisy_sgd import NoisySGD
 from discreet.solvers.permutation_sgd import PermutationSGD, PermutationSGDPlan
 
 # -- calibrations as printed ----------------------------------------------------------------------------------------
@@ -36,6 +37,32 @@ class PrintedSGD(NoisySGD):
         honest = super().plan(problem, guarantee)
         printed = 4 * honest.sampling_rate * math.sqrt(honest.n_iterations * math.log(1 / guarantee.delta))
         return dataclasses.replace(honest, noise_multiplier=printed / guarantee.epsilon)
+
+
+@dataclass(frozen=True)
+class Undercharged(NoisySGD):
+    """Runs one plan and charges for another, whose fields ``charged`` names."""
+
+    name: ClassVar[str] = "undercharged"
+    charged: tuple[tuple[str, float], ...] = ()
+
+    def plan(self, problem, guarantee):
+        return OtherBill(**_fields(super().plan(problem, guarantee)), charged=self.charged)
+
+
+@dataclass(frozen=True)
+class OtherBill(NoisyGradientPlan):
+    """The plan of `Undercharged`."""
+
+    charged: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def event(self):
+        return NoisyGradientPlan(**_fields(self) | dict(self.charged)).event
+
+
+def _fields(plan):
+    return {field.name: getattr(plan, field.name) for field in dataclasses.fields(NoisyGradientPlan)}
 
 
 class RatePerPass(PermutationSGDPlan):

@@ -146,7 +146,7 @@ def test_an_answer_that_is_foretold_need_not_be_drawn():
 
 
 def test_no_log_concave_density_shows_more_than_a_log_affine_one():
-    """The proposition of docs/audit.md, and the number that it gives for a linear change at epsilon 1."""
+    """Proposition 3 of docs/proofs/audit.md, and the number that it gives for a linear change at epsilon 1."""
     x = np.linspace(-1, 1, 1001)
 
     def worth(log_density):

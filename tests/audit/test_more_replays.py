@@ -197,6 +197,19 @@ def test_replay_catches_the_printed_subsampled_noise():
     )
 
 
+@pytest.mark.parametrize(
+    "charged", [{}, {"sampling_rate": 0.05}, {"n_iterations": 9}, {"noise_multiplier": 50.0}], ids=str
+)
+def test_what_was_sampled_is_what_was_charged(charged):
+    """A bill for fewer steps, rarer samples or more noise than there were is a cheaper one, and false."""
+    solver = more_twins.Undercharged(sampling_rate=0.1, n_iterations=10, charged=tuple(charged.items()))
+    model = PrivateLogisticRegression(
+        1.0, 1e-3, classes=[0, 1], neighboring="zero-out", solver=solver, bad_rows="null"
+    )
+    pair = worst_pair("zero-out", n_rest=20)
+    assert replay(fitting(model), pair.first, pair.second).failed_checks == ({"price"} if charged else set())
+
+
 def test_replay_catches_a_rate_per_pass():
     data = np.vstack([[[1.0, 0.0]], np.zeros((49, 2))])
     pair = neighbors_of(data, np.ones(50, dtype=int), 0, "replace-one", [-1.0, 0.0], 1)

@@ -17,6 +17,7 @@ from discreet import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.audit.canaries import neighbors_of, worst_pair
 from discreet.audit.replay import CHECKS, replay
 from discreet.audit.witness import Weakener, difference, fitting, frozen, running, trace
+from discreet.geometries import L1Ball, L2Ball
 from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
 from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.recording import Recorder, observed, recorded_by
@@ -87,6 +88,29 @@ def test_every_registered_solver_that_fits_a_classifier(name, kind):
         assert found.passed, str(found)
     if not planned:
         pytest.skip(f"{name} does not plan for {kind.__name__}")
+
+
+SETS = (None, L2Ball(1.0, 2), L1Ball(1.0, 2))
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(base.names()) - {"exponential", "localized"})
+)  # these take long to draw
+def test_several_models_together_move_and_cost_as_much_as_declared(name):
+    """One record moves the models of all classes at once. With so much ridge the slope of a hinge is 1 everywhere."""
+    for constraint in SETS:
+        model = make(PrivateLinearSVC, "zero-out", n_classes=3, solver=name, l2=200.0, constraint=constraint)
+        try:
+            plan = model.plan(5, 1, 3)
+        except (ValueError, TypeError):
+            continue  # no solver for this problem over this set
+        pair = worst_pair("zero-out", n_rest=4, n_columns=1)
+        found = replay(fitting(model), pair.first, pair.second, skip={"repeatable"})
+        assert plan.problem.n_models == 3
+        assert found.passed, str(found)
+        assert found.worst_input_ratio is None or 0.999 < found.worst_input_ratio <= 1.0
+        return
+    pytest.skip(f"{name} fits no support vector machines")
 
 
 REGRESSORS = ["PrivateRidge", "PrivateLinearRegression", "PrivateHuberRegressor", "PrivateQuantileRegressor"]

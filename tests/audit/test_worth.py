@@ -52,12 +52,8 @@ def test_nobody_sees_more_than_a_pair_is_worth(name):
     ("kind", "relation", "solver", "worst"),
     [
         (PrivateLinearSVC, "replace-one", "noisy-gd", True),
-        (
-            PrivateLogisticRegression,
-            "replace-one",
-            "noisy-gd",
-            False,
-        ),  # opposite records are not both misclassified
+        # Opposite records are not both misclassified.
+        (PrivateLogisticRegression, "replace-one", "noisy-gd", False),
         (PrivateLogisticRegression, "replace-one", "objective", False),
         (PrivateLogisticRegression, "zero-out", "objective", True),
     ],

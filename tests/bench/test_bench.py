@@ -192,7 +192,9 @@ def test_commands(tmp_path, capsys):
     assert "Figure 4.4" in capsys.readouterr().out
     assert main(["bench", "nonsense", "--output", str(tmp_path)]) == 1
     assert "there is no table 'nonsense'" in capsys.readouterr().err
-    assert main(["bench", "queries", "--repeats", "0", "--output", str(tmp_path)]) == 1
+    with pytest.raises(SystemExit) as ending:
+        main(["bench", "queries", "--repeats", "0", "--output", str(tmp_path)])
+    assert ending.value.code == 2
     assert "--repeats" in capsys.readouterr().err
     assert main(["bench", "report", "--output", str(tmp_path)]) == 1
     assert "there are no results" in capsys.readouterr().err

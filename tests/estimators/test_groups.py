@@ -107,6 +107,25 @@ def test_missing_ids_are_refused_or_left_out():
     assert chosen(nullable, 2, strict=False).tolist() == [0, 2]
 
 
+def test_no_character_of_an_id_raises_anything():
+    """Half a surrogate pair, which no encoding has, would otherwise tell that its owner has more than k rows."""
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(40, 2)), np.array([f"u{row // 2}" for row in range(40)], dtype=object)
+    ids[ids == "u5"] = "u5\udcff"
+    model = PrivateLogisticRegression(classes=[0, 1], max_rows_per_group=1, delta=1e-6, bad_rows="null")
+    model.fit(X, X[:, 0] > 0, groups=ids)
+    assert any("number of groups, 20," in line for line in model.privacy_.assumptions)
+
+
+def test_ids_are_told_apart_by_every_character_but_blanks_around_them():
+    ids = ["a", "a\0", " a", "a ", "b"]
+    for given in (ids, np.array(ids, dtype=object), pd.Series(ids)):
+        slots = bounded_rows(given, 3, len(ids), strict=True, padded=True)
+        places = np.where(slots.empty, -1, slots.rows).reshape(-1, 3)
+        assert places.tolist() == [[0, 2, 3], [1, -1, -1], [4, -1, -1]]
+    assert chosen(np.array(["a", " a", "b"]), 2).reshape(-1, 2).tolist() == [[0, 1], [2, -1]]
+
+
 def test_both_or_neither_of_groups_and_bound():
     X, y = np.eye(4), [0, 1, 0, 1]
     with pytest.raises(ValueError, match="pass groups="):

@@ -171,6 +171,17 @@ def test_inferred_labels_are_warned_about_and_written_down(kind):
     assert not any("READ FROM" in line for line in model.privacy_.assumptions)
 
 
+@pytest.mark.parametrize(
+    "classes", [[0, "yes"], [False, 1], np.array([0, "yes"], dtype=object), [None, "yes"]]
+)
+def test_a_mixture_of_classes_is_refused(kind, classes):
+    """NumPy would make texts of all, and no label 0 would equal the text "0"."""
+    X, y = blobs(400)
+    with pytest.raises(ValueError, match="classes must be all text, all numbers or all true/false"):
+        kind(classes=classes).fit(X, y)
+    kind(classes=[np.int64(0), 1.0]).fit(X, y)
+
+
 def test_seeded_noise_is_marked_not_private(kind):
     X, y = blobs(400)
     with insecure_noise(3):

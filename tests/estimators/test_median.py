@@ -131,6 +131,8 @@ def test_refusals():
         PrivateMedian().fit(X)
     with pytest.raises(ValueError, match="delta = 0"):
         PrivateMedian(1.0, 0.0, radius=1.0).fit(X)
+    with pytest.raises(ValueError, match="neighboring must be one of"):
+        PrivateMedian(radius=1.0, neighboring="foo").fit(X)
     with pytest.raises(ValueError, match="2 finite numbers"):
         PrivateMedian(radius=1.0, center=[0.0]).fit(X)
     with pytest.raises(ValueError, match="width"):
@@ -154,8 +156,12 @@ def test_groups_protect_people_with_several_rows():
     assert np.abs(model.median_ - [1.0, -1.0]).max() < 0.3
     assert model.privacy_.guarantee.unit == "user"
     assert model.privacy_.bounds["records"] == 8000
+    assert "the number of groups, 4000, is public; that of rows is not" in model.privacy_.assumptions
     alone = PrivateMedian(epsilon=1.0, delta=1e-6, radius=5.0).fit(X[:8000])
     stddev = "noise stddev (sum of unit vectors)"
     assert model.privacy_.noise[stddev] == pytest.approx(2 * alone.privacy_.noise[stddev], rel=1e-2)
     with pytest.raises(ValueError, match="declare with max_rows_per_group"):
         PrivateMedian(radius=5.0).fit(X, groups=ids)
+    for rows, kind in (("two", TypeError), (0, ValueError)):
+        with pytest.raises(kind, match="max_rows_per_group must be"):
+            PrivateMedian(radius=5.0, max_rows_per_group=rows).fit(X, groups=ids)

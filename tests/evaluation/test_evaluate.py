@@ -110,6 +110,58 @@ def test_observed_sensitivity_is_the_declared_one(relation, delta):
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
+def test_remainders_move_by_no_more_than_declared_and_by_that_much(relation, delta):
+    half = 0.5 / 7
+    plan = CountPlan(Guarantee(1.0, delta, relation), ((3, 2, 2), (3, 2, 7)), 3, half)
+    one = (np.array([0]), np.array([0]))
+    other = (np.array([11]), np.array([41]))
+    group, recorder = np.array([0]), Recorder()
+    with insecure_noise(0), recorded_by(recorder):
+        plan.run(one, fresh_entropy(), (group, np.array([-9.0])))  # beyond half a bin: clipped
+        if relation is Neighboring.REPLACE_ONE:
+            plan.run(other, fresh_entropy(), (group, np.array([half])))
+            plan.run(other, fresh_entropy(), (group + 2, np.array([half])))
+        else:
+            none = np.zeros(0, dtype=np.int64)
+            plan.run((none, none), fresh_entropy(), (none, np.zeros(0)))
+    moved = [recorder.calls[0].value - call.value for call in recorder.calls[1:]]
+    norms = [np.linalg.norm(part.ravel(), plan.sensitivity.norm) for part in moved]
+    assert max(norms) <= plan.sensitivity.value
+    assert max(norms) == pytest.approx(plan.sensitivity.value, rel=1e-5)
+    assert plan.size == 12 + 42 + 3
+
+
+class Rare:
+    """A calibrated model of a rare outcome: all its probabilities fall in the first bin."""
+
+    classes_ = np.array([0, 1])
+
+    def predict(self, X):
+        return np.zeros(len(X), dtype=int)
+
+    def predict_proba(self, X):
+        return np.column_stack([1 - X[:, 0], X[:, 0]])
+
+
+@pytest.mark.parametrize("group_values", [None, ["low"]])
+def test_mean_predicted_is_not_rounded_to_bins(group_values):
+    rng = np.random.default_rng(4)
+    X = rng.uniform(0, 0.01, size=(50_000, 1))
+    y = (rng.random(50_000) < X[:, 0]).astype(int)
+    low = X[:, 0] < 0.005
+    given = {"groups": None if group_values is None else np.where(low, "low", "high")}
+    found = evaluate(Rare(), X, y, epsilon=HARDLY_PRIVATE, group_values=group_values, **given)
+    gap = found["mean predicted - observed"]
+    assert gap.value == pytest.approx((X[:, 0] - y).mean(), abs=1e-5)
+    assert gap.lower < 0 < gap.upper
+    assert gap.upper - gap.lower < 0.005  # a bin is 0.05 wide
+    if group_values is not None:
+        part = found.by_group["low"]["mean predicted - observed"].value
+        assert part == pytest.approx((X[low, 0] - y[low]).mean(), abs=1e-5)
+
+
+@pytest.mark.parametrize("relation", list(Neighboring))
+@pytest.mark.parametrize("delta", [1e-6, 0.0])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_sums_move_by_no_more_than_declared_and_by_that_much(relation, delta, groups):
     rng = np.random.default_rng(3)

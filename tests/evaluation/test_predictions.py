@@ -15,7 +15,14 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, SchemaEncoder, evaluate
+from discreet import (
+    Ledger,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateSelection,
+    SchemaEncoder,
+    evaluate,
+)
 from discreet.cohort import COHORT_SCHEMA, make_cohort
 
 HARDLY_PRIVATE = 1e5
@@ -154,6 +161,38 @@ def test_a_pipeline_of_a_regressor_knows_its_target_bounds(rows):
     pipeline = make_pipeline(StandardScaler().fit(rows), model).fit(rows, rows[:, 0])
     found = evaluate(pipeline, rows, rows[:, 0], epsilon=HARDLY_PRIVATE)["R^2"].value
     assert found == pytest.approx(pipeline.score(rows, rows[:, 0]), abs=1e-2)
+
+
+def test_a_search_of_regressors_knows_its_target_bounds(rows):
+    search = PrivateSelection([PrivateRidge(target_bounds=(-1, 1), feature_bound=3.0)], 5.0, method="split")
+    search.fit(rows, rows[:, 0])
+    for model in (search, make_pipeline(StandardScaler(with_std=False), search).fit(rows, rows[:, 0])):
+        found = evaluate(model, rows, rows[:, 0], epsilon=HARDLY_PRIVATE)["R^2"].value
+        assert found == pytest.approx(model.score(rows, rows[:, 0]), abs=1e-2)
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove-one"])
+@pytest.mark.parametrize("make", [list, lambda column: np.array(column, dtype=object)])
+def test_a_table_may_be_a_dict_of_columns(relation, make):
+    people = pa.table(make_cohort(80))
+    y = COHORT_SCHEMA.target_values(people)
+    model = PrivateLogisticRegression(5.0, 1e-6, classes=COHORT_SCHEMA.classes)
+    pipeline = make_pipeline(SchemaEncoder(COHORT_SCHEMA), model).fit(people, y)
+    table = {name: make(people[name].to_pylist()) for name in people.column_names}
+    size = None if relation == "replace-one" else 100
+    found = accuracy(pipeline, table, y, delta=1e-6, neighboring=relation, n_samples=size)
+    assert found == pytest.approx(pipeline.score(people, y), abs=1e-2)
+
+
+def test_rows_beyond_all_measure_count_for_nothing_if_asked(rows, labels):
+    model = LogisticRegression().fit(rows, labels)
+    X = rows.copy()
+    X[:100, 1] = 1.7e308
+    for made in (X, sp.csr_array(X)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = evaluate(model, made, labels, epsilon=HARDLY_PRIVATE, bad_rows="null")
+        assert found.confusion.sum() == pytest.approx(1900, abs=2)
 
 
 def test_words_among_numbers_count_for_nothing_if_asked(rows, labels):

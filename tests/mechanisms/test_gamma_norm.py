@@ -147,6 +147,14 @@ def test_mechanism_prices_and_scales():
         GammaNormNoise(1e300)
 
 
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+@pytest.mark.parametrize("multiplier", [1e-3, 1.0, 255.9999])
+def test_noise_covers_the_rounding(multiplier, size):
+    mechanism = GammaNormMechanism(Sensitivity(1.0), multiplier, size)
+    rounding = Fraction(mechanism.noise.grid) * (math.isqrt(size * 10**40) + 1) / 10**20
+    assert Fraction(mechanism.noise.effective_scale) >= Fraction(multiplier) * (1 + rounding)
+
+
 def test_noise_and_words_do_not_depend_on_the_value():
     mechanism = GammaNormMechanism(Sensitivity(1.0), 1.0, size=4)
     first, second = seeded(3), seeded(3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.mechanisms.sampling import permutation, poisson_sample
 
 
@@ -37,3 +37,13 @@ def test_permutations_are_uniform():
     counts = [orders.count(order) for order in set(orders)]
     assert len(counts) == 6
     assert stats.chisquare(counts).pvalue > 1e-5
+
+
+def test_a_rate_is_never_exceeded():
+    """Of all 2^64 words a quarter is below 2^62; the next one is out."""
+
+    class Chosen(Entropy):
+        def words(self, count):
+            return np.array([2**62 - 1, 2**62, 2**62 + 1], dtype=np.uint64)
+
+    assert list(poisson_sample(3, 0.25, Chosen())) == [0]

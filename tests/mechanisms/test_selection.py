@@ -131,9 +131,8 @@ def test_the_integer_range_is_never_exceeded(scores, shift, moves, score_range):
     mechanism = ExponentialMechanism(max(spread, 1e-6), 1.0, len(a))
     change = mechanism.steps(b) - mechanism.steps(a)
     assert change.max() - change.min() <= mechanism.integer_range
-    assert (
-        mechanism.rate * int(np.ptp(change)) <= 1
-    )  # log-likelihood ratios range over at most epsilon, exactly
+    # Log-likelihood ratios range over at most epsilon, exactly.
+    assert mechanism.rate * int(np.ptp(change)) <= 1
 
 
 def test_round_half_even_would_break_the_sensitivity():
@@ -170,6 +169,15 @@ def test_the_bound_is_nearly_attained():
         order - 1
     )
     assert 0.999 < divergence / (order * epsilon**2 / 8) <= 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 2.0])
+def test_the_worst_pair_of_scores_uses_the_range_that_is_charged(epsilon):
+    """One score moves by the whole range, the other by nothing: the log-ratios of the two choices are epsilon apart."""
+    mechanism = ExponentialMechanism(3.0, epsilon, 2)
+    assert mechanism.event == BoundedRange(epsilon)
+    ratios = np.log(mechanism.probabilities([3.0, 0.0]) / mechanism.probabilities([0.0, 0.0]))
+    assert epsilon * (1 - 2**-28) < np.ptp(ratios) <= epsilon
 
 
 def test_scores_that_are_no_numbers_raise_nothing():

@@ -227,6 +227,22 @@ def test_refreshing_wins_for_very_many_refusals_and_is_composed_exactly():
     assert accountants.delta(runs, 1.0, Neighboring.REPLACE_ONE) + many.wrong_release_delta <= 1e-6
 
 
+def test_every_threshold_of_a_refreshed_stream_may_release_wrongly():
+    """Three questions of distance 0, each at a threshold of its own: three times the chance of one."""
+    vector = SparseVector(20.0, 1.5, 0.5, 5, 3, refresh=True)
+    chance = 1 - law([0] * 3, 1.5, 0.5, 5, 3, refresh=True)[(0, 0, 0)]
+    assert vector.wrong_release_delta == pytest.approx(3 * math.exp(-6 / 1.5))
+    assert 0.9 * vector.wrong_release_delta < chance <= vector.wrong_release_delta
+
+
+def test_one_threshold_costs_what_its_worst_refusal_loses():
+    """1/b1 + 2/b2, and with one threshold for T refusals 1/b1 + 2T/b2: no less is accepted."""
+    assert SparseVector(9.0, 2.0, 5.0, 3, 4, refresh=True).epoch_epsilon == pytest.approx(1 / 2.0 + 2 / 5.0)
+    SparseVector(1.0, 2.0, 20.0, 5, 5)
+    with pytest.raises(ValueError, match="exceeds epsilon=1"):
+        SparseVector(1.0, 2.0, 19.9996, 5, 5)
+
+
 def test_exactly_so_many_refusals_and_then_silence():
     for refresh in (False, True):
         vector = SparseVector.calibrated(1.0, 1e-6, 7, 1000, refresh=refresh)

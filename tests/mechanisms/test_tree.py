@@ -93,6 +93,13 @@ def test_the_horizon_is_kept_and_nonsense_is_refused():
         TreeMechanism(Sensitivity(1.0), 1.0, 2, 0)
 
 
+def test_huge_vectors_are_clamped_so_that_no_sum_wraps_around():
+    """A sum that wrapped would be 2^64 steps from its neighbor's."""
+    _, run, calls = blocks_of(np.full((8, 1), 1e300), horizon=8)
+    assert run.exact.max() == 2**61
+    assert all(call.value.item() > 0 for call in calls)
+
+
 def test_softmax_index_follows_its_law():
     source, scores = fresh_entropy(), np.array([0.0, 1.0, 2.0])
     counts = np.bincount([softmax_index(scores, 1.0, source) for _ in range(3000)], minlength=3)

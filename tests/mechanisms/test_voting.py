@@ -137,6 +137,17 @@ def test_noisy_plurality_has_the_noise_it_is_priced_for(changed):
     assert abs(wins.mean() - flipped) < 5 * math.sqrt(flipped / 20_000)
 
 
+@pytest.mark.parametrize("changed", [1, 2])
+def test_confident_plurality_has_the_noise_it_is_priced_for(changed):
+    """The highest count moves by ``changed``, all of them by sqrt(2) times as much."""
+    mechanism = ConfidentPlurality(3, 2.0, 3.0, 3, 10, 5, changed)
+    pairs = [(votes, other) for votes in all_votes(3, 6) for other in moves(votes, changed)]
+    highest = max(abs(max(votes) - max(other)) for votes, other in pairs)
+    shift = max(math.dist(votes, other) for votes, other in pairs)
+    for noise, least in ((mechanism.check_noise, 2.0 * highest), (mechanism.vote_noise, 3.0 * shift)):
+        assert least <= noise.effective_stddev < least * (1 + 2**-20)
+
+
 def test_plurality_answers_what_was_paid_for_and_halts():
     run = NoisyPlurality(1.0, 3, 7).start(fresh_entropy())
     first = run.answer(np.tile([[1000, 0, 0]], (5, 1)))

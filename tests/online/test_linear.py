@@ -157,3 +157,18 @@ def test_bad_records_shapes_cost_nothing():
         model.partial_fit(np.zeros((3, 1)), np.zeros(3))
     assert model.step == 0
     assert model.epoch == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("feature_bound", 50.0), ("fit_intercept", False), ("epsilon", 9.0), ("classes", [2, 3])],
+)
+def test_what_the_noise_was_made_for_cannot_be_changed_in_a_running_stream(name, value):
+    """A larger bound would let one record move the sums further than they were charged for."""
+    model = PrivateOnlineLinearModel(2, horizon=10, classes=[0, 1])
+    setattr(model, name, getattr(model, name))  # before the charge anything may be set
+    model.learn_one([0.5, 0.5], 1)
+    with pytest.raises(AttributeError, match="fixed when the stream was charged"):
+        setattr(model, name, value)
+    model.at_horizon = "restart"
+    assert model.learn_one([0.5, 0.5], 0).step == 2

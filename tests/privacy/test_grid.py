@@ -36,6 +36,19 @@ def test_grid_costs_next_to_nothing_at_any_epsilon(epsilon):
     assert ideal <= found <= ideal * (1 + 1e-3) + 1e-12
 
 
+def test_a_loss_grows_by_the_ratio_of_both_laws():
+    """No ideal loss is above 1; on the grid both probabilities may be off by the ratio: losses reach 1 + 2 ratio."""
+    variates = 2**50  # so many that the ratio shows
+    ratio = growth(variates, 1.0)
+
+    def ideal(epsilon):
+        return max(0.0, -math.expm1(epsilon - 1.0))
+
+    assert 0.01 < ratio < 0.1
+    assert delta_on_grid(ideal, variates, 1.0) == pytest.approx(math.exp(ratio) * -math.expm1(-2 * ratio))
+    assert delta_on_grid(ideal, variates, 1.0 + 2.1 * ratio) < 1e-36
+
+
 def test_the_older_price_would_have_exploded():
     fine = accountants.delta(Discretized(Gaussian(0.1), 1000), 100.0, REPLACE)
     coarse = accountants.delta(Approximated(Gaussian(0.1), 1000 * 0.021 / 2**60), 100.0, REPLACE)

@@ -8,7 +8,7 @@ import pytest
 
 import discreet
 from discreet.cli import main
-from discreet.privacy.events import Pure
+from discreet.privacy.events import Gaussian, Pure
 from discreet.privacy.ledger import BudgetExceeded, Ledger, LedgerError
 from discreet.privacy.policy import Policy
 
@@ -49,6 +49,25 @@ def test_a_share_stops_its_owner_and_nobody_else(policy):
         ("alice", Pure(0.75)),
         ("bob/../x", Pure(2.0)),
     ]
+
+
+def test_what_a_share_says_is_left_is_what_it_admits(policy):
+    """The smaller of what the share and what the data set have left, whichever that is."""
+    alice, bob = policy.ledger("cohort", "alice"), policy.ledger("cohort", "bob/../x")
+    alice.charge(Pure(0.75))
+    assert bob.remaining().pure_epsilon == pytest.approx(2.25)
+    assert alice.remaining().pure_epsilon == alice.remaining().epsilon == pytest.approx(0.25)
+    assert [share.admits(Pure(0.5)) for share in (alice, bob)] == [False, True]
+    assert alice.admits(Pure(0.25))
+    bob.charge(Pure(2.125))
+    assert alice.remaining().pure_epsilon == pytest.approx(0.125)
+    assert [alice.admits(Pure(size)) for size in (0.25, 0.125)] == [False, True]
+    wards = policy.ledger("wards", "alice")
+    left = wards.remaining()
+    assert left == wards.own.remaining()
+    assert left.noise_multiplier > policy.dataset("wards").remaining().noise_multiplier
+    assert wards.admits(Gaussian(left.noise_multiplier * 1.001))
+    assert not wards.admits(Gaussian(left.noise_multiplier * 0.99))
 
 
 def test_the_cap_of_the_data_set_holds_and_costs_a_share_nothing(policy):

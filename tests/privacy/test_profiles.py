@@ -84,6 +84,20 @@ def test_output_stage_costs_what_was_published():
     assert with_stage == pytest.approx(8.5889, rel=2e-4)
 
 
+@pytest.mark.parametrize("neighboring", [REPLACE, ZERO_OUT])
+@pytest.mark.parametrize(
+    ("family", "longest"), [("logistic", 1), ("monotone", 1), ("general", 1), ("softmax", 2**0.5)]
+)
+def test_the_output_stage_is_a_gaussian_release_beside_the_objective(family, longest, neighboring):
+    """Without curvature both are: no pair of vertices costs less than the longest shift and the output together."""
+    for noise, output_mu in ((4.0, 0.7), (1e9, 0.7)):
+        event = ObjectivePerturbation(
+            family, noise, 1e-12, 0.25, output_mu, n_outputs=1 + (family == "softmax")
+        )
+        least = gaussian_delta(1.0, math.hypot(neighboring.contributions * longest / noise, output_mu))
+        assert least <= objective_delta(event, 1.0, neighboring) <= 4.001 * least
+
+
 def test_softmax_of_two_classes_is_binary_logistic():
     # w1 - w2 has noise sigma * sqrt(2) on half the curvature: the vertex part is that of the Gaussian mechanism.
     event = ObjectivePerturbation("softmax", 2.0, 1e-9, 0.5, 0.0, 2)

@@ -78,6 +78,19 @@ def test_not_paying_for_the_choice_would_be_false():
     assert hockey_stick(best_of(p, chances), best_of(q, chances), one) > 0.01
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_every_try_may_fail(name):
+    """A try that gives a record away once in a million times, and scores best then: twenty of them do so in fifty
+    thousand, and a smaller delta can be promised of no epsilon."""
+    law = law_with_mean(name, 20.0)
+    p, q = np.array([1 - 1e-6, 1e-6]), np.array([1.0, 0.0])
+    failed = hockey_stick(*(best_of(part, pmf(law, 3000)) for part in (p, q)), 5.0)
+    assert failed == pytest.approx(20e-6, rel=1e-3)
+    for delta, promised in ((0.9 * failed, False), (1.1 * failed, True)):
+        price = accountants.epsilon(law.event(Approximate(0.1, 1e-6), delta, RELATION), delta, RELATION)
+        assert math.isfinite(price) is promised
+
+
 def test_pure_tries_cost_at_most_two_or_three_times_as_much():
     for name, times in (("logarithmic", 2), ("geometric", 3)):
         for mean in (2.0, 20.0, 1000.0):

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from discreet import BudgetExceeded, Ledger, PrivacyWarning, PrivateMatrixCompletion, insecure_noise
+from discreet.geometries.base import project_magnitudes
 from discreet.privacy import accountants
 from discreet.privacy.statement import PrivacyStatement
-from discreet.recommend.baselines import onto_ball
 from discreet.recommend.local import RidgeModel
 from discreet.recommend.methods import METHODS
 from discreet.recommend.metrics import ndcg_at, precision_at, recall_at, rmse
@@ -277,7 +277,7 @@ BAD = {
     "unknown user": ({"rating_bounds": (1, 5)}, frame(user=[1, pd.NA]), "no user"),
     "no item": ({"rating_bounds": (1, 5)}, frame(item=["a", None]), "no item"),
     "bounds upside down": ({"rating_bounds": (5, 1)}, R, "lowest < highest"),
-    "bounds of one": ({"rating_bounds": 5}, R, "pair"),
+    "bounds of one": ({"rating_bounds": 5}, R, "two numbers"),
     "method": ({"method": "magic"}, R, "method"),
     "rank": ({"rank": 0}, R, "rank"),
     "iterations": ({"n_iterations": 0}, R, "n_iterations"),
@@ -334,9 +334,8 @@ def test_a_public_number_of_users_is_not_replaced_by_a_declared_one():
 
 def test_what_would_not_fit_into_memory_is_refused(monkeypatch):
     model = fitted("profile")
-    monkeypatch.setattr(
-        "os.sysconf", lambda name: 1 << (10 if name == "SC_PAGE_SIZE" else 9)
-    )  # half a megabyte
+    # A machine with half a megabyte.
+    monkeypatch.setattr("os.sysconf", lambda name: 1 << (10 if name == "SC_PAGE_SIZE" else 9))
     with pytest.raises(ValueError, match="fewer users at a time"):
         model.predict(R)
     assert model.predict(R[:100]).shape == (100, 30)
@@ -428,7 +427,7 @@ def test_projection_onto_the_ball():
     rng = np.random.default_rng(0)
     for _ in range(20):
         values = rng.uniform(0, 2, 6)
-        projected = onto_ball(values, 3.0)
+        projected = project_magnitudes(values, 3.0)
         assert projected.sum() <= 3.0 + 1e-12
         step = values - projected
         other = rng.dirichlet(np.ones(6)) * 3.0

@@ -42,6 +42,16 @@ def test_values_lie_on_the_grid_and_the_event_counts_variates():
     assert mechanism.stddev < 1.5 * (1 + 1e-7)
 
 
+@pytest.mark.parametrize(("order", "count"), [(1, 1), (2, 10**6), (3000, 1)])
+def test_noise_covers_the_rounding(order, count):
+    """One step of the coarser grid in every entry, in Frobenius norm, and the noise beside the diagonal as well."""
+    mechanism = SymmetricGaussianMechanism(Sensitivity(1.0), 200.0, order, count)
+    on, beside = mechanism._noises
+    needed = 200.0 * (1.0 + on.grid * order * math.sqrt(count))
+    assert on.effective_stddev >= needed
+    assert beside.effective_stddev >= needed / math.sqrt(2)
+
+
 def test_worst_neighbors_are_exactly_mu_apart():
     """C e_1 against C e_2: (W_11 - W_22) / sqrt(2) separates by sqrt(2) C^2, in units of the noise 1 / multiplier."""
     runs, multiplier = 40_000, 3.0

@@ -114,15 +114,35 @@ def test_a_mapped_file_holds_the_same_records(parquet, tmp_path, data, monkeypat
 
 def test_a_parquet_file_leaves_nothing_behind(parquet, tmp_path, monkeypatch):
     monkeypatch.setattr(arrow.tempfile, "tempdir", str(tmp_path))
-    seen = []
-    with arrow.opened(parquet, target="y", progress=lambda done, total: seen.append((done, total))) as rows:
+    seen, named = [], []
+
+    def tell(done, total):
+        seen.append((done, total))
+        named.extend(path.name for path in tmp_path.iterdir())
+
+    with arrow.opened(parquet, target="y", progress=tell) as rows:
         assert seen[-1] == (N, N)
-        assert rows.path.parent == tmp_path
-        assert rows.path.stat().st_mode & 0o077 == 0  # private rows, readable by their owner only
-    assert [path.name for path in tmp_path.iterdir()] == ["data.parquet"]
+        assert rows.shape == (N, P)
+        named += [path.name for path in tmp_path.iterdir()]
+    # No folder ever names the private rows, so not even a killed process can leave them behind.
+    assert set(named) == {"data.parquet"}
     with pytest.raises(ValueError, match="has no column 'z'"):
         arrow.opened(parquet, target="z")
     assert [path.name for path in tmp_path.iterdir()] == ["data.parquet"]
+
+
+def test_temporary_rows_are_readable_by_their_owner_only(parquet, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow.tempfile, "tempdir", str(tmp_path))
+    modes = []
+
+    class Noted(arrow.FileRows):
+        def __init__(self, stream):
+            modes.append(os.stat(stream.fileno()).st_mode & 0o777)
+            super().__init__(stream)
+
+    monkeypatch.setattr(arrow, "FileRows", Noted)
+    arrow.opened(parquet, target="y").close()
+    assert modes == [0o600]
 
 
 def test_small_types_stay_small_and_missing_cells_are_nan(tmp_path):

@@ -23,6 +23,8 @@ from discreet import (
     insecure_noise,
 )
 from discreet.audit.replay import replay
+from discreet.box_bounds import SHRUNK_BY_ENTRIES
+from discreet.estimators import _data
 from discreet.privacy import accountants
 from discreet.privacy.events import OneOf, RandomTries
 from discreet.privacy.ledger import BudgetExceeded
@@ -121,12 +123,12 @@ def test_scores_of_records_lie_in_the_unit_interval_and_read_one_record_each():
     rng = np.random.default_rng(2)
     X, y = rng.uniform(-1, 1, size=(500, 2)), rng.uniform(-3, 3, size=500)
     model = PrivateRidge(target_bounds=(-1, 1), feature_bound=2.0).fit(X, y)
-    scores = record_scores(model, X, y, np.zeros(500, dtype=bool))
+    scores = record_scores(model, X, y)
     assert scores.min() >= 0
     assert scores.max() <= UNIT
-    alone = record_scores(model, X[:1], y[:1], np.zeros(1, dtype=bool))
+    alone = record_scores(model, X[:1], y[:1])
     assert abs(int(alone[0]) - int(scores[0])) <= 1
-    assert not record_scores(model, X, y, np.ones(500, dtype=bool)).any()
+    assert not record_scores(model, X, np.full(500, np.nan)).any()
 
 
 def test_null_records_count_for_nothing(data):
@@ -143,7 +145,8 @@ def test_misuse_is_refused_before_anything_is_charged(data, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
     cases = [
         (PrivateSelection([], ledger=ledger), ValueError, "nothing to choose"),
-        (PrivateSelection([LogisticRegression()], ledger=ledger), TypeError, "has no"),
+        (PrivateSelection([LogisticRegression()], ledger=ledger), TypeError, "LogisticRegression is none"),
+        (PrivateSelection([PrivateSelection([MODEL])], ledger=ledger), TypeError, "of another search"),
         (PrivateSelection([make_pipeline(MODEL)], ledger=ledger), TypeError, r"over pipeline\[-1\]"),
         (PrivateSelection([MODEL, PrivateRidge()], ledger=ledger), ValueError, "all classifiers or all"),
         (PrivateSelection([MODEL], holdout=1.0, ledger=ledger), ValueError, "holdout"),
@@ -271,7 +274,9 @@ def test_what_a_try_would_refuse_is_refused_before_the_charge(data, tmp_path, wr
     X, y = data
     ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-4)
     seeded = PrivateLogisticRegression(random_state=np.random.default_rng(0))
-    candidates = [PrivateLogisticRegression(), PrivateLogisticRegression(l2=0.1)]
+    candidates = [
+        PrivateLogisticRegression(solver="output", l2=l2) for l2 in (0.01, 0.1)
+    ]  # alike: a quick price
     if wrong == "settings of one candidate":
         candidates.append(seeded)
     else:
@@ -284,7 +289,105 @@ def test_what_a_try_would_refuse_is_refused_before_the_charge(data, tmp_path, wr
 def test_fitting_the_chosen_model_again_is_charged(data, tmp_path):
     X, y = data
     ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-4)
-    candidates = [PrivateLogisticRegression(), PrivateLogisticRegression(l2=0.1)]
+    candidates = [
+        PrivateLogisticRegression(solver="output", l2=l2) for l2 in (0.01, 0.1)
+    ]  # alike: a quick price
     search = PrivateSelection(candidates, classes=[0, 1], method="split", ledger=ledger).fit(X, y)
     search.best_estimator_.fit(X, y)
     assert len(ledger.history()) == 2
+
+
+def searched(X, y, tmp_path, **options):
+    """A search that must run through, charged once."""
+    ledger = Ledger(tmp_path / "budget", epsilon=9.0, delta=1e-3)
+    options = {"classes": ["a", "b"], "bad_rows": "null", "method": "split"} | options
+    search = PrivateSelection([MODEL, MODEL], 2.0, 1e-6, ledger=ledger, **options).fit(X, y)
+    assert len(ledger.history()) == 1
+    return search
+
+
+@pytest.mark.parametrize("missing", [pd.NA, None, np.nan, pd.NaT, [1, 2], "c"])
+def test_a_label_that_is_missing_aborts_nothing_after_the_charge(data, tmp_path, missing):
+    labels = np.where(data[1] == 1, "a", "b").astype(object)
+    for row in range(0, 6000, 5):  # some of them are held out
+        labels[row] = missing
+    search = searched(data[0], labels, tmp_path)
+    assert set(search.predict(data[0])) <= {"a", "b"}
+
+
+@pytest.mark.parametrize("method", ["tries", "split"])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_tries_are_silent_whatever_the_rows_hold(data, tmp_path, make, method):
+    """One warning for every try would tell their number."""
+    X = data[0].copy()
+    X[::5] = 1.7e308 * np.sign(X[::5])
+    heard = []
+    with warnings.catch_warnings(), np.errstate(all="call", call=lambda *what: heard.append(what)):
+        warnings.simplefilter("error")
+        searched(make(X), np.where(data[1] == 1, "a", "b"), tmp_path, method=method)
+    assert not heard
+
+
+def test_a_record_that_is_no_row_or_has_no_label_is_blank_and_has_no_truth(data):
+    X, labels = data[0].copy(), np.where(data[1] == 1, "a", "b").astype(object)
+    X[0, 1], X[1, 2], X[2, 0], labels[3] = np.nan, 2.0**301, -np.inf, "c"
+    search = PrivateSelection([MODEL], classes=["a", "b"], bad_rows="null")
+    for rows in (X, sp.csr_array(X), sp.csr_matrix(X)):
+        given = rows.copy()
+        records, _ = search._records(MODEL, rows, labels)
+        shown = records.X if rows is X else records.X.toarray()
+        np.testing.assert_array_equal(shown, np.where(np.arange(6000)[:, None] < 4, 0.0, X))
+        assert records.truth[:4].tolist() == [-1] * 4
+        assert records.y[:4].tolist() == [None] * 4
+        assert records.y[4:].tolist() == labels[4:].tolist()
+        if rows is not X:
+            assert records.X.nnz == rows.nnz  # nothing was filled in, and nothing of the caller's was changed
+            np.testing.assert_array_equal(rows.data, given.data)
+
+
+def test_blanked_rows_of_a_sparse_matrix_stay_sparse():
+    rows = sp.random_array((50, 10**9), density=1e-8, format="csr", rng=np.random.default_rng(0))
+    made = _data.blanked(rows, np.arange(50) < 25)
+    assert made.nnz == rows.nnz
+    assert not made[:25].sum()
+    assert made[25:].sum() == rows[25:].sum()
+
+
+@pytest.mark.filterwarnings("ignore::discreet.NoiseWarning")
+def test_the_chosen_model_bounds_rows_as_it_did_in_training(tmp_path):
+    """The automatic choice may look for single columns of wide rows, and then bounds entries instead of norms."""
+    rows = np.random.default_rng(0).choice([-1.0, 1.0], size=(400, 1500))
+    candidate = PrivateLogisticRegression(classes=[0, 1])
+    search = PrivateSelection([candidate], 1.0, 1e-4, method="split").fit(rows, (rows[:, 0] > 0).astype(int))
+    assert SHRUNK_BY_ENTRIES in search.privacy_.bounds
+    assert search.privacy_.bounds["records"] == 400
+    exact = rows @ search.best_estimator_.coef_[0] + search.best_estimator_.intercept_
+    np.testing.assert_allclose(search.decision_function(rows), exact, rtol=1e-9)
+    card.save(search.best_estimator_, tmp_path / "model.json")
+    np.testing.assert_allclose(card.load(tmp_path / "model.json").decision_function(rows), exact, rtol=1e-9)
+
+
+def test_regressors_are_compared_over_one_range():
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(1000, 2))
+    search = PrivateSearchCV(PrivateRidge(), {"target_bounds": [(-1, 1), (-100, 100)]}, method="split")
+    with pytest.raises(ValueError, match="the same target_bounds"):
+        search.fit(X, X[:, 0])
+    same = PrivateSearchCV(PrivateRidge(), {"target_bounds": [(-1, 1), [-1.0, 1.0]]}, method="split")
+    assert same.fit(X, X[:, 0]).best_params_["target_bounds"] in ((-1, 1), [-1.0, 1.0])
+
+
+def test_a_search_of_nothing_can_be_looked_at():
+    empty = PrivateSelection([])
+    assert not is_classifier(empty)
+    assert not hasattr(empty, "predict")
+    assert "PrivateSelection" in repr(empty)
+    assert is_classifier(PrivateSearchCV(MODEL, {"epsilon": [1.0]}))  # what is wrong with it is said by fit
+
+
+def test_a_search_that_is_refused_keeps_what_was_found_before(data):
+    search = PrivateSelection([MODEL, MODEL], 2.0, 1e-6, method="split").fit(*data)
+    before, found = search.predict(data[0]), search.privacy_
+    with pytest.raises(ValueError, match="one value per row"):
+        search.fit(data[0][:, :2], data[1][:5])
+    assert np.array_equal(search.predict(data[0]), before)
+    assert search.privacy_ is found

@@ -1,5 +1,7 @@
 """Centered rows: the promise holds exactly, releases move by their sensitivity at most, and rare classes are found."""
 
+import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,8 +21,9 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import LocalParts, PartitionedRecords
 from discreet.solvers.centered import CenteredBounds, center_from, recentered
-from discreet.solvers.leveled import LeveledBounds
-from discreet.solvers.noisy_gradient import NoisyGradientDescent, NoisySGD
+from discreet.solvers.leveled import LeveledBounds, leveled_mechanism
+from discreet.solvers.noisy_gradient import NoisyGradientDescent
+from discreet.solvers.noisy_sgd import NoisySGD
 
 RELATIONS = list(Neighboring)
 
@@ -116,11 +119,26 @@ def test_both_releases_move_by_the_declared_sensitivity_at_most(relation, loss):
         assert max(seen) > 0.8 * mechanism.sensitivity.value
 
 
+def test_rounding_grows_with_the_center():
+    """Sums are moved by the center after they were rounded: by 1 + |center| times as much as without one."""
+    problem = Problem(Logistic(), Bounds(1.0), 10**6, 51)
+    rounding = []
+    for size in (0.0, 99.0):
+        bounds = CenteredBounds(1.0, True, np.full(50, size / math.sqrt(50)))
+        declared = leveled_mechanism(
+            replace(problem, bounds=bounds), Logistic(), 0.0, Neighboring.REPLACE_ONE, 1.0
+        ).sensitivity.value
+        rounding.append(declared - 2 * Logistic().lipschitz)
+    assert rounding[1] == pytest.approx(100 * rounding[0], rel=1e-3)
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_whole_budget_is_used_and_no_more(relation):
     problem = Problem(Logistic(), Bounds(), 50_000, 2001)
     plan = NoisyGradientDescent().plan(problem, Guarantee(0.7, 1e-6, relation))
     assert plan.center_share == 0.1
+    looks, steps = plan.mean.noise_multiplier**-2, plan.n_iterations * plan.noise_multiplier**-2
+    assert looks / (looks + steps) == pytest.approx(0.1)
     assert 0.99e-6 <= accountants.delta(plan.event, 0.7, relation) <= 1e-6
 
 
@@ -173,9 +191,8 @@ def test_who_is_centered():
 
 def test_the_center_is_what_stands_out_of_the_noise():
     problem = Problem(Logistic(), LeveledBounds(), 1000, 5)
-    noisy = np.array(
-        [400.0, -50.0, 20.0, 0.0, 450.0]
-    )  # four columns, and half of the constants: a row's is 0.9
+    # Four columns, and half of the constants: a row's is 0.9.
+    noisy = np.array([400.0, -50.0, 20.0, 0.0, 450.0])
     bounds = center_from(noisy, 10.0, problem)
     kept = np.array([400 * (1 - (30 / 400) ** 2), -50 * (1 - (30 / 50) ** 2), 0.0, 0.0]) / 900
     assert bounds.center == pytest.approx(kept - kept.mean())

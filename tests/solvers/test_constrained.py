@@ -105,6 +105,36 @@ def test_the_certificate_holds_for_arbitrary_points(geometry):
 
 
 @pytest.mark.parametrize("geometry", SETS, ids=str)
+def test_the_certificate_is_attained_across_the_set(geometry):
+    """A point that did not move at all, at one end of the set, while the minimizer is at the other: the slope alone
+    tells, and tells exactly, because without data the objective is a parabola."""
+    direction = np.array([1.0, -0.2, 0.3, -0.4, 0.5])
+    start, best = (geometry.linear_minimizer(sign * direction) for sign in (1, -1))
+    empty = ArrayRecords(np.zeros((3, P)), np.ones(3), BOUNDS, np.ones(3, dtype=bool))
+    goal = Objective(empty, Logistic(), 0.8, -0.8 * best)
+    gradient = goal.value_and_gradient(start)[1]
+    assert np.allclose(gradient, 0.8 * (start - best))
+    bound = distance_bound(goal, geometry, start, gradient, start, largest_curvature(goal))
+    distance = np.linalg.norm(start - best)
+    assert distance <= bound <= distance * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("aside", [1e-2, 1e-4])
+def test_the_certificate_holds_for_points_that_rounding_left_outside(aside):
+    """A pull nine times the ridge holds the minimizer on the circle; a point beside it, and so far outside that the
+    slope along the pull vanishes, is much further from it than from the circle."""
+    empty = ArrayRecords(np.zeros((1, 2)), np.ones(1), BOUNDS, np.ones(1, dtype=bool))
+    circle, goal = L2Ball(1.0, 2), Objective(empty, Logistic(), 0.8, np.array([-8.0, 0.0]))
+    point = np.array([1 + aside**2 * (1 + 1 / 18) / 9, aside])
+    gradient = goal.value_and_gradient(point)[1]
+    distance = np.linalg.norm(point - [1.0, 0.0])
+    assert support_bound(circle, -gradient) - -gradient @ point < 0.01 * aside**2
+    assert outside_bound(circle, point) < aside * distance
+    bound = distance_bound(goal, circle, point, gradient, point, largest_curvature(goal))
+    assert distance <= bound < 4 * distance
+
+
+@pytest.mark.parametrize("geometry", SETS, ids=str)
 def test_support_and_distance_are_upper_bounds_and_sharp(geometry):
     rng = np.random.default_rng(5)
     for _ in range(200):
@@ -153,9 +183,8 @@ def interval_law(rows, labels, low, high, total_l2, stddev):
     """Exact law of the perturbed minimizer over [low, high]: two atoms and the distribution in between."""
     theta = np.linspace(low, high, 4001)
     slopes = Logistic().derivative(labels[:, None], rows[:, None] * theta)
-    below = stats.norm.sf(
-        -(rows @ slopes + total_l2 * theta) / stddev
-    )  # P(minimizer <= theta), b(theta) decreases
+    # P(minimizer <= theta): b(theta) decreases.
+    below = stats.norm.sf(-(rows @ slopes + total_l2 * theta) / stddev)
     return np.concatenate([[below[0]], np.diff(below), [1 - below[-1]]])
 
 

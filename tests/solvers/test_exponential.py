@@ -15,12 +15,14 @@ from discreet.bounds import Bounds
 from discreet.geometries import L1Ball, L2Ball
 from discreet.losses import Hinge, HuberHinge, HuberRegression, Linear, Logistic, Quantile, Softmax, Squared
 from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+from discreet.mechanisms.gibbs import GibbsMechanism
 from discreet.privacy import accountants
-from discreet.privacy.events import BoundedRange
+from discreet.privacy.events import BoundedRange, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import envelopes
+from discreet.solvers.envelope_centers import find_center
 from discreet.solvers.envelopes import Energy
 from discreet.solvers.exponential import ExponentialSampling
 from discreet.solvers.forecast import log_tries
@@ -66,7 +68,7 @@ def prepared(plan, records, center=None):
     energy = Energy(records, plan.problem.loss, plan.rate, plan.l2)
     floor = plan.shape.tilt_floor
     if center is None:
-        center = envelopes.find_center(energy, plan.gibbs.balls, floor)
+        center = find_center(energy, plan.gibbs.balls, floor)
     return energy, envelopes.build(energy, plan.gibbs.balls, plan.gibbs.grid, center, floor)
 
 
@@ -270,6 +272,17 @@ def test_worst_pair_reaches_epsilon_and_not_more(relation, epsilon):
     assert 0.95 * epsilon <= ratio <= epsilon * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+def test_rounding_of_four_sums_is_part_of_the_range(relation):
+    """Each of two neighbors' energies is computed at two points."""
+    sizes, reach = (10**6, 20), 3.0
+    exact = relation.contributions * loss_range(Logistic(), reach, None)
+    rounding = value_rounding(Logistic(), *sizes, reach, 0.0)
+    assert rounding > 1e-9 * exact
+    declared = energy_range(Logistic(), *sizes, reach, None, relation)
+    assert declared == pytest.approx(exact + 4 * rounding, rel=1e-11)
+
+
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_range_bounds_every_pair(loss):
     t = np.linspace(-2.0, 2.0, 2001)
@@ -380,6 +393,10 @@ def test_event_is_worth_the_guarantee():
     assert accountants.delta(plan.event, 0.8, Neighboring.REPLACE_ONE) == 0.0
     problem = Problem(Logistic(), Bounds(), 500, 4, n_models=5)
     several = ExponentialSampling().plan(problem, Guarantee(1.0))
+    assert several.event == Repeated(BoundedRange(several.epsilon), 5)
+    assert GibbsMechanism(0.8, (), 1.0).event == BoundedRange(
+        0.8
+    )  # what it declares of its energies is what it costs
     assert accountants.delta(several.event, 1.0, Neighboring.REPLACE_ONE) == 0.0
     approximate = ExponentialSampling().plan(problem, Guarantee(1.0, 1e-3))
     assert approximate.epsilon >= several.epsilon

@@ -24,7 +24,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base, frank_wolfe, frank_wolfe_vertices
-from discreet.solvers.certificates import curvature
+from discreet.solvers.certificates import curvature, score_rounding
 from discreet.solvers.frank_wolfe import FrankWolfe, GradientPlan, VertexPlan
 from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe
 from discreet.solvers.frank_wolfe_plan import center_error, choice_weights, optimization_error, steps
@@ -142,6 +142,15 @@ def test_scores_of_neighbors_differ_within_the_declared_range(seed, relation, ki
     assert np.ptp(scores[0] - scores[1]) <= declared
 
 
+def test_rounding_of_four_scores_is_part_of_the_range():
+    """Two neighbors' scores, of the vertex that moves most and of the one that moves least."""
+    problem = Problem(Linear(), BoxBounds.of(20, intercept=False), 10**6, 20, geometry=L1Ball(3.0, 20))
+    rounding = score_rounding(problem, problem.geometry)
+    declared = frank_wolfe_vertices.range_at(problem, problem.geometry, Guarantee(1.0, 1e-6), 3.0)
+    assert rounding > 1e-9
+    assert declared == pytest.approx(2 * 1.0 * 1.0 * 6.0 + 4 * rounding, rel=1e-11)
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_declared_range_is_attained(relation):
     """At theta = 0 opposite rows move logistic scores by exactly the declared range; half of it is caught."""
@@ -170,9 +179,8 @@ def test_the_declared_range_is_attained(relation):
     halved = [
         plan._mechanism(declared / 2).probabilities(-problem.geometry.vertex_scores(g)) for g in gradients
     ]
-    assert (
-        np.ptp(np.log(halved[0] / halved[1])) > 1.5
-    )  # the twin with half the noise exceeds its bounded range
+    # The twin with half the noise exceeds its bounded range.
+    assert np.ptp(np.log(halved[0] / halved[1])) > 1.5
 
 
 @pytest.mark.parametrize(
@@ -200,12 +208,10 @@ def test_the_price_meets_the_guarantee_without_waste(guarantee, steps):
 def test_printed_laplace_scale_of_the_paper_is_not_private():
     """Talwar et al. (2015) calibrate for half the replace-one sensitivity: by zCDP its epsilon is 1.85, not 1."""
     delta, n_steps = 1 / 45000**2, 200
-    printed = math.sqrt(
-        8 * n_steps * math.log(1 / delta)
-    )  # Laplace scale over (slope x size / n) at epsilon 1
-    per_step = (
-        2 * 2 / printed
-    )  # scores move by 2 slope x size / n under replace-one, a noisy minimum pays twice
+    # The Laplace scale over (slope x size / n) at epsilon 1.
+    printed = math.sqrt(8 * n_steps * math.log(1 / delta))
+    # Scores move by 2 slope x size / n under replace-one, and a noisy minimum pays twice.
+    per_step = 2 * 2 / printed
     from discreet.privacy.events import ZeroConcentrated
 
     price = accountants.epsilon(ZeroConcentrated(n_steps * per_step**2 / 2), delta, Neighboring.REPLACE_ONE)
@@ -425,8 +431,10 @@ def test_simplex_ridge_models_and_softmax():
     assert theta.min() >= 0
     assert theta.sum() == pytest.approx(2.0)
     several = problem_of(X, n_models=3)
-    plan = FrankWolfe(n_iterations=4).plan(several, Guarantee(5.0, 1e-6))
-    assert plan.event.times == 12
+    for choice in ("vertices", "gradient"):
+        plan = FrankWolfe(n_iterations=4, choice=choice).plan(several, Guarantee(5.0, 1e-6))
+        assert plan.event.times == 12
+        assert 0.99e-6 <= accountants.delta(plan.event, 5.0, Neighboring.REPLACE_ONE) <= 1e-6
     assert plan.run([records_of(several, X, y)] * 3, seeded(13)).theta.shape == (3, 3)
     codes = (y > 0).astype(float)
     softmax = Problem(Softmax(2), BoxBounds.of(3, intercept=False), 600, 3, geometry=L1Ball(1.0, 6))
@@ -450,7 +458,7 @@ def test_refusals_say_what_to_do():
     guarantee = Guarantee(1.0, 1e-6)
     solver = base.resolve("frank-wolfe")
     bare = Problem(Logistic(), Bounds(), 100, 6)
-    with pytest.raises(ValueError, match="needs one: use an estimator"):
+    with pytest.raises(ValueError, match="needs one: constraint="):
         solver.plan(bare, guarantee)
     with pytest.raises(ValueError, match="has corners"):
         solver.plan(problem_of(X, Hinge()), guarantee)

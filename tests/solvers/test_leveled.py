@@ -16,7 +16,8 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.leveled import LeveledBounds
-from discreet.solvers.noisy_gradient import NoisyGradientDescent, NoisySGD
+from discreet.solvers.noisy_gradient import NoisyGradientDescent
+from discreet.solvers.noisy_sgd import NoisySGD
 
 RELATIONS = list(Neighboring)
 PROMISE = Guarantee(1.0, 1e-6)

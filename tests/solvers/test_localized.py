@@ -19,6 +19,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import envelopes
+from discreet.solvers.envelope_centers import find_center
 from discreet.solvers.envelopes import Energy
 from discreet.solvers.exponential import ExponentialSampling
 from discreet.solvers.localized import Localized
@@ -86,7 +87,7 @@ def test_law_on_two_balls_against_quadrature():
     gibbs = type(gibbs)(gibbs.epsilon, balls, gibbs.grid)
     energy = Energy(records, Logistic(), plan.rate, plan.l2)
     floor = plan.shape.tilt_floor
-    envelope = envelopes.build(energy, balls, gibbs.grid, envelopes.find_center(energy, balls, floor), floor)
+    envelope = envelopes.build(energy, balls, gibbs.grid, find_center(energy, balls, floor), floor)
     entropy, found = fresh_entropy(), []
     while len(found) < 3000:
         found += [point for point, _, ok in gibbs.tries(energy, envelope, entropy, 2048) if ok]
@@ -118,7 +119,7 @@ def test_it_beats_the_plain_mechanism_by_about_the_foretold_factor():
     def excess(plan, repeats):
         energy = Energy(records, Logistic(), 1.0, plan.l2)
         best = min(
-            energy(envelopes.find_center(Energy(records, Logistic(), 1e3, plan.l2), plain.gibbs.balls, 1e-6)),
+            energy(find_center(Energy(records, Logistic(), 1e3, plan.l2), plain.gibbs.balls, 1e-6)),
             1e18,
         )
         return np.mean([energy(plan.run([records], fresh_entropy()).theta[0]) - best for _ in range(repeats)])

@@ -8,10 +8,14 @@ from scipy import sparse, stats
 from sklearn.linear_model import LogisticRegression
 
 from discreet import PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
+from discreet.audit.replay import replay
+from discreet.audit.witness import running
 from discreet.bounds import Bounds
 from discreet.losses import HuberHinge, Logistic, Squared
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.privacy import accountants
+from discreet.privacy.events import Composed, flatten
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
@@ -94,6 +98,19 @@ def test_noise_of_the_matrix_is_symmetric_with_the_planned_law():
     assert np.linalg.eigvalsh(noisy.second).max() == pytest.approx(noisy.matrix_noise, rel=0.3)
 
 
+def test_products_with_targets_are_weighted_when_they_are_released_and_not_when_they_are_read():
+    rng = np.random.default_rng(2)
+    X, y = rng.uniform(-0.5, 0.5, size=(40, 3)), rng.uniform(-1, 1, 40)
+    mechanism = MomentMechanism(40, 3, 1.0, 1.0, 3.0, Neighboring.REPLACE_ONE, 1e-9)
+    heard = Recorder()
+    with insecure_noise(0), recorded_by(heard):
+        noisy = mechanism.release(ArrayRecords(X, y, BOUNDS), fresh_entropy())
+    assert heard.calls[0].value[6:] == pytest.approx(3.0 * X.T @ y)
+    assert noisy.cross == pytest.approx(X.T @ y, abs=1e-6)
+    assert noisy.second == pytest.approx(X.T @ X, abs=1e-6)
+    assert noisy.cross_stddev == pytest.approx(noisy.second_stddev / 3)
+
+
 def test_too_many_columns_are_refused():
     with pytest.raises(ValueError, match="noisy-gd"):
         MomentMechanism(10, 5000, 1.0, 0.0, 1.0, Neighboring.ZERO_OUT, 1.0)
@@ -124,6 +141,31 @@ def test_newton_splits_its_budget_in_squares():
     assert looks[0] / sum(looks) == pytest.approx(0.3)
     gradients = 10 * plan.release.noise_multiplier**-2
     assert sum(looks) / (sum(looks) + gradients) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_charge_is_what_the_mechanisms_of_a_run_say(ordered):
+    """Looks at the moment, energies if there are any, and every gradient of all models, each with its own noise."""
+    X, y = blobs(2, n=200)
+    problem = Problem(HuberHinge(), BOUNDS, 200, 4, n_models=3)
+    plan = NoisyNewton(n_iterations=5, ordered_columns=ordered).plan(problem, Guarantee(1.0, 1e-6))
+    heard = Recorder()
+    with insecure_noise(0), recorded_by(heard):
+        plan.run([ArrayRecords(X, 2.0 * y - 1, BOUNDS)] * 3, fresh_entropy())
+    assert len(heard.calls) == 2 + 5
+    made = Composed(tuple(call.event for call in heard.calls))
+    assert dict(flatten(plan.event)) == dict(flatten(made))
+
+
+def test_the_gradients_of_several_models_move_together():
+    one, three = (
+        NoisyNewton(radius=2.0, cap=1.0).plan(
+            Problem(Logistic(), BOUNDS, 500, 4, n_models=k), Guarantee(1, 1e-6)
+        )
+        for k in (1, 3)
+    )
+    together = three.release.sensitivity.value
+    assert together == pytest.approx(math.sqrt(3) * one.release.sensitivity.value, rel=1e-12)
 
 
 def blobs(n_classes, n=6000, p=4):
@@ -252,6 +294,18 @@ def test_rounding_of_reshaped_records_is_paid_for():
     paid = again.gaussian.sensitivity.value - without.gaussian.sensitivity.value
     assert paid == pytest.approx(4.02 * 10**6 * 0.3 * again.row_error, rel=1e-3)
     assert again.row_error > 0
+
+
+def test_records_are_as_short_as_the_noise_supposes_once_they_are_reshaped():
+    """Nearly all records point one way and are shrunk; the one that differs does not, and is clipped all the more."""
+    X = np.vstack([[0.0, 1.0], np.tile([1.0, 0.0], (2000, 1))])
+    y = np.resize([1.0, -1.0], 2001)
+    plan = NoisyNewton(n_iterations=3).plan(Problem(HuberHinge(), BOUNDS, 2001, 2), Guarantee(50.0, 1e-2))
+    found = replay(running(plan), [ArrayRecords(X, y, BOUNDS)], [ArrayRecords(X * [1.0, -1.0], y, BOUNDS)])
+    assert found.passed, str(found)
+    declared = [distance.declared for distance in found.distances if distance.where.startswith("call")]
+    assert declared[-1] < 0.5 * plan.release.sensitivity.value
+    assert found.distances[len(declared) - 1].ratio > 0.9
 
 
 @pytest.mark.parametrize("level", [-0.5, 0.0, 0.7, 0.99, 1.0, 1.5])

@@ -8,16 +8,23 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from discreet import PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
+from discreet.audit.replay import replay
+from discreet.audit.witness import running
 from discreet.bounds import Bounds
+from discreet.geometries import Box, L1Ball, L2Ball, Simplex
 from discreet.losses import CappedLogistic, CappedSoftmax, Hinge, HuberHinge, Logistic, Softmax
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.privacy import accountants
+from discreet.privacy.events import Discretized, Gaussian, Repeated, Subsampled
 from discreet.privacy.gaussian import gaussian_epsilon
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
-from discreet.solvers.noisy_gradient import NoisyGradientDescent, NoisySGD, project
+from discreet.solvers.descent_loop import Descent
+from discreet.solvers.noisy_gradient import NoisyGradientDescent, project
+from discreet.solvers.noisy_sgd import NoisySGD
 from discreet.solvers.sensitivity import gradient_sensitivity, logistic_gap
 
 REPLACE, ADD, ZERO = Neighboring.REPLACE_ONE, Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT
@@ -112,6 +119,16 @@ def test_capped_softmax_moves_at_most_by_its_cap():
     assert np.all(change <= loss.smoothness * np.linalg.norm(steps, axis=1) * (1 + 1e-6))
 
 
+def test_a_cap_bounds_what_a_record_does_to_the_gradients_of_a_run():
+    """At zero coefficients a logistic derivative is 1/2: two opposite rows attain a cap below that, and no more."""
+    plan = NoisyGradientDescent(n_iterations=2, radius=3.0, cap=0.3).plan(problem(n=20), PROMISE)
+    X, y = np.zeros((20, 4)), np.ones(20)
+    X[0, 0] = 1.0
+    found = replay(running(plan), *([ArrayRecords(sign * X, y, plan.problem.bounds)] for sign in (1, -1)))
+    assert found.passed, str(found)
+    assert found.worst_input_ratio == pytest.approx(1.0, rel=1e-9)
+
+
 def test_declared_sensitivity_includes_rounding():
     plan = NoisyGradientDescent(radius=3.0, cap=1.0).plan(problem(), PROMISE)
     exact = gradient_sensitivity(Logistic(), 1.0, 3.0, REPLACE).value
@@ -144,6 +161,36 @@ def test_sampled_steps_are_priced_as_sampled():
     # a twin that charges the steps without their sampling would be refused by the accountant
     assert accountants.delta(full.event, 1.0, ZERO) <= promise.delta
     assert sampled.noise_multiplier / 0.05 == pytest.approx(full.noise_multiplier, rel=0.6)
+
+
+@pytest.mark.parametrize("rate", [0.05, 1.0])
+def test_the_charge_names_the_steps_the_rate_and_the_noise_of_the_run(rate):
+    """What is charged is what runs: as many calls, each on a sample of the rate, with the noise of the event."""
+    X, y = blobs(200)
+    plan = NoisySGD(rate, n_iterations=7).plan(problem(n=200), Guarantee(1.0, 1e-6, ZERO))
+    one = Discretized(Gaussian(plan.noise_multiplier), 4)
+    assert plan.event == Repeated(one if rate == 1 else Subsampled(one, rate), 7)
+    heard = Recorder()
+    with insecure_noise(0), recorded_by(heard):
+        plan.run([ArrayRecords(X, 2.0 * y - 1, plan.problem.bounds)], fresh_entropy())
+    assert [call.event for call in heard.calls] == [one] * 7
+    assert [(sample.rate, sample.before) for sample in heard.samples] == (
+        [(rate, k) for k in range(7)] if rate < 1 else []
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain", "leveled"])
+def test_the_gradients_of_several_models_move_together(kind):
+    """One row that every model gets wrong moves all of their gradients: sqrt(K) times as far as one's."""
+    one, three = (
+        NoisyGradientDescent(radius=3.0, cap=1.0, level_rows=kind == "leveled").plan(
+            problem(n_models=k), PROMISE
+        )
+        for k in (1, 3)
+    )
+    moved = one.release.sensitivity.value
+    assert three.release.sensitivity.value == pytest.approx(math.sqrt(3) * moved, rel=1e-12)
+    assert three.release.size == 3 * one.release.size
 
 
 def test_poisson_sampling_is_refused_under_replace_one():
@@ -289,3 +336,129 @@ def test_printed_calibrations_are_sound_and_noisier(printed, tight, epsilon):
     assert loose.noise_multiplier >= exact.noise_multiplier
     if epsilon == 1.0:
         assert loose.noise_multiplier > 1.1 * exact.noise_multiplier
+
+
+# -- sets and strong convexity -------------------------------------------------------------------------------
+
+SETS = [L2Ball(0.5, 4), L1Ball(0.5, 4), Simplex(1.0, 4), Box((0.1,) * 4, (0.4,) * 4)]
+
+
+@pytest.mark.parametrize("inside", SETS, ids=lambda inside: type(inside).__name__)
+@pytest.mark.parametrize("solver", [NoisyGradientDescent(), NoisySGD(0.5)], ids=["full", "sampled"])
+def test_over_a_set_every_gradient_is_asked_for_inside(inside, solver, monkeypatch):
+    X, labels = blobs(500)
+    task = problem(n=500, geometry=inside)
+    plan = solver.plan(task, Guarantee(1.0, 1e-6, ZERO))
+    asked = []
+    original = ArrayRecords.value_and_gradient
+
+    def watched(self, loss, theta):
+        asked.append(np.array(theta))
+        return original(self, loss, theta)
+
+    monkeypatch.setattr(ArrayRecords, "value_and_gradient", watched)
+    theta = plan.run([ArrayRecords(X, 2.0 * labels - 1, task.bounds)], fresh_entropy()).theta[0]
+    assert len(asked) == plan.n_iterations
+    assert max(np.linalg.norm(point - inside.project(point)) for point in [*asked, theta]) < 1e-12
+    assert plan.radius == inside.radius(2.0)
+    assert plan.release.sensitivity.value == pytest.approx(
+        gradient_sensitivity(plan.field, 1.0, plan.radius, ZERO).value, rel=1e-6
+    )
+
+
+def test_over_a_set_without_noise_the_constrained_minimum_is_reached():
+    """A logistic loss of rows along one axis: the minimizers over the box are one of its sides."""
+    X = np.tile([[1.0, 0.0]], (1000, 1))
+    task = problem(n=1000, p=2, geometry=Box((-1.0, 0.2), (0.5, 0.8)))
+    plan = NoisyGradientDescent(cap=1.0).plan(task, Guarantee(1e8, 1e-6))
+    theta = plan.run([ArrayRecords(X, np.ones(1000), task.bounds)], fresh_entropy()).theta[0]
+    assert theta[0] == pytest.approx(0.5, abs=1e-6)
+    assert 0.2 <= theta[1] <= 0.8
+
+
+def test_a_softmax_in_a_set_is_not_centered():
+    X, labels = blobs(500, n_classes=3)
+    inside = Box((0.1,) * 12, (0.9,) * 12)
+    task = problem(Softmax(3), n=500, geometry=inside)
+    plan = NoisyGradientDescent().plan(task, PROMISE)
+    theta = plan.run([ArrayRecords(X, labels, task.bounds)], fresh_entropy()).theta[0]
+    assert np.linalg.norm(theta.ravel() - inside.project(theta.ravel())) < 1e-12
+    assert np.abs(theta.mean(axis=1)).min() > 0.05  # the mean over the classes is not taken off
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"radius": 1.0}, "radius is that of the set"),
+        ({"level_rows": True}, "in all of space"),
+    ],
+)
+def test_what_does_not_go_with_a_set_is_refused(settings, words):
+    with pytest.raises(ValueError, match=words):
+        NoisyGradientDescent(**settings).plan(problem(geometry=SETS[0]), PROMISE)
+
+
+def test_strongly_convex_steps_and_weights_are_those_of_the_paper():
+    """One coefficient, a slope of -1 and a ridge m: iterates and their average by hand, without noise."""
+    strength, steps, rate = 0.5, 7, 0.9
+    descent = Descent(steps, rate, 0.0, 1.0, 100.0, strength=strength)
+    found = descent.run(np.zeros((1, 1)), lambda point: strength * point - 1.0)[0, 0]
+    theta, iterates = 0.0, []
+    for t in range(1, steps + 1):
+        theta -= min(rate, 2 / (strength * (t + 1))) * (strength * theta - 1.0)
+        iterates.append(theta)
+    assert found == pytest.approx(np.average(iterates, weights=range(1, steps + 1)), rel=1e-12)
+
+
+def test_strongly_convex_steps_keep_the_bound_and_beat_constant_noise():
+    """The excess risk stays below 2 (G^2 + p s^2) / (m (T + 1)), and falls like 1 / T at a fixed noise per step."""
+    rng, strength, p = np.random.default_rng(0), 0.2, 20
+    optimum = np.full(p, 0.3)
+
+    def risk(steps):
+        total = 0.0
+        for _ in range(50):
+            descent = Descent(steps, 1.0, 0.0, 1.0, 5.0, strength=strength)
+            found = descent.run(
+                np.zeros((1, p)), lambda point: strength * (point - optimum) + rng.normal(size=point.shape)
+            )
+            total += strength / 2 * np.sum((found[0] - optimum) ** 2) / 50
+        return total
+
+    short, long = risk(100), risk(1600)
+    steepest = strength * (5.0 + np.linalg.norm(optimum))
+    for steps, value in ((100, short), (1600, long)):
+        assert value <= 2 * (steepest**2 + p) / (strength * (steps + 1))
+    slope = np.log(long / short) / np.log(16)
+    assert slope == pytest.approx(-1.0, abs=0.15)
+
+
+def test_the_strongly_convex_schedule_fits_near_the_ridge_minimizer():
+    X, labels = blobs(20_000)
+    solver = NoisyGradientDescent(schedule="strongly-convex", cap=1.0)
+    model = PrivateLogisticRegression(
+        1e6, 1e-6, l2=0.05, solver=solver, classes=[0, 1], feature_bound=3.0, fit_intercept=False
+    ).fit(X, labels)
+    exact = LogisticRegression(C=1 / (0.05 * len(X)), fit_intercept=False, tol=1e-10).fit(X, labels)
+    np.testing.assert_allclose(model.coef_, exact.coef_, atol=0.02)
+
+
+def test_the_price_does_not_depend_on_the_schedule():
+    plans = [
+        NoisyGradientDescent(n_iterations=30, schedule=schedule).plan(problem(l2=0.1), PROMISE)
+        for schedule in ("constant", "strongly-convex")
+    ]
+    assert plans[0].event == plans[1].event
+
+
+@pytest.mark.parametrize(
+    ("l2", "settings", "words"),
+    [
+        (None, {}, "needs a ridge"),
+        (0.1, {"momentum": 0.5}, "no momentum"),
+        (0.1, {"schedule": "fast"}, "schedule"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(l2, settings, words):
+    with pytest.raises(ValueError, match=words):
+        NoisyGradientDescent(**{"schedule": "strongly-convex", **settings}).plan(problem(l2=l2), PROMISE)

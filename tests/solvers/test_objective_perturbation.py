@@ -1,5 +1,6 @@
 """Objective perturbation: the law of what is released, and that the optimizer cannot break it."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,8 +12,10 @@ from discreet import insecure_noise
 from discreet.bounds import Bounds
 from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.privacy import accountants
 from discreet.privacy.events import Discretized
+from discreet.privacy.events import ObjectivePerturbation as ObjectiveEvent
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
@@ -108,6 +111,66 @@ def test_any_optimizer_ends_within_the_verified_tolerance(optimizer):
     # Same noise: the two releases differ by at most both distances to the minimizer and a grid step.
     allowed = 2 * plan.gradient_tolerance / plan.total_l2 + 4 * plan.output.noise.grid
     assert np.linalg.norm(run(plan, X, y, 7) - reference) <= allowed
+
+
+def with_tolerance(plan, tolerance):
+    """The same plan, as if its minimizers were verified to another tolerance."""
+    fields = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
+    other = type(plan)(**fields)
+    del vars(other)["output_sensitivity"]
+    vars(other)["gradient_tolerance"] = tolerance
+    return other
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.0])
+@pytest.mark.parametrize(("loss", "n_models"), [(Logistic(), 1), (Logistic(), 3), (Softmax(4), 1)], ids=str)
+def test_output_stage_hides_two_tolerances_and_the_grid(loss, n_models, delta):
+    """2 (tolerance + half a grid step per coordinate) / l2, and sqrt(K) of it for K models."""
+    plan = ObjectivePerturbation().plan(problem(loss, n_models=n_models), Guarantee(1.0, delta))
+    half_step = plan.objective_noise.grid / 2 * math.sqrt(3 * loss.n_outputs)
+    for tolerance in (plan.gradient_tolerance, 2 * plan.gradient_tolerance, 1e3 * half_step):
+        declared = with_tolerance(plan, tolerance).output_sensitivity.value
+        distance = 2 * (tolerance + half_step) / plan.total_l2 * math.sqrt(n_models)
+        assert declared == pytest.approx(distance, rel=1e-12)
+
+
+def test_minimizers_at_opposite_ends_of_the_tolerance_attain_the_output_sensitivity():
+    """Without data the minimizer is -b / l2; an optimizer may stop a tolerance from it, on either side."""
+    plan, ends = ObjectivePerturbation().plan(problem(), GUARANTEE), []
+    for side in (1, -1):
+
+        def far_end(fun, x0, jac=None, side=side, **_):
+            step = side * plan.gradient_tolerance * np.ones_like(x0) / math.sqrt(len(x0))
+            return (0.999 * step - jac(np.zeros_like(x0))) / plan.total_l2
+
+        heard = Recorder()
+        with recorded_by(heard):
+            run(dataclasses.replace(plan, optimizer=far_end), np.zeros((500, 3)), np.ones(500), 7)
+        ends.append(heard.calls[1].value)
+    assert 0.998 < np.linalg.norm(ends[0] - ends[1]) / plan.output.sensitivity.value <= 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "n_models", "n_outputs"),
+    [(Logistic(), 1, 1), (HuberHinge(0.5), 3, 3), (Softmax(4), 1, 4)],
+    ids=str,
+)
+def test_the_charge_is_that_of_the_run(loss, n_models, n_outputs):
+    """Noise over R L (over R of a softmax), R^2 over the ridge, and one objective, or one class, after another."""
+    plan = ObjectivePerturbation().plan(problem(loss, radius=2.0, n_models=n_models), GUARANTEE)
+    heard = Recorder()
+    with insecure_noise(7), recorded_by(heard):
+        records = ArrayRecords(np.zeros((500, 3)), np.ones(500), plan.problem.bounds)
+        plan.run([records] * n_models, fresh_entropy())
+    *drawn, released = heard.calls
+    assert len(drawn) == n_models
+    for draw in drawn:
+        assert plan.stddev <= draw.scale <= plan.stddev * (1 + 2**-20)
+    output_mu = 1 / released.event.event.noise_multiplier
+    event = ObjectiveEvent(
+        loss.family, plan.stddev / 2.0, 4.0 / plan.total_l2, loss.smoothness, output_mu, n_outputs
+    )
+    assert plan.event == Discretized(event, 2 * 3 * n_outputs)
 
 
 def test_gradient_shift_between_neighbors_is_within_the_record_bound():

@@ -1,14 +1,17 @@
 """Output perturbation: stability that is attained, exact prices, known laws, pure noise, limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
-from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet import PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
 from discreet.bounds import Bounds
 from discreet.losses import Hinge, HuberRegression, Logistic
 from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.privacy import accountants
 from discreet.privacy.events import Pure
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -61,6 +64,44 @@ def test_sensitivity_is_attained_where_the_loss_is_linear():
         problem(loss, n=5, p=1, l2=total_l2 / 5), Guarantee(1.0, 1e-6, Neighboring.ZERO_OUT)
     )
     assert np.linalg.norm(moved) > 1.9 * twin.sensitivity.value
+
+
+def test_sensitivity_is_a_shift_and_twice_the_tolerance():
+    """(S + 2 tolerance) / l2, and sqrt(K) of it for K models: twice the tolerance adds 2 tolerance / l2."""
+    loss, total_l2 = HuberRegression(0.5), 4.0
+    plan, loose, three = (
+        OutputPerturbation().plan(problem(loss, n=5, l2=total_l2 / 5, n_models=k), Guarantee(1.0, 1e-6))
+        for k in (1, 1, 3)
+    )
+    tolerance, shift = plan.gradient_tolerance, 2 * 0.5
+    del vars(loose)["sensitivity"]
+    vars(loose)["gradient_tolerance"] = 2 * tolerance
+    assert plan.sensitivity.value == pytest.approx((shift + 2 * tolerance) / total_l2, rel=1e-11)
+    assert loose.sensitivity.value - plan.sensitivity.value == pytest.approx(
+        2 * tolerance / total_l2, rel=1e-7
+    )
+    assert three.sensitivity.value == pytest.approx(np.sqrt(3) * plan.sensitivity.value, rel=1e-12)
+
+
+def test_minimizers_at_opposite_ends_of_the_tolerance_attain_the_sensitivity():
+    """Whatever an optimizer does within the tolerance: here it stops as far out as it may, on either side."""
+    total_l2, ends = 4.0, []
+    plan = OutputPerturbation().plan(
+        problem(HuberRegression(0.5), n=5, p=1, l2=total_l2 / 5), Guarantee(1.0, 1e-6)
+    )
+    for side in (1, -1):
+        exact = (4 + side) * 0.5 / total_l2  # of four labels far above the line and one on either side
+
+        def far_end(fun, x0, jac=None, exact=exact, side=side, **_):
+            return np.full_like(x0, exact + 0.999 * side * plan.gradient_tolerance / total_l2)
+
+        records = ArrayRecords(np.ones((5, 1)), np.array([side, 1, 1, 1, 1]) * 100.0, BOUNDS)
+        heard = Recorder()
+        with insecure_noise(0), recorded_by(heard):
+            replace(plan, optimizer=far_end).run([records], fresh_entropy())
+        ends.append(heard.calls[0].value.item())
+    moved = ends[0] - ends[1]
+    assert 1 - 1e-6 < moved / plan.sensitivity.value <= 1
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

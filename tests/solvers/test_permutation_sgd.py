@@ -51,6 +51,48 @@ def test_contraction_uses_the_regularized_smoothness():
         drift(np.array([8.0]), 1, jump=1.0, l2=0.05, smoothness=0.25)
 
 
+def slowest_run(rates, steps, jump, l2, smoothness):
+    """The drift by its definition, step by step: shrink, and jump where the record's batch is used."""
+    distances = np.zeros(steps)
+    for step, rate in enumerate(rates):
+        distances *= max(abs(1 - rate * l2), abs(1 - rate * (smoothness + l2)))
+        distances[step % steps] += rate * jump
+    return distances.max()
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("share", [0.3, 0.9, 1.0])
+def test_drift_is_the_recursion_over_every_place(l2, share):
+    rng = np.random.default_rng(0)
+    rates = share * rng.uniform(0.8, 1.0, 24) * 2 / (1.0 + l2)
+    declared = drift(rates, 6, jump=0.3, l2=l2, smoothness=1.0)
+    assert declared == pytest.approx(slowest_run(rates, 6, 0.3, l2, 1.0), rel=1e-9)
+
+
+def test_steps_beyond_the_minimum_shrink_as_the_regularized_curvature_says():
+    """Quadratic records, long steps: each carries the distance of two runs to the other side, at 0.8 of its length.
+
+    Without the ridge in the curvature, the factor would be 0.2 or 0.4, and the drift half of what happens.
+    """
+    rate, l2, smoothness, steps, passes, labels = 1.2, 0.5, 1.0, 2, 5, np.array([0.3, -0.1])
+    ends = []
+    for changed in (0.0, 1.0):  # the last label of a pass, whose record is used every second step
+        theta = 0.0
+        for step in range(steps * passes):
+            label = labels[step % steps] + changed * (step % steps == 1)
+            theta -= rate * (smoothness * (theta - label) + l2 * theta)
+        ends.append(theta)
+    moved = abs(ends[1] - ends[0])
+    assert moved == pytest.approx(rate * (1 - 0.8 ** (2 * passes)) / (1 - 0.8**2))
+    assert drift(np.full(10, rate), steps, jump=1.0, l2=l2, smoothness=smoothness) == pytest.approx(moved)
+
+
+def test_several_models_drift_together():
+    one, three = (PermutationSGD().plan(problem(n=600, n_models=k, l2=0.05), PROMISE) for k in (1, 3))
+    assert three.sensitivity.value == pytest.approx(np.sqrt(3) * one.sensitivity.value, rel=1e-12)
+    assert three.output.size == 3 * one.output.size
+
+
 @pytest.mark.parametrize("l2", [None, 0.05])
 def test_rates_that_expand_are_refused_before_any_charge(l2):
     with pytest.raises(ValueError, match="choose a smaller rate"):

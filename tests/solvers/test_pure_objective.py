@@ -83,6 +83,23 @@ def test_calibration_uses_all_of_epsilon_and_no_more(loss, relation):
         assert objective_epsilon(plan.problem, relation, plan.scale / 2, plan.total_l2) > 1.5 * epsilon
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_the_curvature_of_a_softmax_is_attained_where_all_classes_are_as_likely(n_classes):
+    """One record, no noise to speak of: its Hessian at 0 has n_classes - 1 eigenvalues of R^2 / n_classes."""
+    row, total_l2 = np.array([0.6, 0.8]), 0.7
+    even = np.full(n_classes, 1 / n_classes)
+    hessian = np.kron(np.outer(row, row), np.diag(even) - np.outer(even, even))
+    change = np.linalg.slogdet(hessian + total_l2 * np.eye(len(hessian)))[1] - len(hessian) * np.log(total_l2)
+    price = objective_epsilon(problem(Softmax(n_classes), p=2), Neighboring.ZERO_OUT, 1e9, total_l2)
+    assert change <= price <= change * (1 + 1e-6)
+
+
+def test_the_noise_of_a_softmax_is_paid_for_along_its_longest_gradient():
+    """Far out a record's gradient has norm sqrt(2) R and no curvature: that much shift, over the scale."""
+    flat = objective_epsilon(problem(Softmax(3), p=2), Neighboring.REPLACE_ONE, 1.5, total_l2=1e12)
+    assert flat == pytest.approx(2 * np.sqrt(2) / 1.5, rel=1e-9)
+
+
 def test_regularization_is_free_where_the_logistic_curvature_vanishes():
     free = objective_epsilon(problem(), Neighboring.REPLACE_ONE, scale=2.0, total_l2=2.0)
     assert free == pytest.approx(1.0, rel=1e-9)

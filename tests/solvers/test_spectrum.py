@@ -44,6 +44,15 @@ def test_the_basis_is_orthonormal_and_leaves_the_constant_alone(intercept):
     assert bool(np.abs(basis[-1, :-1]).max() == 0) is intercept
 
 
+def test_rounding_of_reshaped_records_is_paid_for():
+    """A record that is wrong by e moves its energies by 2 |w| e, a little more than that with its own e^2."""
+    exact, rough = (
+        SpectrumMechanism(1000, 8, False, 0.5, Neighboring.REPLACE_ONE, 3.0, error).gaussian.sensitivity.value
+        for error in (0.0, 1e-6)
+    )
+    assert rough - exact == pytest.approx(2 * 1000 * 2.1 * 0.5 * 1e-6, rel=1e-6)
+
+
 def test_energies_are_squared_coordinates_cut_to_their_limit():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 6)) * rng.choice([0.1, 0.4], size=(300, 1)) / math.sqrt(6)

@@ -5,7 +5,7 @@ import pytest
 
 from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.guarantee import Neighboring
-from discreet.transfer.partition import assign_groups, assign_rows, changed_teachers, check_groups
+from discreet.transfer.partition import assign_groups, assign_rows, changed_teachers, check_groups, n_users
 
 
 def contents(ids, chunks, n_chunks):
@@ -65,9 +65,25 @@ def test_the_relation_factor(relation):
     assert changed_teachers(relation, by_group=True, label_private=True) == 1
 
 
+def test_no_character_of_an_id_raises_anything():
+    """After the charge, an error would tell that somebody has such an id."""
+    chunks = assign_groups(np.array(["a", "b\udcff", "b\udcff"], dtype=object), 1000, fresh_entropy())
+    assert chunks[1] == chunks[2]
+
+
 def test_ids_must_be_usable():
     with pytest.raises(TypeError, match="whole numbers or strings"):
         check_groups([1.5, 2.5], 2)
     with pytest.raises(ValueError, match="one user id per row"):
         check_groups([1, 2, 3], 2)
+    with pytest.raises(ValueError, match="have no user id"):
+        check_groups(np.array(["a", None], dtype=object), 2)
     check_groups(np.array(["a", 1], dtype=object), 2)
+
+
+def test_ids_are_told_apart_by_every_character_but_blanks_around_them():
+    ids = np.array(["a", "a\0", " a", "b", "1", 1], dtype=object)
+    chunks = assign_groups(ids, 10**9, fresh_entropy())
+    assert chunks[0] == chunks[2]
+    assert chunks[4] == chunks[5]
+    assert len(set(chunks)) == n_users(ids) == 4

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn.tree import DecisionTreeClassifier
 
 from discreet import Ledger, PrivateTransferClassifier, insecure_noise
+from discreet.records import dask
 from discreet.records.dask import Threads
-from discreet.transfer import cluster
 
 N = 3000
 NAMES = list("abc")
@@ -81,7 +81,7 @@ class Twice(Threads):
 def test_a_task_that_was_computed_again_counts_once(frame, monkeypatch):
     rows = da.from_array(frame[NAMES].to_numpy(), chunks=(900, 3))
     expected = fitted(rows, frame["y"].to_numpy(), PUBLIC)
-    monkeypatch.setattr(cluster, "workers", Twice)
+    monkeypatch.setattr(dask, "workers", Twice)
     found = fitted(rows, frame["y"].to_numpy(), PUBLIC)
     assert np.array_equal(found.votes_, expected.votes_)
 

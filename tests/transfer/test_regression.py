@@ -71,7 +71,11 @@ def test_a_teacher_moves_a_sum_by_at_most_the_width(value):
 
 def test_bad_bounds_are_refused():
     X, y = line(100)
-    for bounds, message in [((1.0, 0.0), "low < high"), ((0.0, np.inf), "finite")]:
+    for bounds, message in [
+        ((1.0, 0.0), "lowest < highest"),
+        ((0.0, np.inf), "finite"),
+        (3.0, r"two numbers \(lowest, highest\)"),
+    ]:
         with pytest.raises(ValueError, match=message):
             PrivateTransferRegressor(Ridge(), bounds).fit(X, y, X)
     with pytest.raises(ValueError, match="Nothing was charged"):

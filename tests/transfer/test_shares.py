@@ -186,9 +186,8 @@ def test_of_several_students_the_one_is_taken_that_agrees_with_held_out_votes():
     votes = np.where(X[:, :1] > 0, 0.3, -0.3) * np.array([-1, 1]) + rng.normal(size=(600, 2)) * 0.5
     overfit, smooth = DecisionTreeClassifier(), LogisticRegression()
     assert best_student([overfit, smooth], X, votes, CLASSES) is smooth
-    public = rng.normal(
-        size=(2000, 2)
-    )  # in simulations the scores differ by 12 standard deviations at this noise
+    # In simulations the scores differ by 12 standard deviations at this noise.
+    public = rng.normal(size=(2000, 2))
     fitted = model(student=[overfit, smooth], n_teachers=300).fit(*noisy_task(9000), public)
     assert fitted.plan_.share_noise > 1.2
     assert isinstance(fitted.student_, LogisticRegression)

@@ -269,9 +269,8 @@ def test_an_estimator_that_fails_everywhere_is_noticed_before_the_charge(tmp_pat
 
 def test_chunks_with_one_class_vote_for_it():
     X, y = blobs(1200)
-    fitted = model(LogisticRegression(), n_teachers=600, epsilon=2.0).fit(
-        X, y, PUBLIC
-    )  # many one-class chunks
+    many = 600  # chunks of two rows, often of one class
+    fitted = model(LogisticRegression(), n_teachers=many, epsilon=2.0).fit(X, y, PUBLIC)
     assert fitted.n_answered_ > 0
     rare = np.zeros(1200, dtype=int)
     rare[0] = 1

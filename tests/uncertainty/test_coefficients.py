@@ -1,5 +1,6 @@
 """Intervals for coefficients: sensitivities as declared, one charge, the right width, and coverage."""
 
+import math
 import warnings
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from benchmarks.coverage import linear, logistic
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -26,10 +28,11 @@ from discreet.bounds import Bounds
 from discreet.estimators._fit import PrivacyWarning
 from discreet.losses import Logistic, Squared
 from discreet.privacy import accountants
-from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.uncertainty.releases import Weight, matrix_mechanism
+from discreet.uncertainty.newton import plan_intervals
+from discreet.uncertainty.releases import Weight, matrix_mechanism, residual_mechanism
 
 BOUND = 2.0
 
@@ -65,6 +68,109 @@ def test_logistic_estimate_is_the_maximum_likelihood_one_when_noise_is_small():
     design = np.column_stack([X, np.ones(len(X))])
     information = (design.T * (chance * (1 - chance))) @ design
     assert np.allclose(found.standard_error, np.sqrt(np.diag(np.linalg.inv(information))), rtol=0.02)
+
+
+def logistic_model(X, y, coef, intercept, bound):
+    """A released model whose coefficients are set by hand."""
+    model = PrivateLogisticRegression(1.0, classes=[0, 1], feature_bound=bound).fit(X, y)
+    model.coef_, model.intercept_ = np.array([coef]), np.array([intercept])
+    return model
+
+
+def test_rare_labels_from_a_model_in_the_tail_do_not_overshoot():
+    # Newton's steps from -5.8 lead to +0.9, -2.5 and -3.3, and the intervals around that are short.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.7, 0.7, size=(20_000, 2))
+    y = (rng.uniform(size=len(X)) < expit(X @ [0.5, -0.5] - 4)).astype(int)
+    model = logistic_model(X, y, [0.5, -0.5], -5.8, 1.5)
+    found = coefficient_intervals(model, X, y, epsilon=1e4, delta=1e-6)
+    exact = LogisticRegression(C=np.inf, tol=1e-10).fit(X, y)
+    off = np.abs(found.estimate - [*exact.coef_[0], *exact.intercept_])
+    assert np.all(off <= found.remainder + 0.05 * found.standard_error)
+    assert np.all(np.isfinite(found.upper))
+    assert not found.doubt
+
+
+def test_a_remainder_makes_intervals_longer_and_a_long_last_step_infinite():
+    X, raw, rng = made(20_000)
+    y = (2 * raw + rng.logistic(size=len(X)) > 0).astype(int)
+    options = {"epsilon": 1e4, "delta": 1e-6, "steps": 1}
+    near = coefficient_intervals(logistic_model(X, y, [0.6, -0.6], 0.0, BOUND), X, y, **options)
+    half = (near.upper - near.lower) / 2
+    # Beside a bias of several standard errors only one tail counts: 1.645.
+    assert np.all(near.remainder > 2 * near.standard_error)
+    assert np.allclose(half, near.remainder + 1.645 * near.standard_error, rtol=1e-3)
+    with pytest.warns(PrivacyWarning, match="starting model was too far off"):
+        far = coefficient_intervals(logistic_model(X, y, [-0.5, 0.5], 0.0, BOUND), X, y, **options)
+    assert np.all(np.isinf(far.upper))
+    assert "too far off" in str(far)
+
+
+def test_coefficients_beyond_the_ball_get_infinite_intervals():
+    # Small columns: the ball around a shrunk model has radius 7.6, and the coefficients are 20 and -10.
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.1, 0.1, size=(50_000, 2))
+    y = (rng.uniform(size=len(X)) < expit(X @ [20.0, -10.0] + 0.5)).astype(int)
+    model = logistic_model(X, y, [1.2, -0.5], 0.2, 2.0)
+    with pytest.warns(PrivacyWarning, match="too far off"):
+        found = coefficient_intervals(model, X, y, epsilon=20.0, delta=1e-6)
+    assert np.all(np.isinf(found.upper))
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_bound_on_the_number_of_records_does_not_shorten_intervals(times):
+    X, y, _ = made(5000)
+    model = PrivateRidge(
+        target_bounds=(-3, 3), feature_bound=BOUND, neighboring="add-remove-one", n_samples=times * len(X)
+    ).fit(X, y)
+    found = coefficient_intervals(model, X, y, epsilon=1e4, delta=1e-6, n_samples=times * len(X))
+    design = np.column_stack([X, np.ones(len(X))])
+    residuals = y - LinearRegression().fit(X, y).predict(X)
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * residuals.var())
+    assert np.allclose(found.standard_error, errors, rtol=0.02)
+
+
+def test_one_step_is_exact_from_a_model_whose_slopes_are_at_their_bound():
+    X, y, _ = made(20_000)
+    model = PrivateRidge(target_bounds=(-3, 3), feature_bound=BOUND).fit(X, y)
+    model.coef_, model.intercept_ = np.array([90.0, 90.0]), 0.0
+    found = coefficient_intervals(model, X, y, epsilon=1e4, delta=1e-6)
+    exact = LinearRegression().fit(X, y)
+    assert np.allclose(found.estimate, [*exact.coef_, exact.intercept_], atol=1e-3)
+    assert np.all(found.remainder == 0)
+
+
+PLAN = plan_intervals(
+    Problem(Logistic(), Bounds(1.0, intercept=False), 6, 2), Guarantee(1.0, 1e-6), 30.0, 3, False
+)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.1, 2.0), st.floats(0.0, 1.0))
+def test_what_the_expansion_leaves_out_is_within_its_bound(seed, length, off):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(6, 2))
+    rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+    labels = np.where(rng.uniform(size=6) < 0.5, 1.0, -1.0)
+    records, loss = ArrayRecords(rows, labels, Bounds(1.0, intercept=False)), Logistic()
+    start, along, aside = 3 * rng.normal(size=2), rng.normal(size=2), rng.normal(size=2)
+    move, astray = length * along / np.linalg.norm(along), off * aside / np.linalg.norm(aside)
+    curvature = records.hessian(loss, start + move / 2 + astray)
+    change = np.subtract(*(records.value_and_gradient(loss, at)[1] for at in (start + move, start)))
+    left_out = change - curvature @ move
+    bound = PLAN._relative_remainder(move, astray)
+    size = math.sqrt(left_out @ np.linalg.solve(curvature, left_out))
+    assert size <= bound * math.sqrt(move @ curvature @ move) * (1 + 1e-6) + 1e-9
+
+
+@pytest.mark.parametrize("relation", list(Neighboring))
+def test_residuals_and_number_of_records_move_by_no_more_than_declared(relation):
+    loss = Squared(1.0, 1.0)
+    problem = Problem(loss, Bounds(1.0, intercept=False), 10, 2)
+    mechanism = residual_mechanism(problem, 1.0, relation, 1.0)
+    largest = loss.lipschitz**2
+    moved = [largest] if relation.size_is_public else [largest, largest]
+    assert mechanism.size == len(moved)
+    assert np.linalg.norm(moved) <= mechanism.sensitivity.value <= 1.001 * np.linalg.norm(moved)
 
 
 def test_one_charge_of_what_is_run(tmp_path):
@@ -130,6 +236,19 @@ def test_replay_on_neighbors_finds_nothing(robust):
         return coefficient_intervals(model, *part, epsilon=20.0, delta=1e-3, robust=robust).upper
 
     found = replay(program, (X, y), (other_X, other_y))
+    assert found.passed, str(found)
+
+
+def test_replay_without_a_record_finds_nothing():
+    X, y, _ = made(400)
+    X[0], y[0] = [1.0, -1.0], 3.0
+    options = {"neighboring": "add-remove-one", "n_samples": 500}
+    model = PrivateRidge(5.0, 1e-3, target_bounds=(-3, 3), feature_bound=BOUND, **options).fit(X, y)
+
+    def program(part):
+        return coefficient_intervals(model, *part, epsilon=20.0, delta=1e-3, n_samples=500).upper
+
+    found = replay(program, (X, y), (X[1:], y[1:]))
     assert found.passed, str(found)
 
 

@@ -157,11 +157,6 @@ def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
     ]
 
 
-def audit_case(estimator: Any, others: int = 1000) -> tuple[Any, Pair]:
-    """The first of `audit_cases`: the worst case for objective perturbation and for noisy gradients."""
-    return audit_cases(estimator, others)[0]
-
-
 def _case(
     estimator: Any, relation: Neighboring, n_rest: int, n_steady: int, share: float, ridge: float
 ) -> tuple[Any, Pair]:

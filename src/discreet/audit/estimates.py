@@ -144,7 +144,8 @@ def loss_bound(
     his stake in [0, 1 / delta): the chance that his wealth ever reaches 1 / (1 - confidence) would be at most
     1 - confidence (Ville, 1939). The bound is the largest epsilon at which he got that rich. Wealth is spread over
     stakes that are fixed in advance, and falls as epsilon grows, so that one bet is placed on all epsilons at once. The
-    bound holds at whatever number of losses one stops, also one chosen by looking at them (docs/audit.md).
+    bound holds at whatever number of losses one stops, also one chosen by looking at them: docs/proofs/audit.md,
+    Theorem 2.
 
     Parameters
     ----------
@@ -183,7 +184,7 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
         P(at least v right) <= f(v) + 2 m delta max_{1 <= i <= v} (f(v - i) - f(v)) / i,   f(v) = P(B >= v),
 
     with B binomial of r trials and success probability e^epsilon / (1 + e^epsilon) (Steinke, Nasr and Jagielski, 2023,
-    Theorem 5.2). For delta = 0 the proof is in docs/audit.md; the term in delta is quoted.
+    Theorem 5.2). For delta = 0 the proof is in docs/proofs/audit.md; the term in delta is quoted.
 
     >>> one_run_p_value(100, 10, 10, epsilon=0.0, delta=0.0) == 2.0**-10
     True
@@ -280,9 +281,8 @@ def _tail(losses: Array, epsilon: float) -> Array:
 def _log_wealth(ways: Sequence[Array], delta: float) -> float:
     """The logarithm of what a gambler has, who bet on means above ``delta``: on each, and on both of two together."""
     top = 0.9 / max(delta, 1e-6)
-    stakes = top * 2.0 ** -np.arange(
-        math.ceil(math.log2(20 * top)) + 1
-    )  # down to 1/20, each half of the one before
+    halvings = math.ceil(math.log2(20 * top))  # down to a stake of 1/20
+    stakes = top * 2.0 ** -np.arange(halvings + 1)
     each = [
         float(logsumexp(np.log1p(np.multiply.outer(stakes, values - delta)).sum(axis=1)))
         - math.log(len(stakes))

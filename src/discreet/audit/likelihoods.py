@@ -93,9 +93,8 @@ def _gap(call: Call, answer: Any) -> Array:
 
 
 def _log_gaussian(call: Call, answer: Any, share: float) -> float:
-    gap = _gap(
-        call, answer
-    )  # of a symmetric matrix every entry beside the diagonal counts twice, at half the variance
+    # Of a symmetric matrix every entry beside the diagonal counts twice, at half the variance.
+    gap = _gap(call, answer)
     return -float(gap @ gap) / (2 * (share * call.scale) ** 2)
 
 

@@ -121,28 +121,9 @@ def replay(program: Program, first: Any, second: Any, *, seed: int = 0, skip: Co
         raise ValueError(f"skip names unknown checks {sorted(unknown)}; there are {sorted(CHECKS)}")
     one = trace(program, first, seed=seed)
     two = trace(program, second, seed=seed, answers=one.calls)
-    findings: list[Finding] = []
-    if "repeatable" not in skip:
-        findings += _compare_repeat(one, trace(program, first, seed=seed))
-    findings += _compare(one, two)
-    distances = sensitivity.input_distances(one, two)
-    rows = max((sensitivity.rows_of(charge) for charge in one.charges), default=1)
-    for a, b in zip(one.runs, two.runs, strict=False):
-        findings += _compare_plans(a, b) or _heard(a, one, a.last_call)
-        if sensitivity.perturbs_objective(a.plan):
-            findings += [Finding("noise", text) for text in sensitivity.objective_problems(a, one.calls)]
-        if not _same_plan(a.plan, b.plan):
-            continue
-        distances += sensitivity.gradient_distances(a, b, rows)
-        if sensitivity.perturbs_objective(a.plan):
-            distances += sensitivity.output_distances(a, b, one, two)
-    chosen = any(sensitivity.chooses(charge.plan.event) for charge in one.charges)
-    for a, b in zip(one.charges, two.charges, strict=False):
-        findings += _compare_plans(a, b) if not one.runs else []
-        findings += _heard(a, one, len(one.calls))
-        findings += [] if chosen else _priced(a, one)
-    if not one.charges:
-        findings += [found for run in one.runs for found in _priced(run, one)]
+    findings = [] if "repeatable" in skip else _compare_repeat(one, trace(program, first, seed=seed))
+    findings += _compare(one, two) + _compare_runs(one, two) + _compare_charges(one, two)
+    distances = sensitivity.input_distances(one, two) + _run_distances(one, two)
     findings += [
         Finding("distance", f"{d.where}: observed {d.observed:.6g}, declared {d.declared:.6g}")
         for d in distances
@@ -183,6 +164,42 @@ def _compare(one: Trace, two: Trace) -> list[Finding]:
     return found
 
 
+def _compare_runs(one: Trace, two: Trace) -> list[Finding]:
+    """Equal plans, each heard, and each perturbed objective with the noise that was charged for."""
+    found = []
+    for a, b in zip(one.runs, two.runs, strict=False):
+        found += _compare_plans(a, b) or _heard(a, one, a.last_call)
+        if sensitivity.perturbs_objective(a.plan):
+            found += [Finding("noise", text) for text in sensitivity.objective_problems(a, one.calls)]
+    return found
+
+
+def _run_distances(one: Trace, two: Trace) -> list[Distance]:
+    """What neighbors do to gradients and minimizers that no mechanism is asked about."""
+    distances: list[Distance] = []
+    rows = max((sensitivity.rows_of(charge) for charge in one.charges), default=1)
+    for a, b in zip(one.runs, two.runs, strict=False):
+        if not _same_plan(a.plan, b.plan):
+            continue
+        distances += sensitivity.gradient_distances(a, b, rows)
+        if sensitivity.perturbs_objective(a.plan):
+            distances += sensitivity.output_distances(a, b, one, two)
+    return distances
+
+
+def _compare_charges(one: Trace, two: Trace) -> list[Finding]:
+    """Equal charges, each heard and worth its calls; of a program that charges nothing, every run its plan."""
+    if not one.charges:
+        return [found for run in one.runs for found in _priced(run, one)]
+    found = []
+    chosen = any(sensitivity.chooses(charge.plan.event) for charge in one.charges)
+    for a, b in zip(one.charges, two.charges, strict=False):
+        found += [] if one.runs else _compare_plans(a, b)
+        found += _heard(a, one, len(one.calls))
+        found += [] if chosen else _priced(a, one)
+    return found
+
+
 def _same_plan(one: Any, two: Any) -> bool:
     def facts(plan: Any) -> Any:
         return frozen([plan.event, plan.guarantee, getattr(plan, "problem", None)])
@@ -214,12 +231,11 @@ def _heard(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:
 
 def _priced(run: PlannedRun, one: Trace) -> list[Finding]:
     """What can be said about a plan and its calls without the neighbor."""
-    found = []
-    price = sensitivity.price_problem(run, one.calls)
-    claim = sensitivity.claim_problem(run.plan)
-    found += [Finding("price", price)] if price else []
-    found += [Finding("claim", claim)] if claim else []
-    return found
+    problems = {
+        "price": sensitivity.price_problem(run, one),
+        "claim": sensitivity.claim_problem(run.plan),
+    }
+    return [Finding(check, problem) for check, problem in problems.items() if problem]
 
 
 def _repeated(one: Trace) -> list[tuple[int, int]]:

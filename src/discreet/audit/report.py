@@ -15,6 +15,7 @@ from discreet.audit.replay import Replay, replay
 from discreet.privacy.guarantee import Guarantee
 
 _WIDTH = 96
+_COLUMNS = 48  # of bars and histograms on a terminal
 SEEN = "the attacker knew both data sets, every public number and the noise law, chose the data sets, and saw the {}"
 SIGHTS = {
     "transcript": "transcript of every run: all answers of all mechanisms, of which what is released is a function",
@@ -194,16 +195,16 @@ def _binned(found: Attack, bins: int) -> tuple[Any, list[Any]]:
     return np.linspace(low, high, bins, endpoint=False).round(6), counts
 
 
-def histogram(found: Attack, bins: int = 48) -> str:
+def histogram(found: Attack) -> str:
     """The scores on either data set as two rows of bars: what the attacker has to tell apart."""
-    counts = _binned(found, bins)[1]
+    counts = _binned(found, _COLUMNS)[1]
     tallest = max(1, max(int(part.max()) for part in counts))
     bars = " ▁▂▃▄▅▆▇█"
     rows = ["".join(bars[int(np.ceil(8 * count / tallest))] for count in part) for part in counts]
     return f"  scores, with record  |{rows[0]}|\n  scores, neighbor     |{rows[1]}|"
 
 
-def bars(report: AuditReport, width: int = 48) -> str:
+def bars(report: AuditReport) -> str:
     """Claimed and shown epsilon as two rows of bars."""
     found = report.attacked
     numbers = {"claimed": found.claimed, "shown to be at least": found.bound.epsilon}
@@ -211,7 +212,7 @@ def bars(report: AuditReport, width: int = 48) -> str:
         numbers["twin, at least"] = report.twin.alarm.epsilon
     longest = max(*numbers.values(), 1e-12)
     return "\n".join(
-        f"  {name:<21}|{'█' * round(width * value / longest):<{width}}| {value:.3f}"
+        f"  {name:<21}|{'█' * round(_COLUMNS * value / longest):<{_COLUMNS}}| {value:.3f}"
         for name, value in numbers.items()
     )
 

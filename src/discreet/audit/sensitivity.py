@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -172,24 +173,23 @@ def output_distances(first: PlannedRun, second: PlannedRun, a: Trace, b: Trace) 
     return [Distance("output stage", math.sqrt(squares) / plan.total_l2, release.sensitivity.value)]
 
 
-def price_problem(run: PlannedRun, calls: list[Call]) -> str | None:
+def price_problem(run: PlannedRun, trace: Trace) -> str | None:
     """Whether the calls that were made cost more than the event that was charged; None if they do not.
 
-    Under subsampling the calls themselves do not show the sampling, so there the noise multipliers of all
-    calls are compared instead. The price of choosing among tries is not that of a composition, and is left to its
-    proof.
+    Under subsampling they must be, one by one, what was charged: as many calls, each of its noise multiplier, on
+    samples of its rate. The price of choosing among tries is not that of a composition, and is left to its proof.
     """
     plan = run.plan
-    made = [call.event for call in calls[run.first_call : run.last_call] if call.event is not None]
+    own = trace.calls[run.first_call : run.last_call]
+    made = [call.event for call in own if call.event is not None]
     if perturbs_objective(innermost(plan)) or not made or chooses(plan.event):
         return None
     if rows_of(run) == 1 and _subsampled(plan.event):
-        charged = Counter(dict(events.flatten(_core(plan.event))))
-        inner: Counter[events.Event] = Counter()
-        for leaf, count in charged.items():
-            inner[_core(leaf.event) if isinstance(leaf, events.Subsampled) else _core(leaf)] += count
-        ran = Counter(_core(event) for event in made)
-        return None if ran == inner else f"the run made {dict(ran)}, the charge says {dict(inner)}"
+        charged: Counter[events.Event] = Counter()
+        for leaf, count in events.flatten(_core(plan.event)):
+            charged[_ideal(leaf)] += count
+        ran = Counter(_sampled_events(run, trace))
+        return None if ran == charged else f"the run made {dict(ran)}, the charge says {dict(charged)}"
     promise = plan.guarantee
     all_calls = group_event(events.Composed(tuple(made)), rows_of(run))
     if all_calls is None:
@@ -201,6 +201,23 @@ def price_problem(run: PlannedRun, calls: list[Call]) -> str | None:
     if total <= tolerated * (1 + _ROUNDING):
         return None
     return f"the run cost epsilon {total:.6g} at delta {promise.delta:.3g}, the charge is {tolerated:.6g}"
+
+
+def _sampled_events(run: PlannedRun, trace: Trace) -> Iterator[events.Event]:
+    """What the calls of a run were, each on the sample that was drawn just before it, if one was."""
+    for index in range(run.first_call, run.last_call):
+        event = trace.calls[index].event
+        if event is not None:
+            event = _core(event)
+            for sample in trace.samples:
+                event = events.Subsampled(event, sample.rate) if sample.before == index else event
+            yield event
+
+
+def _ideal(leaf: events.Event) -> events.Event:
+    """A leaf without the wrappers, under its sampling if it has one."""
+    leaf = _core(leaf)
+    return replace(leaf, event=_core(leaf.event)) if isinstance(leaf, events.Subsampled) else leaf
 
 
 def _subsampled(event: events.Event) -> bool:

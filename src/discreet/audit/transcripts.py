@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.audit.likelihoods import log_likelihood
 from discreet.audit.witness import Replayer, Weakener
 from discreet.mechanisms.entropy import insecure_noise
-from discreet.mechanisms.recording import Call, Recorder, recorded_by
+from discreet.mechanisms.recording import Call, Recorder, Sample, recorded_by
 
 Array = NDArray[np.float64]
 Run = Callable[[Any], ArrayLike]
@@ -37,41 +37,19 @@ class Transcripts:
     released: tuple[Array, Array] = field(repr=False)
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """A secret sample of records, and how many calls had been made before it was drawn."""
-
-    indices: Any
-    rate: float
-    before: int
-
-
-class _Noted(Weakener):
-    """Takes down answers, with a part of their noise, and the secret samples."""
-
-    def __init__(self, share: float, seed: Sequence[int]) -> None:
-        super().__init__(share, seed)
-        self.samples: list[_Sample] = []
-
-    def sampled(self, indices: Any, size: int, rate: float) -> Any:
-        self.samples.append(_Sample(indices, rate, len(self.calls)))
-        return indices
-
-
 class _Forced(Replayer):
     """Gives the answers and samples of an earlier run; the first record is in all samples, in none, or as it was."""
 
-    def __init__(self, answers: Sequence[Call], samples: Sequence[_Sample], included: bool | None) -> None:
+    def __init__(self, answers: Sequence[Call], samples: Sequence[Sample], included: bool | None) -> None:
         super().__init__(answers)
-        self._samples, self._included, self._used = samples, included, 0
+        self._drawn, self._included = iter(samples), included
 
     def foretold(self) -> Any:
         place = len(self.calls)
         return self._answers[place].output if place < len(self._answers) else None
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
-        drawn = self._samples[self._used].indices
-        self._used += 1
+        drawn = next(self._drawn).indices
         if self._included is None:
             return drawn
         others = drawn[drawn != 0]
@@ -128,7 +106,7 @@ class _Heard:
 
     def __init__(self, run: Run, data: Any, seed: tuple[int, int, int], share: float) -> None:
         self._run, self._seed = run, seed
-        noted = _Noted(share, seed)
+        noted = Weakener(share, seed)
         self.published = self._listen(data, noted)
         self.answers, self.samples = noted.calls, noted.samples
 

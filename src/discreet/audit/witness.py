@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from discreet.audit.likelihoods import WeakStream, known, law_of, less_noise
 from discreet.mechanisms.entropy import Entropy, Words, fresh_entropy, insecure_noise
-from discreet.mechanisms.recording import Call, Recorder, recorded_by
+from discreet.mechanisms.recording import Call, Recorder, Sample, recorded_by
 from discreet.solvers import base
 
 Program = Callable[[Any], Any]
@@ -45,6 +45,7 @@ class Trace:
     """
 
     calls: list[Call]
+    samples: list[Sample]
     runs: list[PlannedRun]
     charges: list[PlannedRun]
     warnings: tuple[tuple[str, str], ...]
@@ -84,7 +85,15 @@ def trace(
         _notes.reset(token)
     said = tuple((warning.category.__name__, str(warning.message)) for warning in caught)
     charges = _charges(recorder)
-    return Trace(recorder.calls, notes.runs, charges, said, error, None if error else frozen(published))
+    return Trace(
+        recorder.calls,
+        recorder.samples,
+        notes.runs,
+        charges,
+        said,
+        error,
+        None if error else frozen(published),
+    )
 
 
 def fitting(estimator: Any) -> Program:

@@ -29,7 +29,7 @@ class Card:
     Attributes
     ----------
     estimator : name of the estimator's class.
-    parameters : its constructor parameters, as far as JSON can hold them exactly.
+    parameters : its constructor parameters when it was fitted, as far as JSON can hold them exactly.
     described : the other parameters, as text for people; not restored.
     arrays : the released numbers, by the name of the fitted attribute.
     classes : the public labels of a classifier.
@@ -73,7 +73,8 @@ class Card:
         name = type(model).__name__
         family = models.family(name)
         exact, described = {}, {}
-        for parameter, value in model.get_params(deep=False).items():
+        parameters = model.get_params(deep=False) | getattr(model, "fitted_parameters_", {})
+        for parameter, value in parameters.items():
             if parameter in _NOT_SAVED:
                 continue
             try:
@@ -106,6 +107,7 @@ class Card:
             model = kind(**self.parameters)
         except TypeError as error:
             raise CardError(f"the parameters do not fit this version of {self.estimator}: {error}") from None
+        model.fitted_parameters_ = dict(self.parameters)
         for name, array in self.arrays.items():
             setattr(model, name, float(array) if array.ndim == 0 else array.copy())
         if self.classes is not None:

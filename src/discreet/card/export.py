@@ -22,9 +22,11 @@ _OPSET = 17
 def to_sklearn(model: Any) -> Any:
     """A plain scikit-learn estimator with the same coefficients.
 
-    Labels agree for every row, because clipping a row changes neither the sign nor the order of linear scores.
-    Probabilities and regression predictions agree for rows within ``feature_bound``; longer rows, and predictions
-    beyond ``target_bounds``, are clipped by the private model and not by scikit-learn's.
+    Labels agree for every row where the model shrinks rows as a whole, which changes neither the sign nor the order of
+    linear scores. `PrivateSparseLogisticRegression` cuts single entries, which does: cut them before scikit-learn sees
+    them, ``np.clip(X, -model.feature_bound, model.feature_bound)``. Probabilities and regression predictions agree for
+    rows within ``feature_bound``; other rows, and predictions beyond ``target_bounds``, are clipped by the private
+    model and not by scikit-learn's. `to_onnx` clips them all.
 
     Examples
     --------

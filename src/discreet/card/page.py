@@ -27,8 +27,9 @@ def to_html(
     Needs the extra ``report``. The page is one file and loads nothing from a network. ``intervals`` are those of
     `coefficient_intervals`, which were paid for on their own.
     """
-    from discreet.charts import Page
+    from discreet.charts import Page, require
 
+    require()
     card = Card.of(model, schema)
     page = Page(f"{card.estimator}: a private model")
     promise = card.privacy.guarantee

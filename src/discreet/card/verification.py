@@ -84,14 +84,15 @@ def verify(
     ------
     CardError
         The file is damaged or changed, its noise was seeded, its events cost more than it claims, the signature is
-        missing or another's, or the file does not name a charge of the given ledger that fits its events.
+        missing or another's, or the file does not name a charge of the given ledger that fits its events, its relation
+        and its unit.
 
     Privacy
     -------
     Events are what the writer of the file says was run. That they were run is for the signature, the ledger and an
     audit to show; no file can prove it of itself. The same is true of the charge: a file names one, and the ledger
-    confirms that it was made for such events. Two files that name one charge are each found paid for, since one of
-    them does not know of the other; compare their charges, and ask for signatures.
+    confirms that it was made for such events, under that relation and for that unit. Two files that name one charge are
+    each found paid for, since one of them does not know of the other; compare their charges, and ask for signatures.
     """
     name = repr(str(path))
     sealed = unsealed(path)
@@ -130,7 +131,7 @@ def _recomputed(name: str, statement: PrivacyStatement) -> float:
 
 
 def _charge(name: str, statement: PrivacyStatement, ledger: Any) -> int:
-    """The number of the charge that the file names, if the ledger knows it and it was made for such events."""
+    """The number of the charge that the file names, if the ledger knows it and it was made for such a promise."""
     from discreet.privacy.ledger import Ledger
 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -153,5 +154,13 @@ def _charge(name: str, statement: PrivacyStatement, ledger: Any) -> int:
         raise CardError(
             f"{name} names charge {charge.sequence} of the ledger {where}, which was made for something else than the "
             "events in the file"
+        )
+    promise = statement.guarantee
+    # A ledger of records may pay for a release per user; `_fit.charge` notes that on the charge.
+    per_unit = promise.unit == account.unit or f", per {promise.unit}" in charge.label
+    if charge.neighboring is not promise.neighboring or not per_unit:
+        raise CardError(
+            f"{name} claims {promise.neighboring.value} privacy per {promise.unit}, and charge {charge.sequence} of "
+            f"the ledger {where} was made for another promise: {charge.neighboring.value}, ledger per {account.unit}"
         )
     return charge.sequence

@@ -2,16 +2,20 @@
 
 Each command is one module with ``add_parser`` (which imports nothing heavy, so that help is instant) and
 ``run``. Exit codes: 0 for success, 1 for a failure, explained in one line on standard error, 2 for a wrong
-command line.
+command line; 130, 141 and 143 after an interruption, a broken pipe and a request to end, as shells have it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from discreet import __version__
@@ -29,34 +33,71 @@ from discreet.cli import (
     verify,
     wording,
 )
+from discreet.cli.outcome import Outcome
 
 COMMANDS = (demo, schema, plan, transfer, fit, predict, evaluate, verify, ledger, audit, bench)
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # no label may cost a result that is paid for
     parser = _parser()
     arguments = parser.parse_args(transfer.joined(sys.argv[1:] if argv is None else argv))
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)
         return 2
-    with warnings.catch_warnings():
+    done = arguments.outcome = Outcome()
+    with warnings.catch_warnings(), _terminable():
         warnings.showwarning = _show_warning
         try:
-            with ledger.interruptible(getattr(arguments, "ledger", None)):
-                return int(arguments.run(arguments) or 0)
+            return int(arguments.run(arguments) or 0)
         except KeyboardInterrupt as error:
-            print(f"interrupted; {error}" if str(error) else "interrupted", file=sys.stderr)
-            return 130
+            print("; ".join(["interrupted", *done.told_of_ledger()]), file=sys.stderr)
+            return 143 if isinstance(error, Terminated) else 130
         except BrokenPipeError:
-            # The reader of our output left, as `head` does; there is nobody to complain to.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
+            if told := done.told():  # otherwise the reader simply had enough, as `head` has
+                print("; ".join(["the reader of the output left", *told]), file=sys.stderr)
+            _drop_output()
+            return 141
         except Exception as error:
             if arguments.traceback:
                 raise
-            print(f"error: {wording.spoken(_one_line(error), arguments)}", file=sys.stderr)
+            message = wording.spoken(_one_line(error), arguments)
+            print(f"error: {'; '.join([message, *done.told()])}", file=sys.stderr)
+            _drop_output()
             return 1
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a request to end arrive as an interruption, so that files are removed and charges told."""
+
+    def end(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _drop_output() -> None:
+    """Forget output that cannot be written, which Python would try, and complain about, once more at its end."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

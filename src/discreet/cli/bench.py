@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from discreet.cli import options
+
 if TYPE_CHECKING:
     from discreet.bench.results import Row
 
@@ -25,14 +27,16 @@ def add_parser(commands: Any) -> None:
         metavar="TABLE",
         help="tables to run (all by default); `list` names them, `report` makes the page from what has been run",
     )
-    parser.add_argument("--quick", action="store_true", help="a tiny version of everything, in a few minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tiny version of everything, in about a minute"
+    )
     parser.add_argument(
         "--output", default=_FOLDER, metavar="DIR", help=f"folder of results and page ({_FOLDER})"
     )
     parser.add_argument(
         "--page", metavar="DIR", help="folder of the page and its pictures, if not that of the results"
     )
-    parser.add_argument("--repeats", type=int, metavar="N", help="at most N repeats of everything")
+    parser.add_argument("--repeats", type=options.count, metavar="N", help="at most N repeats of everything")
     parser.add_argument(
         "--data",
         action="append",
@@ -53,32 +57,31 @@ def add_parser(commands: Any) -> None:
         help="leave out other libraries, for which environments would be made and packages downloaded",
     )
     parser.add_argument("--again", action="store_true", help="make rows again that are there already")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="run N tables at a time (1)")
+    parser.add_argument(
+        "--jobs", type=options.count, default=1, metavar="N", help="run N tables at a time (1)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Run tables, list them, or write the page."""
-    from discreet import _inputs
     from discreet._console import say, table
     from discreet.bench import report, runner
     from discreet.bench.methods import METHODS
     from discreet.bench.runs import Effort
     from discreet.bench.tables import TABLES
+    from discreet.charts import require
 
     if arguments.tables == ["list"]:
         table("Tables", ("name", "what it redoes"), [(name, made.title) for name, made in TABLES.items()])
         return
+    require()
     if arguments.tables == ["report"]:
         say(f"Page written to {report.write(arguments.output, arguments.page)}")
         return
     unknown = [name for name in arguments.tables if name not in TABLES]
     if unknown:
         raise ValueError(f"there is no table {unknown[0]!r}; the tables are {', '.join(TABLES)}")
-    if arguments.repeats is not None:
-        _inputs.count("--repeats", arguments.repeats)
-
-    _inputs.count("--jobs", arguments.jobs)
     unknown = [name for name in arguments.method if name not in METHODS]
     if unknown:
         raise ValueError(f"there is no method {unknown[0]!r}; the methods are {', '.join(METHODS)}")

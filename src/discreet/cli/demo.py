@@ -17,8 +17,12 @@ def add_parser(commands: Any) -> None:
         help="train private models on a synthetic cohort and show what it costs",
         description="Invent a hospital cohort, train with and without privacy, charge a ledger.",
     )
-    parser.add_argument("--people", type=options.count, default=50_000, metavar="N", help="default: 50000")
-    parser.add_argument("--output", metavar="FOLDER", help="keep cohort, schema, model and ledger here")
+    parser.add_argument(
+        "--people", type=options.count, default=50_000, metavar="N", help="at least 2000 (default: 50000)"
+    )
+    parser.add_argument(
+        "--output", metavar="FOLDER", help="keep cohort, schema and ledger here, for the other commands"
+    )
     parser.set_defaults(run=run)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.ledger import opened
 
-_LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged
+_LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, besides those of the bins
 
 
 def add_parser(commands: Any) -> None:
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="model file written by `discreet fit`")
     parser.add_argument("data", metavar="DATA", help="private table, .csv or .parquet")
     options.add_guarantee(parser, delta_default="1 / rows^2")
-    parser.add_argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`")
+    options.add_ledger(parser)
     parser.add_argument(
         "--group",
         metavar="COLUMN",
@@ -38,39 +38,43 @@ def add_parser(commands: Any) -> None:
         metavar="C",
         help="of every interval (default: 0.95)",
     )
-    parser.add_argument(
-        "--max-rows", type=options.count, metavar="N", help="public bound on the rows, under add-remove-one"
-    )
     parser.add_argument("--output", metavar="FILE", help="also write metrics and statement (JSON)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing file of metrics")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Load, read, check, charge, evaluate, state."""
-    import json
+    """Load, read, check, charge, evaluate, write, state."""
+    options.check_max_rows(arguments)
+    if sys.stdout is None and arguments.output is None:
+        raise ValueError(
+            "standard output is closed, so the metrics would be paid for and lost; open it, or name a file "
+            "with --output"
+        )
+    model, schema = options.model_and_schema(arguments.model, "use discreet.evaluate in Python")
+    with options.output(
+        arguments,
+        arguments.model,
+        arguments.data,
+        arguments.ledger,
+        size=_LARGEST_REPORT + 256 * arguments.bins,
+        reason=", and metrics cannot be had twice for one price",
+    ):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        _release(_evaluated(arguments, model, schema, ledger), arguments)
+    options.tell_balance(arguments, ledger)
 
-    from discreet._console import note, say, working
-    from discreet._files import write_atomically
+
+def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> Any:
+    from discreet._console import working
     from discreet.evaluation.evaluate import evaluate
     from discreet.tables import read_table
 
-    options.check_max_rows(arguments)
-    if arguments.output is not None:
-        options.keep_inputs(arguments.output, arguments.model, arguments.data, arguments.ledger)
-        options.check_output(
-            arguments.output,
-            overwrite=arguments.overwrite,
-            reason="metrics cannot be had twice for one price",
-            size=_LARGEST_REPORT,
-        )
-    model, schema = options.model_and_schema(arguments.model, "use discreet.evaluate in Python")
-    ledger = None if arguments.ledger is None else opened(arguments.ledger)
     with working("evaluating"):
         table = read_table(arguments.data, schema.needed)
         rows, labels = schema.encode(table)
         groups, values = _groups(schema, table, arguments.group)
-        result = evaluate(
+        return evaluate(
             model,
             rows,
             labels,
@@ -84,13 +88,31 @@ def run(arguments: argparse.Namespace) -> None:
             n_samples=arguments.max_rows,
             ledger=ledger,
         )
-    say(result)  # first of all: what was paid for must not be lost with a file
-    if ledger is None:
-        note("no --ledger was given: nothing keeps count of what this data has been used for")
-    else:
-        say(f"Ledger: {ledger.spent()}")
+
+
+def _release(result: Any, arguments: argparse.Namespace) -> None:
+    """Write and print metrics that are paid for: where one way fails, another must be left."""
+    import json
+
+    from discreet._console import say
+    from discreet._files import write_atomically
+
+    failure = None
     if arguments.output is not None:
-        write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
+        try:
+            write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
+            arguments.outcome.wrote(f"the metrics are in {arguments.output}")
+        except OSError as error:
+            failure = error
+    try:
+        say(result)
+    except OSError:
+        if arguments.output is None or failure is not None:
+            print(result, file=sys.stderr)
+        raise
+    if failure is not None:
+        raise failure
+    if arguments.output is not None:
         say(f"Written to {arguments.output}")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.ledger import opened
 
 
 def add_parser(commands: Any) -> None:
@@ -27,11 +26,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--output", required=True, metavar="MODEL", help="model file to write (JSON)")
     parser.add_argument("--overwrite", action="store_true", help="replace an existing model file")
     options.add_guarantee(parser, delta_default="1 / rows^2")
-    parser.add_argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`")
+    options.add_ledger(parser)
     options.add_model(parser)
-    parser.add_argument(
-        "--max-rows", type=options.count, metavar="N", help="public bound on the rows, under add-remove-one"
-    )
     parser.add_argument(
         "--max-rows-per-group",
         type=options.count,
@@ -51,20 +47,45 @@ def add_parser(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Read, check, charge, fit, save, state."""
     from discreet import card
-    from discreet._console import note, paragraph, say, working
+    from discreet._console import say
     from discreet.schema import Schema
-    from discreet.tables import read_table
 
     options.check_max_rows(arguments)
     schema = Schema.from_file(arguments.schema)
-    classes = schema.classes.tolist()
-    options.keep_inputs(arguments.output, arguments.data, arguments.schema, arguments.ledger)
-    _check_output(arguments.output, arguments.overwrite, schema)
-    ledger = None if arguments.ledger is None else opened(arguments.ledger)
+    with options.output(
+        arguments,
+        arguments.data,
+        arguments.schema,
+        arguments.ledger,
+        size=_largest(schema),
+        reason=", and a private model cannot be had twice for one price",
+    ):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        model = _fitted(arguments, schema, ledger)
+        try:
+            card.save(model, arguments.output, schema=schema)
+        except OSError as error:
+            raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
+    arguments.outcome.wrote(f"the model is in {arguments.output}")
+    say(model.privacy_)
+    say(f"\nModel written to {arguments.output}")
+    options.tell_balance(arguments, ledger)
+
+
+def _largest(schema: Any) -> int:
+    """More bytes than a model file will have."""
+    n_features: int = schema.n_features
+    return 65_536 + 64 * (n_features + 1) * len(options.classes(schema)) + 256 * n_features
+
+
+def _fitted(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:
+    from discreet._console import working
+    from discreet.tables import read_table
+
     model = options.estimator(
         arguments,
         schema.feature_bound(intercept=not arguments.no_intercept),
-        classes=classes,
+        classes=options.classes(schema),
         ledger=ledger,
         bad_rows=arguments.bad_rows,
         n_samples=arguments.max_rows,
@@ -72,25 +93,13 @@ def run(arguments: argparse.Namespace) -> None:
     )
     if _too_large(arguments.data, schema):
         with _mapped(arguments, schema) as rows, working("fitting"):
-            model.fit(rows)
-    else:
-        with working("reading the table"):
-            table = read_table(arguments.data, schema.needed, bad_rows=arguments.bad_rows)
-            rows, labels = schema.encode(table, bad_rows=arguments.bad_rows)
-            groups = _groups(schema, table, arguments.max_rows_per_group)
-        with working("fitting"):
-            model.fit(rows, labels, groups=groups)
-    try:
-        card.save(model, arguments.output, schema=schema)
-    except OSError as error:
-        charged = "; the ledger was charged" if ledger is not None else ""
-        raise OSError(f"the model was fitted but not saved{charged}: {error.strerror or error}") from error
-    say(model.privacy_)
-    say(f"\nModel written to {arguments.output}")
-    if ledger is None:
-        note("no --ledger was given: nothing keeps count of what this data has been used for")
-    else:
-        paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
+            return model.fit(rows)
+    with working("reading the table"):
+        table = read_table(arguments.data, schema.needed, bad_rows=arguments.bad_rows)
+        rows, labels = schema.encode(table, bad_rows=arguments.bad_rows)
+        groups = _groups(schema, table, arguments.max_rows_per_group)
+    with working("fitting"):
+        return model.fit(rows, labels, groups=groups)
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -140,14 +149,3 @@ def _groups(schema: Any, table: Any, max_rows: int | None) -> Any:
     if schema.group is None and max_rows is not None:
         raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
     return None if schema.group is None else schema.groups(table)
-
-
-def _check_output(output: str, overwrite: bool, schema: Any) -> None:
-    """Notice what would keep the model from being saved while the fit is still free."""
-    numbers = (schema.n_features + 1) * len(schema.classes)
-    options.check_output(
-        output,
-        overwrite=overwrite,
-        reason="a private model cannot be had twice for one price",
-        size=65_536 + 64 * numbers + 256 * schema.n_features,
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
+from discreet.cli.outcome import opened
 
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event that are shown
@@ -25,7 +24,7 @@ def add_parser(commands: Any) -> None:
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     create = actions.add_parser("create", help="make a new ledger with a cap that can never be changed")
     create.add_argument("path", metavar="FILE")
-    create.add_argument("--epsilon", type=options.positive, required=True, metavar="E", help="cap on epsilon")
+    create.add_argument("--epsilon", type=options.epsilon, required=True, metavar="E", help="cap on epsilon")
     create.add_argument("--delta", type=options.fraction, required=True, metavar="D", help="cap on delta")
     create.add_argument("--neighboring", choices=options.NEIGHBORING, default="replace-one")
     create.add_argument("--unit", choices=("record", "user"), default="record", help="whom the cap protects")
@@ -46,6 +45,7 @@ def add_parser(commands: Any) -> None:
     export = actions.add_parser("export", help="cap, balance and every charge, as JSON")
     export.add_argument("path", metavar="FILE")
     export.add_argument("--output", metavar="JSON", help="file to write; standard output by default")
+    export.add_argument("--overwrite", action="store_true", help="replace an existing file")
     export.set_defaults(run=run_export)
     policy = actions.add_parser("policy", help="who may spend, and has spent, what of several data sets")
     policy.add_argument("path", metavar="TOML", help="policy file; see docs/ledger.md")
@@ -174,7 +174,8 @@ def run_export(arguments: argparse.Namespace) -> None:
     if arguments.output is None:
         say(text)
         return
-    write_atomically(arguments.output, (text + "\n").encode())
+    with options.output(arguments, arguments.path, size=len(text) + 1):
+        write_atomically(arguments.output, (text + "\n").encode())
     say(f"{len(content['charges'])} charges written to {arguments.output}")
 
 
@@ -193,15 +194,6 @@ def run_policy(arguments: argparse.Namespace) -> None:
             if name in shares:
                 rows.append((name, who, str(shares[name]), spent.get(who, "0")))
     table(f"Budgets of {arguments.path}", ("data set", "who", "cap", "spent"), rows)
-
-
-def opened(path: str) -> Any:
-    """An existing ledger; a missing one is an error, not a new one."""
-    from discreet.privacy.ledger import Ledger
-
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no ledger {path!r}; `discreet ledger create` makes one")
-    return Ledger(path)
 
 
 def _cap(ledger: Any) -> str:
@@ -235,34 +227,3 @@ def _part(event: Any, times: int) -> str:
     if times == 1:
         return text
     return f"{times} x ({text})" if " + " in text else f"{times} x {text}"
-
-
-@contextlib.contextmanager
-def interruptible(path: str | None) -> Iterator[None]:
-    """Let an interruption say what it leaves in the ledger that a command may charge, if there is one."""
-    before = _charges(path)
-    try:
-        yield
-    except KeyboardInterrupt:
-        after = _charges(path)
-        if before is None or after is None:
-            raise
-        told = "nothing was charged"
-        if made := after[len(before) :]:
-            told = (
-                f"the ledger was charged meanwhile (number {made[-1].sequence}, {made[-1].label}), and a charge stays, "
-                "whether or not anything was released"
-            )
-        raise KeyboardInterrupt(f"{told}; `discreet ledger show {path}` tells what is left") from None
-
-
-def _charges(path: str | None) -> list[Any] | None:
-    """The history of a ledger; None where there is none, which the command itself will complain about."""
-    from discreet.privacy.durable import LedgerError
-
-    if path is None:
-        return None
-    with contextlib.suppress(LedgerError, OSError):
-        history: list[Any] = opened(path).history()
-        return history
-    return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ MODELS = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}
 def add_guarantee(parser: argparse.ArgumentParser, *, delta_default: str) -> None:
     """--epsilon, --delta, --neighboring."""
     parser.add_argument(
-        "--epsilon", type=positive, required=True, metavar="E", help="privacy budget; smaller is more private"
+        "--epsilon", type=epsilon, required=True, metavar="E", help="privacy budget; smaller is more private"
     )
     parser.add_argument(
         "--delta",
@@ -25,6 +27,24 @@ def add_guarantee(parser: argparse.ArgumentParser, *, delta_default: str) -> Non
     parser.add_argument(
         "--neighboring", choices=NEIGHBORING, default="replace-one", help="which data sets must look alike"
     )
+
+
+def add_ledger(parser: argparse.ArgumentParser) -> None:
+    """--ledger, --max-rows."""
+    parser.add_argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`")
+    parser.add_argument(
+        "--max-rows", type=count, metavar="N", help="public bound on the rows, under add-remove-one"
+    )
+
+
+def tell_balance(arguments: argparse.Namespace, ledger: Any) -> None:
+    """What a charge left in the ledger, or that nobody keeps count."""
+    from discreet._console import note, paragraph
+
+    if ledger is None:
+        note("no --ledger was given: nothing keeps count of what this data has been used for")
+    else:
+        paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +80,18 @@ def estimator(arguments: argparse.Namespace, feature_bound: float, **parameters:
     )
 
 
+def classes(schema: Any) -> list[Any]:
+    """The classes of a schema's target; the estimators of the command line have no other kind of target."""
+    target = schema.target
+    if target is not None and target.bounds is not None:
+        raise ValueError(
+            f"the target {target.column!r} is a number, and the command line fits classifiers only; fit it in Python, "
+            "by discreet.PrivateRidge, PrivateHuberRegressor, PrivateQuantileRegressor or PrivatePoissonRegressor"
+        )
+    found: list[Any] = schema.classes.tolist()
+    return found
+
+
 def check_max_rows(arguments: argparse.Namespace) -> None:
     """Refuse a bound on the rows where their number is public and no bound would be used."""
     if arguments.max_rows is not None and arguments.neighboring != "add-remove-one":
@@ -74,20 +106,30 @@ def positive(text: str) -> float:
     return _number(text, lambda value: value > 0, "a finite number greater than 0")
 
 
+def epsilon(text: str) -> float:
+    """A budget, for argparse; beyond the largest nothing is promised and no accountant has digits enough."""
+    return _number(text, lambda value: 0 < value <= 1e6, "greater than 0 and at most 1000000")
+
+
 def fraction(text: str) -> float:
     """A number in [0, 1), for argparse."""
     return _number(text, lambda value: 0 <= value < 1, "at least 0 and less than 1")
 
 
-def count(text: str) -> int:
-    """A whole number of at least 1, for argparse."""
+def count(text: str, most: int = 10**12) -> int:
+    """A whole number from 1 to ``most``, for argparse."""
     try:
         value = int(text)
     except ValueError:
         value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    if not 1 <= value <= most:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {most}, got {text!r}")
     return value
+
+
+def columns(text: str) -> int:
+    """A number of columns that can be planned for, for argparse."""
+    return count(text, 10**7)
 
 
 def _number(text: str, allowed: Any, wanted: str) -> float:
@@ -100,23 +142,49 @@ def _number(text: str, allowed: Any, wanted: str) -> float:
     return value
 
 
-def keep_inputs(output: str, *inputs: str | None) -> None:
+@contextlib.contextmanager
+def output(
+    arguments: argparse.Namespace, *inputs: str | None, size: int = 1 << 16, reason: str = ""
+) -> Iterator[None]:
+    """Hold the place that --output names, if it does, until it is written; before anything is charged.
+
+    inputs : files that are read, and must not be replaced, whatever they are called.
+    size : bytes that must be free.
+    reason : why an existing file is not replaced unless asked for.
+    """
+    from discreet._files import check_writable, reserved
+
+    place = arguments.output
+    if place is None:
+        yield
+        return
+    if place == "-":
+        raise ValueError("--output writes to a file, and '-' is none; name one, or ./- if that is its name")
+    _keep_inputs(place, inputs)
+    check_writable(place, size)
+    with contextlib.ExitStack() as held:
+        if not arguments.overwrite:
+            try:
+                held.enter_context(reserved(place))
+            except FileExistsError:
+                raise FileExistsError(
+                    f"{place!r} exists{reason}; name another file, or pass --overwrite"
+                ) from None
+        yield
+
+
+def _keep_inputs(place: str, inputs: tuple[str | None, ...]) -> None:
     """Refuse to write where one of the files that are read lies, under whatever name."""
-    place = Path(output)
     for given in inputs:
-        if given is not None and place.exists() and Path(given).exists() and place.samefile(given):
+        if (
+            given is not None
+            and Path(place).exists()
+            and Path(given).exists()
+            and Path(place).samefile(given)
+        ):
             raise FileExistsError(
-                f"--output {output!r} would replace {given!r}, which is read; name another file"
+                f"--output {place!r} would replace {given!r}, which is read; name another file"
             )
-
-
-def check_output(output: str, *, overwrite: bool, reason: str, size: int) -> None:
-    """Notice what would keep ``size`` bytes from being written while nothing is charged yet."""
-    from discreet._files import check_writable
-
-    if Path(output).exists() and not overwrite:
-        raise FileExistsError(f"{output!r} exists, and {reason}; name another file, or pass --overwrite")
-    check_writable(output, size)
 
 
 def model_and_schema(path: str, instead: str) -> tuple[Any, Any]:

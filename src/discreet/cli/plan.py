@@ -19,7 +19,9 @@ def add_parser(commands: Any) -> None:
         "--rows", type=options.count, required=True, metavar="N", help="public number of rows"
     )
     shape = parser.add_mutually_exclusive_group(required=True)
-    shape.add_argument("--columns", type=options.count, metavar="P", help="number of columns after encoding")
+    shape.add_argument(
+        "--columns", type=options.columns, metavar="P", help="number of columns after encoding"
+    )
     shape.add_argument("--schema", metavar="FILE", help="TOML or JSON file with the public domains")
     parser.add_argument(
         "--classes", type=options.count, metavar="K", help="default: the schema's, otherwise 2"
@@ -33,7 +35,7 @@ def add_parser(commands: Any) -> None:
     )
     simulation.add_argument(
         "--epsilons",
-        type=options.positive,
+        type=options.epsilon,
         nargs="+",
         metavar="E",
         help="at which to fit (default: a tenth, a third, once and three times --epsilon)",
@@ -66,7 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
         columns = schema.n_features
         feature_bound = schema.feature_bound(intercept=not arguments.no_intercept)
         if classes is None and schema.target is not None:
-            classes = len(schema.target.classes)
+            classes = len(options.classes(schema))
     declared = arguments.rows if arguments.neighboring == "add-remove-one" else None
     estimator = options.estimator(arguments, feature_bound, n_samples=declared)
     classes = 2 if classes is None else classes

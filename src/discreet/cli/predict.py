@@ -18,6 +18,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("model", metavar="MODEL", help="model file written by `discreet fit`")
     parser.add_argument("data", metavar="DATA", help="table, .csv or .parquet")
     parser.add_argument("--output", required=True, metavar="FILE", help="predictions to write (CSV)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing file")
     parser.set_defaults(run=run)
 
 
@@ -26,9 +27,8 @@ def run(arguments: argparse.Namespace) -> None:
     from discreet._console import say, working
     from discreet.tables import read_table, write_csv
 
-    options.keep_inputs(arguments.output, arguments.model, arguments.data)
     model, schema = options.model_and_schema(arguments.model, "use discreet.card.load and predict in Python")
-    with working("predicting"):
+    with options.output(arguments, arguments.model, arguments.data), working("predicting"):
         rows = schema.transform(read_table(arguments.data, list(schema.columns)))
         columns: dict[str, Any] = {"prediction": model.predict(rows)}
         if hasattr(model, "predict_proba"):

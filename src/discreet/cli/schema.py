@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import sys
 from typing import Any
 
 from discreet.cli import options
@@ -60,6 +62,7 @@ def add_parser(commands: Any) -> None:
 def run_template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet import schema_files
+    from discreet._console import say
     from discreet.tables import read_table
     from discreet.template import template
 
@@ -70,7 +73,11 @@ def run_template(arguments: argparse.Namespace) -> None:
         max_categories=arguments.max_categories,
     )
     text = schema_files.text(made.to_dict(), arguments.format)
-    print(text if arguments.format == "json" else f"{_HEADER}\n{text}", end="")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            encoding="utf-8"
+        )  # what every schema file is, whatever the terminal's language
+    say((text if arguments.format == "json" else f"{_HEADER}\n{text}").rstrip("\n"))
 
 
 def run_show(arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 
@@ -26,7 +27,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Verify and print what was found."""
     from discreet import card
     from discreet._console import say
-    from discreet.cli.ledger import opened
+    from discreet.cli.outcome import opened
 
+    if arguments.key is not None and not Path(arguments.key).is_file():
+        raise FileNotFoundError(f"there is no key file {arguments.key!r}")
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     say(str(card.verify(arguments.model, key=arguments.key, ledger=ledger)))

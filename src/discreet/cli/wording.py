@@ -15,11 +15,10 @@ _OPTIONS = (
     (r"solver='([a-z-]+)'", r"--solver \1", "solver"),
     (r"\bdelta=([0-9.e-]+)", r"--delta \1", "delta"),
 )
+_UNKNOWN = r"(ask for|pass) bad_rows='null'[^;.,]*"  # still there: the command does not have the option
 _WORDS = (
-    (
-        r",? or (ask for|pass) bad_rows='null'[^;.,]*",
-        "",
-    ),  # what is left of it belongs to commands without the option
+    (rf", (leave them empty), or {_UNKNOWN}", r" or \1"),
+    (rf",? or {_UNKNOWN}", ""),
     (r"a ledger created with adaptive=False", "a ledger created with --fixed-sizes"),
     (r"\bn_samples\*\*2", "rows^2"),
     (r"\bn_samples\b", "rows"),
@@ -33,6 +32,8 @@ def spoken(message: str, arguments: argparse.Namespace) -> str:
     'correct them, or pass --bad-rows null to ignore such rows'
     >>> spoken("correct them, or pass bad_rows='null' to ignore such rows", argparse.Namespace())
     'correct them'
+    >>> spoken("correct them, leave them empty, or ask for bad_rows='null'", argparse.Namespace())
+    'correct them or leave them empty'
     """
     for pattern, words, option in _OPTIONS:
         if hasattr(arguments, option):

@@ -20,14 +20,13 @@ Mask = NDArray[np.bool_]
 
 
 def as_numbers(values: Any) -> Any:
-    """Numbers, NaN where a cell is none; arrays of numbers and sparse matrices as they are, all else as float64."""
-    if sp.issparse(values) or (isinstance(values, np.ndarray) and values.dtype.kind in "fiub"):
+    """Numbers, NaN where a cell is none; arrays and sparse matrices of numbers as they are, all else as float64."""
+    if hasattr(values, "iloc") and values.ndim == 2 and hasattr(values, "sparse"):
+        values = values.sparse.to_coo()  # a frame of sparse columns
+    sparse = sp.issparse(values)
+    if (sparse or isinstance(values, np.ndarray)) and values.dtype.kind in "fiub":
         return values
-    if (
-        hasattr(values, "iloc") and values.ndim == 2 and hasattr(values, "sparse")
-    ):  # a frame of sparse columns
-        return values.sparse.to_coo()
-    return _inputs.to_numbers(values)
+    return _inputs.entries_to_numbers(values) if sparse else _inputs.to_numbers(values)
 
 
 def missing(labels: NDArray[Any]) -> Mask:
@@ -43,18 +42,24 @@ def missing(labels: NDArray[Any]) -> Mask:
 def codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     """The place of every label among the classes, -1 where it is none of them, whatever else it is."""
     found = np.full(len(labels), -1, dtype=np.int64)
-    if labels.dtype.kind != "O":
+    huge = labels.dtype.kind in "iuf" and any(_is_huge(label) for label in classes.tolist())
+    if labels.dtype.kind not in "OU" and not huge:
         for code, label in enumerate(classes):
             found[np.asarray(labels == label, dtype=bool)] = code
         return found
     places = {label: code for code, label in enumerate(classes)}
     try:
-        return np.array([places.get(label, -1) for label in labels], dtype=np.int64)
+        return np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.int64)
     except TypeError:  # among them is a list, say, which can be no class
         for row, label in enumerate(labels):
             with contextlib.suppress(TypeError):
                 found[row] = places.get(label, -1)
         return found
+
+
+def _is_huge(label: object) -> bool:
+    """Whether NumPy, which compares whole numbers with others in floating point, may take this one for another."""
+    return isinstance(label, int | float) and abs(label) >= 2.0**53
 
 
 def described(labels: NDArray[Any], most: int = 5) -> str:
@@ -73,13 +78,15 @@ def described(labels: NDArray[Any], most: int = 5) -> str:
 def refuse_words(X: Any, *, fitting: bool) -> None:
     """Raise for the first cell that is no number; pass in silence where the fault of X is another one."""
     if np.iscomplexobj(X):
-        raise ValueError("Complex data not supported: every cell of X must be a real number")
+        raise ValueError("Complex data not supported: every cell of X must be a real number") from None
     values = as_numbers(X)
-    if sp.issparse(values) or values.ndim != 2 or not np.isnan(values).any():
+    if values.ndim != 2 or not len(places := _nan_places(values)):
         return
-    row, column = (int(place) for place in np.argwhere(np.isnan(values))[0])
-    cell = X.iloc[row, column] if hasattr(X, "iloc") else _inputs.cells(X)[row, column]
-    kind: type[Exception] = ValueError if isinstance(cell, str | float) else TypeError
+    row, column = (int(place) for place in places[0])
+    kind: type[Exception] = ValueError
+    if not sp.issparse(X):
+        cell = X.iloc[row, column] if hasattr(X, "iloc") else _inputs.cells(X)[row, column]
+        kind = ValueError if isinstance(cell, str | float) else TypeError
     schema = (
         "; a column of words or dates needs its public domain: declare it in a discreet.Schema and put a SchemaEncoder "
         "before the model"
@@ -87,7 +94,15 @@ def refuse_words(X: Any, *, fitting: bool) -> None:
     raise kind(
         f"{_place(X, row, column)} holds no number: every cell of this argument must be a number, or a string that "
         f"spells a number; {_advice(fitting)}{schema if fitting else ''}"
-    )
+    ) from None
+
+
+def _nan_places(values: Any) -> NDArray[Any]:
+    """Row and column of every cell of a matrix that is NaN."""
+    if not bool(sp.issparse(values)):
+        return np.argwhere(np.isnan(values))
+    entries = values.tocoo()
+    return np.asarray(np.column_stack(entries.coords)[np.isnan(entries.data)])
 
 
 def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None:

@@ -69,17 +69,12 @@ class PrivateLinearClassifier(ClassifierMixin, PrivateLinearModel):  # type: ign
         self.multi_class_ = "softmax" if joint else "ovr"
 
     def _facts(self, targets: _fit.Labels) -> tuple[str, ...]:
-        if targets.declared:
-            return ("the label set was declared by the user",)
-        return (
-            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person "
-            "has would be revealed",
-        )
+        return (targets.assumption,)
 
     def decision_function(self, X: Any) -> Array:
-        """Signed distances to the decision boundary, of rows clipped as in training."""
+        """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""
         check_is_fitted(self)
-        raw = self._raw(_data.checked_rows(self, X), self.coef_, self.intercept_)
+        raw = _fit.as_fitted(self)._raw(_data.checked_rows(self, X), self.coef_, self.intercept_)
         return raw.ravel() if len(self.coef_) == 1 else raw
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -93,7 +88,12 @@ class LogOddsClassifier(PrivateLinearClassifier):
     """A classifier whose decision function is the log-odds of a class, or the logits of a softmax."""
 
     def predict_proba(self, X: Any) -> Array:
-        """Probability of every class, of rows clipped as in training."""
+        """Probability of every class, of rows shrunk or cut to ``feature_bound``.
+
+        So are the rows that most solvers train on. Where a solver centers or levels rows first, it shrinks what is left
+        of them instead, and may train on longer rows than those it predicts for: labels are the same, probabilities of
+        rows beyond ``feature_bound`` are nearer to 1/2.
+        """
         raw = self.decision_function(X)
         if raw.ndim == 1:
             return np.column_stack([expit(-raw), expit(raw)])

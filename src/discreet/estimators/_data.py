@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,7 +22,7 @@ from discreet import _inputs
 from discreet.bounds import LARGEST_ENTRY, Bounds
 from discreet.estimators import _cells
 from discreet.records.arrays import ArrayRecords
-from discreet.records.dask import DaskRows, is_dask
+from discreet.records.dask import DaskRows, is_dask, labels_of
 
 if TYPE_CHECKING:
     from discreet.records.arrow import FileRows
@@ -50,7 +51,7 @@ def opened(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
     if target is not None:
         raise ValueError("target names a column of a file; with data in memory pass y")
     if is_dask(y):
-        y = y.compute()
+        y = labels_of(y)
     yield (DaskRows(X), y) if is_dask(X) else (X, y)
 
 
@@ -116,6 +117,17 @@ def take(rows: Any, places: NDArray[np.int64]) -> Any:
     if in_parts(rows):
         raise ValueError("groups need rows in memory; fit on an array or a data frame")
     return rows[places]
+
+
+def blanked(rows: Any, nulls: Mask) -> Any:
+    """The rows with zeros in place of some; a CSR matrix stores no entry more, and nothing is copied without need."""
+    if not nulls.any():
+        return rows
+    if not bool(sp.issparse(rows)):
+        return np.where(nulls[:, None], 0.0, rows)
+    made = rows.copy()
+    made.data[np.repeat(nulls, np.diff(made.indptr))] = 0.0
+    return made
 
 
 def as_records(

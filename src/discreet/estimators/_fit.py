@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from discreet.box_bounds import SHRUNK_BY_ENTRIES, BoxBounds
 from discreet.estimators import _cells
 from discreet.mechanisms.entropy import fresh_entropy, noise_is_secret
 from discreet.mechanisms.recording import charged
+from discreet.privacy import statement
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import LARGE_DELTA, Guarantee, Neighboring
 from discreet.privacy.statement import PrivacyStatement
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from discreet.privacy.receipt import Receipt
 
 Array = NDArray[np.float64]
+Model = TypeVar("Model")
 
 
 class PrivacyWarning(UserWarning):
@@ -44,19 +46,62 @@ class Labels:
     codes: NDArray[np.int64]
     declared: bool
 
+    @property
+    def assumption(self) -> str:
+        """What a promise assumes about the label set."""
+        if self.declared:
+            return "the label set was declared by the user"
+        return (
+            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
+            "would be revealed"
+        )
+
+
+def unfitted(model: Model) -> Model:
+    """A twin of an estimator with its parameters and nothing that a fit has set.
+
+    A fit works on the twin, and the model takes over the twin's attributes in the end: what is refused or interrupted
+    leaves the model as it was, and no fact about an earlier fit stays beside a new one.
+    """
+    return _twin(model, {name: value for name, value in vars(model).items() if not name.endswith("_")})
+
+
+def as_fitted(model: Model) -> Model:
+    """A twin with the parameters of the last fit: those that were set since then are for the next one."""
+    return _twin(model, vars(model) | getattr(model, "fitted_parameters_", {}))
+
+
+def parameters(model: Any) -> dict[str, Any]:
+    """What a fitted model keeps as ``fitted_parameters_``: everything it was told but where the budget lies."""
+    return {name: value for name, value in model.get_params(deep=False).items() if name != "ledger"}
+
+
+def _twin(model: Model, attributes: dict[str, Any]) -> Model:
+    twin = object.__new__(type(model))
+    vars(twin).update(attributes)
+    return twin
+
+
+def relation_of(neighboring: Any) -> Neighboring:
+    """The relation with this name."""
+    return Neighboring(_inputs.choice("neighboring", neighboring, [member.value for member in Neighboring]))
+
 
 def guarantee_of(
-    epsilon: Any, delta: Any, neighboring: Any, n_rows: int | None, n_samples: int | None
+    epsilon: Any,
+    delta: Any,
+    neighboring: Any,
+    n_rows: int | None,
+    n_samples: int | None,
+    counted: str = "rows",
 ) -> tuple[Guarantee, int]:
-    """The promise asked for, and the public number of records it may rely on.
+    """The promise asked for, and the public number of records it may rely on; errors call them as ``counted`` says.
 
     Where the relation makes the number of rows public it is used as it is; otherwise the user declares an upper
     bound, which must not have been read off the data. Where there are rows, a run is near, and a delta that promises
     little is warned about.
     """
-    relation = Neighboring(
-        _inputs.choice("neighboring", neighboring, [member.value for member in Neighboring])
-    )
+    relation = relation_of(neighboring)
     epsilon = _inputs.real(
         "epsilon", epsilon, above=0, hint="1.0 is a common choice, smaller is more private"
     )
@@ -66,17 +111,18 @@ def guarantee_of(
     size = n_samples if known is None else known
     if size is None:
         raise ValueError(
-            "under add-remove-one the number of rows is private: declare a public upper bound with n_samples=..., "
-            "or use neighboring='replace-one'"
+            f"under add-remove-one the number of {counted} is private: declare a public upper bound with "
+            "n_samples=..., or use neighboring='replace-one'"
         )
     if n_rows is not None and n_rows > size:
         raise ValueError(
-            f"the data has more rows than the declared n_samples={size}; declare a larger public bound"
+            f"the data has more {counted} than the declared n_samples={size}; declare a larger public bound. Nothing "
+            "was charged."
         )
     if delta is None:
         if size < 2:
             raise ValueError(
-                f"delta defaults to 1 / n_samples**2, which needs at least 2 rows; n_samples = {size}"
+                f"delta defaults to 1 / n_samples**2, which needs at least 2 {counted}; n_samples = {size}"
             )
         delta = 1.0 / size**2
     promise = Guarantee(epsilon, _inputs.real("delta", delta), relation)
@@ -97,9 +143,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
     if classes is not None:
-        known = np.unique(np.asarray(classes))
-        if known.ndim != 1 or len(known) < 2 or len(known) != len(np.asarray(classes).ravel()):
-            raise ValueError(f"classes must list at least two different labels, got {classes!r}")
+        known = _declared(classes)
     else:
         if bad_rows == "null":
             raise ValueError("bad_rows='null' needs the public label set: pass classes=[...]")
@@ -122,6 +166,21 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             + (", or pass bad_rows='null' to leave such rows out" if droppable else "; nothing was charged")
         )
     return Labels(known, codes, classes is not None)
+
+
+def _declared(classes: Any) -> NDArray[Any]:
+    """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
+    given = _inputs.cells(classes).ravel()
+    kinds = {np.asarray(label).dtype.kind for label in given}
+    if len({"number" if kind in "iuf" else kind for kind in kinds}) > 1:
+        raise ValueError(
+            "classes must be all text, all numbers or all true/false, not a mixture, got "
+            f"{_cells.described(given, most=20)}"
+        )
+    known = np.unique(np.asarray(classes))
+    if len(known) < 2 or len(known) != len(given):
+        raise ValueError(f"classes must list at least two different labels, got {classes!r}")
+    return known
 
 
 class Priced(Protocol):
@@ -184,20 +243,31 @@ def state(plan: Plan, release: Release, assumptions: tuple[str, ...]) -> Privacy
     )
 
 
+def size_facts(relation: Neighboring, size: int, per_group: int | None, delta: Any) -> tuple[str, ...]:
+    """What the promise assumes about numbers of rows; ``size`` counts all places of groups, ``delta`` is as given."""
+    if not relation.size_is_public:
+        rows = f"{size} is a public upper bound on the number of rows (given by the user)"
+    elif per_group is None:
+        rows = f"the number of rows, {size}, is public"
+    else:
+        rows = f"the number of groups, {size // per_group}, is public; that of rows is not"
+    return (rows,) if delta is not None else (rows, "delta was set to 1 / n_samples**2 by default")
+
+
 def unit_assumption(guarantee: Guarantee) -> str:
     """What must be true of the unit for the promise to be one about people."""
     if guarantee.unit == "user":
         return "all rows of one person carry the same id in groups (given by the user)"
-    return "each person is one row (given by the user): who has k rows is protected by k times epsilon only"
+    return "each person is one row (given by the user): somebody with k rows is protected only at k times epsilon"
 
 
 PLATFORM_ASSUMPTIONS = (
-    "the operating system's random numbers and AES-256 are unpredictable",
+    statement.UNPREDICTABLE,
     "arithmetic follows IEEE 754 double precision, with exp and log accurate to a few units in the last place",
 )
 NOT_COVERED = (
-    "how long the fit took and how much memory it used",
+    statement.TIME_AND_MEMORY,
     "scores and predictions computed on private rows and published afterwards",
-    "facts about the population that would be learned without any one person's row",
-    "other releases from the same data: their costs add up, which is what a ledger is for",
+    statement.POPULATION,
+    statement.OTHER_RELEASES,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,9 +59,9 @@ def bounded_rows(
             "groups were given: declare with max_rows_per_group=... how many rows of one group may be used, without "
             "looking at the private data; 1 to 3 is common, more rows per group cost more noise"
         )
-    names, first, codes = _codes(ids, n_rows, strict)
+    names, codes = _codes(*read_ids(ids, n_rows, strict=strict))
     order = np.argsort(codes, kind="stable")[np.count_nonzero(codes < 0) :]
-    sizes = np.bincount(codes[order], minlength=len(first))
+    sizes = np.bincount(codes[order], minlength=len(names))
     starts = np.concatenate([[0], np.cumsum(sizes)])
     place = np.arange(len(order)) - starts[codes[order]]  # of each row within its group
     secret = fresh_entropy().words(4).tobytes()
@@ -71,15 +71,15 @@ def bounded_rows(
         ranks[chosen] = np.arange(rows_per_group)
         place[starts[group] : starts[group + 1]] = ranks
     kept = place < rows_per_group
-    rows = np.full(len(first) * rows_per_group, -1, dtype=np.int64)
+    rows = np.full(len(names) * rows_per_group, -1, dtype=np.int64)
     rows[codes[order][kept] * rows_per_group + place[kept]] = order[kept]
     if not padded:
         rows = rows[rows >= 0]
     return Slots(np.maximum(rows, 0), rows < 0)
 
 
-def _codes(ids: Any, n_rows: int, strict: bool) -> tuple[NDArray[Any], Indices, Indices]:
-    """Names and first rows of the groups in order of appearance, and every row's group; -1 where there is none."""
+def read_ids(ids: Any, n_rows: int, *, strict: bool) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The id of every row, and where there is none; ``strict`` refuses that."""
     values = _inputs.cells(ids)
     if values.shape != (n_rows,):
         raise ValueError(f"groups must hold one id per row: {n_rows} rows, groups of shape {values.shape}")
@@ -87,29 +87,35 @@ def _codes(ids: Any, n_rows: int, strict: bool) -> tuple[NDArray[Any], Indices, 
         raise TypeError(
             f"ids must be numbers or strings, got dtype {values.dtype}; convert them, for instance to str"
         )
-    if values.dtype.kind == "O":
-        texts = [cell_text(value) for value in values]
-        missing = np.array([text is None for text in texts], dtype=bool)
-        values = np.array([text or "" for text in texts])
+    if values.dtype.kind in "OUS":
+        # An array of texts would drop zero characters at their ends, and make one group of two.
+        values = np.array([cell_text(value) for value in values], dtype=object)
+        missing = np.array([text is None for text in values], dtype=bool)
     else:
         missing = values != values
     if strict and missing.any():
         raise ValueError(
             "some rows have no id in groups; add it, or pass bad_rows='null' to leave such rows out"
         )
+    return values, missing
+
+
+def _codes(values: NDArray[Any], missing: NDArray[np.bool_]) -> tuple[NDArray[Any], Indices]:
+    """Names of the groups in order of appearance, and every row's group; -1 where there is none."""
     present = np.flatnonzero(~missing)
     names, first, codes = np.unique(values[present], return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    all_codes = np.full(n_rows, -1, dtype=np.int64)
+    all_codes = np.full(len(values), -1, dtype=np.int64)
     all_codes[present] = rank[codes.ravel()]
-    return names[order], present[first[order]], all_codes
+    return names[order], all_codes
 
 
 def _choice(secret: bytes, name: Any, size: int, wanted: int) -> Indices:
     """``wanted`` of a group's rows, by a keyed hash of its id: nothing about other groups can change it."""
-    stream = hashlib.shake_256(secret + str(name).encode()).digest(8 * size)
+    text = str(name).encode(errors="surrogatepass")  # whatever an id holds, it raises nothing
+    stream = hashlib.shake_256(secret + text).digest(8 * size)
     return np.sort(np.argsort(np.frombuffer(stream, dtype=np.uint64), kind="stable")[:wanted])
 
 
@@ -170,16 +176,22 @@ def plan_for_groups(solver: base.Solver, problem: Problem, guarantee: Guarantee,
     of (epsilon, delta) is used, which costs a little more. The event is that of a whole group, where one is known.
     """
     promise = dataclasses.replace(guarantee, unit="user")
-    if guarantee.delta > 0 and rows > 1:
-        plan = solver.plan(problem, groups.gaussian_record_guarantee(guarantee, rows))
-        event = groups.group_event(plan.event, rows)
+    for of_one_record in _record_guarantees(guarantee, rows):
+        plan = solver.plan(problem, of_one_record)
+        event = plan.event if rows == 1 else groups.group_event(plan.event, rows)
         if event is not None and _meets(event, guarantee):
             return GroupPlan(plan, promise, rows, event)
-    plan = solver.plan(problem, groups.record_guarantee(guarantee, rows) if rows > 1 else guarantee)
-    event = groups.group_event(plan.event, rows) if rows > 1 else plan.event
-    if event is not None and _meets(event, guarantee):
-        return GroupPlan(plan, promise, rows, event)
     return GroupPlan(plan, promise, rows, Approximate(guarantee.epsilon, guarantee.delta))
+
+
+def _record_guarantees(guarantee: Guarantee, rows: int) -> Iterator[Guarantee]:
+    """What may be asked for one record, the cheapest first; the last is enough whatever the mechanism."""
+    if rows == 1:
+        yield guarantee
+        return
+    if guarantee.delta > 0:
+        yield groups.gaussian_record_guarantee(guarantee, rows)
+    yield groups.record_guarantee(guarantee, rows)
 
 
 def _meets(event: Event, guarantee: Guarantee) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,14 +16,15 @@ from discreet.bounds import Bounds
 from discreet.box_bounds import SHRUNK_BY_ENTRIES, BoxBounds
 from discreet.estimators import _data, _fit, _groups
 from discreet.forecast import warn_if_noise
+from discreet.geometries import Geometry
 from discreet.losses import Loss
-from discreet.privacy.guarantee import Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 
 if TYPE_CHECKING:
     from discreet.privacy.statement import PrivacyStatement
+    from discreet.solvers.certificates import Certificate
 
 Array = NDArray[np.float64]
 
@@ -31,11 +33,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """Validate, bound, plan, charge, run, state: once, for classifiers and regressors.
 
     A subclass for a kind of label gives ``plan``, ``_checked``, ``_targets``, ``_planned``, ``_labels``, ``_null``,
-    ``_publish`` and ``_facts``; one for a kind of feature bound overrides ``_bounds``, ``_clipped``, ``_problem``,
+    ``_publish`` and ``_facts``; one for a kind of feature bound overrides ``_bounds``, ``_clip``, ``_problem``,
     ``_split``, ``_raw`` and ``_state``.
     """
 
     privacy_: PrivacyStatement
+    fitted_parameters_: dict[str, Any]
 
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None, **refused: Any
@@ -54,10 +57,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
         _inputs.refuse_arguments("fit", refused)
+        fitted = _fit.unfitted(self)
         with _data.opened(X, y, target) as (rows, labels):
-            return self._fit(rows, labels, groups)
+            fitted._fit(rows, labels, groups)
+        self.__dict__ = fitted.__dict__
+        return self
 
-    def _fit(self, X: Any, y: Any, groups: Any) -> Self:
+    def _fit(self, X: Any, y: Any, groups: Any) -> None:
         """The one path: validate, bound, plan, charge, run, state."""
         rows, y, strict = self._examined(X, y)
         slots = self._slots(groups, rows.shape[0], strict)
@@ -75,9 +81,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
         release = _fit.run(plan, records)
         self._publish(release.theta, targets, problem)
-        facts = (*self._facts(targets), *self._size_facts(size))
+        self._certify(release)
+        relation, per_group = plan.guarantee.neighboring, self._rows_per_group()
+        facts = (*self._facts(targets), *_fit.size_facts(relation, size, per_group, self.delta))
+        self.fitted_parameters_ = _fit.parameters(self)
         self.privacy_ = self._state(plan, release, facts).paid_by(receipt)
-        return self
 
     def _examined(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:
         """Rows and labels in order, and whether bad ones were refused; some of them are in order if all are."""
@@ -120,9 +128,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _bounds(self, n_columns: int) -> Bounds:
         return Bounds(_inputs.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
 
-    def _clipped(self, rows: Any) -> Any:
-        """Rows as ``ArrayRecords`` takes them; rows that are too long are shrunk there."""
-        return rows
+    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
+        """What makes rows such as ``ArrayRecords`` takes; rows that are too long are shrunk there.
+
+        It travels to the workers of a cluster, so that it holds public numbers, and neither a model nor its ledger.
+        """
+        return _unchanged
 
     def _problem(
         self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
@@ -131,7 +142,25 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         l2 = getattr(self, "l2", None)
         l2 = None if l2 is None else _inputs.real("l2", l2, above=0)
         n_features = bounds.n_features(n_columns)
-        return Problem(loss, bounds, n_samples, n_features, n_models, l2, label_bound=label_bound)
+        inside = self._set_of(n_features * loss.n_outputs)
+        return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
+
+    def _set_of(self, n_coefficients: int) -> Geometry | None:
+        """The set in which the coefficients of one model must lie, if the user asked for one."""
+        inside = getattr(self, "constraint", None)
+        if inside is None:
+            return None
+        if not isinstance(inside, Geometry):
+            raise TypeError(
+                "constraint must be a set of discreet.geometries, such as L2Ball(1.0, n), or None; got "
+                f"{type(inside).__name__}"
+            )
+        if inside.n_features != n_coefficients:
+            raise ValueError(
+                f"the constraint is a set of vectors of {inside.n_features} numbers, a model here has {n_coefficients} "
+                "coefficients: one per column, one for the intercept if there is one, times the classes of a softmax"
+            )
+        return inside
 
     def _split(self, weights: Array) -> tuple[Array, Array]:
         """Coefficients and intercepts in the units of the features."""
@@ -140,7 +169,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return weights.copy(), np.zeros(weights.shape[:-1])
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        """Linear predictions of rows bounded as in training."""
+        """Linear predictions of rows shrunk onto the declared bound."""
         raw = np.asarray(rows @ coef.T) + intercept
         bounds = self._bounds(rows.shape[1])
         if SHRUNK_BY_ENTRIES in self.privacy_.bounds:  # by a solver that looks at single columns
@@ -152,6 +181,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self, plan: base.Plan, release: base.Release, assumptions: tuple[str, ...]
     ) -> PrivacyStatement:
         return _fit.state(plan, release, assumptions)
+
+    def _certify(self, release: base.Release) -> None:
+        """What the solver certifies about the excess risk, beside the model."""
+        certificate = getattr(release, "certificate", None)
+        if certificate is not None:
+            self.certificate_: Certificate = certificate
 
     # -- shared pieces --------------------------------------------------------------------------------------
 
@@ -167,7 +202,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             problem.bounds,
             null_rows=np.logical_or.reduce(nulls) if nulls else None,
             strict=strict,
-            clip=self._clipped,
+            clip=self._clip(rows.shape[1]),
         )
 
     def _calibrated(
@@ -194,22 +229,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return None if rows is None else _inputs.count("max_rows_per_group", rows)
 
     def _slots(self, groups: Any, n_rows: int, strict: bool) -> _groups.Slots | None:
-        relation = _inputs.choice("neighboring", self.neighboring, [member.value for member in Neighboring])
-        padded = Neighboring(relation).size_is_public
+        padded = _fit.relation_of(self.neighboring).size_is_public
         return _groups.bounded_rows(groups, self._rows_per_group(), n_rows, strict=strict, padded=padded)
-
-    def _size_facts(self, size: int) -> tuple[str, ...]:
-        per_group = self._rows_per_group()
-        if Neighboring(self.neighboring).size_is_public:
-            rows = f"the number of rows, {size}, is public"
-            if per_group is not None:
-                rows = f"the number of groups, {size // per_group}, is public; that of rows is not"
-        else:
-            rows = f"{size} is a public upper bound on the number of rows (given by the user)"
-        return (rows,) if self.delta is not None else (rows, "delta was set to 1 / n_samples**2 by default")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = True
         return tags
+
+
+def _unchanged(rows: Any) -> Any:
+    return rows

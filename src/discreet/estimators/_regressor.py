@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _inputs
-from discreet.estimators import _data
+from discreet.estimators import _data, _fit
 from discreet.estimators._model import Array, PrivateLinearModel
 from discreet.losses import Loss
 from discreet.problem import Problem
@@ -44,16 +44,7 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
                 "target_bounds must be declared: (lowest, highest) target that is possible, known without looking at "
                 "the private data; targets outside are clipped"
             )
-        values = tuple(self.target_bounds) if np.iterable(self.target_bounds) else ()
-        if len(values) != 2:
-            raise ValueError(
-                f"target_bounds must be two numbers (lowest, highest), got {self.target_bounds!r}"
-            )
-        low, high = (_inputs.real("target_bounds", value) for value in values)
-        if not low < high:
-            raise ValueError(
-                f"target_bounds must be (lowest, highest) with lowest < highest, got {(low, high)}"
-            )
+        low, high = _inputs.interval("target_bounds", self.target_bounds)
         return low / 2 + high / 2, high / 2 - low / 2
 
     def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
@@ -98,8 +89,9 @@ class PrivateLinearRegressor(RegressorMixin, PrivateLinearModel):  # type: ignor
         return (f"targets lie between {low:g} and {high:g}, or are clipped there (given by the user)",)
 
     def predict(self, X: ArrayLike) -> Array:
-        """Predictions for rows clipped as in training, within ``target_bounds``."""
+        """Predictions for rows shrunk or cut to ``feature_bound``, within ``target_bounds``."""
         check_is_fitted(self)
-        middle, half_width = self._target_range()
-        raw = self._raw(_data.checked_rows(self, X), self.coef_, self.intercept_ - middle)
+        fitted = _fit.as_fitted(self)
+        middle, half_width = fitted._target_range()
+        raw = fitted._raw(_data.checked_rows(self, X), self.coef_, self.intercept_ - middle)
         return np.asarray(middle + np.clip(raw, -half_width, half_width))

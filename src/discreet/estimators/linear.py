@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet import _inputs
 from discreet.estimators._classifier import LogOddsClassifier, PrivateLinearClassifier
+from discreet.geometries import Geometry
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.solvers import base
 
@@ -40,6 +41,10 @@ class PrivateLogisticRegression(LogOddsClassifier):
         One softmax with one noise matrix, or one model per class with the exact cost of all together.
     fit_intercept : bool, default True
         Whether to add a constant column (regularized and perturbed like every other).
+    constraint : set of `discreet.geometries`, default None
+        Where the coefficients must lie, the intercept last: for instance ``L2Ball(5.0, n_features + 1)``. Of a softmax
+        all coefficients are one vector, column by column of X; one-vs-rest models have one each. The default solver is
+        then "frank-wolfe"; "mirror-descent", "noisy-gd", "objective" and "output" know sets too.
     solver : str or solver object, default "auto"
         "auto" chooses by public facts; "objective" (tight objective perturbation), "noisy-gd", "noisy-sgd", "newton",
         "discriminant", "output", "psgd", and names ending in "-dissertation" for the printed calibrations.
@@ -61,6 +66,7 @@ class PrivateLogisticRegression(LogOddsClassifier):
     coef_, intercept_ : released coefficients, of clipped rows.
     classes_ : labels, in the order of the rows of ``coef_``.
     privacy_ : the `PrivacyStatement`; print it.
+    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
 
     Privacy
     -------
@@ -93,6 +99,7 @@ class PrivateLogisticRegression(LogOddsClassifier):
         classes: Any = None,
         multi_class: str = "auto",
         fit_intercept: bool = True,
+        constraint: Geometry | None = None,
         solver: str | base.Solver = "auto",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
@@ -108,6 +115,7 @@ class PrivateLogisticRegression(LogOddsClassifier):
         self.classes = classes
         self.multi_class = multi_class
         self.fit_intercept = fit_intercept
+        self.constraint = constraint
         self.solver = solver
         self.ledger = ledger
         self.bad_rows = bad_rows
@@ -131,8 +139,8 @@ class PrivateLinearSVC(PrivateLinearClassifier):
     huber_width : float, default 0.5
         Half-width of the quadratic piece that replaces the hinge's corner: smaller is closer to the hinge and needs
         more regularization.
-    epsilon, delta, neighboring, feature_bound, l2, classes, fit_intercept, solver, ledger, bad_rows, n_samples, \
-max_rows_per_group, random_state
+    epsilon, delta, neighboring, feature_bound, l2, classes, fit_intercept, constraint, solver, ledger, bad_rows, \
+n_samples, max_rows_per_group, random_state
         As for `PrivateLogisticRegression`. More than two classes are fitted one-vs-rest, priced jointly.
 
     Privacy
@@ -161,6 +169,7 @@ max_rows_per_group, random_state
         l2: float | None = None,
         classes: Any = None,
         fit_intercept: bool = True,
+        constraint: Geometry | None = None,
         solver: str | base.Solver = "auto",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
@@ -176,6 +185,7 @@ max_rows_per_group, random_state
         self.l2 = l2
         self.classes = classes
         self.fit_intercept = fit_intercept
+        self.constraint = constraint
         self.solver = solver
         self.ledger = ledger
         self.bad_rows = bad_rows

@@ -13,7 +13,6 @@ from discreet import _inputs
 from discreet.estimators import _data, _fit
 from discreet.estimators._groups import GroupPlan, bounded_rows, plan_for_groups
 from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy.guarantee import Neighboring
 from discreet.privacy.statement import PrivacyStatement
 from discreet.records.points import Points
 from discreet.solvers.geometric_median import LocationProblem, MedianDescent, MedianPlan
@@ -58,6 +57,7 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
     ----------
     median_ : array of shape (n_features,)
     privacy_ : the `PrivacyStatement`; print it.
+    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
 
     Privacy
     -------
@@ -81,6 +81,7 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
 
     median_: Array
     privacy_: PrivacyStatement
+    fitted_parameters_: dict[str, Any]
 
     def __init__(
         self,
@@ -125,9 +126,9 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
         guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         solver = MedianDescent() if self.solver is None else self.solver
         problem = LocationProblem(size, n_features, radius)
-        if self.max_rows_per_group is None:
+        rows = self._rows_per_group()
+        if rows is None:
             return solver.plan(problem, guarantee)
-        rows = _inputs.count("max_rows_per_group", self.max_rows_per_group)
         return plan_for_groups(cast(Any, solver), cast(Any, problem), guarantee, rows)
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
@@ -139,6 +140,13 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
         y : ignored.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``.
         """
+        fitted = _fit.unfitted(self)
+        fitted._fit(X, groups)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _fit(self, X: Any, groups: Any) -> None:
+        """The one path: validate, bound, plan, charge, run, state."""
         strict = _inputs.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows = _data.checked_rows(self, X, strict=strict, reset=True)
         rows = self._bounded(rows, groups, strict)
@@ -152,19 +160,22 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
         receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
         release = plan.run(cast(Any, points), fresh_entropy())
         self.median_ = center + radius * release.theta[0]
+        self.fitted_parameters_ = _fit.parameters(self)
         self.privacy_ = self._state(plan, release.secure).paid_by(receipt)
-        return self
 
     def _bounded(self, rows: Any, groups: Any, strict: bool) -> Any:
         """At most so many rows of every group; the places that a group leaves empty hold null rows."""
-        per_group = self.max_rows_per_group
-        padded = Neighboring(self.neighboring).size_is_public
-        slots = bounded_rows(groups, per_group, rows.shape[0], strict=strict, padded=padded)
+        padded = _fit.relation_of(self.neighboring).size_is_public
+        slots = bounded_rows(groups, self._rows_per_group(), rows.shape[0], strict=strict, padded=padded)
         if slots is None:
             return rows
         chosen = rows[slots.rows].toarray() if hasattr(rows, "indptr") else rows[slots.rows]
         chosen[slots.empty] = np.nan
         return chosen
+
+    def _rows_per_group(self) -> int | None:
+        rows = self.max_rows_per_group
+        return None if rows is None else _inputs.count("max_rows_per_group", rows)
 
     def _center(self, n_columns: int) -> Array:
         if self.center is None:
@@ -177,11 +188,6 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
     def _state(self, plan: MedianPlan | GroupPlan, secure: bool) -> PrivacyStatement:
         """The promise that travels with the released point."""
         size = plan.problem.n_samples
-        if Neighboring(self.neighboring).size_is_public:
-            rows = f"the number of rows, {size}, is public"
-        else:
-            rows = f"{size} is a public upper bound on the number of rows (given by the user)"
-        chosen = () if self.delta is not None else ("delta was set to 1 / n_samples**2 by default",)
         return PrivacyStatement.of(
             plan,
             bounds={
@@ -191,8 +197,7 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
             },
             assumptions=(
                 "center and radius were chosen without looking at the private data (given by the user)",
-                rows,
-                *chosen,
+                *_fit.size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
                 _fit.unit_assumption(plan.guarantee),
                 *_fit.PLATFORM_ASSUMPTIONS,
             ),

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _inputs
-from discreet.estimators import _data
+from discreet.estimators import _data, _fit
 from discreet.estimators._model import Array
 from discreet.estimators._regressor import PrivateLinearRegressor, ScaledTargets
 from discreet.losses import Loss, Poisson
@@ -47,6 +47,7 @@ max_rows_per_group, random_state
     ----------
     coef_, intercept_ : released coefficients of the logarithm of the mean, for clipped rows.
     privacy_ : the `PrivacyStatement`; print it.
+    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
 
     Privacy
     -------
@@ -132,8 +133,9 @@ max_rows_per_group, random_state
         self.intercept_ = float(intercept) + math.log(self._middle()[0])
 
     def predict(self, X: ArrayLike) -> Array:
-        """Predicted means of rows clipped as in training, between ``least_mean`` and the highest target."""
+        """Predicted means of rows shrunk to ``feature_bound``, between ``least_mean`` and the highest target."""
         check_is_fitted(self)
-        middle, reach = self._middle()
-        raw = self._raw(_data.checked_rows(self, X), self.coef_, self.intercept_ - math.log(middle))
+        fitted = _fit.as_fitted(self)
+        middle, reach = fitted._middle()
+        raw = fitted._raw(_data.checked_rows(self, X), self.coef_, self.intercept_ - math.log(middle))
         return np.asarray(middle * np.exp(np.clip(raw, -reach, reach)))

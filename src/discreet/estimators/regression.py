@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet import _inputs
 from discreet.estimators._regressor import PrivateLinearRegressor
+from discreet.geometries import Geometry
 from discreet.losses import HuberRegression, Loss, Quantile, Squared
 from discreet.solvers import base
 
@@ -36,6 +37,10 @@ class PrivateRidge(PrivateLinearRegressor):
         Ridge coefficient relative to the mean loss; regularization against the noise is added to it.
     fit_intercept : bool, default True
         Whether to add a constant column (regularized and perturbed like every other).
+    constraint : set of `discreet.geometries`, default None
+        Where the coefficients must lie, the intercept last, in units in which targets run from -1 to 1: ``coef_`` and
+        ``intercept_`` less the middle of ``target_bounds``, both over half their width. "frank-wolfe",
+        "mirror-descent", "noisy-gd", "objective" and "output" know sets.
     solver : str or solver object, default "statistics"
         "statistics" (noisy second moments), "noisy-gd" for many columns, "objective".
     ledger : Ledger or path, default None
@@ -54,6 +59,7 @@ class PrivateRidge(PrivateLinearRegressor):
     ----------
     coef_, intercept_ : released coefficients, of clipped rows.
     privacy_ : the `PrivacyStatement`; print it.
+    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
 
     Privacy
     -------
@@ -82,6 +88,7 @@ class PrivateRidge(PrivateLinearRegressor):
         feature_bound: float = 1.0,
         l2: float | None = None,
         fit_intercept: bool = True,
+        constraint: Geometry | None = None,
         solver: str | base.Solver = "statistics",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
@@ -96,6 +103,7 @@ class PrivateRidge(PrivateLinearRegressor):
         self.feature_bound = feature_bound
         self.l2 = l2
         self.fit_intercept = fit_intercept
+        self.constraint = constraint
         self.solver = solver
         self.ledger = ledger
         self.bad_rows = bad_rows
@@ -112,8 +120,8 @@ class PrivateLinearRegression(PrivateLinearRegressor):
 
     Parameters
     ----------
-    epsilon, delta, target_bounds, neighboring, feature_bound, fit_intercept, solver, ledger, bad_rows, n_samples, \
-max_rows_per_group, random_state
+    epsilon, delta, target_bounds, neighboring, feature_bound, fit_intercept, constraint, solver, ledger, bad_rows, \
+n_samples, max_rows_per_group, random_state
         As for `PrivateRidge`.
 
     Privacy
@@ -139,6 +147,7 @@ max_rows_per_group, random_state
         neighboring: str = "replace-one",
         feature_bound: float = 1.0,
         fit_intercept: bool = True,
+        constraint: Geometry | None = None,
         solver: str | base.Solver = "statistics",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
@@ -152,6 +161,7 @@ max_rows_per_group, random_state
         self.neighboring = neighboring
         self.feature_bound = feature_bound
         self.fit_intercept = fit_intercept
+        self.constraint = constraint
         self.solver = solver
         self.ledger = ledger
         self.bad_rows = bad_rows
@@ -173,8 +183,8 @@ class PrivateHuberRegressor(PrivateLinearRegressor):
         the targets. Smaller is more robust and needs less noise.
     solver : str or solver object, default "objective"
         "objective", "noisy-gd" or "output".
-    epsilon, delta, target_bounds, neighboring, feature_bound, l2, fit_intercept, ledger, bad_rows, n_samples, \
-max_rows_per_group, random_state
+    epsilon, delta, target_bounds, neighboring, feature_bound, l2, fit_intercept, constraint, ledger, bad_rows, \
+n_samples, max_rows_per_group, random_state
         As for `PrivateRidge`.
 
     Privacy
@@ -204,6 +214,7 @@ max_rows_per_group, random_state
         feature_bound: float = 1.0,
         l2: float | None = None,
         fit_intercept: bool = True,
+        constraint: Geometry | None = None,
         solver: str | base.Solver = "objective",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
@@ -219,6 +230,7 @@ max_rows_per_group, random_state
         self.feature_bound = feature_bound
         self.l2 = l2
         self.fit_intercept = fit_intercept
+        self.constraint = constraint
         self.solver = solver
         self.ledger = ledger
         self.bad_rows = bad_rows
@@ -241,8 +253,8 @@ class PrivateQuantileRegressor(PrivateLinearRegressor):
         Between 0 and 1; 0.5 is the median.
     solver : str or solver object, default "noisy-gd"
         "noisy-gd"; "objective" works but needs much regularization, because the corner is sharp.
-    epsilon, delta, target_bounds, neighboring, feature_bound, l2, fit_intercept, ledger, bad_rows, n_samples, \
-max_rows_per_group, random_state
+    epsilon, delta, target_bounds, neighboring, feature_bound, l2, fit_intercept, constraint, ledger, bad_rows, \
+n_samples, max_rows_per_group, random_state
         As for `PrivateRidge`.
 
     Privacy
@@ -272,6 +284,7 @@ max_rows_per_group, random_state
         feature_bound: float = 1.0,
         l2: float | None = None,
         fit_intercept: bool = True,
+        constraint: Geometry | None = None,
         solver: str | base.Solver = "noisy-gd",
         ledger: Ledger | str | os.PathLike[str] | None = None,
         bad_rows: str = "error",
@@ -287,6 +300,7 @@ max_rows_per_group, random_state
         self.feature_bound = feature_bound
         self.l2 = l2
         self.fit_intercept = fit_intercept
+        self.constraint = constraint
         self.solver = solver
         self.ledger = ledger
         self.bad_rows = bad_rows

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from discreet.geometries import Simplex
 from discreet.losses import Logistic, Loss, Squared
 from discreet.problem import Problem
 from discreet.solvers import base
-from discreet.solvers.certificates import Certificate
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -36,7 +37,6 @@ class _OverSimplex(PrivateLinearModel):
     """What both estimators share: entrywise bounds, a simplex, a certificate; no intercept."""
 
     fit_intercept = False
-    certificate_: Certificate
 
     def _size(self) -> float:
         """Sum of the weights in the solver's units, in which features lie between -1 and 1."""
@@ -49,8 +49,8 @@ class _OverSimplex(PrivateLinearModel):
     def _bounds(self, n_columns: int) -> BoxBounds:
         return BoxBounds.of(n_columns, self._feature_scale(), intercept=False)
 
-    def _clipped(self, rows: Any) -> Any:
-        return self._bounds(rows.shape[1]).clip(rows)
+    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
+        return self._bounds(n_columns).clip
 
     def _problem(
         self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
@@ -61,10 +61,7 @@ class _OverSimplex(PrivateLinearModel):
     def _state(
         self, plan: base.Plan, release: base.Release, assumptions: tuple[str, ...]
     ) -> PrivacyStatement:
-        """The statement with the bounds that matter here; the certificate, if the solver has one, beside it."""
-        certificate = getattr(release, "certificate", None)
-        if certificate is not None:
-            self.certificate_ = certificate
+        """The statement with the bounds that matter here."""
         statement = _fit.state(plan, release, assumptions)
         bounds = {name: value for name, value in statement.bounds.items() if not name.startswith("row norm")}
         bounds["half width of the range of features"] = self._feature_scale()
@@ -107,9 +104,10 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
     ----------
     coef_ : released weights of clipped forecasts; multiples of 1 / m after m draws.
     intercept_ : 0.
-    certificate_ : bound on the excess empirical risk over all mixtures, of targets scaled to [-1, 1]; the same is
-        available before fitting as ``plan(n, p).certificate``.
+    certificate_ : bound on the excess empirical risk over all mixtures, of targets scaled to [-1, 1]; that of
+        ``plan(n, p).certificate``, available before fitting, may be larger.
     privacy_ : the `PrivacyStatement`; print it.
+    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
 
     Privacy
     -------
@@ -175,16 +173,21 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
             )
         return rows
 
-    def _clipped(self, rows: Any) -> Any:
+    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
         middle, _ = self._target_range()
-        return super()._clipped(rows if middle == 0 else rows - middle)
+        return partial(_clip_around, middle, super()._clip(n_columns))
 
     def _publish(self, theta: Array, targets: ScaledTargets, problem: Problem) -> None:
         self.coef_, self.intercept_ = theta[0].copy(), 0.0
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
         """Averages of clipped forecasts, less the middle of the range."""
-        return np.asarray(self._clipped(self._dense(rows)) @ coef * self._feature_scale())
+        return np.asarray(self._clip(rows.shape[1])(self._dense(rows)) @ coef * self._feature_scale())
+
+
+def _clip_around(middle: float, clip: Callable[[Any], Any], rows: Any) -> Any:
+    # In float64 as the cut that follows: one cell that is no number may decide the type of all others.
+    return clip(rows if middle == 0 else np.subtract(rows, middle, dtype=np.float64))
 
 
 class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
@@ -272,4 +275,4 @@ max_rows_per_group, random_state
         return weights / self._feature_scale(), np.zeros(weights.shape[:-1])
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        return np.asarray(self._clipped(rows) @ (coef * self._feature_scale()).T + intercept)
+        return np.asarray(self._clip(rows.shape[1])(rows) @ (coef * self._feature_scale()).T + intercept)

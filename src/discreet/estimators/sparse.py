@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from discreet.geometries import L1Ball
 from discreet.losses import Logistic, Loss, Squared
 from discreet.problem import Problem
 from discreet.solvers import base
-from discreet.solvers.certificates import Certificate
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -36,7 +36,6 @@ class _OverL1Ball(PrivateLinearModel):
 
     feature_bound: float
     fit_intercept: bool
-    certificate_: Certificate
 
     def _label_scale(self) -> float:
         """What one unit of the solver's predictions is worth, in units of ``l1_radius``."""
@@ -59,8 +58,8 @@ class _OverL1Ball(PrivateLinearModel):
         bound = _inputs.real("feature_bound", self.feature_bound, above=0)
         return BoxBounds.of(n_columns, bound, bool(self.fit_intercept))
 
-    def _clipped(self, rows: Any) -> Any:
-        return self._bounds(rows.shape[1]).clip(rows)
+    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
+        return self._bounds(n_columns).clip
 
     def _problem(
         self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
@@ -73,15 +72,12 @@ class _OverL1Ball(PrivateLinearModel):
         return coef / self.feature_bound, intercept
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        return np.asarray(self._clipped(rows) @ (coef * self.feature_bound).T + intercept)
+        return np.asarray(self._clip(rows.shape[1])(rows) @ (coef * self.feature_bound).T + intercept)
 
     def _state(
         self, plan: base.Plan, release: base.Release, assumptions: tuple[str, ...]
     ) -> PrivacyStatement:
-        """The statement with the bounds that matter here; the certificate, if the solver has one, beside it."""
-        certificate = getattr(release, "certificate", None)
-        if certificate is not None:
-            self.certificate_ = certificate
+        """The statement with the bounds that matter here."""
         statement = _fit.state(plan, release, assumptions)
         bounds: dict[str, float | str] = {
             "largest absolute feature": float(self.feature_bound),
@@ -130,9 +126,10 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
     Attributes
     ----------
     coef_, intercept_ : released coefficients, of clipped features.
-    certificate_ : bound on the excess empirical risk over the ball, of targets scaled to [-1, 1]; the same is
-        available before fitting as ``plan(n, p).certificate``.
+    certificate_ : bound on the excess empirical risk over the ball, of targets scaled to [-1, 1]; that of
+        ``plan(n, p).certificate``, available before fitting, may be larger.
     privacy_ : the `PrivacyStatement`; print it.
+    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
 
     Privacy
     -------

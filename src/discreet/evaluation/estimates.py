@@ -32,6 +32,8 @@ class Estimate:
     noise: float
 
     def __str__(self) -> str:
+        if math.isnan(self.value):
+            return "-"
         return f"{self.value:.4f}  [{self.lower:.4f}, {self.upper:.4f}]  noise {self.noise:.4f}"
 
 
@@ -82,13 +84,24 @@ def proportion(hits: Array, misses: Array, noise: Noise) -> Estimate:
     return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)), spread)
 
 
-def mean_of_cells(weights: Array, counts: Array, noise: Noise) -> Estimate:
-    """sum weights c / sum c: the mean of a number that is public in every cell."""
+def mean_of_cells(weights: Array, counts: Array, rest: float, reach: float, noise: Noise) -> Estimate:
+    """(sum weights c + rest) / sum c: the mean of a number that a cell's weight gives to within ``reach``.
+
+    rest : noisy sum of what the weights leave over. Its size is public, its spread is not: the standard deviation of
+        the number is at most that of the weights plus ``reach``.
+
+    >>> clean = Noise.of(0.0, 0.95, True)
+    >>> mean_of_cells(np.array([0.5, -0.5]), np.array([60.0, 40.0]), -10.0, 0.5, clean).value
+    0.0
+    """
     total = float(counts.sum())
     if total <= 3 * math.sqrt(noise.variance * counts.size):
         return Estimate(math.nan, -math.inf, math.inf, math.inf)
-    value = float((weights * counts).sum()) / total
-    return normal(value, (weights - value) / total, counts, noise, -math.inf, math.inf)
+    value = (float((weights * counts).sum()) + rest) / total
+    gradient = (weights - value) / total
+    from_noise = noise.variance * (_square(gradient) + 1 / total**2)
+    sampling = math.sqrt(_sampling(gradient, counts)) + reach / math.sqrt(total)
+    return _normal(value, from_noise, sampling**2, noise, -math.inf, math.inf)
 
 
 def area_under_curve(positives: Array, negatives: Array, noise: Noise) -> Estimate:
@@ -106,14 +119,22 @@ def area_under_curve(positives: Array, negatives: Array, noise: Noise) -> Estima
     value = float(positives @ below) / (p * n)
     gradient = np.concatenate([below / (p * n) - value / p, above / (p * n) - value / n])
     counts = np.concatenate([positives, negatives])
-    return normal(min(1.0, max(0.0, value)), gradient, counts, noise, 0.0, 1.0)
+    from_noise = noise.variance * _square(gradient)
+    return _normal(min(1.0, max(0.0, value)), from_noise, _sampling(gradient, counts), noise, 0.0, 1.0)
 
 
-def normal(
-    value: float, gradient: Array, counts: Array, noise: Noise, least: float, largest: float
+def _square(gradient: Array) -> float:
+    return float(np.square(gradient).sum())
+
+
+def _sampling(gradient: Array, counts: Array) -> float:
+    """Sampling variance of a metric with this gradient."""
+    return float((np.square(gradient) * np.maximum(counts, 0.0)).sum())
+
+
+def _normal(
+    value: float, from_noise: float, sampling: float, noise: Noise, least: float, largest: float
 ) -> Estimate:
-    """The normal interval of a metric with this gradient, cut to its range."""
-    from_noise = noise.variance * float(gradient.ravel() @ gradient.ravel())
-    sampling = float((np.square(gradient) * np.maximum(counts, 0.0)).sum())
+    """The normal interval of a metric with these variances, cut to its range."""
     half = noise.quantile * math.sqrt(from_noise + sampling)
     return Estimate(value, max(least, value - half), min(largest, value + half), math.sqrt(from_noise))

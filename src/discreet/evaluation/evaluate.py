@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,21 @@ from discreet.estimators import _cells, _fit
 from discreet.evaluation.estimates import Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
 from discreet.evaluation.predictions import Answers, answers
-from discreet.evaluation.report import Evaluation, calibration_of, classifier_metrics, regressor_metrics
+from discreet.evaluation.report import (
+    Evaluation,
+    calibration_of,
+    centers,
+    classifier_metrics,
+    regressor_metrics,
+)
 from discreet.mechanisms.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, refuse_large_default
-from discreet.privacy.statement import PrivacyStatement
+from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
+
+MOST_BINS = 10_000
 
 
 def evaluate(
@@ -43,7 +52,8 @@ def evaluate(
     """Metrics of a released model on private held-out records, with noise and confidence intervals.
 
     Classifiers: accuracy, recall, precision, confusion matrix and, for two classes with ``predict_proba``, AUC and
-    calibration of probabilities rounded to ``bins`` equal bins. Regressors: R^2 and mean squared error.
+    calibration of probabilities rounded to ``bins`` equal bins, and the mean of probabilities, not rounded, minus the
+    observed share. Regressors: R^2 and mean squared error.
 
     Parameters
     ----------
@@ -53,15 +63,17 @@ def evaluate(
     epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
         records, delta 0 gives Laplace noise.
     confidence : of each interval, for noise and sampling together.
+    bins : of probabilities, from 2 to 10,000.
     groups : one value per record, for metrics of subgroups.
     group_values : the public list of subgroups; records of others are counted in no subgroup's metrics.
-    target_bounds : lowest and highest target, for regressors; None takes the model's.
+    target_bounds : lowest and highest target, for regressors; None takes those of the model, of a pipeline's last step
+        or of the model that a search chose.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
     ledger : charged when the model has answered and all inputs are found to be in order, before anything is released.
     bad_rows : {"error", "null"}
         What to do with rows that the model refuses, whose label or target is none, or whose prediction is none. "null"
-        leaves them out silently. It reads frames and arrays of numbers, and tables for a pipeline that begins with a
-        `SchemaEncoder`; other cells count as no numbers.
+        leaves them out silently, and rows with an entry beyond 2**300 too. It reads frames and arrays of numbers, and
+        tables for a pipeline that begins with a `SchemaEncoder`; other cells count as no numbers.
 
     Privacy
     -------
@@ -83,6 +95,10 @@ def evaluate(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
     n_bins = _inputs.count("bins", bins, at_least=2)
+    if n_bins > MOST_BINS:
+        raise ValueError(
+            f"bins must be at most {MOST_BINS}, got {bins}: each is counted with noise of its own"
+        )
     strict = bad_rows == "error"
     targets = _inputs.cells(y)
     if targets.ndim != 1:
@@ -90,16 +106,57 @@ def evaluate(
     guarantee, size = _fit.guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
     refuse_large_default(delta, size)
     values, codes = _group_codes(groups, group_values, len(targets))
-    given = (
-        f"the number of records, {size}, is public"
-        if guarantee.neighboring.size_is_public
-        else f"{size} is a public upper bound on the number of records (given by the user)",
-    )
     answered = answers(model, X, len(targets), strict=strict, alone=not guarantee.neighboring.size_is_public)
-    shared = (answered, targets, strict, values, codes, confidence, ledger, given, guarantee)
+    asked = _Asked(answered, targets, strict, values, codes, confidence, ledger, guarantee, size)
     if hasattr(model, "classes_"):
-        return _classifier(n_bins, *shared)
-    return _regressor(_target_range(model, target_bounds), *shared)
+        return _classifier(asked, n_bins)
+    return _regressor(asked, *_target_range(model, target_bounds))
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is asked of an evaluation and found to be in order; lives only while it runs.
+
+    Attributes
+    ----------
+    answered, targets : what the model says of every record, and what is true.
+    strict : whether bad records are refused.
+    values, groups : the public subgroups, and the place of every record's own among them.
+    size : the public number of records, or a bound on it.
+    """
+
+    answered: Answers
+    targets: NDArray[Any]
+    strict: bool
+    values: list[Any]
+    groups: Codes
+    confidence: float
+    ledger: Any
+    guarantee: Guarantee
+    size: int
+
+    @property
+    def n_parts(self) -> int:
+        """Number of disjoint parts of the records: the subgroups and the rest, if there are any."""
+        return len(self.values) + 1 if self.values else 1
+
+    def noise_of(self, plan: CountPlan | SumPlan) -> Noise:
+        """What intervals must know of a plan's noise."""
+        return Noise.of(plan.variance, self.confidence, self.guarantee.delta > 0)
+
+    def state(self, plan: CountPlan | SumPlan, secure: bool) -> PrivacyStatement:
+        """The promise of the evaluation."""
+        given = (
+            f"the number of records, {self.size}, is public"
+            if self.guarantee.neighboring.size_is_public
+            else f"{self.size} is a public upper bound on the number of records (given by the user)"
+        )
+        return PrivacyStatement.of(
+            plan,
+            assumptions=(given, _fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            not_covered=_NOT_COVERED,
+            secure=secure,
+        )
 
 
 def _group_codes(groups: Any, group_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
@@ -117,111 +174,82 @@ def _group_codes(groups: Any, group_values: Any, n_rows: int) -> tuple[list[Any]
     return values, np.where(codes < 0, len(values), codes)
 
 
-def _classifier(
-    n_bins: int,
-    answered: Answers,
-    targets: NDArray[Any],
-    strict: bool,
-    values: list[Any],
-    groups: Codes,
-    confidence: float,
-    ledger: Any,
-    given: tuple[str, ...],
-    guarantee: Guarantee,
-) -> Evaluation:
-    labels = _fit.read_labels(targets, answered.model.classes_, "error" if strict else "null")
-    classes, truth = labels.classes, labels.codes
-    predicted = answered.codes(classes, strict=strict)
-    usable = answered.usable & (truth >= 0) & (predicted >= 0)
-    k, n_parts = len(classes), len(values) + 1 if values else 1
-    chance = answered.chances(classes[1], strict=strict) if k == 2 else None
-    shapes: tuple[tuple[int, ...], ...] = ((n_parts, k, k),)
+def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
+    answered, n_parts = asked.answered, asked.n_parts
+    labels = _fit.read_labels(asked.targets, answered.model.classes_, "error" if asked.strict else "null")
+    classes, k = labels.classes, len(labels.classes)
+    predicted = answered.codes(classes, strict=asked.strict)
+    usable = answered.usable & (labels.codes >= 0) & (predicted >= 0)
+    chance = answered.chances(classes[1], strict=asked.strict) if k == 2 else None
+    plan = CountPlan(asked.guarantee, ((n_parts, k, k),))
     if chance is not None:
         usable &= np.isfinite(chance)
-        shapes += ((n_parts, 2, n_bins),)
-    plan = CountPlan(guarantee, shapes)
-    _fit.charge(ledger, plan, label="evaluate")
+        plan = CountPlan(asked.guarantee, (*plan.shapes, (n_parts, 2, n_bins)), n_parts, 0.5 / n_bins)
+    _fit.charge(asked.ledger, plan, label="evaluate")
     entropy = fresh_entropy()
-    cells: tuple[Codes, ...] = (((groups * k + truth) * k + predicted)[usable],)
-    if chance is not None:
-        bin_of = np.clip(np.floor(np.nan_to_num(chance) * n_bins), 0, n_bins - 1).astype(np.int64)
-        cells += (((groups * 2 + truth) * n_bins + bin_of)[usable],)
-    tables = plan.run(cells, entropy)
-    noise = Noise.of(plan.variance, confidence, guarantee.delta > 0)
-    scores = None if chance is None else tables[1]
-    whole = None if scores is None else scores.sum(axis=0)
-    by_group = {
-        value: classifier_metrics(tables[0][g], None if scores is None else scores[g], classes, noise)
-        for g, value in enumerate(values)
-    }
+    groups, truth = asked.groups[usable], labels.codes[usable]
+    cells: tuple[Codes, ...] = ((groups * k + truth) * k + predicted[usable],)
+    if chance is None:
+        tables = plan.run(cells, entropy)
+    else:
+        chance = np.clip(chance[usable], 0.0, 1.0)
+        bin_of = np.minimum(np.floor(chance * n_bins), n_bins - 1).astype(np.int64)
+        cells += ((groups * 2 + truth) * n_bins + bin_of,)
+        tables = plan.run(cells, entropy, (groups, chance - centers(n_bins)[bin_of]))
+    noise, whole = asked.noise_of(plan), [table.sum(axis=0) for table in tables]
     return Evaluation(
-        classifier_metrics(tables[0].sum(axis=0), whole, classes, noise, n_parts),
-        by_group,
-        tables[0].sum(axis=0),
-        () if whole is None else calibration_of(whole, noise, n_parts),
+        classifier_metrics(classes, noise, n_parts, *whole),
+        {
+            value: classifier_metrics(classes, noise, 1, *(table[g] for table in tables))
+            for g, value in enumerate(asked.values)
+        },
+        whole[0],
+        () if chance is None else calibration_of(whole[1], noise, n_parts),
         classes,
-        confidence,
-        _state(plan, given, entropy.secure),
+        asked.confidence,
+        asked.state(plan, entropy.secure),
     )
 
 
 def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
     """Middle and half width of the targets that are possible."""
     if target_bounds is None:
-        last = model[-1] if isinstance(model, Pipeline) else model
-        target_bounds = getattr(last, "target_bounds", None)
+        target_bounds = getattr(_innermost(model), "target_bounds", None)
     if target_bounds is None:
         raise ValueError("target_bounds must be declared: (lowest, highest) target that is possible")
-    low, high = (_inputs.real("target_bounds", bound) for bound in target_bounds)
-    middle, half = low / 2 + high / 2, high / 2 - low / 2
-    if not half > 0:
-        raise ValueError(f"target_bounds must be (lowest, highest) with lowest < highest, got {(low, high)}")
-    return middle, half
+    low, high = _inputs.interval("target_bounds", target_bounds)
+    return low / 2 + high / 2, high / 2 - low / 2
 
 
-def _regressor(
-    target_range: tuple[float, float],
-    answered: Answers,
-    targets: NDArray[Any],
-    strict: bool,
-    values: list[Any],
-    groups: Codes,
-    confidence: float,
-    ledger: Any,
-    given: tuple[str, ...],
-    guarantee: Guarantee,
-) -> Evaluation:
-    middle, half = target_range
-    y = _inputs.to_numbers(targets)
-    if strict and not np.all(finite := np.isfinite(y)):
+def _innermost(model: Any) -> Any:
+    """What predicts in the end: the last step of a pipeline, the model that a search chose."""
+    if isinstance(model, Pipeline):
+        return _innermost(model[-1])
+    return _innermost(model.best_estimator_) if hasattr(model, "best_estimator_") else model
+
+
+def _regressor(asked: _Asked, middle: float, half: float) -> Evaluation:
+    answered, n_parts = asked.answered, asked.n_parts
+    y = _inputs.to_numbers(asked.targets)
+    if asked.strict and not np.all(finite := np.isfinite(y)):
         _cells.refuse_target(int(np.argmin(finite)))
-    predicted = answered.numbers(strict=strict)
+    predicted = answered.numbers(strict=asked.strict)
     usable = answered.usable & np.isfinite(y) & np.isfinite(predicted)
-    n_parts = len(values) + 1 if values else 1
-    plan = SumPlan(guarantee, n_parts)
-    _fit.charge(ledger, plan, label="evaluate")
+    plan = SumPlan(asked.guarantee, n_parts)
+    _fit.charge(asked.ledger, plan, label="evaluate")
     entropy = fresh_entropy()
     with np.errstate(all="ignore"):
         y, predicted = (np.clip((part - middle) / half, -1.0, 1.0) for part in (y, predicted))
-    sums = plan.run(y[usable], (y - predicted)[usable], groups[usable], entropy)
-    noise = Noise.of(plan.variance, confidence, guarantee.delta > 0)
+    sums = plan.run(y[usable], (y - predicted)[usable], asked.groups[usable], entropy)
+    noise = asked.noise_of(plan)
     return Evaluation(
         regressor_metrics(sums.sum(axis=0), noise, half, n_parts),
-        {value: regressor_metrics(sums[g], noise, half) for g, value in enumerate(values)},
+        {value: regressor_metrics(sums[g], noise, half) for g, value in enumerate(asked.values)},
         None,
         (),
         None,
-        confidence,
-        _state(plan, given, entropy.secure),
-    )
-
-
-def _state(plan: CountPlan | SumPlan, given: tuple[str, ...], secure: bool) -> PrivacyStatement:
-    return PrivacyStatement.of(
-        plan,
-        assumptions=(*given, _fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
-        not_covered=_NOT_COVERED,
-        secure=secure,
+        asked.confidence,
+        asked.state(plan, entropy.secure),
     )
 
 
@@ -233,5 +261,5 @@ _ASSUMPTIONS = (
 )
 _NOT_COVERED = (
     "how long the evaluation took and how much memory it used",
-    "other releases from the same data: their costs add up, which is what a ledger is for",
+    OTHER_RELEASES,
 )

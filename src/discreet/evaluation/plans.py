@@ -49,33 +49,45 @@ def calibrated(guarantee: Guarantee, size: int) -> float:
 
 @dataclass(frozen=True)
 class CountPlan:
-    """Tables of counts: every record adds 1 to one cell of each table.
+    """Tables of counts: every record adds 1 to one cell of each table; and sums of what rounding to bins left over.
 
-    Exchanging a record moves two cells of each of T tables by 1: sqrt(2 T) in L2 norm, 2 T in L1; adding, removing or
-    blanking one moves one cell of each: sqrt(T) and T. Subgroups are rows of the tables, so however many there are they
-    share one price.
+    Exchanging a record moves two cells of each of T tables by 1, and sums of remainders by 2 h in all, if none is
+    larger than h: sqrt(2 T + 4 h^2) in L2 norm, 2 T + 2 h in L1. Adding, removing or blanking one moves one cell of
+    each and one sum: sqrt(T + h^2) and T + h. Subgroups are rows of the tables, so however many there are they share
+    one price.
 
     Attributes
     ----------
     shapes : of the tables.
+    n_sums : number of sums of remainders, one for each of disjoint groups.
+    half_bin : largest remainder.
     """
 
     guarantee: Guarantee
     shapes: tuple[tuple[int, ...], ...]
+    n_sums: int = 0
+    half_bin: float = 0.0
 
     @property
     def size(self) -> int:
-        """Number of cells."""
-        return sum(math.prod(shape) for shape in self.shapes)
+        """Number of cells and sums."""
+        return sum(math.prod(shape) for shape in self.shapes) + self.n_sums
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of all cells and sums together."""
+        records = self.guarantee.neighboring.contributions
+        moved = float(records * len(self.shapes))
+        # Rounding down can make a remainder longer by one step.
+        remainders = records * (self.half_bin + STEP) if self.n_sums else 0.0
+        if self.guarantee.delta == 0:
+            return Sensitivity((moved + remainders) * _SLACK, norm=1)
+        return Sensitivity(math.sqrt(moved + remainders**2) * _SLACK)
 
     @cached_property
     def release(self) -> GaussianMechanism | LaplaceMechanism:
         """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        moved = self.guarantee.neighboring.contributions * len(self.shapes)
-        multiplier = calibrated(self.guarantee, self.size)
-        if self.guarantee.delta == 0:
-            return LaplaceMechanism(Sensitivity(float(moved), norm=1), multiplier, self.size)
-        return GaussianMechanism(Sensitivity(math.sqrt(moved) * _SLACK), multiplier, self.size)
+        return noisy(self)
 
     @property
     def event(self) -> Event:
@@ -86,7 +98,8 @@ class CountPlan:
     def mechanism(self) -> str:
         """How the noise is added, in words."""
         kind = "Laplace" if self.guarantee.delta == 0 else "Gaussian"
-        return f"discrete {kind} noise on {len(self.shapes)} tables of counts"
+        sums = " and on sums of what rounding to bins left over" if self.n_sums else ""
+        return f"discrete {kind} noise on {len(self.shapes)} tables of counts{sums}"
 
     @property
     def theorem(self) -> str:
@@ -95,7 +108,7 @@ class CountPlan:
 
     @property
     def variance(self) -> float:
-        """Of the noise in one cell."""
+        """Of the noise in one cell or sum."""
         return variance_of(self.release)
 
     @property
@@ -103,15 +116,27 @@ class CountPlan:
         """The public numbers of the run."""
         return {"cells": float(self.size), "noise stddev of a count": math.sqrt(self.variance)}
 
-    def run(self, cells: tuple[Codes, ...], entropy: Entropy) -> list[Array]:
-        """The noisy tables; ``cells`` holds, for every table, the flat cell of every record that counts."""
-        counts = [
-            np.bincount(codes, minlength=math.prod(shape))
-            for codes, shape in zip(cells, self.shapes, strict=True)
+    def run(
+        self, cells: tuple[Codes, ...], entropy: Entropy, remainders: tuple[Codes, Array] | None = None
+    ) -> list[Array]:
+        """The noisy tables and, if there are remainders, their noisy sums as the last of them.
+
+        ``cells`` holds, for every table, the flat cell of every record that counts; ``remainders``, for every such
+        record, its group and what it adds to the sum of that group.
+        """
+        shapes = self.shapes
+        sums = [
+            np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
+            for codes, shape in zip(cells, shapes, strict=True)
         ]
-        noisy = self.release.release(np.concatenate(counts).astype(np.float64), entropy)
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])[:-1]
-        return [part.reshape(shape) for part, shape in zip(np.split(noisy, ends), self.shapes, strict=True)]
+        if remainders is not None:
+            groups, rest = remainders
+            whole = np.floor(np.clip(rest, -self.half_bin, self.half_bin) / STEP)
+            sums.append(np.bincount(groups, whole, minlength=self.n_sums).astype(np.float64) * STEP)
+            shapes += ((self.n_sums,),)
+        released = self.release.release(np.concatenate(sums), entropy)
+        ends = np.cumsum([len(part) for part in sums])[:-1]
+        return [part.reshape(shape) for part, shape in zip(np.split(released, ends), shapes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -153,9 +178,7 @@ class SumPlan:
     @cached_property
     def release(self) -> GaussianMechanism | LaplaceMechanism:
         """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        multiplier = calibrated(self.guarantee, self.size)
-        kind = LaplaceMechanism if self.guarantee.delta == 0 else GaussianMechanism
-        return kind(self.sensitivity, multiplier, self.size)
+        return noisy(self)
 
     @property
     def event(self) -> Event:
@@ -191,6 +214,12 @@ class SumPlan:
         sums = np.stack([whole[:, groups == group].sum(axis=1) for group in range(self.n_groups)])
         values = sums.astype(np.float64) * STEP * self.weights
         return self.release.release(values, entropy) / self.weights
+
+
+def noisy(plan: CountPlan | SumPlan) -> GaussianMechanism | LaplaceMechanism:
+    """The mechanism that adds a plan's noise to its numbers."""
+    kind = LaplaceMechanism if plan.guarantee.delta == 0 else GaussianMechanism
+    return kind(plan.sensitivity, calibrated(plan.guarantee, plan.size), plan.size)
 
 
 def variance_of(release: GaussianMechanism | LaplaceMechanism) -> float:

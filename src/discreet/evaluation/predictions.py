@@ -6,7 +6,7 @@ numbers. All of them must come up while an evaluation is still free, and so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
 from discreet import _inputs
-from discreet.estimators import _cells
+from discreet.bounds import Bounds
+from discreet.estimators import _cells, _data
 from discreet.estimators.encoder import SchemaEncoder
 
 Codes = NDArray[np.int64]
@@ -68,9 +69,9 @@ class Answers:
 def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> Answers:
     """Ask the model about every row of ``X``; ``strict`` leaves all checks of the rows to the model.
 
-    Otherwise rows that are not finite numbers are not shown to the model. It is asked about zeros in their place. Where
-    the number of rows is private, each is asked about ``alone``: the last bit of a product of matrices depends on how
-    many rows there are, and so one row more could change the answers to others.
+    Otherwise rows that are no numbers, or beyond 2**300, are not shown to the model. It is asked about zeros in their
+    place. Where the number of rows is private, each is asked about ``alone``: the last bit of a product of matrices
+    depends on how many rows there are, and so one row more could change the answers to others.
     """
     if not hasattr(model, "predict"):
         raise TypeError(f"model must have a predict method; {type(model).__name__} has none")
@@ -90,7 +91,14 @@ def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) ->
     """What a method of the model says of the rows: all at once, or one by one."""
     if not alone or n_rows < 2:
         return method(rows)
-    return np.concatenate([_inputs.cells(method(_safe_indexing(rows, [place]))) for place in range(n_rows)])
+    return np.concatenate([_inputs.cells(method(_row(rows, place))) for place in range(n_rows)])
+
+
+def _row(rows: Any, place: int) -> Any:
+    """One row, in the container that all are in."""
+    if isinstance(rows, Mapping):
+        return {name: _safe_indexing(column, [place]) for name, column in rows.items()}
+    return _safe_indexing(rows, [place])
 
 
 def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float64]:
@@ -103,22 +111,19 @@ def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float
 
 
 def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
-    """A model, the rows it takes with zeros in place of those that are not finite numbers, and which rows are."""
+    """A model, the rows it takes with zeros in place of those that are no numbers or beyond 2**300, and which are."""
     if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
         # Only the encoder knows which cells mean something; it is asked here not to raise.
         model, X = model[1:], SchemaEncoder(model[0].schema, bad_rows="null").transform(X)
     if hasattr(X, "tocsr"):  # sparse
-        rows: Any = X.tocsr().astype(np.float64)  # always a copy
-        row_of = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        usable: Mask = np.ones(rows.shape[0], dtype=bool)
-        usable[row_of[~np.isfinite(rows.data)]] = False
-        rows.data[~usable[row_of]] = 0.0
-        return model, rows, usable
+        rows = _inputs.entries_to_numbers(X)
+        usable = Bounds().valid_rows(rows)
+        return model, _data.blanked(rows, ~usable), usable
     cells = _inputs.to_numbers(X)
     if cells.ndim != 2:
         raise ValueError("bad_rows='null' needs rows of numbers: an array, a data frame or a sparse matrix")
-    usable = np.asarray(np.isfinite(cells).all(axis=1))
-    return model, _framed(np.where(usable[:, None], cells, 0.0), X), usable
+    usable = Bounds().valid_rows(cells)
+    return model, _framed(_data.blanked(cells, ~usable), X), usable
 
 
 def _framed(rows: NDArray[np.float64], table: Any) -> Any:

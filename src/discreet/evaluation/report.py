@@ -89,11 +89,17 @@ def _plain(one: Estimate) -> dict[str, float | None]:
 
 
 def classifier_metrics(
-    confusion: Array, scores: Array | None, classes: NDArray[Any], noise: Noise, cells: int = 1
+    classes: NDArray[Any],
+    noise: Noise,
+    cells: int,
+    confusion: Array,
+    scores: Array | None = None,
+    rest: float = 0.0,
 ) -> dict[str, Estimate]:
     """Metrics of one table of true by predicted class and, for two classes, one of true class by score bin.
 
     cells : number of noisy cells that were added up to give each entry.
+    rest : sum of what scores differ from the centers of their bins.
     """
     summed = Noise(noise.variance * cells, noise.quantile)
     diagonal = np.eye(len(confusion), dtype=bool)
@@ -103,13 +109,14 @@ def classifier_metrics(
         found[f"recall of {label}"] = proportion(confusion[k, [k]], confusion[k, others], summed)
         found[f"precision of {label}"] = proportion(confusion[[k], k], confusion[others, k], summed)
     if scores is not None:
-        centers = _centers(scores.shape[1])
+        n_bins = scores.shape[1]
+        weights = np.stack([centers(n_bins), centers(n_bins) - 1])
         found["AUC"] = area_under_curve(scores[1], scores[0], summed)
-        found["mean predicted - observed"] = mean_of_cells(np.stack([centers, centers - 1]), scores, summed)
+        found["mean predicted - observed"] = mean_of_cells(weights, scores, rest, 0.5 / n_bins, summed)
     return found
 
 
-def calibration_of(scores: Array, noise: Noise, cells: int = 1) -> tuple[tuple[float, float, Estimate], ...]:
+def calibration_of(scores: Array, noise: Noise, cells: int) -> tuple[tuple[float, float, Estimate], ...]:
     """Observed share of positives in every bin of the predicted probability."""
     summed, n_bins = Noise(noise.variance * cells, noise.quantile), scores.shape[1]
     return tuple(
@@ -118,7 +125,8 @@ def calibration_of(scores: Array, noise: Noise, cells: int = 1) -> tuple[tuple[f
     )
 
 
-def _centers(n_bins: int) -> Array:
+def centers(n_bins: int) -> Array:
+    """The middle of every bin of [0, 1]."""
     return np.asarray((np.arange(n_bins) + 0.5) / n_bins)
 
 

@@ -17,6 +17,8 @@ from discreet.geometries.base import (
     mean_of_maximum,
     project_magnitudes,
     project_to_simplex,
+    resized,
+    scaled_norm,
 )
 
 
@@ -41,22 +43,20 @@ class L2Ball:
 
     def project(self, theta: Array) -> Array:
         """Shrink onto the ball."""
-        norm = float(np.linalg.norm(theta))
-        return theta if norm <= self.size else theta * (self.size / norm)
+        return theta if scaled_norm(theta) <= self.size else resized(theta, self.size)
 
     def linear_minimizer(self, direction: Array) -> Array:
         """-size d / |d|, the center for d = 0."""
-        norm = float(np.linalg.norm(direction))
-        return self.center() if norm == 0 else direction * (-self.size / norm)
+        return -resized(direction, self.size) if np.any(direction) else self.center()
 
     def gauge(self, theta: Array) -> float:
         """|theta|_2 / size."""
-        return float(np.linalg.norm(theta)) / self.size
+        return scaled_norm(theta) / self.size
 
     def radius(self, norm: float = 2.0) -> float:
         """size sqrt(p) in L1, size otherwise."""
         check_norm(norm)
-        return self.size * (math.sqrt(self.n_features) if norm == 1 else 1.0)
+        return self.size * (math.sqrt(self.n_features) * (1 + 1e-15) if norm == 1 else 1.0)
 
     def diameter(self, norm: float = 2.0) -> float:
         """Twice the radius."""
@@ -299,4 +299,4 @@ class Box:
 
 def _norm(vector: Array, norm: float) -> float:
     """A norm, rounded up."""
-    return float(np.linalg.norm(vector, norm)) * (1 + (len(vector) + 2) * 2.0**-52)
+    return scaled_norm(vector, norm) * (1 + (len(vector) + 2) * 2.0**-52)

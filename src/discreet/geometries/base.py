@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import poch
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -100,11 +100,13 @@ def project_to_simplex(values: Array, total: float) -> Array:
     >>> project_to_simplex(np.array([0.5, 2.0, 1.0]), 1.0)
     array([0., 1., 0.])
     """
-    ordered = np.sort(values)[::-1]
+    # A shift of all entries changes nothing, and one that is total below the largest is cut in any case: from here on
+    # no number exceeds p times the total, however far away the values lie.
+    below = np.maximum(values - values.max(), -total)
+    ordered = np.sort(below)[::-1]
     excess = np.cumsum(ordered) - total
-    kept = np.flatnonzero(ordered * np.arange(1, len(values) + 1) > excess)
-    last = int(kept[-1]) if len(kept) else 0
-    return np.asarray(np.maximum(values - excess[last] / (last + 1), 0.0))
+    last = int(np.flatnonzero(ordered * np.arange(1, len(values) + 1) >= excess)[-1])
+    return np.asarray(np.maximum(below - excess[last] / (last + 1), 0.0))
 
 
 def project_magnitudes(magnitudes: Array, radius: float) -> Array:
@@ -114,9 +116,30 @@ def project_magnitudes(magnitudes: Array, radius: float) -> Array:
     return project_to_simplex(magnitudes, radius)
 
 
-def soft(values: Array, threshold: float) -> Array:
-    """Every entry moved towards 0 by ``threshold``."""
-    return np.asarray(np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0))
+def binary_scale(values: Array) -> float:
+    """A power of two next to the largest absolute entry, 1 for zeros.
+
+    Dividing by it rounds nothing that matters, and squares of the quotients neither overflow nor vanish.
+    """
+    largest = float(np.abs(values).max())
+    return math.ldexp(1.0, min(math.frexp(largest)[1], 1023)) if largest > 0 else 1.0
+
+
+def scaled_norm(vector: Array, norm: float = 2.0) -> float:
+    """A norm of a vector whose squares may overflow or vanish.
+
+    >>> scaled_norm(np.array([1e200, 0.0])), scaled_norm(np.array([3e-200, 4e-200]))
+    (1e+200, 5e-200)
+    """
+    scale = binary_scale(vector)
+    return scale * float(np.linalg.norm(vector / scale, norm))
+
+
+def resized(vector: Array, length: float) -> Array:
+    """The vector of this Euclidean norm in the same direction; zeros stay zeros."""
+    unit = vector / binary_scale(vector)
+    norm = float(np.linalg.norm(unit))
+    return unit * (length / norm) if norm > 0 else unit
 
 
 def decreasing_root(function: Callable[[float], float], low: float, high: float) -> float:
@@ -138,7 +161,7 @@ def euclidean_width(n_features: int) -> float:
     >>> round(euclidean_width(1), 6)  # sqrt(2 / pi)
     0.797885
     """
-    return math.sqrt(2.0) * math.exp(float(gammaln((n_features + 1) / 2) - gammaln(n_features / 2)))
+    return math.sqrt(2.0) * float(poch(n_features / 2, 0.5))  # a difference of logarithms would cancel
 
 
 def mean_of_maximum(log_cdf: Callable[[Array], Array], negative: bool = False) -> float:

@@ -11,6 +11,7 @@ from scipy.stats import chi
 from discreet.geometries.balls import L1Ball
 from discreet.geometries.base import (
     Array,
+    binary_scale,
     check_features,
     check_norm,
     check_radius,
@@ -18,7 +19,7 @@ from discreet.geometries.base import (
     euclidean_width,
     mean_of_maximum,
     project_magnitudes,
-    soft,
+    scaled_norm,
 )
 
 
@@ -54,12 +55,14 @@ class GroupedL1Ball:
 
     def magnitudes(self, theta: Array) -> Array:
         """The L2 norm of every group."""
-        return np.asarray(np.sqrt(np.add.reduceat(np.square(theta), self._starts)))
+        scale = binary_scale(theta)
+        return np.asarray(scale * np.sqrt(np.add.reduceat(np.square(theta / scale), self._starts)))
 
     def with_magnitudes(self, theta: Array, magnitudes: Array) -> Array:
         """The vector whose groups point as those of theta and have the given norms."""
-        norms = self.magnitudes(theta)
-        return theta * self._spread(np.divide(magnitudes, norms, out=np.zeros_like(norms), where=norms > 0))
+        unit = theta / binary_scale(theta)
+        norms = self.magnitudes(unit)
+        return unit * self._spread(np.divide(magnitudes, norms, out=np.zeros_like(norms), where=norms > 0))
 
     def project(self, theta: Array) -> Array:
         """Project the norms of the groups onto the L1 ball."""
@@ -134,41 +137,37 @@ class InterpolationBall:
 
     def gauge(self, theta: Array) -> float:
         """The norm over the size."""
-        ones, twos = float(np.abs(theta).sum()), float(np.linalg.norm(theta))
-        return ((1 - self.mix) * ones + self.mix * twos) / self.size
+        return ((1 - self.mix) * float(np.abs(theta).sum()) + self.mix * scaled_norm(theta)) / self.size
 
-    def _shrunk(self, theta: Array, penalty: float) -> Array:
-        """Proximal point of penalty times the norm: soft thresholding, then shrinking towards 0."""
-        thresholded = soft(theta, penalty * (1 - self.mix))
-        norm = float(np.linalg.norm(thresholded))
-        return thresholded * (max(0.0, 1 - penalty * self.mix / norm) if norm > 0 else 0.0)
+    def _touching(self, theta: Array, share: float) -> Array:
+        """Where the ball is nearest to theta (share 1), or to t theta as t grows (share 0).
+
+        The nearest point x is the proximal point of a penalty times the norm: u, which is theta thresholded at
+        penalty (1 - mix), made shorter by penalty mix. So x = u / gauge(u), and penalty mix = |u|_2 - |x|_2. Sought is
+        the room that the threshold leaves below the largest entry: far away, the penalty itself has no digits for it.
+        """
+        scale = binary_scale(theta)
+        entries = np.abs(theta) / scale
+        top = float(entries.max())
+
+        def thresholded(room: float) -> Array:
+            return np.maximum(entries - top + room, 0.0)
+
+        def excess(room: float) -> float:
+            u = thresholded(room)
+            kept = 1 - share / scale / self.gauge(u)
+            return self.mix * (top - room) - (1 - self.mix) * kept * float(np.linalg.norm(u))
+
+        u = np.sign(theta) * thresholded(decreasing_root(excess, 0.0, top))
+        return u / self.gauge(u)
 
     def project(self, theta: Array) -> Array:
-        """The proximal point whose norm is the size; one root in one dimension."""
-        if self.gauge(theta) <= 1:
-            return theta
-        high = float(np.linalg.norm(theta)) / self.mix
-        penalty = decreasing_root(lambda x: self.gauge(self._shrunk(theta, x)) - 1, 0.0, high)
-        return self._shrunk(theta, penalty)
-
-    def dual_norm(self, direction: Array) -> float:
-        """The r with |soft(d, r (1 - mix))|_2 = r mix: d is in r ((1 - mix) B_inf + mix B_2)."""
-        high = float(np.linalg.norm(direction)) / self.mix
-
-        def excess(r: float) -> float:
-            return float(np.linalg.norm(soft(direction, r * (1 - self.mix)))) - r * self.mix
-
-        return decreasing_root(excess, 0.0, high)
+        """Soft thresholding, then shrinking; one root in one dimension."""
+        return theta if self.gauge(theta) <= 1 else self._touching(theta, 1.0)
 
     def linear_minimizer(self, direction: Array) -> Array:
-        """The point at which the thresholded direction supports the ball."""
-        if not np.any(direction):
-            return self.center()
-        touching = soft(direction, self.dual_norm(direction) * (1 - self.mix))
-        gauge = self.gauge(touching)
-        if gauge == 0:  # all entries within rounding of the threshold
-            return L1Ball(self.size, self.n_features).linear_minimizer(direction)
-        return -touching / gauge
+        """The limit of projections of -t d."""
+        return -self._touching(direction, 0.0) if np.any(direction) else self.center()
 
     def radius(self, norm: float = 2.0) -> float:
         """size / (1 - mix + mix / sqrt(p)) in L1, where all entries are equal; size otherwise."""

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from discreet.geometries.base import Array, check_norm
+from discreet.geometries.base import Array, binary_scale, check_norm, resized, scaled_norm
 
-_ROUNDS = 10_000
+_FAR = 2.0**52  # in sizes of the polytope: beyond, only the direction decides where the nearest point lies
+_ROUNDING = 2.0**-50  # relative errors of inner products, per coordinate
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VertexPolytope:
     """The convex hull of the rows of ``vertices``, a public matrix of shape (n_vertices, n_features).
 
@@ -29,7 +30,7 @@ class VertexPolytope:
     """
 
     vertices: Any
-    _rows: Array = field(init=False, repr=False)
+    _rows: Array = field(init=False)
 
     def __post_init__(self) -> None:
         rows = np.array(self.vertices, dtype=np.float64, ndmin=2)
@@ -40,6 +41,9 @@ class VertexPolytope:
         rows.setflags(write=False)
         object.__setattr__(self, "_rows", rows)
         object.__setattr__(self, "vertices", rows)
+
+    def __repr__(self) -> str:
+        return f"VertexPolytope({self.n_vertices} vertices of {self.n_features} numbers)"
 
     @property
     def n_vertices(self) -> int:
@@ -74,48 +78,48 @@ class VertexPolytope:
 
     def linear_minimizer(self, direction: Array) -> Array:
         """The row with the smallest inner product."""
-        return self.vertex(int(np.argmin(self._rows @ direction)))
+        return self.vertex(int(np.argmin(self._rows @ (direction / binary_scale(direction)))))
+
+    @cached_property
+    def _unit(self) -> tuple[Array, float, Array]:
+        """The mean vertex, a scale, and the rows seen from there in units of it."""
+        middle = self.center()
+        scale = binary_scale(self._rows - middle)
+        return middle, scale, (self._rows - middle) / scale
 
     def project(self, theta: Array) -> Array:
         """The nearest point, by Wolfe's (1976) algorithm: finitely many affine projections."""
-        points = self._rows - theta
-        scale = float(np.abs(points).max()) ** 2 + 1e-300
-        active = [int(np.argmin(np.einsum("ij,ij->i", points, points)))]
-        weights = np.ones(1)
-        nearest = points[active[0]]
-        for _ in range(_ROUNDS):
-            scores = points @ nearest
-            best = int(np.argmin(scores))
-            if scores[best] >= nearest @ nearest - 1e-14 * scale or best in active:
-                break
-            active.append(best)
-            weights = np.append(weights, 0.0)
-            active, weights = _to_affine_minimum(points, active, weights)
-            nearest = weights @ points[active]
-        return np.asarray(nearest + theta)
+        middle, scale, points = self._unit
+        away = theta - middle
+        if scaled_norm(away) > _FAR * scale:
+            away = resized(away, _FAR * scale)
+        active, weights = _nearest_combination(points, away / scale)
+        return np.asarray(weights @ self._rows[active])
 
     def gauge(self, theta: Array) -> float:
-        """The smallest sum of weights >= 0 with which vertices combine to theta: a linear program."""
+        """The smallest sum of weights >= 0 with which vertices combine to theta: a linear program.
+
+        Every coordinate, and theta, is brought to size 1 first: the program's tolerances are absolute.
+        """
+        scales = np.array([binary_scale(column) for column in self._rows.T])
+        scaled = theta / scales
+        scale = binary_scale(scaled)
         found = linprog(
-            np.ones(self.n_vertices), A_eq=self._rows.T, b_eq=theta, bounds=(0, None), method="highs"
-        )
-        return math.inf if found.fun is None or found.status != 0 else float(found.fun)
+            np.ones(self.n_vertices), A_eq=(self._rows / scales).T, b_eq=scaled / scale, bounds=(0, None),
+            method="highs", options={"primal_feasibility_tolerance": 1e-10},
+        )  # fmt: skip
+        return math.inf if found.fun is None or found.status != 0 else scale * float(found.fun)
 
     def radius(self, norm: float = 2.0) -> float:
         """The largest norm of a vertex, rounded up."""
         check_norm(norm)
-        return float(np.linalg.norm(self._rows, norm, axis=1).max()) * self._slack
+        return _largest_norm(self._rows, norm) * self._slack
 
     def diameter(self, norm: float = 2.0) -> float:
         """The largest distance of two vertices, rounded up."""
         check_norm(norm)
-        return (
-            max(
-                float(np.linalg.norm(self._rows[i:] - row, norm, axis=1).max())
-                for i, row in enumerate(self._rows)
-            )
-            * self._slack
-        )
+        rows = self._rows
+        return max(_largest_norm(rows[i:] - row, norm) for i, row in enumerate(rows)) * self._slack
 
     @property
     def _slack(self) -> float:
@@ -123,30 +127,52 @@ class VertexPolytope:
 
     @cached_property
     def _spread(self) -> float:
-        return float(np.linalg.norm(self._rows - self.center(), axis=1).max()) * self._slack
+        return _largest_norm(self._rows - self.center(), 2.0) * self._slack
 
     def gaussian_width(self) -> float:
         """At most sqrt(2 log n_vertices) times the largest distance from the mean vertex (maximal inequality)."""
         return self._spread * math.sqrt(2 * math.log(self.n_vertices))
 
 
-def _to_affine_minimum(points: Array, active: list[int], weights: Array) -> tuple[list[int], Array]:
-    """Move the weights to the nearest point of the affine hull, dropping vertices whose weight would turn negative."""
-    while True:
-        corner = points[active]
-        system = np.block(
-            [[corner @ corner.T, np.ones((len(active), 1))], [np.ones((1, len(active))), np.zeros((1, 1))]]
-        )
-        target = np.zeros(len(active) + 1)
-        target[-1] = 1.0
-        wanted = np.linalg.lstsq(system, target, rcond=None)[0][:-1]
-        if np.all(wanted > 1e-13):
-            return active, wanted / wanted.sum()
-        falling = wanted <= 1e-13
-        rates = np.where(falling, weights / np.maximum(weights - wanted, 1e-300), np.inf)
+def _largest_norm(rows: Array, norm: float) -> float:
+    scale = binary_scale(rows)
+    return scale * float(np.linalg.norm(rows / scale, norm, axis=1).max())
+
+
+def _nearest_combination(points: Array, target: Array) -> tuple[list[int], Array]:
+    """Rows of ``points`` (about as large as 1) and their weights > 0 at the point of the hull nearest to ``target``.
+
+    The nearest point of a growing and shrinking set of rows; a row joins while it lies beyond the plane through that
+    point, by more than rounding explains.
+    """
+    active = [int(np.argmin(0.5 * np.einsum("ij,ij->i", points, points) - points @ target))]
+    weights = np.ones(1)
+    seen: set[frozenset[int]] = set()
+    while frozenset(active) not in seen:  # a set that returns was left by rounding alone
+        seen.add(frozenset(active))
+        nearest = weights @ points[active]
+        gains = (points - nearest) @ (target - nearest)
+        best = int(np.argmax(gains))
+        noise = _ROUNDING * points.shape[1] * (1 + float(np.linalg.norm(target - nearest)))
+        if gains[best] <= noise or best in active:
+            break
+        active, weights = _to_affine_minimum(points, target, [*active, best], np.append(weights, 0.0))
+    return active, weights
+
+
+def _to_affine_minimum(
+    points: Array, target: Array, active: list[int], weights: Array
+) -> tuple[list[int], Array]:
+    """Move the weights to the nearest point of the affine hull, dropping rows whose weight would turn negative."""
+    while len(active) > 1:
+        first, others = points[active[0]], points[active[1:]]
+        tail = np.linalg.lstsq((others - first).T, target - first, rcond=None)[0]
+        wanted = np.append(1 - tail.sum(), tail)
+        if np.all(wanted > 0):
+            return active, wanted
+        rates = np.where(wanted > 0, np.inf, weights / np.maximum(weights - wanted, 1e-300))
         weights = weights + min(1.0, float(rates.min())) * (wanted - weights)
         weights[int(np.argmin(rates))] = 0.0
         keep = np.flatnonzero(weights > 1e-15)
         active, weights = [active[k] for k in keep], weights[keep] / weights[keep].sum()
-        if len(active) == 1:
-            return active, np.ones(1)
+    return active, np.ones(1)

@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
+#: How statements of privacy name where noise comes from.
+SOURCE = "AES-256-CTR keyed by the operating system"
+
 _WORD_BYTES = 8
 _BUFFER_WORDS = 512
 # update_into asks for room for one block more than it writes.

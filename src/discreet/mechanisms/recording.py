@@ -64,11 +64,21 @@ class Call:
         return self.mechanism, self.scale, self.sensitivity, self.score_range, self.event, sizes, self.shape
 
 
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A secret sample of records at a public rate, and how many calls had been made before it was drawn."""
+
+    indices: Any
+    rate: float
+    before: int
+
+
 class Recorder:
-    """Keeps every call; subclasses may answer in the mechanism's place."""
+    """Keeps every call and every sample; subclasses may answer in the mechanism's place."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.samples: list[Sample] = []
         self.charges: list[tuple[Any, int]] = []  # plans, and how many calls had been made before each
 
     def heard(self, call: Call) -> Any:
@@ -82,6 +92,7 @@ class Recorder:
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
         """Take note of a secret sample of 0 .. size - 1 at a public rate; returns what its caller is to get."""
+        self.samples.append(Sample(indices, rate, len(self.calls)))
         return indices
 
 

@@ -151,15 +151,8 @@ class ExponentialMechanism:
         return BoundedRange(self.epsilon)
 
     def steps(self, scores: ArrayLike) -> Integers:
-        """The scores in whole steps of the grid, rounded down; total on float64, so that no score can raise."""
-        array = np.asarray(scores, dtype=np.float64)
-        if array.shape != (self.size,):
-            raise ValueError(
-                f"this mechanism compares {self.size} scores, got an array of shape {array.shape}"
-            )
-        with np.errstate(all="ignore"):
-            steps = np.where(np.isfinite(array), array, 0.0) / self.grid
-            return np.floor(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
+        """The scores in whole steps of the grid, rounded down."""
+        return _in_steps(scores, self.size, self.grid)
 
     def probabilities(self, scores: ArrayLike) -> NDArray[np.float64]:
         """The law of ``select`` in float64, for tests and for looking at."""
@@ -243,6 +236,16 @@ class ExponentialMechanism:
         return first
 
 
+def _in_steps(scores: ArrayLike, size: int, grid: float) -> Integers:
+    """``size`` scores in whole steps of a grid, rounded down; total on float64, so that no score can raise."""
+    array = np.asarray(scores, dtype=np.float64)
+    if array.shape != (size,):
+        raise ValueError(f"this mechanism compares {size} scores, got an array of shape {array.shape}")
+    with np.errstate(all="ignore"):
+        steps = np.where(np.isfinite(array), array, 0.0) / grid
+        return np.floor(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
+
+
 def _prefix_sums(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     """All sums of first weights, and the most additions any weight passes through: about 2 sqrt(size), not size."""
     size = len(weights)
@@ -312,15 +315,8 @@ class LaplaceNoisyMax:
 
     def select(self, scores: ArrayLike, entropy: Entropy) -> int:
         """The index of the largest noisy score, the first of several."""
-        array = np.asarray(scores, dtype=np.float64)
-        if array.shape != (self.size,):
-            raise ValueError(
-                f"this mechanism compares {self.size} scores, got an array of shape {array.shape}"
-            )
-        with np.errstate(all="ignore"):
-            steps = np.where(np.isfinite(array), array, 0.0) / self.grid
-            steps = np.floor(np.clip(steps, -_LARGEST, _LARGEST))
-        index = int(np.argmax(steps.astype(np.int64) + self.noise.draw_integers(self.size, entropy)))
+        steps = _in_steps(scores, self.size, self.grid)
+        index = int(np.argmax(steps + self.noise.draw_integers(self.size, entropy)))
         return observed(
             self,
             entropy,

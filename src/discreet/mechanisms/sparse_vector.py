@@ -129,9 +129,8 @@ class SparseVector:
         if not self.refresh:
             return 0.0
         runs = Repeated(Pure(self.epoch_epsilon), self.max_unstable)
-        return accountants.delta(
-            runs, self.epsilon, Neighboring.ADD_REMOVE_ONE
-        )  # the same for every relation
+        relation = Neighboring.ADD_REMOVE_ONE  # any other gives the same
+        return accountants.delta(runs, self.epsilon, relation)
 
     @property
     def wrong_release_delta(self) -> float:

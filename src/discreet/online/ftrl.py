@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _inputs
+from discreet.mechanisms.entropy import SOURCE
 from discreet.mechanisms.selection import ExponentialMechanism
-from discreet.mechanisms.tree import TreeMechanism, TreeRun, softmax_index
-from discreet.online.stream import HorizonReached, PrivateStream, described
+from discreet.mechanisms.tree import TreeMechanism, softmax_index
+from discreet.online.stream import HorizonReached, PrivateStream, described, resumed_tree
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
@@ -63,10 +64,6 @@ class FTRLPlan:
     def regret(self) -> float:
         """Bound on the expected regret of the whole epoch."""
         return self.bound_of(self.horizon)
-
-    def likely_regret(self, confidence: float = 0.95) -> float:
-        """Bound that holds with the given probability, on a stream that does not react: Azuma's inequality on top."""
-        return self.regret + self.cost_bound * math.sqrt(2 * self.horizon * math.log(1 / (1 - confidence)))
 
 
 @dataclass(frozen=True)
@@ -127,11 +124,11 @@ class SamplingPlan(FTRLPlan):
             "actions": float(self.n_actions),
             "epsilon of one draw": self.epsilon,
             "scale lambda": self.scale,
-            "sampler": "exact selection, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact selection, {SOURCE}",
         }
 
     def __str__(self) -> str:
-        return described(self, {"expected regret at most": f"{self.regret:.6g}"})
+        return described(self)
 
 
 @dataclass(frozen=True)
@@ -193,11 +190,11 @@ class TreePlan(FTRLPlan):
             "blocks that hold one step": float(self.tree.levels),
             "noise stddev of a block": self.tree.noise.effective_stddev,
             "scale lambda": self.scale,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def __str__(self) -> str:
-        return described(self, {"expected regret at most": f"{self.regret:.6g}"})
+        return described(self)
 
 
 class PrivateFTRL(PrivateStream):
@@ -369,11 +366,4 @@ class PrivateFTRL(PrivateStream):
         if isinstance(plan, SamplingPlan):
             self._sums = state["sums"]
             return
-        self._before = state["before"]
-        kept = TreeRun(plan.tree, **state["tree"])
-        if (
-            lost
-        ):  # blocks with old records may have been released since: old records must not be released again
-            self._before = self._before + kept.prefix()
-        else:
-            self._tree = kept
+        self._tree, self._before = resumed_tree(plan.tree, state, lost)

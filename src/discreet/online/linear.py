@@ -21,8 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _inputs
 from discreet.bounds import Bounds
 from discreet.losses import HuberRegression, Logistic, Loss
-from discreet.mechanisms.tree import TreeMechanism, TreeRun
-from discreet.online.stream import PrivateStream, described
+from discreet.mechanisms.entropy import SOURCE
+from discreet.mechanisms.tree import TreeMechanism
+from discreet.online.stream import PrivateStream, described, resumed_tree
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
@@ -50,7 +51,7 @@ class OnlineLinearPlan:
 
     @cached_property
     def tree(self) -> TreeMechanism:
-        """One record's gradient has norm at most L R; a thousandth of a millionth pays for its own rounding."""
+        """One record's gradient has norm at most L R; a billionth more pays for its own rounding."""
         distance = self.guarantee.neighboring.contributions * self.gradient_norm
         return TreeMechanism(Sensitivity(distance), self.noise_multiplier, self.n_features, self.horizon)
 
@@ -104,11 +105,11 @@ class OnlineLinearPlan:
             "blocks that hold one record": float(self.tree.levels),
             "noise stddev of a block": self.tree.noise.effective_stddev,
             "scale lambda": self.scale,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def __str__(self) -> str:
-        return described(self, {"expected regret at most": f"{self.regret:.6g}"})
+        return described(self)
 
 
 class PrivateOnlineLinearModel(PrivateStream):
@@ -281,11 +282,7 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def _scaling(self) -> tuple[float, float]:
         assert self.target_bounds is not None
-        low, high = (_inputs.real("target_bounds", value) for value in self.target_bounds)
-        if not low < high:
-            raise ValueError(
-                f"target_bounds must be (lowest, highest) with lowest < highest, got {(low, high)}"
-            )
+        low, high = _inputs.interval("target_bounds", self.target_bounds)
         return low / 2 + high / 2, high / 2 - low / 2
 
     def _row(self, x: ArrayLike) -> Array:
@@ -327,12 +324,6 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def _restored(self, plan: OnlineLinearPlan, state: dict[str, Any], lost: bool) -> None:
         self._fresh(plan)
-        self.average_, self._before = state["average"], state["before"]
-        kept = TreeRun(plan.tree, **state["tree"])
-        if (
-            lost
-        ):  # blocks with old records may have been released since: old records must not be released again
-            self._before = self._before + kept.prefix()
-        else:
-            self._tree = kept
+        self.average_ = state["average"]
+        self._tree, self._before = resumed_tree(plan.tree, state, lost)
         self._move(plan)

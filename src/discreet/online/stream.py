@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from discreet import _inputs
 from discreet.estimators import _fit
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.statement import PrivacyStatement, Stated
+from discreet.privacy.statement import OTHER_RELEASES, UNPREDICTABLE, PrivacyStatement, Stated, plan_text
 from discreet.transfer import stream_file
 from discreet.transfer.stream_file import StreamError
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HorizonReached", "PrivateStream", "StreamError", "StreamPlan"]
 
-T = TypeVar("T")
+Array = NDArray[np.float64]
+
 _RESERVED = 64  # steps that are marked as spent at once, so that not every step waits for the disk
 
 
@@ -34,6 +38,8 @@ class StreamPlan(Stated, Protocol):
 
     @property
     def horizon(self) -> int: ...
+    @property
+    def regret(self) -> float: ...
 
 
 class PrivateStream:
@@ -71,6 +77,15 @@ class PrivateStream:
         self._process = os.getpid()
         self.step = 0
         self.epoch = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Once a stream is charged, bounds and budget stay what its noise was made for."""
+        running = getattr(self, "_plan", None) is not None
+        if running and name in self._parameters() and name not in ("at_horizon", "ledger"):
+            raise AttributeError(
+                f"{name} was fixed when the stream was charged, and its noise was made for it; make a new learner"
+            )
+        super().__setattr__(name, value)
 
     # -- what a learner must say ---------------------------------------------------------------------------
 
@@ -125,16 +140,16 @@ class PrivateStream:
             plan,
             bounds={"steps of an epoch": float(plan.horizon)},
             assumptions=(
-                "each person is one step of the stream (given by the user): who has k steps is protected by k times "
-                "epsilon only",
+                "each person is one step of the stream (given by the user): somebody with k steps is protected only at "
+                "k times epsilon",
                 f"the horizon, {plan.horizon} steps, is public, and so is when steps happen",
-                "the operating system's random numbers and AES-256 are unpredictable",
+                UNPREDICTABLE,
             ),
             not_covered=(
                 "the object and its files, which hold private sums: only answers are covered",
                 "copies of a file that are continued beside each other: each costs the budget once more",
                 "how long a step took",
-                "other releases from the same data: their costs add up, which is what a ledger is for",
+                OTHER_RELEASES,
             ),
             secure=secure,
         )
@@ -271,13 +286,16 @@ def _price(plan: StreamPlan) -> dict[str, Any]:
     return {"event": plan.event.to_dict(), "noise": dict(plan.noise)}
 
 
-def described(plan: StreamPlan, more: Mapping[str, str]) -> str:
-    """A plan in words and numbers."""
-    promise = plan.guarantee
-    lines = {
-        "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-        "steps": str(plan.horizon),
-        **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
-        **more,
-    }
-    return "\n".join([f"Plan: {plan.mechanism}", *(f"  {name:<40}{value}" for name, value in lines.items())])
+def described(plan: StreamPlan) -> str:
+    """A plan in words and numbers; what every plan's ``str`` is."""
+    return plan_text(plan, {"steps": str(plan.horizon)}, {"expected regret at most": f"{plan.regret:.6g}"})
+
+
+def resumed_tree(tree: TreeMechanism, state: dict[str, Any], lost: bool) -> tuple[TreeRun, Array]:
+    """The tree of a saved stream, and the noisy sum of the records that are no longer in it.
+
+    If answers are ``lost``, blocks with old records may have been released since the stream was saved. These records
+    must not be released again: their noisy sum is kept, and a new tree begins.
+    """
+    kept, before = TreeRun(tree, **state["tree"]), state["before"]
+    return (tree.start(), before + kept.prefix()) if lost else (kept, before)

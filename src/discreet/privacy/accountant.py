@@ -125,9 +125,8 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
 
     def excess(epsilon: float) -> float:
         value = math.log(max(delta_at(epsilon), 1e-300) / delta)
-        return (
-            value if value > 0 else min(value, -1e-12)
-        )  # where the curve is flat, its first point is wanted
+        # Where the curve is flat, its first point is wanted.
+        return value if value > 0 else min(value, -1e-12)
 
     root = float(brentq(excess, high / 2 if high > 1 else 0.0, high, xtol=1e-13, rtol=1e-11))
     step = 1e-12

@@ -320,9 +320,8 @@ class LossDistributionAccountant(Accountant):
     """Composition of privacy loss distributions: tight for anything with a privacy profile."""
 
     name = "loss distribution"
-    most_runs: ClassVar[int] = (
-        2**24
-    )  # beyond, it claims nothing: no transform that could be waited for resolves them
+    # Beyond, it claims nothing: no transform that could be waited for resolves them.
+    most_runs: ClassVar[int] = 2**24
 
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool:
         return all(curve(leaf, neighboring) is not None for leaf, _ in counts)

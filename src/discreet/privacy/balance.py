@@ -43,6 +43,13 @@ class Remaining:
     neighboring: Neighboring
     closed: bool
 
+    def within(self, other: Remaining) -> Remaining:
+        """What is left where another ledger, with the same delta and relation, must admit the release too."""
+        pure = min(self.pure_epsilon, other.pure_epsilon)
+        noise = max(self.noise_multiplier, other.noise_multiplier)
+        epsilon = pure if math.isinf(noise) else min(self.epsilon, other.epsilon)
+        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, self.closed or other.closed)
+
     def __str__(self) -> str:
         if self.closed:
             return "nothing remains: the first charge took the whole cap"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -95,17 +96,31 @@ def publish(draft: Path, path: Path) -> None:
         os.link(draft, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links: exclusive creation, at the price of a visible draft
-        with path.open("xb") as target:
-            target.write(draft.read_bytes())
-            target.flush()
-            os.fsync(target.fileno())
+    except OSError:  # a file system without hard links
+        _rename(draft, path)
     if os.name == "posix":
         directory = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _rename(draft: Path, path: Path) -> None:
+    """Rename unless the name is taken; a lock on the folder, which ends with the process, keeps others from it."""
+    if os.name != "posix":
+        os.rename(draft, path)  # raises FileExistsError itself
+        return
+    import fcntl
+
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        os.rename(draft, path)
+    finally:
+        os.close(folder)
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

@@ -140,15 +140,15 @@ class Sensitivity:
             raise ValueError(f"a sensitivity's norm must be 1, 2 or infinity, got {self.norm!r}")
 
 
-def sum_sensitivity(record_bound: float, neighboring: Neighboring, norm: float = 2.0) -> Sensitivity:
-    """Sensitivity of a sum of vectors whose norm is at most ``record_bound``.
+def sum_sensitivity(record_bound: float, neighboring: Neighboring) -> Sensitivity:
+    """L2 sensitivity of a sum of vectors whose norm is at most ``record_bound``.
 
     >>> sum_sensitivity(1.5, Neighboring.REPLACE_ONE).value
     3.0
     >>> sum_sensitivity(1.5, Neighboring.ZERO_OUT).value
     1.5
     """
-    return Sensitivity(neighboring.contributions * record_bound, norm)
+    return Sensitivity(neighboring.contributions * record_bound)
 
 
 def acute_sum_sensitivity(record_bound: float, neighboring: Neighboring) -> Sensitivity:

@@ -65,58 +65,59 @@ def leaves_of(event: Event) -> Leaves:
     Leaves(counts=((Gaussian(noise_multiplier=2.0), 2), (Pure(epsilon=0.5), 2)), total_variation=2e-15,
            variates=0, private=True, relations=frozenset())
     """
-    if isinstance(event, Repeated):
-        inner = leaves_of(event.event)
-        return replace(
-            inner,
-            counts=tuple((leaf, times * event.times) for leaf, times in inner.counts),
-            total_variation=inner.total_variation * event.times,
-            variates=inner.variates * event.times,
-        )
-    if isinstance(event, Composed):
-        parts = [leaves_of(part) for part in event.events]
-        merged: dict[Event, int] = {}
-        for part in parts:
-            for leaf, times in part.counts:
-                merged[leaf] = merged.get(leaf, 0) + times
-        slip = math.fsum(part.total_variation for part in parts)
-        variates = sum(part.variates for part in parts)
-        private, relations = all(part.private for part in parts), [part.relations for part in parts]
-        return Leaves(tuple(merged.items()), slip, variates, private, frozenset().union(*relations))
-    if isinstance(event, Approximated):
-        inner = leaves_of(event.event)
-        return replace(inner, total_variation=inner.total_variation + event.total_variation)
-    if isinstance(event, Discretized):
-        inner = leaves_of(event.event)
-        return replace(inner, variates=inner.variates + event.variates)
-    if isinstance(event, Subsampled):
-        if isinstance(event.event, Approximated):  # a mixture of laws within t of their ideals is within t
-            outer = Subsampled(event.event.event, event.rate, event.scheme)
-            return leaves_of(Approximated(outer, event.event.total_variation))
-        if isinstance(event.event, Discretized):  # a mixture of laws within a factor of their ideals likewise
-            return leaves_of(
-                Discretized(Subsampled(event.event.event, event.rate, event.scheme), event.event.variates)
+    match event:
+        case Repeated(event=inner, times=times):
+            return _repeated(leaves_of(inner), times)
+        case Composed(events=parts):
+            return _together([leaves_of(part) for part in parts])
+        case Approximated(event=inner, total_variation=slip):
+            found = leaves_of(inner)
+            return replace(found, total_variation=found.total_variation + slip)
+        case Discretized(event=inner, variates=variates):
+            found = leaves_of(inner)
+            return replace(found, variates=found.variates + variates)
+        case Subsampled(event=Approximated() | Discretized() as inner):
+            # A mixture of laws, each within t or within a factor of its ideal, is as near to the mixture of the ideals.
+            return leaves_of(replace(inner, event=replace(event, event=inner.event)))
+        case Subsampled(rate=0):
+            return Leaves()
+        case Subsampled(event=inner, rate=1):
+            return leaves_of(inner)
+        case OneOf() | RandomTries():
+            from discreet.privacy.tries import summarized  # asks accountants, which ask for leaves
+
+            return replace(
+                leaves_of(summarized(event)), relations=frozenset({Neighboring(event.neighboring)})
             )
-        if event.rate == 0 or event.rate == 1:
-            return leaves_of(event.event) if event.rate else Leaves()
-    if isinstance(event, OneOf | RandomTries):
-        from discreet.privacy.tries import summarized  # asks accountants, which ask for leaves
-
-        return replace(leaves_of(summarized(event)), relations=frozenset({Neighboring(event.neighboring)}))
-    if isinstance(event, NonPrivate) or _says_nothing(event):
-        return Leaves(private=False)
-    if _reveals_nothing(event):
-        return Leaves()
-    return Leaves(((event, 1),))
-
-
-def _says_nothing(event: Event) -> bool:
-    if isinstance(event, Pure | BoundedRange | Approximate):
-        return math.isinf(event.epsilon) or (isinstance(event, Approximate) and event.delta == 1)
-    return False
+        case NonPrivate() | Pure(epsilon=math.inf) | BoundedRange(epsilon=math.inf):
+            return Leaves(private=False)
+        case Approximate(epsilon=math.inf) | Approximate(delta=1):
+            return Leaves(private=False)
+        case Gaussian(noise_multiplier=math.inf) | Laplace(noise_multiplier=math.inf):
+            return Leaves()
+        case Approximate(epsilon=0, delta=0):
+            return Leaves()
+        case _:
+            return Leaves(((event, 1),))
 
 
-def _reveals_nothing(event: Event) -> bool:
-    if isinstance(event, Gaussian | Laplace):
-        return math.isinf(event.noise_multiplier)
-    return isinstance(event, Approximate) and event.epsilon == 0 and event.delta == 0
+def _repeated(leaves: Leaves, times: int) -> Leaves:
+    return replace(
+        leaves,
+        counts=tuple((leaf, runs * times) for leaf, runs in leaves.counts),
+        total_variation=leaves.total_variation * times,
+        variates=leaves.variates * times,
+    )
+
+
+def _together(parts: list[Leaves]) -> Leaves:
+    counts: dict[Event, int] = {}
+    for leaf, runs in (count for part in parts for count in part.counts):
+        counts[leaf] = counts.get(leaf, 0) + runs
+    return Leaves(
+        tuple(counts.items()),
+        math.fsum(part.total_variation for part in parts),
+        sum(part.variates for part in parts),
+        all(part.private for part in parts),
+        frozenset().union(*(part.relations for part in parts)),
+    )

@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from discreet._files import LEDGER_ID
 from discreet.privacy.durable import LedgerError, publish, transact
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Neighboring
 
-APPLICATION_ID = 0x44504C47  # "DPLG"
 FORMAT_VERSION = 1
 FIXED = "what is written in a privacy ledger stays as it is"
 SCHEMA = {
@@ -148,7 +148,7 @@ class LedgerFile:
         terms = make_terms(uuid.uuid4().hex, utc_now())
 
         def write(connection: sqlite3.Connection) -> None:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA application_id = {LEDGER_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
             connection.execute(SCHEMA["meta"])
             connection.executemany(
@@ -224,7 +224,7 @@ class LedgerFile:
             raise self._foreign("the file is empty")
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
+        if application != LEDGER_ID:
             raise self._foreign("it is a SQLite database of another kind")
         if version != FORMAT_VERSION:
             raise LedgerError(

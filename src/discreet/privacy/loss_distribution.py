@@ -23,12 +23,11 @@ from discreet.privacy.dominating import Curve, Profile
 from discreet.privacy.gaussian import Array
 
 _TAIL = 1e-30  # mass per distribution that is moved to an infinite loss
-_MOST_POINTS = {
-    True: 2**18,
-    False: 2**14,
-}  # of one distribution; bounds (not exact curves) are slow to evaluate
+# Of one distribution, by whether its curve is exact: bounds are slow to evaluate.
+_MOST_POINTS = {True: 2**18, False: 2**14}
 _FARTHEST = 600.0  # largest loss of a bound that needs its convex envelope, kept below overflow of e^loss
 _LARGEST_TRANSFORM = 2**22
+_TOLERANCE = 1e-5  # what a grid may add to the variance of the total loss, as a share of it
 _UNIT = 2.0**-53
 
 
@@ -277,8 +276,8 @@ def _circular_convolution(laws: Sequence[Array], parts: Parts, size: int) -> Arr
     return np.maximum(irfft(spectrum, size), 0.0)
 
 
-def choose_interval(curves: Sequence[tuple[Curve, int]], epsilon: float, tolerance: float = 1e-5) -> float:
-    """A grid on which connecting the dots adds at most ``tolerance`` of the variance of the total loss.
+def choose_interval(curves: Sequence[tuple[Curve, int]], epsilon: float) -> float:
+    """A grid on which connecting the dots adds at most a share ``_TOLERANCE`` to the variance of the total loss.
 
     A loss between two grid points is split between them, which adds at most interval^2 / 6 on average to its
     variance. The interval is a power of the square root of two, so that distributions can be reused.
@@ -293,7 +292,7 @@ def choose_interval(curves: Sequence[tuple[Curve, int]], epsilon: float, toleran
         for way in (0, 1):
             parts = [(pair[way], times) for pair, (_, times) in zip(pairs, curves, strict=True)]
             spread = max(spread, composed_spread(parts, epsilon))
-        wanted = math.sqrt(6 * tolerance / n_runs) * spread
+        wanted = math.sqrt(6 * _TOLERANCE / n_runs) * spread
         if interval <= 1.5 * wanted or interval <= finest:
             break
         interval = max(wanted, interval / 4, finest)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.privacy.balance import Remaining
 from discreet.privacy.durable import LedgerError
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Neighboring
@@ -59,12 +60,21 @@ class Share(Ledger):
         """As `Ledger.charge`, in this person's name."""
         if who not in (None, self.who):
             raise LedgerError(f"this is the share of {self.who!r}; {who!r} cannot charge it")
-        if self.own is not None and self.admits(event):
+        if self.own is not None and super().admits(event):
             try:
                 self.own.charge(event, label=label, neighboring=neighboring, who=self.who, unit=unit)
             except BudgetExceeded as error:
                 raise BudgetExceeded(f"the share of {self.who!r} does not allow it: {error}") from None
         return super().charge(event, label=label, neighboring=neighboring, who=self.who, unit=unit)
+
+    def admits(self, event: Event) -> bool:
+        """Whether both caps would admit a charge of ``event`` now; charges nothing."""
+        return super().admits(event) and (self.own is None or self.own.admits(event))
+
+    def remaining(self) -> Remaining:
+        """The largest single release that would still be admitted by both caps, Gaussian or pure."""
+        whole = super().remaining()
+        return whole if self.own is None else whole.within(self.own.remaining())
 
     def __reduce__(self) -> Any:
         return _reopened_share, (str(self.path), self._file.terms.identity, self.who, self.own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import textwrap
@@ -12,6 +13,12 @@ from typing import Any, Protocol
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.receipt import Receipt
+
+# What several kinds of release assume or leave out, in the same words.
+UNPREDICTABLE = "the operating system's random numbers and AES-256 are unpredictable"
+TIME_AND_MEMORY = "how long the fit took and how much memory it used"
+POPULATION = "facts about the population that would be learned without any one person's row"
+OTHER_RELEASES = "other releases from the same data: their costs add up, which is what a ledger is for"
 
 _WIDTH = 96
 _MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of epsilon, at which the printed curve is evaluated
@@ -141,9 +148,9 @@ class PrivacyStatement:
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> PrivacyStatement:
-        """Rebuild a statement; malformed input raises ``ValueError``."""
+        """Rebuild a statement; malformed input, or input that contradicts itself, raises ``ValueError``."""
         try:
-            return PrivacyStatement(
+            made = PrivacyStatement(
                 guarantee=Guarantee(**fields["guarantee"]),
                 event=Event.from_dict(fields["event"]),
                 mechanism=str(fields["mechanism"]),
@@ -157,6 +164,13 @@ class PrivacyStatement:
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a privacy statement: {error}") from error
+        said = made.to_dict()
+        for name in ("epsilon", "delta", "neighboring"):
+            if fields.get(name, said[name]) != said[name]:
+                raise ValueError(
+                    f"the privacy statement contradicts itself: {name} is not that of its guarantee"
+                )
+        return made
 
     def to_json(self) -> str:
         """The statement as a JSON document."""
@@ -188,6 +202,23 @@ class PrivacyStatement:
             curve = ", ".join(f"{epsilon:.3g}: {delta:.2g}" for epsilon, delta in self.curve())
             lines += _entry("Delta at epsilon", curve)
         return "\n".join(lines)
+
+
+def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:
+    """A plan in words and numbers: the promise, public ``sizes``, the noise, and what ``more`` there is to say."""
+    promise = plan.guarantee
+    values = {
+        "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+        **sizes,
+        **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
+        **(more or {}),
+    }
+    return "\n".join([f"Plan: {plan.mechanism}", *itertools.starmap(plan_line, values.items())])
+
+
+def plan_line(name: str, value: str) -> str:
+    """One line of a printed plan."""
+    return f"  {name + '  ':<40}{value}"
 
 
 def _in_words(promise: Guarantee) -> str:

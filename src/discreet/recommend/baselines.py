@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.geometries.base import project_magnitudes
 from discreet.recommend.local import DescentModel, RidgeModel
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.profile import ERROR_VARIANCE, learn_profile, profile_releases
@@ -98,7 +99,7 @@ class ProjectedGradient:
             noisy = noise.release(f"{_COVARIANCE} {t}", _full_covariance(facts, ratings, model))
             values, vectors = largest(noisy, rank)
             singular = np.sqrt(np.maximum(values, 0.0))
-            kept = onto_ball(singular, radius)
+            kept = project_magnitudes(singular, radius)
             gains = np.where(singular > 0, kept / np.maximum(singular, 1e-12), 0.0)
             model = DescentModel(
                 np.concatenate([model.bases, vectors[None]]),
@@ -107,19 +108,6 @@ class ProjectedGradient:
                 clip,
             )
         return model
-
-
-def onto_ball(singular: Array, radius: float) -> Array:
-    """Project non-negative numbers onto {sum <= radius}.
-
-    >>> onto_ball(np.array([3.0, 1.0]), 2.0)
-    array([2., 0.])
-    """
-    if singular.sum() <= radius:
-        return singular
-    ordered = np.sort(singular)[::-1]
-    shifts = (np.cumsum(ordered) - radius) / np.arange(1, len(ordered) + 1)
-    return np.asarray(np.maximum(singular - shifts[ordered > shifts][-1], 0.0))
 
 
 def _full_covariance(facts: Facts, ratings: Users, model: DescentModel) -> Array:

@@ -14,7 +14,7 @@ from discreet.records.kernels import compiled
 def click_factors(
     starts: Integers, items: Items, features: Array, penalty: Array, first: int, last: int, out: Array
 ) -> None:
-    """Users first..last-1: x minimizes the mean over own items of (1 - x . v)^2, plus sum_c penalty_c x_c^2."""
+    """Users first..last-1: x minimizes the mean over the user's items of (1 - x . v)^2, plus sum_c penalty_c x_c^2."""
     k = features.shape[1]
     gram, own = np.empty((k, k)), np.empty(k)
     for i in range(first, last):
@@ -26,7 +26,7 @@ def click_factors(
 
 @compiled()
 def projections(starts: Integers, items: Items, directions: Array, gains: Array, out: Array) -> None:
-    """out_i = gains times the sum of the directions of the own items over the root of their number; 0 without any."""
+    """out_i = gains times the sum of the directions of user i's items over the root of their number; 0 if none."""
     for i in range(starts.shape[0] - 1):
         size = starts[i + 1] - starts[i]
         for c in range(gains.shape[0]):

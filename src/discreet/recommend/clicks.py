@@ -1,6 +1,6 @@
 """Implicit feedback: a row is a set of items. Popularity, co-occurrence, and alternating least squares.
 
-A user's row is the indicator of the own items, scaled to unit length. Items that a user did not click count as weak
+A user's row is the indicator of the user's items, scaled to unit length. Items that a user did not click count as weak
 evidence against them; for all users together that takes one small matrix, not one per item (Hu, Koren and Volinsky,
 2008). Sensitivities: docs/proofs/recommenders.md, Theorems 1, 2 and 4.
 """
@@ -70,7 +70,7 @@ class Popularity:
 
 @dataclass(frozen=True)
 class CoOccurrence:
-    """Noisy covariance of unit rows; the own row is projected on its top directions."""
+    """Noisy covariance of unit rows; a user's own row is projected on its top directions."""
 
     name: str = "subspace"
     theorem: str = (

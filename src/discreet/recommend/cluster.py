@@ -151,9 +151,8 @@ def _from_frame(
 def _from_matrix(
     given: Any, scale: Scale | Clicks, catalogue: Any, out_of_bounds: str, duplicates: str
 ) -> _Read:
-    block: Any = (
-        sp.vstack(given, format="csr") if isinstance(given, list | tuple) else given
-    )  # in a bag, or not
+    in_bag = isinstance(given, list | tuple)
+    block: Any = sp.vstack(given, format="csr") if in_bag else given
     if not hasattr(block, "tocsr"):
         raise TypeError(
             f"blocks of ratings must be SciPy sparse matrices, users x items, got {type(block).__name__}: a dense "
@@ -176,9 +175,8 @@ def _described(part: _Read) -> tuple[int, int, NDArray[np.int64]]:
 
 def _rows(part: _Read) -> Ratings:
     """Rows for one thread: the cluster gives every thread of a worker a share of its own."""
-    items = np.require(
-        part.rows.items, requirements=["C", "A", "W"]
-    )  # what came over a network may lie anywhere
+    # What came over a network may lie anywhere in memory.
+    items = np.require(part.rows.items, requirements=["C", "A", "W"])
     return dataclasses.replace(part.rows, items=items, n_threads=1)
 
 

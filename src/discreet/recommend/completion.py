@@ -88,7 +88,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     Privacy
     -------
     Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole row; what
-    other users are shown depends on that row through the release only. A user's own predictions depend on the own
+    other users are shown depends on that row through the release only. A user's own predictions depend on that
     row openly and must be shown to that user alone. Not covered: choosing the catalogue or parameters by looking at
     the data, and published test errors.
 
@@ -220,17 +220,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _scale(self) -> Scale:
-        try:
-            low, high = (_inputs.real("rating_bounds", bound) for bound in self.rating_bounds)
-        except TypeError:
-            raise TypeError(
-                f"rating_bounds must be a pair (lowest, highest), got {self.rating_bounds!r}"
-            ) from None
-        if not low < high:
-            raise ValueError(
-                f"rating_bounds must be (lowest, highest) with lowest < highest, got ({low:g}, {high:g})"
-            )
-        return Scale(low, high)
+        return Scale(*_inputs.interval("rating_bounds", self.rating_bounds))
 
     def _values(self) -> Scale | Clicks:
         """How ratings are read."""

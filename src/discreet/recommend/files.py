@@ -41,7 +41,8 @@ def opened(
 ) -> Iterator[tuple[Ratings, NDArray[Any]]]:
     """The checked ratings of a Parquet file with columns user, item, rating, and the catalogue; as `ratings.read`.
 
-    The temporary file holds private ratings; only its owner can read it, and it is gone afterwards.
+    The temporary files hold private ratings: only their owner can read them, no folder names them, and they end with
+    their use or with the process, however that ends.
     """
     import pyarrow.parquet as pq
 
@@ -50,12 +51,12 @@ def opened(
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     if path.suffix not in (".parquet", ".pq"):
         raise ValueError(f"a fit reads .parquet files with columns user, item, rating; got {str(path)!r}")
-    with pq.ParquetFile(path) as file, tempfile.TemporaryDirectory(prefix="discreet-") as folder:
+    with pq.ParquetFile(path) as file:
         reading.check_columns(file.schema_arrow.names, isinstance(scale, Clicks))
         labels, counts, found = _counted(file, catalogue is None)
         items = reading.catalogue_of(catalogue, found)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        held = _Held(Path(folder), int(starts[-1]), _value_type(file, scale, duplicates))
+        held = _Held(int(starts[-1]), _value_type(file, scale, duplicates))
         _place(file, labels, starts, items, held, scale, out_of_bounds)
         starts = _sorted_rows(held, starts, len(items), duplicates)
         try:
@@ -68,19 +69,17 @@ def opened(
 class _Held:
     """Items and values of all ratings in mapped files; clicks have no values to hold."""
 
-    def __init__(self, folder: Path, size: int, kind: np.dtype[Any] | None) -> None:
+    def __init__(self, size: int, kind: np.dtype[Any] | None) -> None:
         self._maps: list[mmap.mmap] = []
         self._read = 0
-        self.items: NDArray[np.int32] = self._mapped(folder / "items", size, np.dtype(np.int32))
+        self.items: NDArray[np.int32] = self._mapped(size, np.dtype(np.int32))
         self.values: NDArray[Any] = (
-            np.broadcast_to(np.float64(1.0), size)
-            if kind is None
-            else self._mapped(folder / "values", size, kind)
+            np.broadcast_to(np.float64(1.0), size) if kind is None else self._mapped(size, kind)
         )
         self.stores_values = kind is not None
 
-    def _mapped(self, path: Path, size: int, kind: np.dtype[Any]) -> NDArray[Any]:
-        with path.open("w+b") as stream:
+    def _mapped(self, size: int, kind: np.dtype[Any]) -> NDArray[Any]:
+        with tempfile.TemporaryFile(prefix="discreet-") as stream:
             stream.truncate(size * kind.itemsize)
             self._maps.append(mmap.mmap(stream.fileno(), 0))
         return np.frombuffer(self._maps[-1], dtype=kind)
@@ -101,7 +100,7 @@ class _Held:
             self._read = 0
 
     def close(self) -> None:
-        """Forget the ratings: the files are removed with their folder."""
+        """Forget the ratings, and with their maps the files."""
         self.items, self.values = np.empty(0, np.int32), np.empty(0)
         self._maps = []
 

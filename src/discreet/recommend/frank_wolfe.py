@@ -2,7 +2,7 @@
 
 Round t: a_i = clipped residual of user i, W = sum_i a_i a_i^T + noise, v = top eigenvector, and every user moves by
 -step k (a_i . v) / l along v, where l is the singular value. Corrected: steps 2 / (t + 2) of which every user goes the
-best part for the own ratings, residuals within the row bound, symmetric noise, and l from a scalar release. Printed:
+best part for their own ratings, residuals within the row bound, symmetric noise, and l from a scalar release. Printed:
 steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalue inflated by
 sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised where it would not
 meet the guarantee).

@@ -72,7 +72,7 @@ class ItemModel(Protocol):
 class RidgeModel:
     """Gaussian rows: rating_j = base_j + features_j . x + error, x ~ N(0, prior), error ~ N(0, error_variance).
 
-    A user's x is the conditional mean given the own ratings: a ridge regression with penalties
+    A user's x is the conditional mean given the user's ratings: a ridge regression with penalties
     error_variance / prior.
 
     Attributes
@@ -116,9 +116,9 @@ class RidgeModel:
 
 @dataclass(frozen=True)
 class ReplayModel:
-    """Frank-Wolfe: the released directions and step lengths, replayed by every user on the own row.
+    """Frank-Wolfe: the released directions and step lengths, replayed by every user on their own row.
 
-    Round t: Y <- shrinks_t Y - lengths_t (a . v_t) v_t, where a = residual of Y on the own ratings, shrunk to
+    Round t: Y <- shrinks_t Y - lengths_t (a . v_t) v_t, where a = residual of Y on the user's ratings, shrunk to
     ``clip``.
 
     Attributes
@@ -126,7 +126,7 @@ class ReplayModel:
     directions : one column per round.
     shrinks, lengths : per round.
     clip : bound on the norm of a residual.
-    search : whether every user goes the best part of each step for the own ratings: local, hence free.
+    search : whether every user goes the best part of each step for their own ratings: local, hence free.
     """
 
     directions: Array
@@ -170,7 +170,7 @@ class ReplayModel:
 
 @dataclass(frozen=True)
 class DescentModel:
-    """Projected gradient descent, replayed by every user on the own row.
+    """Projected gradient descent, replayed by every user on their own row.
 
     Attributes
     ----------
@@ -216,7 +216,7 @@ class DescentModel:
 
 @dataclass(frozen=True)
 class ProjectionModel:
-    """Implicit feedback: the own set of items, scaled to unit length, projected on released directions.
+    """Implicit feedback: the set of a user's items, scaled to unit length, projected on released directions.
 
     Attributes
     ----------
@@ -275,9 +275,9 @@ class PopularityModel:
 
 @dataclass(frozen=True)
 class ClickModel:
-    """Implicit feedback: the own items should score 1, all others 0; a user's factors are a ridge regression.
+    """Implicit feedback: a user's items should score 1, all others 0; a user's factors are a ridge regression.
 
-    x minimizes the mean over own items of (1 - x . features_j)^2 plus sum_c penalty_c x_c^2. The columns of the
+    x minimizes the mean over the user's items of (1 - x . features_j)^2 plus sum_c penalty_c x_c^2. The columns of the
     features are orthogonal, so that the squared scores of all items enter through the penalty.
 
     Attributes

@@ -30,9 +30,8 @@ _MEAN_VARIANCE = 0.3 * _EVEN  # of the mean of all ratings around the middle of 
 _TREND_VARIANCE = 0.06 * _EVEN
 _POPULARITY_VARIANCE = 0.04 * _EVEN
 ERROR_VARIANCE = 0.6 * _EVEN
-_SPREAD = math.sqrt(
-    _TREND_VARIANCE + _POPULARITY_VARIANCE + ERROR_VARIANCE
-)  # of a user's ratings of like items
+# Of a user's ratings of like items.
+_SPREAD = math.sqrt(_TREND_VARIANCE + _POPULARITY_VARIANCE + ERROR_VARIANCE)
 _SLOPE_SPREAD = 0.5  # of users' tastes for good items around 1
 _ABSENT = 0.3  # part of the users that may well have no ratings
 _OFFSET_SHARE = 0.01
@@ -81,9 +80,8 @@ class Profile:
         centred = self.effects - weights @ self.effects
         spread = max(math.sqrt(weights @ centred**2), 1e-3)
         features = np.column_stack([ones, centred / spread, self.popularity])
-        taste = max(
-            _POPULARITY_VARIANCE * self.reliability, 1e-8
-        )  # of popularity, where it can be told from noise
+        # Tastes for popularity vary as far as popularity can be told from noise.
+        taste = max(_POPULARITY_VARIANCE * self.reliability, 1e-8)
         prior = np.array([_OFFSET_VARIANCE, (_SLOPE_SPREAD * spread) ** 2, taste])
         return RidgeModel(self.base, features, prior, ERROR_VARIANCE)
 
@@ -200,7 +198,7 @@ def _update(effects: Array, variance: Array, sums: Array, gain: Array, stddev: f
 
 @dataclass(frozen=True)
 class ItemProfile:
-    """Item effects and popularity; with ``slopes`` every user fits the own taste for both.
+    """Item effects and popularity; with ``slopes`` every user fits their own taste for both.
 
     Without slopes this is the private bias model, rating = mean + item effect + user offset.
     """

@@ -1,4 +1,4 @@
-"""Rounds that every user repeats on the own row: Frank-Wolfe and projected gradient descent, compiled.
+"""Rounds that every user repeats on their own row: Frank-Wolfe and projected gradient descent, compiled.
 
 Contributions are integers of bounded norm and bitwise local, as in `discreet.recommend.kernels`.
 """
@@ -27,7 +27,7 @@ def replay(
 ) -> None:
     """Frank-Wolfe on one row: coefficients x of the directions after all rounds, and the clipped residual.
 
-    With ``search`` the user goes the best part of the way, between nothing and all of it, for the own ratings.
+    With ``search`` the user goes the best part of the way, between nothing and all of it, for their own ratings.
     """
     rounds = directions.shape[1]
     for t in range(rounds + 1):

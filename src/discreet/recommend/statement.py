@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from discreet.privacy.statement import PrivacyStatement
+from discreet.privacy.statement import OTHER_RELEASES, TIME_AND_MEMORY, UNPREDICTABLE, PrivacyStatement
 from discreet.recommend.plan import CompletionPlan
 from discreet.recommend.ratings import Clicks, Scale
 
@@ -16,7 +16,7 @@ def of(plan: CompletionPlan, scale: Scale | Clicks, *, from_data: bool, secure: 
         mechanism=(
             f"joint differential privacy, unit: user; method {plan.method.name!r}. The item side is released with "
             "Gaussian noise calibrated to a user's whole row; a user's predictions come from that release and the "
-            "own row, and what other users see changes through the release only"
+            "user's own row, and what other users see changes through the release only"
         ),
         theorem=f"{plan.method.theorem}; Gaussian composition; billboard lemma (Hsu et al., 2014)",
         noise=plan.noise,
@@ -29,8 +29,8 @@ def of(plan: CompletionPlan, scale: Scale | Clicks, *, from_data: bool, secure: 
             "exact integers per user up to": float(facts.bound(2)),
         },
         assumptions=(
-            "each person is one user (given by the user of this library): who has k accounts is protected by k "
-            "times epsilon only",
+            "each person is one user (given by the user of this library): somebody with k accounts is protected only "
+            "at k times epsilon",
             "THE CATALOGUE IS THE COLUMNS OR ITEMS OF THE DATA, treated as public"
             if from_data
             else "the catalogue was declared by the user",
@@ -38,13 +38,13 @@ def of(plan: CompletionPlan, scale: Scale | Clicks, *, from_data: bool, secure: 
             if facts.guarantee.neighboring.size_is_public
             else f"{facts.n_users} is a public upper bound on the number of users",
             "the range of ratings, the rank and the other parameters were chosen without looking at the ratings",
-            "the operating system's random numbers and AES-256 are unpredictable",
+            UNPREDICTABLE,
         ),
         not_covered=(
             "a user's own predictions and factors, if they are shown to anyone else",
-            "how long the fit took and how much memory it used",
+            TIME_AND_MEMORY,
             "test errors computed on private ratings and published afterwards",
-            "other releases from the same data: their costs add up, which is what a ledger is for",
+            OTHER_RELEASES,
         ),
         secure=secure,
     )

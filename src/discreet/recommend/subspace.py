@@ -2,7 +2,7 @@
 
     W = sum_i a_i a_i^T + symmetric noise,    a_i = weighted residual of user i's own ridge fit, |a_i| <= row_clip.
 
-The residual is computed by the user from released numbers and the own row, so any local fit is free; the bound
+The residual is computed by the user from released numbers and their own row, so any local fit is free; the bound
 is enforced on integers. What follows the release is post-processing: eigenvectors above the edge of the noise,
 eigenvalues corrected for it, the diagonal (which sampling inflates) replaced by what the directions explain.
 """

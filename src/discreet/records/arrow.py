@@ -8,12 +8,13 @@ the file is.
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 from discreet.bounds import Bounds
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import LocalParts, PartitionedRecords
+from discreet.tables import legible
 
-ROWS, LABEL = "row", "label"
+ROWS, LABEL, FEATURES = "row", "label", b"feature names"
 _BATCH_BYTES = 1 << 26
 _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 Progress = Callable[[int, int], None]
@@ -32,25 +34,22 @@ Progress = Callable[[int, int], None]
 class FileRows:
     """Rows of a mapped Arrow file, with their labels; looks like a matrix as far as its shape.
 
-    Use as a context manager, or ``close`` it: a file that was converted only for one fit is removed then.
+    Use as a context manager, or ``close`` it: a file that was converted only for one fit is gone then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, temporary: bool = False) -> None:
-        self.path = Path(path)
-        self._temporary = temporary
-        with self.path.open("rb") as stream:
-            self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)))
-            if reader.schema.names != [ROWS, LABEL]:
-                raise ValueError("its columns are not a row and a label")
-            names = (reader.schema.metadata or {}).get(b"features", b"")
-        except (pa.ArrowInvalid, ValueError) as error:
+            self.feature_names = _names_in(reader.schema)
+            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            _check_whole(self._batches)
+        except (pa.ArrowException, OSError, ValueError) as error:
             self.close()
-            raise ValueError(f"{self.path} is not an Arrow file made by `convert`: {error}") from None
-        self.feature_names: tuple[str, ...] = tuple(names.decode().split("\n")) if names else ()
-        self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        self._width = reader.schema.field(ROWS).type.list_size
+            raise ValueError(
+                f"{stream.name} is not an Arrow file made by this version of `convert`: {error}; convert again"
+            ) from None
+        self._width = len(self.feature_names)
         self._read = 0
 
     @property
@@ -60,8 +59,8 @@ class FileRows:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """All labels, as one array."""
-        return np.concatenate([np.asarray(batch.column(LABEL)) for batch in self._batches])
+        """All labels, as one array: of objects if whole numbers are missing some, so that the others stay exact."""
+        return np.concatenate([_labels(batch.column(LABEL)) for batch in self._batches])
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """The rows, one matrix per batch, without a copy."""
@@ -100,12 +99,10 @@ class FileRows:
             self._read = 0
 
     def close(self) -> None:
-        """Forget the file; remove it if it was made for one fit."""
+        """Forget the file."""
         self._batches = []
         with contextlib.suppress(BufferError):  # a matrix somewhere still looks into the map
             self._map.close()
-        if self._temporary:
-            self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> FileRows:
         return self
@@ -116,7 +113,7 @@ class FileRows:
 
 def convert(
     source: str | os.PathLike[str],
-    destination: str | os.PathLike[str],
+    destination: str | os.PathLike[str] | IO[bytes],
     *,
     target: str,
     columns: Sequence[str] | None = None,
@@ -124,9 +121,12 @@ def convert(
 ) -> None:
     """Write the numeric columns of a Parquet file as an Arrow file that fits can map.
 
+    What becomes of a cell or a label depends on it and on the types of columns alone; none raises an error.
+
     Parameters
     ----------
-    source, destination : a Parquet file; an Arrow file to make, which holds the same private rows: guard it likewise.
+    source, destination : a Parquet file; an Arrow file to make, or an open one to write, which holds the same private
+        rows: guard it likewise.
     target : column of labels, numeric or text.
     columns : features, by default all columns but the target; all must be numeric or boolean.
     progress : called with rows done and rows in all.
@@ -139,15 +139,14 @@ def convert(
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
         features = [name for name in schema.names if name != target] if columns is None else list(columns)
         _check_columns(schema, features, target, source)
-        if n_rows == 0:
-            raise ValueError(f"{str(source)!r} has columns but no rows; a fit needs at least one")
+        _check_rows(file, source)
         dtype = np.result_type(np.float32, *(_numpy_type(schema.field(name).type) for name in features))
         dtype = np.dtype(np.float32 if dtype == np.float32 else np.float64)
         height = max(1024, _BATCH_BYTES // (dtype.itemsize * len(features)))
         batches = _batches(file, height, [*features, target])
         kind = _label_type(schema.field(target).type)
         read = (
-            (_matrix(batch, features, dtype), batch.column(target).cast(kind))
+            (_matrix(batch, features, dtype), batch.column(target))
             for batch in _counted(batches, n_rows, progress)
         )
         _write(destination, read, features, dtype, kind)
@@ -159,8 +158,9 @@ def encoded(
     """The rows that a `Schema` makes of a Parquet table, batch by batch, in a file for this once."""
     import pyarrow.parquet as pq
 
-    def convert_to(name: str) -> None:
+    def convert_to(stream: IO[bytes]) -> None:
         with pq.ParquetFile(source) as file:
+            _check_rows(file, source)
             height = max(1024, _BATCH_BYTES // (8 * schema.n_features))
             batches = _batches(file, height, list(schema.needed))
             read = (
@@ -168,7 +168,7 @@ def encoded(
                 for batch in _counted(batches, file.metadata.num_rows, progress)
             )
             kind = _label_type(pa.array(schema.classes).type)
-            _write(name, read, schema.feature_names, np.dtype(np.float64), kind)
+            _write(stream, read, schema.feature_names, np.dtype(np.float64), kind)
 
     return _temporary(convert_to)
 
@@ -214,7 +214,7 @@ def _matrix(batch: Any, features: Sequence[str], dtype: np.dtype[Any]) -> NDArra
 
 
 def _write(
-    destination: str | os.PathLike[str],
+    destination: str | os.PathLike[str] | IO[bytes],
     batches: Iterator[tuple[NDArray[Any], Any]],
     features: Sequence[str],
     dtype: np.dtype[Any],
@@ -223,13 +223,18 @@ def _write(
     """An Arrow file of rows and labels."""
     layout = pa.schema(
         [(ROWS, pa.list_(pa.from_numpy_dtype(dtype), len(features))), (LABEL, label_type)],
-        metadata={"features": "\n".join(features)},
+        metadata={FEATURES: json.dumps(list(features))},
     )
-    with pa.OSFile(str(destination), "wb") as sink, pa.ipc.new_file(sink, layout) as writer:
+    with contextlib.ExitStack() as stack:
+        if isinstance(destination, str | os.PathLike):
+            destination = stack.enter_context(Path(destination).open("wb"))
+        writer = stack.enter_context(pa.ipc.new_file(destination, layout))
         for matrix, labels in batches:
             flat = np.ascontiguousarray(matrix, dtype=dtype).ravel()
             rows = pa.FixedSizeListArray.from_arrays(pa.array(flat), len(features))
-            writer.write_batch(pa.record_batch([rows, labels.cast(label_type)], schema=layout))
+            # Unsafe: types only grow, and text that is not UTF-8 is no reason to stop at somebody's label.
+            cast = labels.cast(label_type, safe=False)
+            writer.write_batch(pa.record_batch([rows, cast], schema=layout))
 
 
 def opened(
@@ -240,30 +245,33 @@ def opened(
     if not path.exists():
         raise FileNotFoundError(f"there is no file {str(path)!r}")
     if path.suffix in (".arrow", ".feather"):
-        return FileRows(path)
+        with path.open("rb") as stream:
+            return FileRows(stream)
     if path.suffix != ".parquet":
         raise ValueError(f"a fit reads .parquet files, or .arrow files made by `convert`; got {str(path)!r}")
     if target is None:
         raise ValueError("name the column of labels: fit('data.parquet', target='y')")
-    return _temporary(lambda name: convert(path, name, target=target, progress=progress))
+    return _temporary(lambda made: convert(path, made, target=target, progress=progress))
 
 
-def _temporary(make: Callable[[str], None]) -> FileRows:
-    """A file that only its owner can read and that is gone after its use, or at once if making it fails."""
-    descriptor, name = tempfile.mkstemp(prefix="discreet-", suffix=".arrow")
-    os.close(descriptor)
-    try:
-        make(name)
-        return FileRows(name, temporary=True)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def _temporary(make: Callable[[IO[bytes]], None]) -> FileRows:
+    """A file that only its owner can read and that no folder names: it ends with the process, however that ends.
+
+    Systems that cannot take the name from an open file remove it when it is closed.
+    """
+    with tempfile.TemporaryFile(prefix="discreet-", suffix=".arrow") as stream:
+        make(stream)
+        stream.flush()
+        return FileRows(stream)
 
 
 def _check_columns(schema: Any, features: Sequence[str], target: str, source: Any) -> None:
     missing = [name for name in (*features, target) if name not in schema.names]
     if missing:
         raise ValueError(f"{str(source)!r} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
+    twice = [name for name in (*features, target) if schema.names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{str(source)!r} has more than one column {twice[0]!r}; rename all but one")
     if not features:
         raise ValueError(f"{str(source)!r} has no column but the target")
     for name in features:
@@ -273,6 +281,40 @@ def _check_columns(schema: Any, features: Sequence[str], target: str, source: An
                 f"column {name!r} holds {kind}, not numbers; declare its domain in a discreet.Schema and transform the "
                 "table first, or leave it out"
             )
+    if pa.types.is_nested(schema.field(target).type):
+        raise ValueError(
+            f"column {target!r} holds {schema.field(target).type}, which is no label: labels are numbers, text or "
+            "true/false"
+        )
+
+
+def _check_rows(file: Any, source: Any) -> None:
+    if file.metadata.num_rows == 0:
+        raise ValueError(f"{str(source)!r} has columns but no rows; a fit needs at least one")
+
+
+def _names_in(schema: Any) -> tuple[str, ...]:
+    """The names of the features in a file of this layout; ValueError if it is another one."""
+    if schema.names != [ROWS, LABEL] or FEATURES not in (schema.metadata or {}):
+        raise ValueError("its columns are not a row and a label with the names of features beside them")
+    names = tuple(json.loads(schema.metadata[FEATURES]))
+    row, label = (schema.field(name).type for name in (ROWS, LABEL))
+    if row not in (pa.list_(kind, len(names)) for kind in (pa.float32(), pa.float64())):
+        raise ValueError(f"its rows are {row}, and {len(names)} features are named")
+    if label not in _LABEL_TYPES:
+        raise ValueError(f"its labels are {label}")
+    return names
+
+
+def _check_whole(batches: Sequence[Any]) -> None:
+    """Refuse null rows or cells, which `convert` never writes: what comes after would be read in their place."""
+    for batch in batches:
+        batch.validate()
+        rows = batch.column(ROWS)
+        if rows.null_count or rows.flatten().null_count:
+            raise ValueError("some of its rows or cells are null")
+    if not sum(batch.num_rows for batch in batches):
+        raise ValueError("it has no rows")
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any]:
@@ -289,12 +331,23 @@ def _numpy_type(kind: Any) -> np.dtype[Any]:
     return np.dtype(np.float64)
 
 
+_LABEL_TYPES = (pa.int64(), pa.uint64(), pa.float64(), pa.string())
+
+
 def _label_type(kind: Any) -> Any:
+    """The one of ``_LABEL_TYPES`` that holds every value of a type."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return pa.int64()
+        return pa.uint64() if pa.types.is_uint64(kind) else pa.int64()
     return pa.float64() if pa.types.is_floating(kind) else pa.string()
+
+
+def _labels(column: Any) -> NDArray[Any]:
+    """Labels, each a function of its own cell: NumPy would round all whole numbers beside a missing one."""
+    if column.null_count and pa.types.is_integer(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return np.asarray(legible(column))
 
 
 def _numbers(column: Any) -> NDArray[Any]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet import _inputs
 from discreet.bounds import Bounds
 from discreet.records.arrays import ArrayRecords
 from discreet.records.parts import PartitionedRecords
@@ -30,8 +32,8 @@ def is_dask(data: Any) -> bool:
 class Workers(Protocol):
     """Who computes: threads of this process, or a cluster."""
 
-    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any] | None = None) -> list[Any]:
-        """``form`` of delayed blocks, without one as matrices, kept by whoever computes them."""
+    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
+        """``form`` of delayed blocks, kept by whoever computes them."""
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """``function`` of each tuple of entries; the results stay where they are computed."""
@@ -49,9 +51,9 @@ class Workers(Protocol):
 class Threads:
     """Dask's threads in this process."""
 
-    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any] | None = None) -> list[Any]:
+    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
         """Blocks in this process."""
-        return self.kept(form or _matrix, blocks)
+        return self.kept(form, blocks)
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in this process."""
@@ -93,9 +95,9 @@ class Cluster:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any] | None = None) -> list[Any]:
+    def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
         """Blocks in the memory of the workers."""
-        return self.kept(form or _matrix, self._client.compute(list(blocks), retries=_RETRIES))
+        return self.kept(form, self._client.compute(list(blocks), retries=_RETRIES))
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in the memory of the workers."""
@@ -129,19 +131,26 @@ class Cluster:
         ]
 
 
-class DaskRows:
-    """Rows of a Dask array or data frame, kept in the memory of the workers.
+class DaskMatrices:
+    """Rows of a Dask array or data frame as matrices of one kind, kept in the memory of the workers.
 
     Looks like a matrix as far as its shape. With a `distributed` client the partitions stay where they are computed;
-    without one they are computed by Dask's threads in this process.
+    without one they are computed by Dask's threads in this process. Cells that are no numbers are NaN.
     """
 
     def __init__(self, X: Any) -> None:
         self._workers = workers()
-        self._blocks = self._workers.opened(row_blocks(X))
+        self._blocks = self._workers.opened(row_blocks(X), partial(_matrix, dtype=_one_type(X)))
         shapes = self._workers.answers(_shape, self._blocks)
+        if len({(width, sparse) for _, width, sparse in shapes}) != 1:
+            raise ValueError(
+                "the partitions of X differ: all must have the same number of columns, and all be dense or all be "
+                "SciPy sparse matrices"
+            )
         self._sizes = [rows for rows, _, _ in shapes]
-        self._width, self._sparse = shapes[0][1], shapes[0][2]
+        _, self._width, self._sparse = shapes[0]
+        if not (self._width and sum(self._sizes)):
+            raise ValueError("X has no rows or no columns; a fit needs at least one of each")
         names = getattr(X, "columns", None)
         self.feature_names = () if names is None else tuple(str(name) for name in names)
 
@@ -149,6 +158,10 @@ class DaskRows:
     def shape(self) -> tuple[int, int]:
         """Number of rows and of columns."""
         return sum(self._sizes), self._width
+
+
+class DaskRows(DaskMatrices):
+    """Rows of a Dask array or data frame, of which records can be made where they are."""
 
     def valid(self, bounds: Bounds) -> NDArray[np.bool_]:
         """Which rows are finite and not absurd."""
@@ -224,6 +237,17 @@ def row_blocks(X: Any) -> list[Any]:
     return [row[0] for row in X.rechunk({1: -1}).to_delayed()]
 
 
+def labels_of(y: Any) -> NDArray[Any]:
+    """All labels in this process, each as its partition holds it: joined by Dask, one could decide the type of all."""
+    from dask import compute
+
+    blocks = row_blocks(y) if getattr(y, "ndim", 1) == 2 else np.ravel(y.to_delayed())
+    parts = [_inputs.cells(block) for block in compute(*blocks)]
+    if len({part.dtype for part in parts}) > 1:
+        parts = [part.astype(object) for part in parts]
+    return np.concatenate(parts)
+
+
 def workers() -> Workers:
     """The cluster of the present `distributed` client, or else threads of this process."""
     client = _client()
@@ -239,17 +263,30 @@ def _client() -> Any:
         return None
 
 
-def _matrix(block: Any) -> Any:
-    if hasattr(block, "tocsr"):  # SciPy's sparse matrices
-        return block.tocsr()
-    values = np.asarray(block)
-    if values.dtype.kind not in "biuf":
-        raise ValueError(
-            f"X must hold numbers, got {values.dtype}; transform the table with a discreet.Schema first"
-        )
-    kind = np.float32 if values.dtype == np.float32 else np.float64
-    # What came over a network may lie at any address; kernels use aligned rows in place.
-    return np.require(values, dtype=kind, requirements=["C", "A"])
+def declared_types(X: Any) -> list[Any]:
+    """The types that a Dask collection says it has, column by column if it is a frame; bags say nothing."""
+    return list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype] if hasattr(X, "dtype") else []
+
+
+def _one_type(X: Any) -> type[np.floating[Any]]:
+    """The type of all matrices: by what the collection declares, not by what one row of one partition makes of it."""
+    declared = declared_types(X)
+    return np.float32 if declared and all(kind == np.float32 for kind in declared) else np.float64
+
+
+def _matrix(block: Any, dtype: type[np.floating[Any]]) -> Any:
+    """A partition as a matrix of numbers, NaN where a cell is none."""
+    with np.errstate(all="ignore"):  # of numbers that the type does not hold
+        if hasattr(block, "tocsr"):  # SciPy's sparse matrices
+            numbers = block if block.dtype.kind in "biuf" else _inputs.entries_to_numbers(block)
+            return numbers.tocsr().astype(dtype, copy=False)
+        values = _inputs.cells(block)
+        if values.dtype.kind not in "biuf":
+            values = _inputs.to_numbers(values)
+        if values.ndim != 2:
+            raise ValueError(f"X must have two dimensions (rows, columns), got {values.ndim}")
+        # What came over a network may lie at any address; kernels use aligned rows in place.
+        return np.require(values, dtype=dtype, requirements=["C", "A"])
 
 
 def _same(value: Any) -> Any:

@@ -147,8 +147,8 @@ def _check_parts(sizes: Sequence[int]) -> None:
     total, largest = sum(sizes), max(sizes, default=0)
     if total > kernels.MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
         raise ValueError(
-            f"{len(sizes)} partitions of {total} rows are too many to add up with a proved rounding error; use "
-            "partitions of at least 256 rows"
+            "there are too many small partitions to add up with a proved rounding error; use partitions of at least "
+            "256 rows"
         )
 
 

@@ -52,7 +52,7 @@ class ClippedRows:
             null = _check_length("null_rows", np.asarray(null_rows, dtype=bool), self.n_samples)
         if np.any(bad := (scales == 0) & ~null):
             raise ValueError(
-                f"{int(bad.sum())} rows hold values that are not finite (or beyond 2**300), the first is row "
+                f"{int(bad.sum())} rows hold values that are not finite numbers (or beyond 2**300), the first is row "
                 f"{int(np.argmax(bad))}; clean them, or enter them as null records: bad_rows='null' of an estimator, "
                 "null_rows=~bounds.valid_rows(X) here"
             )
@@ -197,7 +197,8 @@ def _usable_sparse(X: Any) -> Any:
     if matrix.dtype.kind not in "biuf":
         raise ValueError(f"X must hold real numbers, got dtype {matrix.dtype}")
     matrix.check_format(full_check=True)
-    if matrix.dtype.kind == "b" or matrix.dtype.itemsize > 8:
+    usable = matrix.dtype.kind in "iu" or matrix.dtype in (np.float64, np.float32)
+    if not (usable and matrix.dtype.isnative):
         matrix = matrix.astype(np.float64)
     return without_duplicates(matrix)
 

@@ -21,7 +21,7 @@ from discreet.privacy.events import Composed, Discretized, Event, Gaussian, OneO
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.statement import Stated
 from discreet.privacy.tries import TriesLaw
-from discreet.selection.trial import Chosen, Trainer
+from discreet.selection.trial import Chosen, Trainer, unheard
 
 PlanCandidate = Callable[[int, Guarantee, int], Event]  # (candidate, guarantee, records) -> event of its fit
 Training = Literal["composed", "parallel"]
@@ -99,6 +99,7 @@ class TriesPlan:
             "law of the number of tries": f"{self.law.law}, shape {self.law.shape:g}, scale {self.law.scale:.6g}",
         }
 
+    @unheard()
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
         """Draw the number of tries, try, keep the best; ties go to the first."""
         best: Chosen | None = None
@@ -185,6 +186,7 @@ class SplitPlan:
             "Gumbel scale of the choice (records)": self.choice.scale,
         }
 
+    @unheard()
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
         """Train all, choose one."""
         share = len(self.fits) if self.training == "parallel" else 1

@@ -4,50 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier, is_regressor
+from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
-from discreet import _inputs
-from discreet.estimators import _cells, _data, _fit
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.mechanisms.sampling import permutation
-from discreet.privacy.guarantee import Guarantee, refuse_large_default
-from discreet.privacy.statement import PrivacyStatement
-from discreet.privacy.tries import LAWS, law_with_mean
-from discreet.selection.plans import SelectionPlan, plan_split, plan_tries
-from discreet.selection.trial import Trainer, check_candidate, examine, planned_event, prepared
+from discreet.selection._path import PrivateSearch
 
 if TYPE_CHECKING:
-    from discreet.privacy.events import Event
     from discreet.privacy.ledger import Ledger
 
-METHODS = ("tries", "split", "split-parallel")
 
-
-def _chosen_has(name: str) -> Any:
-    def check(search: Any) -> bool:
-        return hasattr(
-            search.best_estimator_ if hasattr(search, "best_estimator_") else search._all()[0], name
-        )
-
-    return check
-
-
-class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSelection(PrivateSearch):
     """The best of several private models, chosen privately; the stated epsilon covers training and choosing.
 
     Parameters
     ----------
-    candidates : list of unfitted estimators of this package
-        All classifiers or all regressors, and no pipelines: encode the rows first. Their own epsilon, delta, relation
-        and ledger are replaced by the search's.
+    candidates : list of unfitted linear models of this package
+        All classifiers, or all regressors with the same ``target_bounds``, and no pipelines: encode the rows first.
+        Their own epsilon, delta, relation and ledger are replaced by the search's.
     epsilon, delta, neighboring : the promise of the whole search; delta None is 1 / n_samples**2, which needs 32
         records. Under "add-remove-one" the sizes of the two parts would be private; it is refused.
     method : {"tries", "split", "split-parallel"}
@@ -67,7 +42,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     ledger : Ledger or path, default None
         Charged once, before the first try.
     bad_rows : {"error", "null"}
-        What to do with rows that are not finite or whose label is unknown.
+        What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null ones count for
+        nothing in training and in scores.
 
     Attributes
     ----------
@@ -95,11 +71,6 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     (1.0, True)
     """
 
-    best_estimator_: Any
-    best_index_: int
-    best_score_: float | None
-    privacy_: PrivacyStatement
-
     def __init__(
         self,
         candidates: Sequence[Any],
@@ -116,196 +87,18 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         bad_rows: str = "error",
     ) -> None:
         self.candidates = candidates
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring = neighboring
-        self.method = method
-        self.expected_tries = expected_tries
-        self.tries = tries
-        self.holdout = holdout
-        self.classes = classes
-        self.ledger = ledger
-        self.bad_rows = bad_rows
+        super().__init__(
+            epsilon, delta, neighboring, method, expected_tries, tries, holdout, classes, ledger, bad_rows
+        )
 
     def _all(self) -> list[Any]:
         return list(self.candidates)
 
-    def plan(
-        self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False
-    ) -> SelectionPlan:
-        """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed."""
-        candidates = self._checked()
-        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        refuse_large_default(self.delta, size)
-        if not guarantee.neighboring.size_is_public:
-            raise ValueError(
-                "a search needs public numbers of training and held-out records: use neighboring='replace-one' or "
-                "'zero-out'"
-            )
-        n_train = size - self._n_held_out(size)
-        classifies = is_classifier(candidates[0])
-
-        def plan_candidate(index: int, one: Guarantee, n_each: int) -> Event:
-            # Labels decide nothing but their number, so a plan may use any label set of this size.
-            labels = np.arange(n_classes) if classifies else None
-            ready = prepared(candidates[index], one, labels, self.bad_rows)
-            kinds = n_classes if classifies else None
-            return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
-
-        method = _inputs.choice("method", self.method, METHODS)
-        if method == "tries":
-            mean = 2.0 * len(candidates) if self.expected_tries is None else self.expected_tries
-            law = law_with_mean(
-                _inputs.choice("tries", self.tries, LAWS), _inputs.real("expected_tries", mean)
-            )
-            return plan_tries(plan_candidate, len(candidates), n_train, guarantee, law)
-        training = "composed" if method == "split" else "parallel"
-        if training == "parallel" and n_train < 2 * len(candidates):
-            raise ValueError(f"{n_train} training records are too few for {len(candidates)} disjoint parts")
-        return plan_split(plan_candidate, len(candidates), n_train, guarantee, training)  # type: ignore[arg-type]
-
-    def fit(self, X: Any, y: Any) -> PrivateSelection:
-        """Search privately; charges the ledger once, before anything private runs.
-
-        Parameters
-        ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
-        y : labels or targets, one per row.
-        """
-        bad_rows = _inputs.choice("bad_rows", self.bad_rows, ("error", "null"))
-        candidates = self._checked()
-        strict = bad_rows == "error"
-        if _data.in_parts(X):
-            raise ValueError("a search needs rows in memory: pass an array, a data frame or a sparse matrix")
-        rows: Any = _data.checked_rows(self, X, strict=strict, reset=True)
-        labels, targets, nulls = self._targets(candidates[0], rows, y, bad_rows)
-        n_classes = 2 if labels is None else len(labels.classes)
-        plan = self.plan(rows.shape[0], rows.shape[1], n_classes, sparse=bool(sp.issparse(rows)))
-        known = None if labels is None else labels.classes
-        ready = [prepared(one, plan.fit_guarantee, known, bad_rows) for one in candidates]
-        examine(ready, rows, targets)
-        receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
-        entropy = fresh_entropy()
-        order = permutation(rows.shape[0], entropy)
-        n_held_out = self._n_held_out(rows.shape[0])
-        trainer = Trainer(ready, rows, targets, nulls, order[n_held_out:], order[:n_held_out])
-        chosen = plan.run(trainer, entropy)
-        self.best_index_, self.best_estimator_ = chosen.index, chosen.model
-        self.best_score_ = None if chosen.score is None else min(1.0, max(0.0, chosen.score / n_held_out))
-        if labels is not None:
-            self.classes_ = labels.classes
-        secure = entropy.secure and chosen.model.privacy_.secure
-        self.privacy_ = self._state(plan, rows.shape[0], labels, secure).paid_by(receipt)
-        # The chosen model on its own is worth no less than the search it comes from.
-        self.best_estimator_.privacy_ = self.privacy_
-        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
-        if hasattr(self, "feature_names_in_"):
-            # It was trained on bare rows, and must refuse columns in another order all the same.
-            self.best_estimator_.feature_names_in_ = self.feature_names_in_
-        return self
-
-    def _checked(self) -> list[Any]:
-        candidates = self._all()
-        if not candidates:
-            raise ValueError("there is nothing to choose from: pass at least one candidate")
-        kinds = {(is_classifier(one), is_regressor(one)) for one in candidates}
-        if len(kinds) > 1 or kinds == {(False, False)}:
-            raise ValueError("candidates must be all classifiers or all regressors of this package")
-        for candidate in candidates:
-            check_candidate(candidate)
-        return candidates
-
-    def _n_held_out(self, n_rows: int) -> int:
-        share = _inputs.real("holdout", self.holdout, above=0)
-        if share >= 1 or n_rows < 4:
-            raise ValueError(
-                f"holdout must lie between 0 and 1 and leave records to train on, got {self.holdout!r}"
-            )
-        return min(n_rows - 2, max(1, round(share * n_rows)))
-
-    def _targets(
-        self, first: Any, rows: Any, y: Any, bad_rows: str
-    ) -> tuple[_fit.Labels | None, NDArray[Any], NDArray[np.bool_]]:
-        """Labels, targets and null records; raises before any charge."""
-        targets = _inputs.cells(y)
-        if targets.shape != (rows.shape[0],):
-            raise ValueError(
-                f"y must hold one value per row: {rows.shape[0]} rows, y of shape {targets.shape}"
-            )
-        data = rows.data if hasattr(rows, "indptr") else rows
-        broken = np.zeros(rows.shape[0], dtype=bool)
-        if not np.all(np.isfinite(data)):
-            dense = rows.toarray() if hasattr(rows, "indptr") else rows
-            broken = ~np.isfinite(dense).all(axis=1)
-        if not is_classifier(first):
-            targets = _inputs.to_numbers(targets)
-            broken |= ~np.isfinite(targets)
-            if bad_rows == "error" and broken.any():
-                _cells.refuse_target(int(np.argmax(broken)))
-            return None, targets, broken
-        declared = self.classes if self.classes is not None else getattr(first, "classes", None)
-        labels = _fit.read_labels(targets, declared, bad_rows)
-        return labels, targets, broken | (labels.codes < 0)
-
-    def _state(
-        self, plan: SelectionPlan, n_rows: int, labels: _fit.Labels | None, secure: bool
-    ) -> PrivacyStatement:
-        given = [f"the number of records, {n_rows}, is public"]
-        if labels is not None:
-            given.append(
-                "the label set was declared by the user"
-                if labels.declared
-                else "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public"
-            )
-        time = (
-            "HOW LONG THE SEARCH TOOK: it tells the number of tries, without whose secrecy nothing is promised"
-            if self.method == "tries"
-            else "how long the search took and how much memory it used"
-        )
-        return PrivacyStatement.of(
-            plan,
-            bounds={"records": float(n_rows), "held-out records": float(self._n_held_out(n_rows))},
-            assumptions=(*given, _fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
-            not_covered=(time, *_NOT_COVERED),
-            secure=secure,
-        )
-
-    @available_if(_chosen_has("predict"))  # type: ignore[untyped-decorator]
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predictions of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.predict(X))
-
-    @available_if(_chosen_has("predict_proba"))  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.predict_proba(X))
-
-    @available_if(_chosen_has("decision_function"))  # type: ignore[untyped-decorator]
-    def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return np.asarray(self.best_estimator_.decision_function(X))
-
-    def score(self, X: Any, y: Any) -> float:
-        """The chosen model's score, without noise: to be published only where X and y are public."""
-        check_is_fitted(self, "best_estimator_")
-        return float(self.best_estimator_.score(X, y))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inner = self._all()[0].__sklearn_tags__()
-        tags.estimator_type = inner.estimator_type
-        tags.classifier_tags = inner.classifier_tags
-        tags.regressor_tags = inner.regressor_tags
-        tags.target_tags = inner.target_tags
-        tags.input_tags.sparse = True
-        tags.non_deterministic = True
-        return tags
+    def _example(self) -> Any:
+        return next(iter(self.candidates), None)
 
 
-class PrivateSearchCV(PrivateSelection):
+class PrivateSearchCV(PrivateSearch):
     """Search over a grid of parameters with the surface of scikit-learn's ``GridSearchCV``, for one stated epsilon.
 
     Records are held out once instead of being folded: every fold would have to be paid for. There is no refit on all
@@ -313,7 +106,7 @@ class PrivateSearchCV(PrivateSelection):
 
     Parameters
     ----------
-    estimator : unfitted estimator of this package.
+    estimator : unfitted linear model of this package.
     param_grid : dict or list of dicts, as for ``GridSearchCV``.
     epsilon, delta, neighboring, method, expected_tries, tries, holdout, classes, ledger, bad_rows
         As for `PrivateSelection`.
@@ -359,16 +152,9 @@ class PrivateSearchCV(PrivateSelection):
     ) -> None:
         self.estimator = estimator
         self.param_grid = param_grid
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring = neighboring
-        self.method = method
-        self.expected_tries = expected_tries
-        self.tries = tries
-        self.holdout = holdout
-        self.classes = classes
-        self.ledger = ledger
-        self.bad_rows = bad_rows
+        super().__init__(
+            epsilon, delta, neighboring, method, expected_tries, tries, holdout, classes, ledger, bad_rows
+        )
 
     def _all(self) -> list[Any]:
         refused = {"epsilon", "delta", "neighboring", "ledger"}
@@ -377,23 +163,14 @@ class PrivateSearchCV(PrivateSelection):
                 raise ValueError(f"param_grid must not vary {sorted(wrong)}: the search sets them")
         return [clone(self.estimator).set_params(**parameters) for parameters in self._grid()]
 
+    def _example(self) -> Any:
+        return self.estimator
+
     def _grid(self) -> list[dict[str, Any]]:
         return list(ParameterGrid(self.param_grid))
 
-    def fit(self, X: Any, y: Any) -> PrivateSearchCV:
+    def fit(self, X: Any, y: Any) -> Self:
         """Search privately; charges the ledger once, before anything private runs."""
         super().fit(X, y)
         self.best_params_ = self._grid()[self.best_index_]
         return self
-
-
-_ASSUMPTIONS = (
-    "candidates were chosen without looking at the private data (given by the user)",
-    "columns were scaled and chosen without looking at the private data (given by the user)",
-    *_fit.PLATFORM_ASSUMPTIONS,
-)
-_NOT_COVERED = (
-    "models that were not chosen, and their scores: they must not leave the trusted process",
-    "scores and predictions computed on private rows and published afterwards",
-    "other releases from the same data: their costs add up, which is what a ledger is for",
-)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from discreet.estimators._model import PrivateLinearModel
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee
 from discreet.selection.scores import total_score
@@ -35,11 +38,10 @@ def check_candidate(candidate: Any) -> None:
             "pipeline around them: search over pipeline[-1] and pass the rows that the other steps make, for instance "
             "SchemaEncoder(schema).transform(table)"
         )
-    needed = ("epsilon", "delta", "neighboring", "ledger", "plan")
-    if missing := [name for name in needed if not hasattr(candidate, name)]:
+    if not isinstance(candidate, PrivateLinearModel):
         raise TypeError(
-            f"a search needs estimators of this package, which state their price before they see data; "
-            f"{type(candidate).__name__} has no {missing[0]!r}"
+            "a search needs linear models of this package, which state their price before they see data; "
+            f"{type(candidate).__name__} is none. The candidates of another search can be listed in this one"
         )
     if getattr(candidate, "max_rows_per_group", None) is not None:
         raise ValueError(
@@ -64,11 +66,11 @@ def prepared(candidate: Any, guarantee: Guarantee, classes: NDArray[Any] | None,
     return clone(candidate).set_params(**changes)
 
 
-def examine(candidates: list[Any], rows: Any, targets: NDArray[Any]) -> None:
+def examine(candidates: list[Any], records: Records) -> None:
     """Raise now what a fit of a prepared candidate would raise about its settings, rows or labels after the charge."""
     for candidate in candidates:
         model = clone(candidate)
-        model._targets(model._examined(rows, targets)[1])
+        model._targets(model._examined(records.X, records.y)[1])
 
 
 def planned_event(
@@ -81,6 +83,29 @@ def planned_event(
     return event
 
 
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Whatever warns in here is not heard: what a try says could be counted, and the number of tries is secret."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The private records of a search; a null record is a row of zeros with no label or target.
+
+    Attributes
+    ----------
+    X, y : rows, and labels or targets, as a fit takes them.
+    truth : what predictions are compared with: the places of labels among the classes, or targets; -1 or NaN for none.
+    """
+
+    X: Any
+    y: NDArray[Any]
+    truth: NDArray[Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Trainer:
     """Trains and scores on a fixed split; lives only while a plan runs.
@@ -88,14 +113,12 @@ class Trainer:
     Attributes
     ----------
     candidates : prepared estimators.
-    X, y, nulls : the private records; ``nulls`` marks those that count for nothing.
+    records : all of them.
     train, held_out : row numbers, disjoint.
     """
 
     candidates: list[Any]
-    X: Any
-    y: NDArray[Any]
-    nulls: NDArray[np.bool_]
+    records: Records
     train: Indices
     held_out: Indices
 
@@ -103,10 +126,7 @@ class Trainer:
         """A new fit of candidate ``index``, on all training records or on its own of ``shares`` equal shares."""
         size = len(self.train) // shares
         rows = self.train if shares == 1 else self.train[index * size : (index + 1) * size]
-        with warnings.catch_warnings():
-            # Warnings of single tries would be counted.
-            warnings.simplefilter("ignore")
-            model = clone(self.candidates[index]).fit(self.X[rows], self.y[rows])
+        model = clone(self.candidates[index]).fit(self.records.X[rows], self.records.y[rows])
         if model.privacy_.event != event:
             raise RuntimeError(
                 f"candidate {index} ran {model.privacy_.event} and not what was planned and paid for, {event}; "
@@ -116,9 +136,4 @@ class Trainer:
 
     def score(self, model: Any) -> float:
         """The exact score on the held-out records, for a mechanism to add noise to."""
-        X = self.X[self.held_out]
-        nulls = self.nulls[self.held_out]
-        if nulls.any():
-            X = X.copy()
-            X[np.flatnonzero(nulls)] = 0.0
-        return total_score(model, X, self.y[self.held_out], nulls)
+        return total_score(model, self.records.X[self.held_out], self.records.truth[self.held_out])

@@ -10,9 +10,11 @@ from discreet.solvers import (
     mirror_descent,
     newton,
     noisy_gradient,
+    noisy_sgd,
     objective_perturbation,
     output_perturbation,
     permutation_sgd,
+    printed_gradients,
     simplex,
     sufficient_statistics,
 )
@@ -27,9 +29,11 @@ __all__ = [
     "mirror_descent",
     "newton",
     "noisy_gradient",
+    "noisy_sgd",
     "objective_perturbation",
     "output_perturbation",
     "permutation_sgd",
+    "printed_gradients",
     "simplex",
     "sufficient_statistics",
 ]

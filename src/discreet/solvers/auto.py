@@ -1,11 +1,14 @@
 """Choosing a solver from public facts.
 
-Measured on public data (``benchmarks/solvers.py``; docs/decisions/0008-automatic-choice.md): where a private second
-moment can tell the directions of the records apart, descent in coordinates made from it is ahead; where noise hides
-them, plain noisy descent, which stops early and caps the pull of single records; where it hides every direction of
-wide rows, a choice of single columns; of sparse wide rows, and of any while noise rules, one release of the sums of the
-classes; and where records are so many that any solver would do, objective perturbation, which reaches the minimum
-without a copy of the data.
+For classifiers the choice was measured on public data (``benchmarks/solvers.py``;
+docs/decisions/0008-automatic-choice.md). In the order of how much can be seen through the noise:
+
+* everything, because records are many: objective perturbation, which reaches the minimum without a copy of the data;
+* the directions of the records, in a private second moment: descent in coordinates made from it;
+* a glimpse of that moment, or less of wide sparse rows: one release of the sums of the classes;
+* no direction of wide rows: a choice of single columns;
+* and where none of these applies while noise rules: plain noisy descent, which stops early and caps the pull of single
+  records.
 """
 
 from __future__ import annotations
@@ -16,17 +19,20 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from discreet.box_bounds import BoxBounds
-from discreet.geometries import L1Ball
+from discreet.geometries import Geometry, L1Ball, Polytope
 from discreet.losses import HuberHinge, Logistic, Softmax
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.events import Event
 from discreet.privacy.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.statement import plan_line
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
+from discreet.solvers.certificates import Certificate
 from discreet.solvers.discriminant import NoisyDiscriminant
 from discreet.solvers.frank_wolfe import FrankWolfe
+from discreet.solvers.mirror_descent import MirrorDescent
 from discreet.solvers.newton import NoisyNewton, moment_visibility
 from discreet.solvers.noisy_gradient import NoisyGradientDescent
 from discreet.solvers.objective_perturbation import ObjectivePerturbation
@@ -55,7 +61,8 @@ class AutomaticChoice:
 
     Privacy
     -------
-    That of the chosen solver. The choice reads the number of records and coefficients, the loss and the guarantee.
+    That of the chosen solver. The choice reads the public problem (sizes, loss, ridge, set, whether rows are stored as
+    a sparse matrix) and the guarantee.
     """
 
     name: ClassVar[str] = "auto"
@@ -64,8 +71,7 @@ class AutomaticChoice:
     def plan(self, problem: Problem, guarantee: Guarantee) -> ChosenPlan:
         """The plan of the chosen solver, with the reason for the choice."""
         if problem.geometry is not None:
-            constrained = FrankWolfe()
-            reason = "the coefficients must lie in a set"
+            constrained, reason = _within(problem.geometry, problem, guarantee)
             return ChosenPlan(constrained.plan(problem, guarantee), f"{constrained.name}, because {reason}")
         solver, reason = _unconstrained(problem, guarantee)
         if isinstance(solver, FrankWolfe):
@@ -73,10 +79,24 @@ class AutomaticChoice:
         return ChosenPlan(solver.plan(problem, guarantee), f"{solver.name}, because {reason}")
 
 
+def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
+    """The solver for coefficients in a set, and why."""
+    if math.isinf(problem.loss.smoothness):
+        return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
+    if guarantee.delta == 0 and not isinstance(geometry, Polytope):
+        return (
+            ObjectivePerturbation(),
+            "delta = 0 leaves no Gaussian noise, and the set has no list of vertices",
+        )
+    return FrankWolfe(), "the coefficients must lie in a set"
+
+
 def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in all of space, and why."""
     if guarantee.delta == 0:
         return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
+    if math.isinf(problem.loss.smoothness):
+        return NoisyGradientDescent(), "the loss has corners, where no minimizer is stable"
     if not isinstance(problem.loss, Logistic | Softmax | HuberHinge) or problem.l2 is not None:
         return (
             ObjectivePerturbation(),
@@ -88,38 +108,10 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
             ObjectivePerturbation(),
             f"signal over noise is {ratio:.3g}, at least {_AMPLE:g}: noise hardly matters",
         )
-    if problem.n_features <= _MOST_COLUMNS:
-        seen, several = moment_visibility(problem, guarantee), problem.loss.n_outputs > 1
-        visible = _VISIBLE[several]
-        if seen >= visible:
-            return (
-                NoisyNewton(),
-                f"the second moment stands out of its noise {seen:.3g} times, at least {visible:g}",
-            )
-        if seen >= _GLIMPSED and problem.n_models == 1:
-            return (
-                NoisyDiscriminant(),
-                f"the second moment stands out of its noise {seen:.3g} times, below {visible:g}: what can be seen is "
-                "the sums of the classes",
-            )
-    elif isinstance(problem.loss, Logistic) and problem.n_models == 1:
-        along = ratio * math.sqrt(problem.n_coefficients)
-        blind = _BLIND[problem.sparse]
-        if along < blind:
-            return (
-                FrankWolfe(),
-                f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only a single "
-                "column, of entries cut to 1, can be seen",
-            )
-    wide = problem.sparse and problem.n_features > _MOST_COLUMNS
-    if wide and problem.n_models == 1 and ratio < _LEVEL:
-        return (
-            NoisyDiscriminant(),
-            f"rows are wide and sparse, and signal over noise is {ratio:.3g}, below {_LEVEL:g}: sums of the classes "
-            "tell most",
-        )
-    if wide:
-        return NoisyGradientDescent(), "rows are wide and sparse: stopping early is ahead of the minimum"
+    wide = problem.n_features > _MOST_COLUMNS
+    special = _wide(problem, ratio) if wide else _narrow(problem, guarantee)
+    if special is not None:
+        return special
     if isinstance(problem.loss, HuberHinge) and problem.n_models == 1:
         return (
             ObjectivePerturbation(),
@@ -129,6 +121,40 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
     reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"
     return ObjectivePerturbation(), reason
+
+
+def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] | None:
+    """The solver for rows whose second moment can be afforded, if enough of it is seen."""
+    seen, visible = moment_visibility(problem, guarantee), _VISIBLE[problem.loss.n_outputs > 1]
+    stands_out = f"the second moment stands out of its noise {seen:.3g} times"
+    if seen >= visible:
+        return NoisyNewton(), f"{stands_out}, at least {visible:g}"
+    if seen >= _GLIMPSED and problem.n_models == 1:
+        return (
+            NoisyDiscriminant(),
+            f"{stands_out}, below {visible:g}: what can be seen is the sums of the classes",
+        )
+    return None
+
+
+def _wide(problem: Problem, ratio: float) -> tuple[base.Solver, str] | None:
+    """The solver for rows of many columns, if single columns are all that is seen or the rows are sparse."""
+    along, blind = ratio * math.sqrt(problem.n_coefficients), _BLIND[problem.sparse]
+    if isinstance(problem.loss, Logistic) and problem.n_models == 1 and along < blind:
+        return (
+            FrankWolfe(),
+            f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only a single column, of "
+            "entries cut to 1, can be seen",
+        )
+    if not problem.sparse:
+        return None
+    if problem.n_models == 1 and ratio < _LEVEL:
+        return (
+            NoisyDiscriminant(),
+            f"rows are wide and sparse, and signal over noise is {ratio:.3g}, below {_LEVEL:g}: sums of the classes "
+            "tell most",
+        )
+    return NoisyGradientDescent(), "rows are wide and sparse: stopping early is ahead of the minimum"
 
 
 def _by_columns(problem: Problem) -> Problem:
@@ -169,6 +195,11 @@ class ChosenPlan:
         return self.plan.guarantee
 
     @property
+    def certificate(self) -> Certificate | None:
+        """The bound on the excess risk, if the chosen solver has one."""
+        return getattr(self.plan, "certificate", None)
+
+    @property
     def event(self) -> Event:
         """What is charged."""
         return self.plan.event
@@ -195,7 +226,7 @@ class ChosenPlan:
         return self.plan.run(records, entropy, progress)
 
     def __str__(self) -> str:
-        return f"{self.plan}\n  {'chosen by solver=auto':<40}{self.reason}"
+        return f"{self.plan}\n{plan_line('chosen by solver=auto', self.reason)}"
 
 
 base.register(AutomaticChoice.name, AutomaticChoice)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.statement import Stated
+from discreet.privacy.statement import Stated, plan_text
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 
@@ -55,14 +55,26 @@ class Solver(Protocol):
 
 def printed(plan: Plan, more: Mapping[str, str] | None = None) -> str:
     """A plan in words and numbers; what every plan's ``str`` is made of."""
-    problem, promise = plan.problem, plan.guarantee
-    values = {
-        "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-        "records x coefficients of one output": f"{problem.n_samples} x {problem.n_features} (intercept included)",
-        **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
-        **(more or {}),
-    }
-    return "\n".join([f"Plan: {plan.mechanism}", *(f"  {name:<40}{value}" for name, value in values.items())])
+    sizes = f"{plan.problem.n_samples} x {plan.problem.n_features} (intercept included)"
+    return plan_text(plan, {"records x coefficients of one output": sizes}, more)
+
+
+def refuse_pure(name: str, guarantee: Guarantee) -> None:
+    """Gaussian noise needs delta > 0."""
+    if guarantee.delta == 0:
+        raise ValueError(
+            f"solver {name!r} adds Gaussian noise, which cannot give delta = 0; choose a delta greater than 0, for "
+            "instance 1 / n**2, or solver='output' for pure differential privacy"
+        )
+
+
+def refuse_geometry(name: str, problem: Problem) -> None:
+    """For solvers that know all of space only."""
+    if problem.geometry is not None:
+        raise ValueError(
+            f"solver {name!r} works in all of space, not in a set such as {type(problem.geometry).__name__}; use "
+            "solver='frank-wolfe', 'mirror-descent' or 'noisy-gd'"
+        )
 
 
 _SOLVERS: dict[str, Callable[[], Solver]] = {}

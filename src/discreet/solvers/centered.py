@@ -2,7 +2,7 @@
 
 Rows of counts mostly agree: a few columns that are large in all of them. Where one class is rare, every gradient at the
 start points along that common part, which ranks nothing, and descent must first undo it. One noisy sum of the records
-tells the columns that stand out; their mean, times the constant, is taken off every row. The map Q takes
+shows the columns that stand out; their mean, times the constant, is taken off every row. The map Q takes
 (x, t) to (L (x - a t), c t): L removes the mean of the entries, a is the center, c what is kept of the constant.
 Proofs: docs/proofs/gradient-methods.md, section 9.
 """
@@ -88,9 +88,9 @@ def released_center(
 ) -> CenteredBounds:
     """The bounds of centered rows, from one noisy sum of the records.
 
-    A column counts as far as its sum exceeds its noise. The squared norm that is left for rows is what the squared norm
-    of the mean, estimated from below, and the smaller constant leave of it. Where the constant itself is not seen, rows
-    are far longer than their norm allows, and nothing is known to take off.
+    A column counts as far as its sum exceeds its noise. Rows without their mean are shorter: from the squared norm that
+    is allowed, the squared norm of the mean (estimated from below) and what the smaller constant spares are subtracted.
+    Where not even the sum of the constants stands out, rows were far longer than the bound, and no center is known.
     """
     bounds = cast(LeveledBounds, problem.bounds)
     ones = records.with_labels(np.ones(records.n_samples))

@@ -47,8 +47,9 @@ def geometry_of(problem: Problem, solver: str, *, corners: bool = False) -> Geom
     geometry = problem.geometry
     if geometry is None:
         raise ValueError(
-            f"solver {solver!r} keeps the coefficients in a bounded set and needs one: use an estimator with a radius "
-            "(PrivateLasso, PrivateSparseLogisticRegression) or a Problem with geometry=..."
+            f"solver {solver!r} keeps the coefficients in a bounded set and needs one: constraint=, for instance "
+            "L2Ball(5.0, n_features + 1) of discreet.geometries, or an estimator with a radius (PrivateLasso, "
+            "PrivateSparseLogisticRegression)"
         )
     size = problem.n_features * problem.loss.n_outputs
     if geometry.n_features != size:

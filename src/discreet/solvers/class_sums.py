@@ -1,8 +1,8 @@
 """Sums of the rows of every class, released together.
 
 A row enters as its positive and its negative part, side by side, and a constant: no entry is negative. Two such rows
-are no further apart than the sides of a right angle allow, so that exchanging one for another within a class moves the
-sums no more than moving a row to another class does. Proofs: docs/proofs/discriminant.md.
+never make an obtuse angle, so that exchanging one for another within a class moves the sums no more than moving a row
+to another class does. Proofs: docs/proofs/discriminant.md.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ClassSumsMechanism:
         return self.read(noisy.reshape(self.n_classes, self.width))
 
     def read(self, noisy: Array) -> NoisyClassSums:
-        """What released sums say. Negative parts that are few are taken for noise: as of counts, which have none."""
+        """What released sums say. Negative parts that are small are taken for noise: counts, for one, have none."""
         positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
         variance = (self.gaussian.stddev / self.row_norm) ** 2
         counts = noisy[:, -1] / CONSTANT

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.geometries import Geometry
 from discreet.solvers.base import Progress
 
 Array = NDArray[np.float64]
 
 
 _MOMENTA = (0.0, 0.8, 0.9, 0.95)
-_MEMORIES = 8  # the steps must be this many times as many as momentum remembers
+_MEMORIES = 8  # there must be this many times as many steps as momentum remembers
 _LARGEST_RADIUS, _LARGEST_RATE = 1e12, 1e90  # rates grow like 1 / R^2, and R may be 2^-100
-STEP = 1.25  # Nesterov's method is stable up to 4/3 over the largest curvature
+STEP = 1.25  # in units of 1 / (largest curvature); Nesterov's method is stable up to 4/3
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,9 @@ class Descent:
     """Public settings of a walk down noisy gradients.
 
     ``averaging`` is the last share of the iterates that is averaged; every point at which a gradient is asked for
-    lies in the ball of radius ``radius`` (each model in its own).
+    lies in the ball of radius ``radius`` and ``inside`` the set, if there is one (each model in its own). With a
+    ``strength`` of convexity m step t = 1, 2, ... is 2 / (m (t + 1)), at most ``learning_rate``, and its end has weight
+    t in the average (Lacoste-Julien, Schmidt and Bach, 2012).
     """
 
     n_iterations: int
@@ -35,6 +38,8 @@ class Descent:
     momentum: float
     averaging: float
     radius: float
+    inside: Geometry | None = None
+    strength: float = 0.0
 
     def __post_init__(self) -> None:
         steps = self.n_iterations
@@ -71,17 +76,32 @@ class Descent:
     ) -> Array:
         """The average of the last iterates; ``noisy_gradient`` is that of the mean loss."""
         theta = before = start
-        total = np.zeros_like(start)
+        total, weights = np.zeros_like(start), 0.0
         n_averaged = max(1, round(self.averaging * self.n_iterations))
         for step in range(self.n_iterations):
-            point = project(theta + self.momentum * (theta - before), self.radius)
+            point = self._projected(theta + self.momentum * (theta - before))
             gradient = noisy_gradient(point)
-            before, theta = theta, project(point - self.learning_rate * gradient, self.radius)
+            before, theta = theta, self._projected(point - self._rate(step) * gradient)
             if step >= self.n_iterations - n_averaged:
-                total += theta
+                weight = step + 1.0 if self.strength else 1.0
+                total += weight * theta
+                weights += weight
             if progress is not None:
                 progress(step + 1, float(np.linalg.norm(gradient)))
-        return total / n_averaged
+        return total / weights
+
+    def _rate(self, step: int) -> float:
+        if not self.strength:
+            return self.learning_rate
+        return min(self.learning_rate, 2 / (self.strength * (step + 2)))
+
+    def _projected(self, theta: Array) -> Array:
+        """Every model onto its set, then onto the ball, which it may have left by rounding."""
+        theta = project(theta, _LARGEST_RADIUS if self.inside is not None else self.radius)
+        if self.inside is None:
+            return theta
+        nearest = [self.inside.project(one.ravel()).reshape(one.shape) for one in theta]
+        return project(np.stack(nearest), self.radius)
 
 
 def project(theta: Array, radius: float) -> Array:

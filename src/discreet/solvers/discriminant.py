@@ -1,8 +1,8 @@
 """A private discriminant: one release of the sums of all classes gives the direction, a short descent the rest.
 
 Where rows have more columns than noise lets descent explore, the first gradient tells nearly everything that can be
-known, and later ones pay for the same noise again. Here the contrast of the classes is released once, reshaped by what
-it says about itself, and only the scale of the score and the threshold, two numbers, are descended to.
+known, and later ones pay for the same noise again. Here the contrast of the classes is released once and reshaped by
+what it says about itself; descent is left with two numbers, the scale of the score and the threshold.
 Proofs: docs/proofs/discriminant.md.
 """
 
@@ -21,7 +21,7 @@ from discreet import _inputs
 from discreet.bounds import Bounds
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
@@ -40,7 +40,7 @@ from discreet.solvers.descent_rules import (
     typical_curvature,
 )
 from discreet.solvers.discriminant_rule import Directions, directions
-from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
+from discreet.solvers.gradient_sums import noisy_sum
 from discreet.solvers.sensitivity import gradient_mechanism
 from discreet.solvers.shares import calibrated_unit, multiplier, share_event
 
@@ -84,8 +84,8 @@ class NoisyDiscriminant:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyDiscriminantPlan:
         """Split the budget, calibrate all releases together."""
-        refuse_pure(self.name, guarantee)
-        refuse_geometry(self.name, problem)
+        base.refuse_pure(self.name, guarantee)
+        base.refuse_geometry(self.name, problem)
         loss = problem.loss
         if not isinstance(loss, Logistic | Softmax | HuberHinge):
             raise ValueError(
@@ -102,16 +102,16 @@ class NoisyDiscriminant:
             )
         if problem.n_features > _MOST_COLUMNS:
             raise ValueError(f"solver 'discriminant' takes at most 2**30 columns, got {problem.n_features}")
-        _inputs.count("n_iterations", self.n_iterations)
+        steps = _inputs.count("n_iterations", self.n_iterations)
         share = _SUMS_SHARES[_n_classes(problem) > 2] if self.sums_share is None else self.sums_share
         if not 0 < share < 1:
             raise ValueError(f"sums_share must lie between 0 and 1, got {share!r}")
-        unit = calibrated_unit(lambda m: _event(problem, m, self.n_iterations, share), guarantee)
+        unit = calibrated_unit(lambda m: _event(problem, m, steps, share), guarantee)
         scores = _scores(problem)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
         field = capped(scores, guarantee, budget, self.cap)
         signal = signal_over_noise(scores, guarantee, field, budget)
-        return NoisyDiscriminantPlan(problem, guarantee, field, self.n_iterations, signal, unit, share)
+        return NoisyDiscriminantPlan(problem, guarantee, field, steps, signal, unit, share)
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class NoisyDiscriminantPlan:
             "gradient sensitivity": release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
             "derivative bound": self.field.lipschitz,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(

@@ -2,7 +2,7 @@
 
 Everything here is post-processing of released numbers. The contrast of a class is its sum without what its share of all
 rows would bring. A ridge discriminant divides it, column by column, by the second moment and a ridge: the sizes of a
-column's entries stand for its second moment, as of words in texts. Which ridge is best shows in the contrast itself,
+column's entries stand for its second moment, as for words in texts. Which ridge is best shows in the contrast itself,
 because the noise in it is known.
 """
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from discreet.geometries import L2Ball
 from discreet.losses import Squared
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.gibbs import Ball, Envelope, GibbsMechanism
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy import events
@@ -31,6 +31,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base, envelopes, forecast
 from discreet.solvers.certificates import label_bound, with_bounded_labels
+from discreet.solvers.envelope_centers import find_center
 from discreet.solvers.envelopes import Array, Energy, Shape
 from discreet.solvers.ranges import PROVED_LOSSES, energy_range
 
@@ -57,8 +58,8 @@ class ExponentialSampling:
         at; at most 3 coefficients), or "auto": rejection where that is practical.
     most_tries : a plan that would take more tries than this on invented data of the same shape is refused. By default
         the hardest of several tables counts: even rows, one category, repeated rows, with labels of every kind.
-    structured : whether the invented rows fall off like tables of categories and measurements. Then larger balls are
-        practical, on such tables; on others a run might never end.
+    structured : whether the columns of the invented rows fall in weight, as in many tables of categories and
+        measurements. Then larger balls are practical, on such tables; on others a run might never end.
     clock : whether a release waits until the elapsed time is 0.01 seconds times a power of two, so that the time it
         took tells less about the number of tries.
 
@@ -232,7 +233,7 @@ class ExponentialPlan:
             "temperature (sum scale)": 1 / self.rate,
             "total l2 (sum scale)": self.l2,
             "foretold tries": self.expected_tries,
-            "sampler": "exact, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact, {SOURCE}",
         }
 
     def run(
@@ -275,7 +276,7 @@ class ExponentialPlan:
 
 def envelope_of(energy: Energy, gibbs: GibbsMechanism, tilt_floor: float) -> Envelope:
     """Find where the mass is and put a Gaussian above it."""
-    center = envelopes.find_center(energy, gibbs.balls, tilt_floor)
+    center = find_center(energy, gibbs.balls, tilt_floor)
     return envelopes.build(energy, gibbs.balls, gibbs.grid, center, tilt_floor)
 
 

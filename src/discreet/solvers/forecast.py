@@ -21,8 +21,8 @@ from scipy.special import logsumexp
 from discreet.bounds import Bounds
 from discreet.mechanisms.gibbs import Ball
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers import envelopes
-from discreet.solvers.envelopes import Energy, Shape
+from discreet.solvers import envelope_centers
+from discreet.solvers.envelopes import Energy, Shape, best_tilts
 
 Array = NDArray[np.float64]
 Table = Callable[[Shape, np.random.Generator], ArrayRecords]
@@ -105,8 +105,8 @@ def _records(shape: Shape, rows: Array, labels: Array) -> ArrayRecords:
 
 def log_tries(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> float:
     """log of the expected number of tries per sample: the mass of the envelope over that of the target."""
-    theta, tilts = envelopes.tilted_minimum(energy, balls, tilt_floor)
-    _, above = envelopes.best_center(energy, balls, tilt_floor, theta, tilts)
+    theta, tilts = envelope_centers.tilted_minimum(energy, balls, tilt_floor)
+    _, above = envelope_centers.best_center(energy, balls, tilt_floor, theta, tilts)
     return max(0.0, above - _log_mass(energy, balls, tilt_floor, theta))
 
 
@@ -118,12 +118,12 @@ def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: A
     records, unit = energy.records, np.eye(len(theta))
     invented = np.random.default_rng(1)
     normal = invented.normal(size=(_POINTS, len(theta)))
-    reach = envelopes.reach_of(records, balls)
+    reach = envelope_centers.reach_of(records, balls)
     best = -math.inf
     for _ in range(3):
-        bends = envelopes.curvature(energy, theta, reach)
-        linear = envelopes.smooth_gradient(energy, theta, reach)[1] - bends @ theta
-        tilts = envelopes.best_tilts(bends, linear, balls, tilt_floor)
+        bends = envelope_centers.curvature(energy, theta, reach)
+        linear = envelope_centers.smooth_gradient(energy, theta, reach)[1] - bends @ theta
+        tilts = best_tilts(bends, linear, balls, tilt_floor)
         pulled = -linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
         factor = scipy.linalg.cholesky(bends + sum(tilts) * unit, lower=True)
         mean = scipy.linalg.cho_solve((factor, True), pulled)
@@ -133,7 +133,7 @@ def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: A
             logs[np.square(points - np.array(ball.center)).sum(axis=1) > ball.radius**2] = -math.inf
         found = float(logsumexp(logs)) - math.log(_POINTS) - float(np.log(np.diag(factor)).sum())
         best = max(best, found)
-        reach = envelopes.spread_of(records, bends, tilts)  # next, corners as wide as predictions vary
+        reach = envelope_centers.spread_of(records, bends, tilts)  # next, corners as wide as predictions vary
     return best
 
 

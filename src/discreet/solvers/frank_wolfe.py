@@ -4,8 +4,8 @@
 
 So theta is the weighted mean of the center, where it begins, and of all choices; T = 1 takes its only choice whole.
 Weights are nearly even for a handful of choices and rise where there are hundreds. The usual steps 2 / (t + 2), with
-weights 1, 2, 3, ..., leap to a vertex first, have to come back from it, and end twice as far from where they settle,
-which for some T is bad luck; ``weights="rising"`` asks for them.
+weights 1, 2, 3, ..., leap to a vertex first and have to come back from it, and their last step is twice as long: where
+few steps end is then a matter of luck (docs/decisions/0011-frank-wolfe-steps.md). ``weights="rising"`` asks for them.
 
 Over a polytope s_t is a vertex, drawn by the exponential mechanism; over any other set s_t minimizes <., gradient +
 Gaussian noise>. All s_t together are the release; theta only processes them. The excess risk is certified from public
@@ -100,17 +100,16 @@ class FrankWolfe:
         geometry = geometry_of(problem, self.name)
         choice = _inputs.choice("choice", self.choice, ("auto", "vertices", "gradient"))
         _inputs.choice("weights", self.weights, WEIGHTS)
-        if self.n_iterations is not None:
-            _inputs.count("n_iterations", self.n_iterations)
+        wanted = _inputs.count_or_none("n_iterations", self.n_iterations)
         if not 0 < _inputs.real("expected_curvature", self.expected_curvature, above=0) <= 1:
             raise ValueError(f"expected_curvature must be at most 1, got {self.expected_curvature!r}")
         plans: list[FrankWolfePlan] = []
         if choice != "gradient" and isinstance(geometry, Polytope):
-            plans.append(self._vertex_plan(problem, guarantee, geometry))
+            plans.append(self._vertex_plan(problem, guarantee, geometry, wanted))
         elif choice == "vertices":
             raise ValueError(f"{type(geometry).__name__} has no list of vertices; use choice='gradient'")
         if choice != "vertices" and guarantee.delta > 0:
-            plans.append(self._gradient_plan(problem, guarantee, geometry))
+            plans.append(self._gradient_plan(problem, guarantee, geometry, wanted))
         if not plans:
             raise ValueError(
                 "Gaussian noise on the gradient cannot give delta = 0; choose delta > 0, for instance 1 / n**2, or a "
@@ -118,7 +117,9 @@ class FrankWolfe:
             )
         return min(plans, key=lambda plan: plan.certificate.expected)
 
-    def _vertex_plan(self, problem: Problem, guarantee: Guarantee, geometry: Polytope) -> VertexPlan:
+    def _vertex_plan(
+        self, problem: Problem, guarantee: Guarantee, geometry: Polytope, wanted: int | None
+    ) -> VertexPlan:
         steps = np.arange(1, _MOST + 1)
         if guarantee.delta > 0:
             rho = 1 / calibrate(lambda x: events.ZeroConcentrated(1 / x), guarantee)
@@ -127,18 +128,20 @@ class FrankWolfe:
             epsilons = guarantee.epsilon / (steps * problem.n_models)
         ranges = [score_range(problem, geometry, guarantee, first) for first in (True, False)]
         per_step = [r / epsilons * math.log(geometry.n_vertices) for r in ranges]
-        chosen = self.n_iterations or self._best(problem, geometry, per_step[0], per_step[1])
+        chosen = wanted or self._best(problem, geometry, per_step[0], per_step[1])
         releases = chosen * problem.n_models
         epsilon = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), releases), guarantee)
         return VertexPlan(problem, guarantee, chosen, self.weights, epsilon)
 
-    def _gradient_plan(self, problem: Problem, guarantee: Guarantee, geometry: Geometry) -> GradientPlan:
+    def _gradient_plan(
+        self, problem: Problem, guarantee: Guarantee, geometry: Geometry, wanted: int | None
+    ) -> GradientPlan:
         steps = np.arange(1, _MOST + 1)
         sensitivity = gradient_sensitivity_over(problem, geometry, guarantee)
         mu = gaussian_mu(guarantee.epsilon, guarantee.delta)
         stddevs = sensitivity * np.sqrt(steps * problem.n_models) / mu
         error = stddevs * geometry.gaussian_width()
-        chosen = self.n_iterations or self._best(problem, geometry, error, error)
+        chosen = wanted or self._best(problem, geometry, error, error)
         releases = chosen * problem.n_models
 
         def event(multiplier: float) -> events.Event:
@@ -150,9 +153,9 @@ class FrankWolfe:
     def _best(self, problem: Problem, geometry: Geometry, first: Array, later: Array) -> int:
         """The T whose certificate is smallest, from the error of a choice (first, later) at each T.
 
-        H_T is taken as 2 / (T + 2) times the expected curvature. Fewer than 4 become 4 if the whole certificate is
-        smaller there than for one choice and the expected one below the excess risk that the center can have;
-        otherwise one.
+        H_T is taken as 2 / (T + 2) times the expected curvature. Where that asks for fewer than 4 choices, 4 are made
+        if the whole certificate is smaller there than for one, and the expected one is below the excess risk that the
+        center can have; otherwise one is.
         """
         parts = choice_weights(_MOST, self.weights)
         totals = np.cumsum(parts)[1:]

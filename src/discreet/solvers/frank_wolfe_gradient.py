@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from discreet.geometries import Geometry
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.certificates import Certificate
+from discreet.solvers.descent_loop import project
 from discreet.solvers.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan, steps
 from discreet.solvers.sensitivity import computed_gradient_sensitivity
 
@@ -61,7 +62,7 @@ class GradientPlan(FrankWolfePlan):
             "iterations": float(self.n_iterations),
             "noise stddev (sum scale)": self.release.stddev,
             "noise grid": self.release.noise.grid,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     @cached_property
@@ -81,6 +82,8 @@ class GradientPlan(FrankWolfePlan):
         for rate in steps(self.parts):
             noisy = self.release.release(self._gradient(records, theta), entropy)
             theta = (1 - rate) * theta + rate * self.geometry.linear_minimizer(noisy)
+            # The sensitivity holds in this ball, and a minimizer may round out of the set.
+            theta = project(theta[None], self.geometry.radius(2.0))[0]
         return theta, self.certificate
 
 

@@ -1,4 +1,4 @@
-"""Frank-Wolfe with the Laplace noise of Thakkar's dissertation, so that the gain of the other one can be measured."""
+"""Frank-Wolfe with the Laplace noise of Thakkar's dissertation, to measure what the exponential mechanism gains."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from discreet.solvers.frank_wolfe import CONFIDENCE, FrankWolfe, VertexPlan
 class DissertationFrankWolfe:
     """Vertices chosen by Laplace noise as printed in Thakkar's dissertation (2019, Algorithm 5), for comparison.
 
-    epsilon / sqrt(2 T log(1 / delta)) for each of T choices, twice the noise that Talwar, Thakurta and Zhang (2015)
-    print, of which replace-one needs the double. Clipping is on both sides and the step is 2 / (t + 2), unlike there.
-    The guarantee is not taken from the formula: the run is priced like every other one, and the noise raised should the
-    formula fall short.
+    Each of T choices has epsilon / sqrt(2 T log(1 / delta)). That is twice the noise that Talwar, Thakurta and Zhang
+    (2015) print, which is too little by that factor under replace-one. Unlike in the dissertation, clipping is on both
+    sides and the step is 2 / (t + 2). The guarantee is not taken from the formula: the run is priced like every other
+    one, and the noise is raised should the formula fall short.
 
     Privacy
     -------

@@ -120,7 +120,7 @@ class FrankWolfePlan:
 
 
 def choice_weights(n_choices: int, kind: str) -> Integers:
-    """Of the center and of every choice in the point that is reached; a single choice is taken whole.
+    """The weights of the center and of every choice in the point that is reached; a single choice is taken whole.
 
     Even ones suit a handful of choices and forget the first of hundreds; rising ones are 1, 2, 3, ..., the center's 0.
     """

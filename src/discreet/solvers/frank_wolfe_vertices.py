@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.geometries import L1Ball, Polytope
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism, Selection
 from discreet.privacy import events
 from discreet.privacy.guarantee import Guarantee
@@ -105,7 +105,7 @@ class VertexPlan(FrankWolfePlan):
             "score range (sum scale)": mechanism.score_range,
             "noise scale (sum scale)": mechanism.scale,
             "score grid": mechanism.grid,
-            "sampler": "exact selection, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact selection, {SOURCE}",
         }
 
     @cached_property

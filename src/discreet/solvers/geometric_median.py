@@ -1,8 +1,8 @@
 """The point with the least sum of distances to all records, by noisy gradient descent.
 
 A record pulls theta with the unit vector from theta to the record, however far away it is: the gradient's sensitivity
-is 2 (replace) or 1, whatever the rows are. The loss is no linear model, so that the proofs of objective perturbation
-with Gaussian noise do not apply; releases of noisy gradients need nothing of it. Proof:
+is 2 (replace) or 1, whatever the rows are. The loss is not that of a linear model, so the proofs of objective
+perturbation with Gaussian noise do not apply; noisy gradients need no such structure. Proof:
 docs/proofs/geometric-median.md.
 """
 
@@ -17,10 +17,11 @@ import numpy as np
 from discreet import _inputs
 from discreet.geometries import L2Ball
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.statement import plan_text
 from discreet.records.points import Points, direction_rounding
 from discreet.solvers import base
 
@@ -114,7 +115,7 @@ class MedianPlan:
             "sensitivity": self.release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
             "width (share of the radius)": self.width,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(self, points: Points, entropy: Entropy, progress: base.Progress | None = None) -> base.Release:
@@ -135,13 +136,9 @@ class MedianPlan:
         return base.Release(total[None] / n_averaged, entropy.secure)
 
     def __str__(self) -> str:
-        problem, promise = self.problem, self.guarantee
-        values = {
-            "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
+        problem = self.problem
+        sizes = {
             "records x columns": f"{problem.n_samples} x {problem.n_features}",
             "radius of the ball": f"{problem.radius:g}",
-            **{name: f"{value:.6g}" for name, value in self.noise.items() if not isinstance(value, str)},
         }
-        return "\n".join(
-            [f"Plan: {self.mechanism}", *(f"  {name:<40}{value}" for name, value in values.items())]
-        )
+        return plan_text(self, sizes)

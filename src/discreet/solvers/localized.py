@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import betaincinv, gammainccinv
 
 from discreet.geometries import L2Ball
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.gibbs import Ball, GibbsMechanism
 from discreet.privacy import events
@@ -112,7 +112,7 @@ class LocalizedPlan:
 
     @cached_property
     def radius(self) -> float:
-        """The noise of the first stage is shorter with probability 1 - 1 / n; in every model, if there are several."""
+        """The noise of the first stage is shorter than this with probability 1 - 1 / n, in all models together."""
         noise = self.start.output
         assert isinstance(noise, GammaNormMechanism)
         size, models = self.problem.n_features, self.problem.n_models
@@ -195,7 +195,7 @@ class LocalizedPlan:
             "temperature (sum scale)": 1 / self.rate,
             "total l2 (sum scale)": self.l2,
             "foretold tries": self.expected_tries,
-            "sampler": "exact, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact, {SOURCE}",
         }
 
     def run(

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from discreet import _inputs
 from discreet.geometries import Geometry
 from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.entropy import SOURCE
 from discreet.mechanisms.entropy import Entropy as EntropySource
 from discreet.potentials import Potential, SquaredNorm, potential
 from discreet.privacy import events
@@ -35,9 +36,8 @@ from discreet.solvers.frank_wolfe import gradient_sensitivity_over
 
 Array = NDArray[np.float64]
 
-_RATES = np.geomspace(
-    1e-7, 0.999, 600
-)  # steps that are tried, in units of 1 / smoothness, under strong convexity
+# Steps that are tried, in units of 1 / smoothness, under strong convexity.
+_RATES = np.geomspace(1e-7, 0.999, 600)
 _TOLERANCE = 1.05  # the fewest steps whose bound is within this factor of the best are taken
 _CONFIDENCE = 0.95
 
@@ -81,14 +81,13 @@ class MirrorDescent:
                 "instance 1 / n**2"
             )
         most = _inputs.count("max_iterations", self.max_iterations)
-        if self.n_iterations is not None:
-            _inputs.count("n_iterations", self.n_iterations)
+        steps = _inputs.count_or_none("n_iterations", self.n_iterations)
+        numbers = [steps] if steps else np.unique(np.geomspace(1, most, 200).astype(int)).tolist()
         if self.learning_rate is not None:
             _inputs.real("learning_rate", self.learning_rate, above=0)
-        return min(
-            (self._planned(problem, guarantee, geometry, kind, most) for kind in self._potentials(geometry)),
-            key=lambda plan: plan.certificate.expected,
-        )
+        kinds = self._potentials(geometry)
+        plans = [self._planned(problem, guarantee, geometry, kind, numbers) for kind in kinds]
+        return min(plans, key=lambda plan: plan.certificate.expected)
 
     def _potentials(self, geometry: Geometry) -> list[Potential]:
         if self.potential != "auto":
@@ -106,17 +105,15 @@ class MirrorDescent:
         return found
 
     def _planned(
-        self, problem: Problem, guarantee: Guarantee, geometry: Geometry, kind: Potential, most: int
+        self, problem: Problem, guarantee: Guarantee, geometry: Geometry, kind: Potential, numbers: list[int]
     ) -> MirrorDescentPlan:
+        """The plan with the fewest steps, of these numbers, whose bound is nearly the best."""
         # Noise per root of the number of steps, on the mean scale: close enough to choose the number.
         unit = gradient_sensitivity_over(problem, geometry, guarantee) * math.sqrt(problem.n_models)
         unit /= gaussian_mu(guarantee.epsilon, guarantee.delta) * problem.n_samples
-        steps = self.n_iterations
-        if steps is None:
-            candidates = np.unique(np.geomspace(1, most, 200).astype(int))
-            constants = _constants(problem, geometry, kind)
-            bounds = np.array([constants.best_bound(int(t), unit * math.sqrt(t)) for t in candidates])
-            steps = int(candidates[np.argmax(bounds <= _TOLERANCE * bounds.min())])
+        constants = _constants(problem, geometry, kind)
+        bounds = np.array([constants.best_bound(t, unit * math.sqrt(t)) for t in numbers])
+        steps = numbers[np.argmax(bounds <= _TOLERANCE * bounds.min())]
 
         def event(multiplier: float) -> events.Event:
             one = events.Discretized(events.Gaussian(multiplier), geometry.n_features)
@@ -221,7 +218,7 @@ class MirrorDescentPlan:
             "learning rate (mean scale)": self.learning_rate,
             "noise stddev (sum scale)": self.release.stddev,
             "noise grid": self.release.noise.grid,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(

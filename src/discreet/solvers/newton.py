@@ -23,7 +23,7 @@ from discreet import _inputs
 from discreet.bounds import Bounds
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
@@ -40,8 +40,8 @@ from discreet.solvers.descent_rules import (
     signal_over_noise,
     typical_curvature,
 )
+from discreet.solvers.gradient_sums import noisy_sum
 from discreet.solvers.moments import MomentMechanism, NoisyMoments, moment_sensitivity
-from discreet.solvers.noisy_gradient import noisy_sum, refuse_geometry, refuse_pure
 from discreet.solvers.reshaping import Reshaping, default_clip, frequency_level, reshaped, reshaped_cap
 from discreet.solvers.sensitivity import gradient_mechanism
 from discreet.solvers.shares import calibrated_unit, multiplier, share_event
@@ -72,8 +72,8 @@ class NoisyNewton:
     cap : as for `NoisyGradientDescent`.
     clip : norm to which reshaped records are clipped, over the root of their mean square as the second moment tells it;
         None for the public rule.
-    ordered_columns : whether to spend a hundredth of the budget on finding out if neighboring columns are alike, as of
-        pixels or times, and to leave out the frequencies of which records have little; None: with 200 columns
+    ordered_columns : whether to spend a hundredth of the budget on finding out if neighboring columns are alike, as
+        pixels and times are, and to leave out the frequencies of which records have little; None: with 200 columns
         or more, and records enough for it.
 
     Privacy
@@ -97,15 +97,15 @@ class NoisyNewton:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyNewtonPlan:
         """Split the budget, calibrate all releases together."""
-        refuse_pure(self.name, guarantee)
-        refuse_geometry(self.name, problem)
+        base.refuse_pure(self.name, guarantee)
+        base.refuse_geometry(self.name, problem)
         loss = problem.loss
         if not isinstance(loss, Logistic | Softmax | HuberHinge):
             raise ValueError(
                 "solver 'newton' shapes its steps by the curvature of the logistic loss, the softmax or the Huber-SVM; "
                 f"for {loss} use 'noisy-gd' or 'objective'"
             )
-        _inputs.count("n_iterations", self.n_iterations)
+        steps = _inputs.count("n_iterations", self.n_iterations)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         cap = self.cap
         if cap is None and isinstance(loss, Logistic):
@@ -114,15 +114,13 @@ class NoisyNewton:
         signal = signal_over_noise(problem, guarantee, field, budget)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         shares = self._shares(problem, guarantee, budget)
-        unit = calibrated_unit(lambda m: _event(problem, m, self.n_iterations, shares), guarantee)
+        unit = calibrated_unit(lambda m: _event(problem, m, steps, shares), guarantee)
         radius = self.radius
         if radius is None:  # a coefficient grows as much as the records shrink along it
             looked = _moments(problem, guarantee, multiplier(unit, shares.moments[-1]))
             largest = problem.n_samples * problem.bounds.feature_norm**2
             radius = default_radius(problem, signal) * math.sqrt(1 + largest / _matrix_noise(looked))
-        return NoisyNewtonPlan(
-            problem, guarantee, field, radius, self.n_iterations, signal, clip, unit, shares
-        )
+        return NoisyNewtonPlan(problem, guarantee, field, radius, steps, signal, clip, unit, shares)
 
     def _shares(self, problem: Problem, guarantee: Guarantee, budget: float) -> Shares:
         """What the looks before the descent may cost: nothing where one would show nothing, by public numbers."""
@@ -270,7 +268,7 @@ class NoisyNewtonPlan:
             "noisy steps": float(self.n_iterations),
             "radius": self.radius,
             "derivative bound": self.field.lipschitz,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(

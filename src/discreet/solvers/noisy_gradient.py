@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from discreet import _inputs
 from discreet.losses import Logistic, Loss, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.sampling import poisson_sample
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
@@ -29,6 +29,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.centered import LEAST_LEFT, CenteredBounds, mean_mechanism, recentered, released_center
+from discreet.solvers.certificates import geometry_of
 from discreet.solvers.descent_loop import STEP, Descent, centered
 from discreet.solvers.descent_loop import project as project
 from discreet.solvers.descent_rules import (
@@ -39,6 +40,7 @@ from discreet.solvers.descent_rules import (
     signal_over_noise,
     typical_curvature,
 )
+from discreet.solvers.gradient_sums import coefficients, images, noisy_sum
 from discreet.solvers.leveled import LeveledBounds, leveled, leveled_mechanism
 from discreet.solvers.sensitivity import gradient_mechanism
 
@@ -69,6 +71,10 @@ class NoisyGradientDescent:
         (logistic and softmax only); None: where there are more than 1000 columns.
     center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
         taken off all of them; 0 for none. None: a tenth where rows are leveled, have an intercept, and are many enough.
+    schedule : "constant" steps, or "strongly-convex": steps 2 / (l2 (t + 1)), averaged with weights t, for problems
+        with a ridge ``l2``; the excess risk then falls with the square of the noise.
+
+    In a problem with a set every iterate is projected onto it, and the set takes the place of ``radius``.
 
     Privacy
     -------
@@ -90,36 +96,61 @@ class NoisyGradientDescent:
     averaging: float = 0.25
     level_rows: bool | None = None
     center_share: float | None = None
+    schedule: str = "constant"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Fix field, ball, steps and noise from public numbers."""
-        refuse_pure(self.name, guarantee)
-        refuse_geometry(self.name, problem)
-        linked = isinstance(problem.loss, Logistic | Softmax)
+        base.refuse_pure(self.name, guarantee)
+        strength = self._strength(problem)
+        linked = isinstance(problem.loss, Logistic | Softmax) and problem.geometry is None and not strength
         if self.level_rows and not linked:
-            raise ValueError(f"level_rows applies to logistic and softmax losses, not to {problem.loss}")
+            raise ValueError(
+                "level_rows applies to logistic and softmax losses in all of space, with constant steps; not to "
+                f"{problem.loss} here"
+            )
         wide = linked and problem.n_features > _WIDE
         if wide if self.level_rows is None else self.level_rows:
             problem = leveled(problem)
         share = self._share(problem, guarantee)
-        if self.n_iterations is not None:
-            _inputs.count("n_iterations", self.n_iterations)
-        if self.radius is not None:
-            _inputs.real("radius", self.radius, above=0)
+        wanted = _inputs.count_or_none("n_iterations", self.n_iterations)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
         cap = self.cap
         if cap is None and isinstance(problem.bounds, LeveledBounds) and isinstance(problem.loss, Logistic):
             cap = _LEVELED_CAP * default_cap(problem, guarantee, budget)
         field = capped(problem, guarantee, budget, cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
-        radius = self.radius
-        if radius is None:  # a coefficient grows as much as the records shrink, at most
-            radius = default_radius(problem, signal) / (math.sqrt(LEAST_LEFT) if share else 1.0)
-        steps, rate, momentum = self._schedule(problem, field, signal)
+        radius = self._radius(problem, signal, share)
+        steps, rate, momentum = self._schedule(problem, field, signal, wanted)
+        if strength:
+            steps, momentum = wanted or _MOST, 0.0
+            if self.learning_rate is None:
+                rate = 1 / (typical_curvature(field) * problem.bounds.feature_norm**2 + strength)
         return NoisyGradientPlan(
             problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
-            _noise_multiplier(problem, guarantee, steps, share=share), center_share=share,
+            descent_multiplier(problem, guarantee, steps, share=share), center_share=share, strength=strength,
         )  # fmt: skip
+
+    def _strength(self, problem: Problem) -> float:
+        """The strong convexity by which steps shrink; 0 for constant ones."""
+        if _inputs.choice("schedule", self.schedule, ("constant", "strongly-convex")) == "constant":
+            return 0.0
+        if not problem.l2:
+            raise ValueError("schedule='strongly-convex' needs a ridge: give the estimator l2 > 0")
+        if self.momentum:
+            raise ValueError(f"schedule='strongly-convex' has no momentum, got {self.momentum!r}")
+        return problem.l2
+
+    def _radius(self, problem: Problem, signal: float, share: float) -> float:
+        """Of a ball in which all iterates lie."""
+        if problem.geometry is not None:
+            if self.radius is not None:
+                raise ValueError(
+                    "radius is that of the set in which the coefficients must lie; leave it at None"
+                )
+            return geometry_of(problem, self.name, corners=True).radius(2.0)
+        if self.radius is None:  # a coefficient grows as much as the records shrink, at most
+            return default_radius(problem, signal) / (math.sqrt(LEAST_LEFT) if share else 1.0)
+        return _inputs.real("radius", self.radius, above=0)
 
     def _share(self, problem: Problem, guarantee: Guarantee) -> float:
         """The part of the budget for the mean of the records."""
@@ -137,98 +168,25 @@ class NoisyGradientDescent:
             )
         return float(share)
 
-    def _schedule(self, problem: Problem, field: Loss, signal: float) -> tuple[int, float, float]:
+    def _schedule(
+        self, problem: Problem, field: Loss, signal: float, steps: int | None
+    ) -> tuple[int, float, float]:
         """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
         largest_rate = STEP / (typical_curvature(field) * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
         momenta = _MOMENTA if self.momentum is None else (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
         # The least momentum that gets there within the most steps; where few steps do, the next lets them start slowly.
-        choice = next((i for i, steps in enumerate(needed) if steps <= _MOST), len(momenta) - 1)
+        choice = next((i for i, enough in enumerate(needed) if enough <= _MOST), len(momenta) - 1)
         if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1:
             choice = 1
         momentum = momenta[choice]
-        steps = self.n_iterations
         if steps is None:
             steps = min(max(needed[choice], _FEWEST), _MOST)
         rate = self.learning_rate
         if rate is None:
-            rate = min(largest_rate, time * (1 - momentum) / max(1, steps))
+            rate = min(largest_rate, time * (1 - momentum) / steps)
         return steps, rate, momentum
-
-
-@dataclass(frozen=True)
-class DissertationDescent:
-    """Full-batch descent with the noise printed in Thakkar's dissertation (2019, Algorithm 4), for comparison.
-
-    Its variance 16 L^2 T log(1 / delta) / epsilon^2 (sum scale) is sound for full batches under replace-one, not
-    for the small batches it was printed for; the accountant is asked all the same. No cap, no momentum, last
-    iterate.
-    """
-
-    name: ClassVar[str] = "noisy-gd-dissertation"
-    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
-    n_iterations: int = 100
-
-    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
-        """The plan of noisy descent without its refinements, with more noise."""
-        none = math.sqrt(2) if isinstance(problem.loss, Logistic | Softmax) else None
-        simple = NoisyGradientDescent(
-            self.n_iterations, momentum=0.0, cap=none, averaging=1 / self.n_iterations, level_rows=False
-        )
-        tight = simple.plan(problem, guarantee)
-        printed = 2 * math.sqrt(self.n_iterations * math.log(1 / guarantee.delta)) / guarantee.epsilon
-        return replace(tight, noise_multiplier=max(printed, tight.noise_multiplier))
-
-
-@dataclass(frozen=True)
-class NoisySGD:
-    """Noisy descent on Poisson samples: the fields of `NoisyGradientDescent`, and the share of records in a step.
-
-    Sampling saves time, not privacy: for the same noise in the end, full batches need no more of it. Gradients are
-    divided by the expected batch size, because the true size is as secret as the sample.
-
-    Parameters
-    ----------
-    sampling_rate : probability with which a record takes part in a step.
-    n_iterations, learning_rate, momentum, radius, cap, averaging : as for `NoisyGradientDescent`.
-
-    Privacy
-    -------
-    (epsilon, delta) with delta > 0 under zero-out and add-remove-one. Refused under replace-one: no dominating pair is
-    proved there for composed vector releases on Poisson samples.
-
-    References
-    ----------
-    Abadi et al. (2016); Zhu, Dong and Wang (2022) for dominating pairs.
-    """
-
-    name: ClassVar[str] = "noisy-sgd"
-    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
-    sampling_rate: float = 0.1
-    n_iterations: int | None = None
-    learning_rate: float | None = None
-    momentum: float | None = None
-    radius: float | None = None
-    cap: float | None = None
-    averaging: float = 0.25
-
-    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
-        """As without sampling, with noise calibrated for the sampled steps."""
-        if guarantee.neighboring.contributions != 1:
-            raise ValueError(
-                "solver 'noisy-sgd' is proved under zero-out and add-remove-one only: for replace-one no dominating "
-                "pair of composed Poisson-sampled releases is proved; change neighboring, or use solver='noisy-gd'"
-            )
-        rate = self.sampling_rate
-        if isinstance(rate, bool) or not 0 < rate <= 1:
-            raise ValueError(f"sampling_rate must be greater than 0 and at most 1, got {rate!r}")
-        full = NoisyGradientDescent(
-            *(self.n_iterations, self.learning_rate, self.momentum, self.radius, self.cap, self.averaging),
-            center_share=0.0,
-        ).plan(problem, guarantee)
-        multiplier = _noise_multiplier(problem, guarantee, full.n_iterations, rate)
-        return replace(full, noise_multiplier=multiplier, sampling_rate=float(rate))
 
 
 @dataclass(frozen=True)
@@ -246,6 +204,7 @@ class NoisyGradientPlan:
     noise_multiplier: float
     sampling_rate: float = 1.0
     center_share: float = 0.0
+    strength: float = 0.0
 
     def __post_init__(self) -> None:
         _ = self.release, self.mean, self.descent  # everything that can fail does so now, before a charge
@@ -264,7 +223,10 @@ class NoisyGradientPlan:
     @property
     def descent(self) -> Descent:
         """The settings of the walk."""
-        return Descent(self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius)
+        return Descent(
+            self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius,
+            self.problem.geometry, self.strength,
+        )  # fmt: skip
 
     @cached_property
     def release(self) -> GaussianMechanism:
@@ -333,7 +295,7 @@ class NoisyGradientPlan:
             "momentum": self.momentum,
             "radius": self.radius,
             "derivative bound": self.field.lipschitz,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(
@@ -351,14 +313,21 @@ class NoisyGradientPlan:
         def noisy_gradient(point: Array) -> Array:
             batch = self._batch(records, entropy)
             noisy = noisy_sum(batch, self.field, point, self.release, entropy, self.shape)
-            gradient = noisy / divisor + ridge * _images(_coefficients(point, self.shape), self.shape)
+            gradient = noisy / divisor + ridge * images(coefficients(point, self.shape), self.shape)
             if self.shape is not None:
                 gradient[:, -1] *= self.shape.pace
             return gradient
 
-        theta = self.descent.run(np.zeros((problem.n_models, *problem.shape)), noisy_gradient, progress)
-        theta = _coefficients(theta, self.shape)
-        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
+        theta = coefficients(self.descent.run(self._start(), noisy_gradient, progress), self.shape)
+        if problem.geometry is None:
+            theta = centered(theta, problem.loss.n_outputs)
+        return base.Release(theta, entropy.secure)
+
+    def _start(self) -> Array:
+        """The origin, or the center of the set, for every model."""
+        problem = self.problem
+        start = np.zeros((problem.n_models, *problem.shape))
+        return start if problem.geometry is None else start + problem.geometry.center().reshape(problem.shape)
 
     def _batch(self, records: list[ArrayRecords], entropy: Entropy) -> list[ArrayRecords]:
         if self.sampling_rate == 1:
@@ -368,48 +337,6 @@ class NoisyGradientPlan:
 
     def __str__(self) -> str:
         return base.printed(self)
-
-
-def noisy_sum(
-    records: list[ArrayRecords],
-    field: Loss,
-    point: Array,
-    release: GaussianMechanism,
-    entropy: Entropy,
-    shape: LeveledBounds | None = None,
-) -> Array:
-    """The noisy sums of gradients of all models, each at its own point; of leveled records with a ``shape``."""
-    points = _coefficients(point, shape)
-    sums = [part.value_and_gradient(field, at)[1] for part, at in zip(records, points, strict=True)]
-    return release.release(_images(np.stack(sums), shape).ravel(), entropy).reshape(point.shape)
-
-
-def _images(sums: Array, shape: LeveledBounds | None) -> Array:
-    """What ``shape`` makes of the sums of every model."""
-    return sums if shape is None else shape.images(sums)
-
-
-def _coefficients(theta: Array, shape: LeveledBounds | None) -> Array:
-    """What coefficients for rows of this ``shape`` are for rows as they came."""
-    return theta if shape is None else shape.coefficients(theta)
-
-
-def refuse_pure(name: str, guarantee: Guarantee) -> None:
-    """Gaussian noise needs delta > 0."""
-    if guarantee.delta == 0:
-        raise ValueError(
-            f"solver {name!r} adds Gaussian noise, which cannot give delta = 0; choose a delta greater than 0, for "
-            "instance 1 / n**2, or solver='output' for pure differential privacy"
-        )
-
-
-def refuse_geometry(name: str, problem: Problem) -> None:
-    """These solvers know the ball and all of space only."""
-    if problem.geometry is not None:
-        raise ValueError(
-            f"solver {name!r} works in all of space or in an L2 ball, not in {problem.geometry!r}; use solver="
-            "'mirror-descent' or 'frank-wolfe' for other sets"
-        )
 
 
 def _mean_multiplier(noise_multiplier: float, steps: int, share: float) -> float:
@@ -430,12 +357,10 @@ def _event(
     return events.Composed((events.Discretized(mean, problem.n_features), gradients))
 
 
-def _noise_multiplier(
+def descent_multiplier(
     problem: Problem, guarantee: Guarantee, steps: int, sampling_rate: float = 1.0, share: float = 0.0
 ) -> float:
     return calibrate(lambda m: _event(problem, m, steps, sampling_rate, share), guarantee)
 
 
 base.register(NoisyGradientDescent.name, NoisyGradientDescent)
-base.register(NoisySGD.name, NoisySGD)
-base.register(DissertationDescent.name, DissertationDescent)

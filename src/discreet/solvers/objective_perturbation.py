@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise
+from discreet.mechanisms.entropy import SOURCE
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.gaussian import gaussian_mu
@@ -179,7 +180,7 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
             "verified gradient norm": self.gradient_tolerance,
             "output noise stddev": self.output.stddev,
             "output grid": self.output.noise.grid,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
@@ -183,7 +183,7 @@ class OutputPerturbationPlan:
             "sensitivity of the minimizer": self.sensitivity.value,
             "total l2 (sum scale)": self.total_l2,
             "verified gradient norm": self.gradient_tolerance,
-            "sampler": "exact noise on a grid, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact noise on a grid, {SOURCE}",
         }
 
     def run(

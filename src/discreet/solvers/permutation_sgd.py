@@ -16,8 +16,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet import _inputs
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.sampling import permutation
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
@@ -29,7 +30,6 @@ from discreet.records.kernels import UNIT_ROUNDOFF, gradient_rounding
 from discreet.solvers import base, verified
 from discreet.solvers.batches import consecutive
 from discreet.solvers.descent_rules import signal_over_noise
-from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure
 
 Array = NDArray[np.float64]
 Schedule = Literal["constant", "decreasing", "square-root", "strongly-convex"]
@@ -120,9 +120,9 @@ class PermutationSGD:
     batch_size: int = _BATCH
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> PermutationSGDPlan:
-        """Fix order of magnitude of the steps by public rule, sum up the drift, calibrate the noise."""
-        refuse_pure(self.name, guarantee)
-        refuse_geometry(self.name, problem)
+        """Choose passes and rate by public rule, then the smallest noise for the drift that they can cause."""
+        base.refuse_pure(self.name, guarantee)
+        base.refuse_geometry(self.name, problem)
         if not guarantee.neighboring.size_is_public:
             raise ValueError(
                 "solver 'psgd' takes a public number of steps, which under add-remove-one would depend on the private "
@@ -134,11 +134,11 @@ class PermutationSGD:
             )
         verified.refuse_field(self.name, problem)
         l2 = problem.l2 or 0.0
-        batch_size = min(self.batch_size, problem.n_samples)
+        batch_size = min(_inputs.count("batch_size", self.batch_size), problem.n_samples)
         steps_per_pass = problem.n_samples // batch_size
         schedule = self.schedule or ("strongly-convex" if l2 > 0 else "constant")
         smoothness = problem.loss.smoothness * problem.bounds.feature_norm**2
-        n_passes, rate = self.n_passes, self.learning_rate
+        n_passes, rate = _inputs.count_or_none("n_passes", self.n_passes), self.learning_rate
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         signal = signal_over_noise(problem, guarantee, problem.loss, budget)
         time = _PREDICTION_NOISE * signal * max(1, problem.loss.n_outputs) / problem.bounds.feature_norm**2
@@ -185,11 +185,7 @@ class PermutationSGDPlan:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        for name in ("n_passes", "batch_size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        _ = self.output
+        _ = self.output  # everything that can fail does so now, before a charge
 
     @property
     def steps_per_pass(self) -> int:
@@ -257,7 +253,7 @@ class PermutationSGDPlan:
             "steps per pass": float(self.steps_per_pass),
             "first learning rate": float(self.rates[0]),
             "schedule": self.schedule,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # docs/decisions/0003-regularization-rule.md.
 _PREDICTION_NOISE = 0.05
 # The output noise is kept this far below the noise that the perturbed objective leaves in the coefficients.
-_LEAST_OUTPUT_NOISE = 2.0**-22  # in units of 1 / (bound of rows): predictions up to 2^9 are in range
 _OUTPUT_NOISE_RATIO = 0.1
+_LEAST_OUTPUT_NOISE = 2.0**-22  # in units of 1 / (bound of rows): predictions up to 2^9 are in range
 
 
 class PerturbedObjectivePlan:

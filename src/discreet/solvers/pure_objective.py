@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from discreet.mechanisms.entropy import SOURCE
 from discreet.mechanisms.gamma_norm import GammaNormMechanism, GammaNormNoise
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
@@ -145,7 +146,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
             "verified gradient norm": self.gradient_tolerance,
             "output noise scale": self.output.scale,
             "output grid": self.output.noise.grid,
-            "sampler": "exactly rounded gamma-norm noise, AES-256-CTR keyed by the operating system",
+            "sampler": f"exactly rounded gamma-norm noise, {SOURCE}",
         }
 
     def __str__(self) -> str:

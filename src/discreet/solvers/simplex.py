@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from discreet import _inputs
 from discreet.geometries import L1Ball, Polytope, Simplex, VertexPolytope
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy import accountants, events
 from discreet.privacy.calibration import calibrate
@@ -80,16 +80,16 @@ class SimplexSampling:
     def plan(self, problem: Problem, guarantee: Guarantee) -> SimplexPlan:
         """The number of draws from the certificate, then the least entropy that meets the guarantee."""
         constants = Constants.of(problem, guarantee)
-        if self.n_draws is not None:
-            _inputs.count("n_draws", self.n_draws)
+        draws = _inputs.count_or_none("n_draws", self.n_draws)
         if self.entropy_weight is not None:
             weight = _inputs.real("entropy_weight", self.entropy_weight, above=0)
-            if self.n_draws is not None:
+            if draws is not None:
                 raise ValueError(
                     "give n_draws or entropy_weight, not both: each follows from the other and the guarantee"
                 )
             return self._with_entropy(problem, guarantee, constants, weight * problem.n_samples)
-        draws = self.n_draws or self._best(problem, guarantee, constants)
+        if draws is None:
+            draws = self._best(problem, guarantee, constants)
         epsilon = _one_draw(guarantee, draws * problem.n_models)
         return SimplexPlan(problem, guarantee, draws, epsilon, constants.entropy(epsilon))
 
@@ -305,7 +305,7 @@ class SimplexPlan:
             "score range (sum scale)": self.draw.score_range,
             "residual of the minimizer (sum scale)": self.constants.tolerance(self.entropy),
             "score grid": self.draw.grid,
-            "sampler": "exact selection, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact selection, {SOURCE}",
         }
 
     @cached_property

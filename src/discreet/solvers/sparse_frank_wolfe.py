@@ -222,7 +222,7 @@ def combined(chosen: Integers, parts: Integers, ball: L1Ball) -> Array:
 
 @compiled()
 def _whole_entries(data: Any, starts: Integers, scales: Array, unit: int, entries: NDArray[np.int32]) -> None:
-    """entries = s_i x_ij / unit, rounded towards 0 and held within one unit."""
+    """entries = s_i x_ij, held within [-1, 1], in multiples of 1 / unit, rounded towards 0."""
     for i in range(len(starts) - 1):
         for k in range(starts[i], starts[i + 1]):
             value = min(1.0, max(-1.0, scales[i] * np.float64(data[k])))
@@ -250,7 +250,7 @@ def _move(
 
 @compiled()
 def _exp(x: float) -> float:
-    """exp(x) for x <= 0, good to 2^-45, from +, - and x alone: the same bits wherever a record is stored."""
+    """exp(x) for x <= 0, good to 2^-45, by +, -, * and / alone: the same bits wherever a record is stored."""
     if x < -700.0:
         return 0.0
     k = math.floor(x * 1.4426950408889634 + 0.5)

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 _SLACK = 1 + 2.0**-40
 _ROWS = 4096  # records looked at together
-# The longest energies of one record, over its squared norm: records have more than a few frequencies.
+# The longest vector of energies that one record may have, over its squared norm; most records have many frequencies.
 _LONGEST = 0.25
 _UNEVEN = 0.5  # share of the energy that would have to move for all frequencies to have the same
 

@@ -1,10 +1,9 @@
 """Ridge regression from one noisy release of its sufficient statistics.
 
 The squared loss needs only sum v v^T and sum y v. They are released once with Gaussian noise; solving is
-post-processing. What is added to the diagonal against the noise follows from public numbers alone, for the constant
-apart from the columns, so that where noise rules predictions fall back to the mean of the targets, and from there to
-the middle of their bounds. Proofs: docs/proofs/gradient-methods.md, section 4; the rule:
-docs/decisions/0010-ridge-where-noise-rules.md.
+post-processing. The ridge against the noise follows from public numbers alone, one for the columns and one for the
+constant: where noise rules, predictions fall back to the mean of the targets, and from there to the middle of their
+bounds. Proofs: docs/proofs/gradient-methods.md, section 4; the rule: docs/decisions/0010-ridge-where-noise-rules.md.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from discreet.losses import Squared
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee
@@ -25,7 +24,6 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
 from discreet.solvers.moments import MomentMechanism, NoisyMoments
-from discreet.solvers.noisy_gradient import refuse_geometry, refuse_pure
 
 # In units of the noise's largest eigenvalue; measured on public data, see benchmarks/regression.py.
 _RIDGE_PER_NOISE = 0.45
@@ -39,7 +37,7 @@ class SufficientStatistics:
     Parameters
     ----------
     ridge_per_noise : regularization added on top of ``l2``, in units of the largest eigenvalue that noise alone has.
-    prior_precision : how sure it is, before any data, that predictions are in the middle of the bounds of the target:
+    prior_precision : how sure one is, before any data, that predictions are in the middle of the bounds of the target:
         one over their variance, in units of the squared bound. It counts where records are few beside the noise.
 
     Privacy
@@ -58,8 +56,8 @@ class SufficientStatistics:
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> SufficientStatisticsPlan:
         """The smallest noise that meets the guarantee."""
-        refuse_pure(self.name, guarantee)
-        refuse_geometry(self.name, problem)
+        base.refuse_pure(self.name, guarantee)
+        base.refuse_geometry(self.name, problem)
         if not isinstance(problem.loss, Squared) or problem.n_models != 1:
             raise ValueError(
                 f"solver {self.name!r} needs the squared loss, whose minimizer depends on two sums only; for "
@@ -142,7 +140,7 @@ class SufficientStatisticsPlan:
             "second moment noise stddev (sum scale)": gaussian.stddev,
             "joint sensitivity": gaussian.sensitivity.value,
             "target products noise stddev": gaussian.stddev / self.moments.weight,
-            "sampler": "exact discrete Gaussian, AES-256-CTR keyed by the operating system",
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
 
     def run(

@@ -15,6 +15,7 @@ from discreet.losses import CappedSoftmax
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
+from discreet.solvers.certificates import geometry_of
 from discreet.solvers.constrained import minimize_over, require_known, smallest_distance
 from discreet.solvers.nonprivate import Objective, Optimizer, minimize, smallest_tolerance
 
@@ -29,15 +30,8 @@ def check(name: str, problem: Problem) -> None:
             "use HuberHinge instead of Hinge, or solver='noisy-gd'"
         )
     refuse_field(name, problem)
-    geometry = problem.geometry
-    if geometry is None:
-        return
-    require_known(name, geometry)
-    size = problem.n_features * problem.loss.n_outputs
-    if geometry.n_features != size:
-        raise ValueError(
-            f"the geometry is made for {geometry.n_features} coefficients, the problem has {size}"
-        )
+    if problem.geometry is not None:
+        require_known(name, geometry_of(problem, name))
 
 
 def refuse_field(name: str, problem: Problem) -> None:

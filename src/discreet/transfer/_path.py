@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
-from discreet import _console, _inputs
+from discreet import _console
 from discreet.estimators import _data, _fit
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.statement import PrivacyStatement, Stated
+from discreet.privacy.statement import OTHER_RELEASES, POPULATION, UNPREDICTABLE, PrivacyStatement, Stated
 from discreet.records.dask import is_dask
 from discreet.transfer import partition, teachers
 from discreet.transfer.rows import Columns, as_table, check_same_columns, in_parts, public_matrix
@@ -41,20 +41,14 @@ def n_units(n_rows: int, groups: ArrayLike | None) -> int:
 def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: bool) -> Settings:
     """The promise asked for, the public size and the votes that one unit can move."""
     label_private = bool(getattr(model, "label_private", False))
-    relation = Neighboring(_inputs.choice("neighboring", model.neighboring, [n.value for n in Neighboring]))
+    relation = _fit.relation_of(model.neighboring)
     if label_private and relation is not Neighboring.REPLACE_ONE:
         raise ValueError(
             "label_private=True protects one person's label against being exchanged for another, the rows "
             "themselves being public: use neighboring='replace-one'"
         )
-    if n_units is not None and n_samples is not None and not relation.size_is_public:
-        declared = _inputs.count("n_samples", n_samples)
-        if n_units > declared:
-            raise ValueError(
-                f"the data has more {'users' if by_group else 'records'} than the declared n_samples={declared}; "
-                "declare a larger public bound. Nothing was charged."
-            )
-    promise, size = _fit.guarantee_of(model.epsilon, model.delta, relation, n_units, n_samples)
+    counted = "users" if by_group else "records"
+    promise, size = _fit.guarantee_of(model.epsilon, model.delta, relation, n_units, n_samples, counted)
     unit = "user" if by_group else "record"
     if label_private:
         unit = "all labels of one user" if by_group else "label of one record"
@@ -130,15 +124,10 @@ def state(
 
 
 def assumptions(
-    declared_classes: bool, size: int, promise: Guarantee, label_private: bool
+    labels: _fit.Labels | None, size: int, promise: Guarantee, label_private: bool
 ) -> tuple[str, ...]:
-    """What must be true, each one that came from the user included."""
-    label_set = (
-        "the label set was declared by the user"
-        if declared_classes
-        else "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person "
-        "has would be revealed"
-    )
+    """What must be true, each one that came from the user included; there are no ``labels`` where y is a number."""
+    label_set = () if labels is None else (labels.assumption,)
     counted = partition.counted(promise)
     rows = (
         f"the number of {counted}, {size}, is public{'; that of records is not' if counted == 'users' else ''}"
@@ -150,7 +139,7 @@ def assumptions(
         if label_private
         else "the rows of X_public are public and were chosen without looking at the private data (given by the user)"
     )
-    return (label_set, rows, queries)
+    return (*label_set, rows, queries)
 
 
 _ASSUMPTIONS = (
@@ -160,12 +149,12 @@ _ASSUMPTIONS = (
     "the kind of table that holds the private rows, and the names and types of its columns, levels of categories "
     "included, are public (given by the user)",
     "training a teacher may fail but does not end the process",
-    "the operating system's random numbers and AES-256 are unpredictable",
+    UNPREDICTABLE,
 )
 _NOT_COVERED = (
     "how long training and prediction took and how much memory they used",
     "scores computed on private rows and published afterwards",
     "exact votes, distances and teachers: they must not leave the trusted processes, workers of a cluster included",
-    "facts about the population that would be learned without any one person's row",
-    "other releases from the same data: their costs add up, which is what a ledger is for",
+    POPULATION,
+    OTHER_RELEASES,
 )

@@ -13,24 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from discreet.records.dask import row_blocks, workers
+from discreet.records.dask import DaskMatrices, declared_types
 from discreet.transfer.rows import stacked
 from discreet.transfer.teachers import Codes, Poll, Step, Votes, batches, chunk_rows
 
 _WAVE = 8  # tasks whose votes are in this process at a time
 
 
-class ClusterRows:
-    """Rows of a Dask array or data frame, as matrices in the memory of workers; a matrix as far as its shape."""
+class ClusterRows(DaskMatrices):
+    """Rows of a Dask array or data frame, on which teachers can be trained where they are."""
 
     def __init__(self, X: Any) -> None:
-        self._workers = workers()
-        self._blocks = self._workers.opened(row_blocks(X))
-        shapes = self._workers.answers(_shape, self._blocks)  # errors in rows show before anything is charged
-        self._sizes = [rows for rows, _ in shapes]
-        self.shape = sum(self._sizes), shapes[0][1]
-        names = getattr(X, "columns", None)
-        self.feature_names = () if names is None else tuple(str(name) for name in names)
+        if any(kind.kind not in "biuf" for kind in declared_types(X)):
+            raise ValueError(
+                "all columns of X must be declared as numbers; encode the others with a discreet.Schema"
+            )
+        super().__init__(X)
 
     def collect_votes(self, poll: Poll, codes: Codes, chunks: Codes, step: Step | None) -> Votes:
         """The votes of all teachers; see `teachers.collect_votes`."""
@@ -76,10 +74,6 @@ def _votes(poll: Poll, group: range, *pieces: Piece) -> Votes:
     X = stacked([rows for rows, _, _ in pieces])
     codes, chunks = (np.concatenate([piece[place] for piece in pieces]) for place in (1, 2))
     return poll.votes(group, [(X[part], codes[part]) for part in chunk_rows(chunks, group)])
-
-
-def _shape(block: Any) -> tuple[int, int]:
-    return int(block.shape[0]), int(block.shape[1])
 
 
 def _itself(value: Any) -> Any:

@@ -20,7 +20,7 @@ from discreet.estimators import _fit
 from discreet.mechanisms.additive import LaplaceMechanism
 from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.privacy.events import Event
-from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.transfer import _path, partition, teachers
 from discreet.transfer.rows import as_table, take
 
@@ -138,7 +138,7 @@ def private_error_rate(
     a time: ``estimator.predict`` must be a function of each row by itself, as it is for the models of scikit-learn. One
     that scales or ranks the rows it is given against each other is not covered.
     """
-    relation = Neighboring(_inputs.choice("neighboring", neighboring, [n.value for n in Neighboring]))
+    relation = _fit.relation_of(neighboring)
     if not relation.size_is_public:
         raise ValueError(
             "the error rate needs a public number of held-out rows: use neighboring='replace-one' or 'zero-out'"
@@ -175,9 +175,7 @@ def private_error_rate(
     rate = plan.run(count * plan.n_validation - int(right), entropy)
     upper = min(1.0, rate + plan.sensitivity * math.log(1 / (2 * 0.05)) / epsilon)
     stated = (
-        "the label set was declared by the user"
-        if labels.declared
-        else "THE LABEL SET WAS READ FROM THE DATA",
+        labels.assumption,
         f"the number of records, {n_rows}, is public",
         "a model predicts the label of a row from that row alone, not from others asked with it (given by the user)",
     )

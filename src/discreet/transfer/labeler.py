@@ -158,9 +158,8 @@ n_jobs, ledger, random_state :
             teachers.rehearse(
                 self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers
             )
-        elif (
-            isinstance(inputs.X, np.ndarray) and inputs.X.dtype.kind in "iuf"
-        ):  # made-up rows: none are public
+        elif isinstance(inputs.X, np.ndarray) and inputs.X.dtype.kind in "iuf":
+            # No rows are public, so these are made up.
             shape = (plan.n_samples // plan.n_teachers, inputs.X.shape[1])
             made_up = np.sin(np.arange(math.prod(shape)) ** 2.0).reshape(shape)
             teachers.rehearse(self.estimator, made_up, labels.classes, len(made_up))
@@ -176,13 +175,8 @@ n_jobs, ledger, random_state :
                 self._votes = teachers.collect_votes(*shared, inputs.queries, *last, step)
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to compare questions with
-        stated = _path.assumptions(labels.declared, chosen.size, plan.guarantee, label_private=False)
-        bounds: dict[str, float | str] = {
-            "teachers": float(plan.n_teachers),
-            "questions": float(plan.n_queries),
-            "classes": float(plan.n_classes),
-        }
-        self.privacy_ = _path.state(plan, bounds, stated, entropy.secure)
+        stated = _path.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
+        self.privacy_ = _path.state(plan, plan.sizes, stated, entropy.secure)
         self._stream: VoteRun = plan.start(entropy)
         self._process = os.getpid()
         return self
@@ -263,9 +257,8 @@ n_jobs, ledger, random_state :
             return None
         for name in _SECRET:
             self.__dict__.pop(name, None)
-        self._stream = self.plan_.resume(
-            self._stream.secret_state(), fresh_entropy()
-        )  # nothing secret is left in it
+        # Nothing secret is left in the state of a stream that has halted.
+        self._stream = self.plan_.resume(self._stream.secret_state(), fresh_entropy())
         return self._kept()
 
     def _kept(self) -> dict[str, Any]:

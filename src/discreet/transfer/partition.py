@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.tables import cell_text
 
 Chunks = NDArray[np.int64]
 
@@ -42,10 +43,7 @@ def assign_groups(groups: ArrayLike, n_chunks: int, entropy: Entropy) -> Chunks:
     key = entropy.words(8).tobytes()
     names, place = np.unique(_ids(groups), return_inverse=True)
     chunks = np.array(
-        [
-            int.from_bytes(hashlib.blake2b(str(name).encode(), key=key, digest_size=8).digest())
-            for name in names
-        ],
+        [int.from_bytes(hashlib.blake2b(_bytes(name), key=key, digest_size=8).digest()) for name in names],
         dtype=np.uint64,
     )
     return np.asarray((chunks % np.uint64(n_chunks))[place.ravel()], dtype=np.int64)
@@ -78,9 +76,16 @@ def check_groups(groups: ArrayLike | None, n_rows: int) -> None:
     """Raise unless there is one usable id per row."""
     if groups is None:
         return
-    ids = _ids(groups)
-    if ids.shape != (n_rows,):
-        raise ValueError(f"groups must hold one user id per row: {n_rows} rows, groups of shape {ids.shape}")
+    if np.shape(groups) != (n_rows,):
+        raise ValueError(
+            f"groups must hold one user id per row: {n_rows} rows, groups of shape {np.shape(groups)}"
+        )
+    _ids(groups)
+
+
+def _bytes(name: Any) -> bytes:
+    """An id as bytes; half a surrogate pair among its characters raises nothing."""
+    return str(name).encode(errors="surrogatepass")
 
 
 def _ids(groups: ArrayLike) -> NDArray[Any]:
@@ -89,4 +94,9 @@ def _ids(groups: ArrayLike) -> NDArray[Any]:
         raise TypeError(
             f"user ids must be whole numbers or strings, got dtype {ids.dtype}; convert them, for instance to str"
         )
-    return ids.astype(str) if ids.dtype.kind == "O" else ids
+    if ids.dtype.kind in "iub":
+        return ids
+    texts = np.array([cell_text(value) for value in ids], dtype=object)
+    if any(text is None for text in texts):
+        raise ValueError("some rows have no user id in groups; add it, or leave such rows out")
+    return texts

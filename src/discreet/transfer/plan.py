@@ -81,6 +81,15 @@ class TransferPlan:
         return self.aggregator.changed
 
     @property
+    def sizes(self) -> dict[str, float | str]:
+        """The public sizes that a statement of privacy names."""
+        return {
+            "teachers": float(self.n_teachers),
+            "questions": float(self.n_queries),
+            "classes": float(self.n_classes),
+        }
+
+    @property
     def max_unstable(self) -> int | None:
         """Unstable answers after which the stream halts; None where nothing is counted."""
         return self.aggregator.vector.max_unstable if isinstance(self.aggregator, StableVotes) else None

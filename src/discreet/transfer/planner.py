@@ -102,10 +102,10 @@ def plan_transfer(
         count = teachers or min(sizes.most_teachers, sizes.teachers_for_shares(shared))
         return sizes.plan(count, shared, reason)
     if name != "sparse-vector":
-        gaussian = sizes.plurality() if name == "plurality" else None
+        plurality = sizes.plurality()
         # A wrong label now and then does not spoil a student: here one question at a time must come out right.
-        count = teachers or sizes.teachers_for((gaussian or sizes.plurality()).gap_needed(1, BETA))
-        return sizes.plan(count, gaussian or sizes.confident(count), reason)
+        count = teachers or sizes.teachers_for(plurality.gap_needed(1, BETA))
+        return sizes.plan(count, plurality if name == "plurality" else sizes.confident(count), reason)
     count = teachers or sizes.teachers_for(sizes.stable_gap(expected))
     refusals = _largest_fitting(sizes, count) if unstable is None else unstable
     return sizes.plan(count, sizes.stable(refusals), reason)

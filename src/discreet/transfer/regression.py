@@ -23,7 +23,7 @@ from discreet.privacy.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.transfer import _path, partition, teachers
-from discreet.transfer.rows import columns, take
+from discreet.transfer.rows import note_columns, take
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -180,9 +180,7 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
         """What a fit on data of this shape would run and cost; no data is needed. ``by_group`` counts users."""
         chosen = _path.settings(self, None, n_samples, by_group)
         n_queries = _inputs.count("n_queries", n_queries)
-        low, high = (_inputs.real("bounds", bound) for bound in self.bounds)
-        if not low < high:
-            raise ValueError(f"bounds must be (low, high) with low < high, got {self.bounds!r}")
+        low, high = _inputs.interval("bounds", self.bounds)
         if chosen.guarantee.delta == 0:
             raise ValueError("Gaussian noise needs delta > 0; choose for instance delta = 1 / n_samples**2")
         multiplier = calibrate(lambda x: Discretized(Gaussian(x), n_queries), chosen.guarantee)
@@ -218,17 +216,14 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
         chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
         sums = _sums(self.estimator, inputs, target, chunks, plan, seed, self.n_jobs)
         self.labels_, self.plan_ = plan.run(sums, entropy), plan
-        stated = _path.assumptions(True, chosen.size, plan.guarantee, label_private=False)[1:]
+        stated = _path.assumptions(None, chosen.size, plan.guarantee, label_private=False)
         bounds: dict[str, float | str] = {
             "y from": plan.low,
             "y to": plan.high,
             "teachers": float(plan.n_teachers),
         }
         self.privacy_ = _path.state(plan, bounds, stated, entropy.secure)
-        self.n_features_in_ = int(inputs.queries.shape[1])
-        names = columns(inputs.queries)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        note_columns(self, inputs.queries)
         student = self.estimator if self.student is None else self.student
         try:
             self.student_ = clone(student).fit(inputs.queries, self.labels_)

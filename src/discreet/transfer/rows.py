@@ -83,6 +83,14 @@ def columns(X: Any) -> list[str] | None:
     return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
+def note_columns(model: Any, X: Any) -> None:
+    """Keep number and names of the columns of ``X`` where scikit-learn looks for them."""
+    model.n_features_in_ = int(X.shape[1])
+    names = columns(X)
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
+
+
 @dataclass(frozen=True)
 class Columns:
     """How many columns a table has, and their names where there are any; nothing of what they hold."""

@@ -21,7 +21,7 @@ from discreet.transfer import _path, teachers
 from discreet.transfer.learn import RegressionStudent, best_student, fit_student, one_hot
 from discreet.transfer.plan import TransferPlan, VoteRelease
 from discreet.transfer.planner import plan_transfer
-from discreet.transfer.rows import as_table, columns, in_parts, take
+from discreet.transfer.rows import as_table, in_parts, note_columns, take
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger import Ledger
@@ -243,13 +243,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         release = plan.run(votes, entropy)
         del votes, chunks
         self._publish(plan, release, labels.classes, inputs.queries)
-        stated = _path.assumptions(labels.declared, chosen.size, plan.guarantee, bool(self.label_private))
-        bounds: dict[str, float | str] = {
-            "teachers": float(plan.n_teachers),
-            "questions": float(plan.n_queries),
-            "classes": float(plan.n_classes),
-        }
-        self.privacy_ = _path.state(plan, bounds, stated, release.secure)
+        stated = _path.assumptions(labels, chosen.size, plan.guarantee, bool(self.label_private))
+        self.privacy_ = _path.state(plan, plan.sizes, stated, release.secure)
         try:
             return self.fit_student(inputs.queries)
         except Exception as error:
@@ -323,10 +318,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.labels_ = np.full(len(codes), None, dtype=object)
         self.labels_[codes >= 0] = classes[codes[codes >= 0]]
         self.n_answered_ = int((codes >= 0).sum())
-        self.n_features_in_ = int(queries.shape[1])
-        names = columns(queries)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        note_columns(self, queries)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The student's labels."""

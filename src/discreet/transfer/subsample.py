@@ -16,7 +16,7 @@ from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.mechanisms.stability import StableRelease
 from discreet.mechanisms.voting import stability
 from discreet.privacy.events import Event
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import Guarantee
 from discreet.transfer import _path, partition, teachers
 from discreet.transfer.rows import as_table, take
 
@@ -41,9 +41,8 @@ class SubsamplePlan:
     changed: int = 1
 
     def __post_init__(self) -> None:
-        self._test.distance_needed(
-            0.0
-        )  # computed now: its time grows with 1 / epsilon, and nothing is charged yet
+        # Computed now: its time grows with 1 / epsilon, and nothing is charged yet.
+        self._test.distance_needed(0.0)
 
     @property
     def _test(self) -> StableRelease:
@@ -124,7 +123,7 @@ def subsample_and_aggregate(
     'second'
     """
     X = as_table("X", X)
-    relation = Neighboring(_inputs.choice("neighboring", neighboring, [n.value for n in Neighboring]))
+    relation = _fit.relation_of(neighboring)
     if len(candidates) < 2:
         raise ValueError(f"candidates must list at least two possible answers, got {list(candidates)!r}")
     partition.check_groups(groups, X.shape[0])

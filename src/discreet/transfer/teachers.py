@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
+from discreet import _inputs
+from discreet.estimators import _cells
 from discreet.transfer.rows import take
 
 Votes = NDArray[np.integer[Any]]
@@ -265,6 +267,7 @@ def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -
             label_codes(model.predict(public), classes)
             Teacher(model, FALLBACK).shares(public, classes)
     except Exception as error:
+        # scikit-learn's error about a parameter is both, and read as a ValueError.
         kind = TypeError if isinstance(error, TypeError) and not isinstance(error, ValueError) else ValueError
         raise kind(
             f"the estimator {type(estimator).__name__} fails on {len(rows)} rows that hold nothing private "
@@ -280,12 +283,9 @@ def seeded(estimator: Any, seed: int) -> Any:
 
 
 def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
-    """Positions of labels among the sorted ``classes``; the fallback for anything else."""
-    if isinstance(labels, list | tuple):
-        labels = np.array(labels, dtype=object)  # one text among them would make texts of all
-    labels = np.asarray(labels).reshape(-1)
-    codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-    return np.where(classes[codes] == labels, codes, FALLBACK).astype(np.int64)
+    """Positions of labels among the ``classes``; the fallback for anything else."""
+    codes = _cells.codes(_inputs.cells(labels).reshape(-1), classes)
+    return np.where(codes < 0, FALLBACK, codes)
 
 
 def batches(n_teachers: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:

@@ -79,9 +79,8 @@ def divergence(counts: Counts, stddev: float, order: float) -> Array:
         wrong = np.exp(e_low) / q ** (1 / (lower - 1))
         value = np.log((1 - q) * right ** (order - 1) + q * wrong ** (order - 1)) / (order - 1)
     use = valid & np.isfinite(value)
-    bound[use] = np.minimum(
-        bound[use], np.maximum(value[use], 0.0) + 1e-15
-    )  # the rounding of a logarithm near 1
+    rounding = 1e-15  # of a logarithm near 1
+    bound[use] = np.minimum(bound[use], np.maximum(value[use], 0.0) + rounding)
     return bound
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.losses import Logistic, Loss, Squared
+from discreet.losses import Loss, Squared
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.entropy import Entropy
 from discreet.privacy.guarantee import Neighboring, Sensitivity, acute_sum_sensitivity
@@ -101,23 +101,29 @@ def release_matrix(
     return np.asarray(noisy + np.triu(noisy, 1).T)
 
 
-def residual_mechanism(problem: Problem, radius: float, noise_multiplier: float) -> GaussianMechanism:
-    """The release of the sum of squared residuals, each clipped to [0, L^2]: one record moves it by at most L^2."""
+def residual_mechanism(
+    problem: Problem, radius: float, neighboring: Neighboring, noise_multiplier: float
+) -> GaussianMechanism:
+    """The release of the sum of squared residuals, each clipped to [0, L^2], and of the number of records times L^2.
+
+    One record moves the sum by at most L^2. The number is released where it is private; then a record moves it by L^2.
+    """
     n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
-    slope = problem.loss.lipschitz
-    each = 2 * slope * gamma(p + 3) * norm * radius + slope**2 * gamma(n + 8)
-    return GaussianMechanism(Sensitivity((slope**2 + 2.02 * n * each) * _SLACK), noise_multiplier, 1)
+    slope, entries = problem.loss.lipschitz, 1 if neighboring.size_is_public else 2
+    each = 2 * slope * gamma(p + 3) * norm * radius + slope**2 * gamma(n + 16)
+    sensitivity = Sensitivity((math.sqrt(entries) * slope**2 + 2.02 * n * each) * _SLACK)
+    return GaussianMechanism(sensitivity, noise_multiplier, entries)
 
 
 def release_residuals(
     mechanism: GaussianMechanism, records: ArrayRecords, loss: Loss, theta: Array, entropy: Entropy
-) -> float:
-    """The noisy sum of squared slopes of the loss."""
+) -> tuple[float, float]:
+    """The noisy sum of squared slopes of the loss, and the number of records, noisy where it is private."""
     # A null record has scale 0 and must add nothing.
     slopes = np.where(records._scales > 0, loss.derivative(records._y, records.raw_predictions(theta)), 0.0)
-    return float(mechanism.release([float(np.sum(np.square(slopes)))], entropy)[0])
-
-
-def supported(loss: Loss) -> bool:
-    """Whether intervals are proved for a loss."""
-    return isinstance(loss, Logistic | Squared)
+    squares, count = float(np.sum(np.square(slopes))), float(len(slopes))
+    if mechanism.size == 1:
+        return float(mechanism.release([squares], entropy)[0]), count
+    unit = loss.lipschitz**2
+    noisy = mechanism.release([squares, unit * count], entropy)
+    return float(noisy[0]), float(noisy[1]) / unit

@@ -1,0 +1,71 @@
+"""What a command has done so far, for when it ends before it could say so itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+class Outcome:
+    """The file that a command wrote and the charge that it made, as far as it came."""
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+        self._charging = False
+        self._charge: Any = None
+        self._written = ""
+
+    def ledger(self, path: str | None) -> Any:
+        """The ledger that the command will charge, None if none was given."""
+        if path is None:
+            return None
+        from discreet.privacy.ledger import Ledger
+
+        class Watched(Ledger):
+            """A ledger whose charges are noted: others may charge the same file meanwhile."""
+
+            def charge(watched, *event: Any, **remarks: Any) -> Any:
+                self._charging = True
+                try:
+                    self._charge = super().charge(*event, **remarks)
+                except (
+                    Exception
+                ):  # refused, and nothing was charged; an interruption may come before or after
+                    self._charging = False
+                    raise
+                return self._charge
+
+        self._path = path
+        return opened(path, Watched)
+
+    def wrote(self, what: str) -> None:
+        """Note what is safe on disk."""
+        self._written = what
+
+    def told(self) -> list[str]:
+        """What was done, in a few words; nothing if nothing was."""
+        told = [self._written] if self._written else []
+        stays = "" if told else ", and a charge stays, whether or not anything was released"
+        if self._charge is not None:
+            told.append(
+                f"the ledger was charged (number {self._charge.sequence}, {self._charge.label}){stays}"
+            )
+        elif self._charging:
+            told.append(f"the ledger may have been charged{stays}")
+        return told
+
+    def told_of_ledger(self) -> list[str]:
+        """What was done or not, and what to do about the ledger, if there is one."""
+        if self._path is None:
+            return self.told()
+        nothing = [] if self._charging else ["nothing was charged"]
+        return [*nothing, *self.told(), f"`discreet ledger show {self._path}` tells what is left"]
+
+
+def opened(path: str, kind: Any = None) -> Any:
+    """An existing ledger; a missing one is an error, not a new one."""
+    from discreet.privacy.ledger import Ledger
+
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no ledger {path!r}; `discreet ledger create` makes one")
+    return (kind or Ledger)(path)
