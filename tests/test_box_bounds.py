@@ -57,9 +57,8 @@ def gradient_change(bounds):
 
 
 def test_a_cut_on_one_side_only_is_caught():
-    assert (
-        gradient_change(BoxBounds.of(2, intercept=False)) <= 0.5
-    )  # slope 1/2 at theta = 0, entries at most 1
+    # Slope 1/2 at theta = 0, entries at most 1.
+    assert gradient_change(BoxBounds.of(2, intercept=False)) <= 0.5
     one_sided = OneSided.of(2, intercept=False)
     assert gradient_change(one_sided) > 1e5
 

@@ -91,11 +91,10 @@ def test_every_registered_solver_that_fits_a_classifier(name, kind):
 
 
 SETS = (None, L2Ball(1.0, 2), L1Ball(1.0, 2))
+QUICK = sorted(set(base.names()) - {"exponential", "localized"})  # which take long to draw
 
 
-@pytest.mark.parametrize(
-    "name", sorted(set(base.names()) - {"exponential", "localized"})
-)  # these take long to draw
+@pytest.mark.parametrize("name", QUICK)
 def test_several_models_together_move_and_cost_as_much_as_declared(name):
     """One record moves the models of all classes at once. With so much ridge the slope of a hinge is 1 everywhere."""
     for constraint in SETS:

@@ -29,9 +29,8 @@ def test_padding_may_cost_a_logarithm(risk, verdict):
     columns |= {(4_000, 100_000): Excess(0.01, 0.001, 1.0), (8_000, 100_000): Excess(risk, 0.001, 1.0)}
     fewer = {n: Excess(0.02, 0.001, 1.0) for n in (4_000, 8_000)}
     text = "\n".join(lasso.padding(columns, fewer, {8_000: (1.6, 0.1)}))
-    assert (
-        f"At most 2.30 at every number of rows: {verdict}" in text
-    )  # the mean of both is below in either case
+    # The mean of both is below in either case.
+    assert f"At most 2.30 at every number of rows: {verdict}" in text
     assert "at most 2.00: yes" in text
 
 

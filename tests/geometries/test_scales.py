@@ -61,9 +61,8 @@ def outside(geometry, x, size):
         return max(np.max(low - unit), np.max(unit - high))
     if isinstance(geometry, VertexPolytope):
         rows = geometry.vertices / size
-        shifted = np.hstack(
-            [rows.T, np.eye(len(x)), -np.eye(len(x))]
-        )  # the least shift, in L1, into the hull
+        # The least shift, in L1, into the hull.
+        shifted = np.hstack([rows.T, np.eye(len(x)), -np.eye(len(x))])
         weights = np.append(np.ones(len(rows)), np.zeros(2 * len(x)))
         return linprog(1 - weights, A_eq=np.vstack([shifted, weights]), b_eq=np.append(unit, 1.0)).fun
     if isinstance(geometry, Simplex):

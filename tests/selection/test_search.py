@@ -274,9 +274,8 @@ def test_what_a_try_would_refuse_is_refused_before_the_charge(data, tmp_path, wr
     X, y = data
     ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-4)
     seeded = PrivateLogisticRegression(random_state=np.random.default_rng(0))
-    candidates = [
-        PrivateLogisticRegression(solver="output", l2=l2) for l2 in (0.01, 0.1)
-    ]  # alike: a quick price
+    # Alike: a quick price.
+    candidates = [PrivateLogisticRegression(solver="output", l2=l2) for l2 in (0.01, 0.1)]
     if wrong == "settings of one candidate":
         candidates.append(seeded)
     else:
@@ -289,9 +288,8 @@ def test_what_a_try_would_refuse_is_refused_before_the_charge(data, tmp_path, wr
 def test_fitting_the_chosen_model_again_is_charged(data, tmp_path):
     X, y = data
     ledger = Ledger(tmp_path / "budget", epsilon=10.0, delta=1e-4)
-    candidates = [
-        PrivateLogisticRegression(solver="output", l2=l2) for l2 in (0.01, 0.1)
-    ]  # alike: a quick price
+    # Alike: a quick price.
+    candidates = [PrivateLogisticRegression(solver="output", l2=l2) for l2 in (0.01, 0.1)]
     search = PrivateSelection(candidates, classes=[0, 1], method="split", ledger=ledger).fit(X, y)
     search.best_estimator_.fit(X, y)
     assert len(ledger.history()) == 2

@@ -394,9 +394,8 @@ def test_event_is_worth_the_guarantee():
     problem = Problem(Logistic(), Bounds(), 500, 4, n_models=5)
     several = ExponentialSampling().plan(problem, Guarantee(1.0))
     assert several.event == Repeated(BoundedRange(several.epsilon), 5)
-    assert GibbsMechanism(0.8, (), 1.0).event == BoundedRange(
-        0.8
-    )  # what it declares of its energies is what it costs
+    # What it declares of its energies is what it costs.
+    assert GibbsMechanism(0.8, (), 1.0).event == BoundedRange(0.8)
     assert accountants.delta(several.event, 1.0, Neighboring.REPLACE_ONE) == 0.0
     approximate = ExponentialSampling().plan(problem, Guarantee(1.0, 1e-3))
     assert approximate.epsilon >= several.epsilon

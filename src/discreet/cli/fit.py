@@ -111,10 +111,8 @@ def _too_large(path: str, schema: Any) -> bool:
     import pyarrow.parquet as pq
 
     free = next(line for line in memory.read_text().splitlines() if line.startswith("MemAvailable"))
-    with (
-        contextlib.suppress(pa.ArrowInvalid),
-        pq.ParquetFile(path) as file,
-    ):  # a broken file fails when it is read
+    # A broken file fails when it is read.
+    with contextlib.suppress(pa.ArrowInvalid), pq.ParquetFile(path) as file:
         return bool(8 * file.metadata.num_rows * schema.n_features > 512 * int(free.split()[1]))
     return False
 

@@ -28,9 +28,7 @@ class Outcome:
                 self._charging = True
                 try:
                     self._charge = super().charge(*event, **remarks)
-                except (
-                    Exception
-                ):  # refused, and nothing was charged; an interruption may come before or after
+                except Exception:  # refused: nothing was charged
                     self._charging = False
                     raise
                 return self._charge

@@ -74,9 +74,8 @@ def run_template(arguments: argparse.Namespace) -> None:
     )
     text = schema_files.text(made.to_dict(), arguments.format)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            encoding="utf-8"
-        )  # what every schema file is, whatever the terminal's language
+        # What every schema file is, whatever the terminal's language.
+        sys.stdout.reconfigure(encoding="utf-8")
     say((text if arguments.format == "json" else f"{_HEADER}\n{text}").rstrip("\n"))
 
 

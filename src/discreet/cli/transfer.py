@@ -9,13 +9,8 @@ from typing import Any
 from discreet.cli import options
 
 _NAME = "plan-transfer"
-AGGREGATORS = (
-    "auto",
-    "shares",
-    "sparse-vector",
-    "plurality",
-    "confident",
-)  # spelled out: help must not import NumPy
+# Spelled out: help must not import NumPy.
+AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
 
 
 def joined(argv: Sequence[str]) -> list[str]:

@@ -89,7 +89,8 @@ class JainThakurtaRule:
     """Output perturbation with the Gaussian noise printed by Jain and Thakurta (2014), for comparison.
 
     The multiplier 2 sqrt(log(1 / delta) + epsilon) / epsilon is sound for every epsilon; it is raised should the
-    accountant ever ask for more. All the rest is as in `OutputPerturbation`.
+    accountant ever ask for more. All the rest is as in `OutputPerturbation`, the sensitivity too, which is at most the
+    printed one: a little less under replace-one, half of it under the other relations.
     """
 
     name: ClassVar[str] = "output-jain-thakurta"

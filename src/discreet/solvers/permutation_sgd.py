@@ -159,7 +159,8 @@ class DissertationPSGD:
     """Permutation SGD with the noise printed in Thakkar's dissertation (2019, Algorithm 2), for comparison.
 
     sqrt(2 log(2 / delta)) / epsilon times the sensitivity is sound up to an epsilon of about 8; beyond, the accountant
-    asks for more and gets it. The printed algorithm omits the condition on the rate, which is enforced here.
+    asks for more and gets it. The sensitivity is ours, for the relation at hand: at most the printed one. The printed
+    algorithm omits the condition on the rate, which is enforced here.
     """
 
     name: ClassVar[str] = "psgd-dissertation"
