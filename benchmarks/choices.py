@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import data
-from benchmarks.solvers import Fit, chosen, fit_missing, load, shown, summary
+from benchmarks.solvers import Fit, available, chosen, fit_missing, load, shown, summary
 
 RESULTS = Path(__file__).parent / "results" / "choices.md"
 FIRST_SEED = 100
@@ -102,12 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     for case in CASES:
         if case.source not in options.data:
             continue
-        try:
-            splits = list(case.splits(options.seeds))
-        except data.MissingData as missing:
-            print(f"skipped {case.name}: {missing}")
-            continue
-        for split in splits:
+        for split in available(case.name, case.splits(options.seeds)):
             fit_missing(kept, split, [RELATION], case.epsilons, case.solvers)
     fits = load(kept)
     measured = {fit.data for fit in fits}

@@ -15,7 +15,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,15 @@ def update(path: Path, change: Callable[[list[Fit]], list[Fit]]) -> list[Fit]:
     return fits
 
 
+def available(name: str, splits: Iterable[data.Split]) -> list[data.Split]:
+    """The splits of a data set; none, and a word about it, where it is not on this machine."""
+    try:
+        return list(splits)
+    except data.MissingData as missing:
+        print(f"skipped {name}: {missing}")
+        return []
+
+
 def fit_missing(
     kept: Path,
     split: data.Split,
@@ -268,12 +277,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     end = time.monotonic() + 60 * options.minutes
     for name in options.data:
-        try:
-            splits = list(data.splits(name, range(options.seeds)))
-        except data.MissingData as missing:
-            print(f"skipped {name}: {missing}")
-            continue
-        for split in splits:
+        for split in available(name, data.splits(name, range(options.seeds))):
             fit_missing(kept, split, options.relations, options.epsilons, options.solvers, end)
     report(options.output, load(kept))
     print(options.output.read_text())

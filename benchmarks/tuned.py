@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import data
-from benchmarks.solvers import BINARY, Fit, Summary, fit_missing, load, shown, summary
+from benchmarks.solvers import BINARY, Fit, Summary, available, fit_missing, load, shown, summary
 from discreet.solvers.noisy_gradient import NoisyGradientDescent
 
 RESULTS = Path(__file__).parent / "results" / "tuned.md"
@@ -94,12 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     kept = options.output.with_suffix(".json")
     for name in options.data:
-        try:
-            splits = list(data.splits(name, range(options.seeds)))
-        except data.MissingData as missing:
-            print(f"skipped {name}: {missing}")
-            continue
-        for split in splits:
+        for split in available(name, data.splits(name, range(options.seeds))):
             fit_missing(kept, split, [RELATION], options.epsilons, {"auto": "auto", **GRID})
     fits = load(kept)
     last = {name: max(fit.seed for fit in fits if fit.data == name) for name in {fit.data for fit in fits}}

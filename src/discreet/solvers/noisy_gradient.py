@@ -120,11 +120,10 @@ class NoisyGradientDescent:
         field = capped(problem, guarantee, budget, cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
         radius = self._radius(problem, signal, share)
-        steps, rate, momentum = self._schedule(problem, field, signal, wanted)
         if strength:
-            steps, momentum = wanted or _MOST, 0.0
-            if self.learning_rate is None:
-                rate = 1 / (typical_curvature(field) * problem.bounds.feature_norm**2 + strength)
+            steps, rate, momentum = self._shrinking(problem, field, strength, wanted)
+        else:
+            steps, rate, momentum = self._schedule(problem, field, signal, wanted)
         return NoisyGradientPlan(
             problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
             descent_multiplier(problem, guarantee, steps, share=share), center_share=share, strength=strength,
@@ -139,6 +138,13 @@ class NoisyGradientDescent:
         if self.momentum:
             raise ValueError(f"schedule='strongly-convex' has no momentum, got {self.momentum!r}")
         return problem.l2
+
+    def _shrinking(
+        self, problem: Problem, field: Loss, strength: float, steps: int | None
+    ) -> tuple[int, float, float]:
+        """Steps, the largest rate and no momentum, for steps that shrink with a strength of convexity."""
+        stable = 1 / (typical_curvature(field) * problem.bounds.feature_norm**2 + strength)
+        return steps or _MOST, stable if self.learning_rate is None else self.learning_rate, 0.0
 
     def _radius(self, problem: Problem, signal: float, share: float) -> float:
         """Of a ball in which all iterates lie."""
