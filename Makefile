@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo docs test test-oldest check format lint types imports tests clean bench-foundation bench-speed check-speed audit
+.PHONY: help demo docs gallery test quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -24,16 +24,25 @@ endif
 demo: $(READY)       ## train private models on a synthetic cohort and show what it costs
 	$(BIN)/discreet demo
 
-test: $(READY)       ## run the tests and the documentation's examples
+test: $(READY)       ## run the tests (a few cases of each) and the documentation's examples
 	$(BIN)/python -m pytest -q -n 2
 
-check: format lint types imports docs tests  ## format, lint, strict types, import contract, documentation, tests, doctests
+quick: $(READY)      ## the first case of every test, for the inner loop
+	$(BIN)/python -m pytest -q -n 2 --quick tests
+
+nightly: $(READY)    ## every case of every test (an hour or more)
+	$(BIN)/python -m pytest -q -n 2 --every-case
+
+check: format lint spelling types imports docs tests  ## format, lint, spelling, strict types, import contract, documentation, tests, doctests
 
 format: $(READY)
 	$(BIN)/ruff format --check .
 
 lint: $(READY)
 	$(BIN)/ruff check .
+
+spelling: $(READY)
+	$(BIN)/codespell
 
 types: $(READY)
 	$(BIN)/mypy
@@ -42,14 +51,23 @@ imports: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 docs: $(READY)       ## build the documentation site into build/site, warnings as errors
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python -m sphinx -q -W --keep-going -d build/doctrees docs build/site
 
 tests: test
+
+gallery: $(READY)    ## run the gallery's scripts and store their pages and pictures (a quarter of an hour)
+	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python docs/_ext/gallery.py
+
+coverage: $(READY)   ## run the tests with branch coverage; fails below the floor in pyproject.toml
+	$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term:skip-covered
+
+walk: $(READY)       ## trace five calls: functions, files, changes of file
+	$(BIN)/python -m benchmarks.walk
 
 test-oldest:         ## run the scikit-learn contract on the oldest supported scikit-learn
 	$(PYTHON) -m venv $(VENV)-oldest
 	$(VENV)-oldest/bin/python -m pip install --quiet scikit-learn==1.6.0 -e '.[dev]'
-	$(VENV)-oldest/bin/python -m pytest -q -n 2 tests/test_sklearn.py tests/estimators
+	$(VENV)-oldest/bin/python -m pytest -q -n 2 tests/estimators/test_sklearn.py tests/estimators
 
 bench-foundation: $(READY)  ## measure accuracy, speed, noise and ledger against the foundation's targets
 	$(BIN)/python -m benchmarks.foundation

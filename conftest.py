@@ -3,6 +3,9 @@
 A test of random numbers that passes "almost always" fails some day for nothing, so each test and each fixture
 draws its noise from a key made of its own name. ``pytest --fresh-noise`` draws from the operating system
 instead, as the library does for everybody else; tests marked ``fresh_noise`` always do.
+
+Tests with long lists of cases run a few of them, spread evenly over the list; ``pytest --every-case`` runs all, and
+those marked ``nightly``, as `make nightly` does. ``pytest --quick`` runs the first case of every test.
 """
 
 import contextlib
@@ -13,7 +16,9 @@ import os
 import pytest
 from hypothesis import settings
 
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.samplers.entropy import Entropy
+
+CASES = 5  # of one test, by day
 
 settings.register_profile("fresh", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -21,11 +26,32 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 
 def pytest_addoption(parser):
     parser.addoption("--fresh-noise", action="store_true", help="noise and examples differ between runs")
+    parser.addoption(
+        "--every-case", action="store_true", help="all cases of all tests, those of the night included"
+    )
+    parser.addoption("--quick", action="store_true", help="the first case of every test")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "fresh_noise: this test needs keys from the operating system")
+    config.addinivalue_line("markers", "nightly: this test takes long; it runs with --every-case only")
     settings.load_profile("fresh" if config.getoption("--fresh-noise") else "repeatable")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--every-case") or any("::" in argument for argument in config.args):
+        return
+    most = 1 if config.getoption("--quick") else CASES
+    tests = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = set()
+    for cases in tests.values():
+        day = [item for item in cases if not item.get_closest_marker("nightly")]
+        places = {round(place * (len(day) - 1) / max(1, most - 1)) for place in range(min(most, len(day)))}
+        kept |= {day[place] for place in places}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
 
 
 @contextlib.contextmanager

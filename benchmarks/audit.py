@@ -18,16 +18,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.audit_rows import ATTAINED, Row, as_text, row
 from discreet._files import write_atomically
-from discreet.audit.table import Row, as_text, parts, row
-from discreet.audit.worth import ATTAINED
+from discreet.audit.catalog import parts
 from discreet.solvers import base
 
 RESULTS = Path(__file__).parent / "results" / "audit.md"
 _HEAD = """# Audit
 
 Written by `python -m benchmarks.audit --write`. Claims are epsilons of the charged events at delta 0.01; columns are
-explained in `discreet.audit.table.Row`, the attack on transcripts in `docs/audit.md`. Bounds have a confidence of
+explained in `benchmarks/audit_rows.py`, the attack on transcripts in `docs/audit.md`. Bounds have a confidence of
 99.99% each, so that all of them hold together with more than 95%. "pair" is the epsilon of the program on the pair that
 was attacked, where it can be computed. Where "worst case" is blank it is less than the claim, or the pair was searched
 for: there a small number says nothing, neither for the mechanism nor against it.

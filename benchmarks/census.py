@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.data import VARIABLE, MissingData
 from discreet import Binned, Categorical, Numeric, PrivateLogisticRegression, Schema, Target
-from discreet.tables import read_table
+from discreet.tables.reading import read_table
 
 FILE = "adult_raw.parquet"
 

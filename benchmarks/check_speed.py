@@ -30,18 +30,17 @@ def tasks() -> dict[str, Callable[[], Any]]:
     import numpy as np
     import scipy.sparse as sp
 
-    from discreet.bounds import Bounds
-    from discreet.box_bounds import BoxBounds
-    from discreet.geometries import L1Ball
     from discreet.losses import Logistic, Softmax
     from discreet.mechanisms.additive import GaussianNoise
-    from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+    from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
     from discreet.mechanisms.selection import ExponentialMechanism
     from discreet.privacy.guarantee import Guarantee
     from discreet.problem import Problem
     from discreet.records import ArrayRecords
-    from discreet.solvers.frank_wolfe import FrankWolfe
-    from discreet.solvers.nonprivate import Objective, minimize
+    from discreet.records.bounds import Bounds, BoxBounds
+    from discreet.sets import L1Ball
+    from discreet.solvers.minimizers.minimizer import Objective, minimize
+    from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
     rng = np.random.default_rng(0)
     X, n, p = rng.normal(size=(5_000, 50)) / 7, 1_000, 5_000

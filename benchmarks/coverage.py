@@ -4,6 +4,7 @@ Run ``python -m benchmarks.coverage [--repeats 400] [--only logistic]``. Every r
 law, fits, and asks whether the interval holds the truth. Exits with 1 if a coverage lies outside [0.93, 0.97] by more
 than two standard errors of the simulation. In the hard cases (rare labels, a model that is far off, a loose bound on
 the number of records) intervals may cover more, the infinite ones always: how many are finite is shown beside.
+Metrics whose counts are near their noise are measured by `benchmarks.near_noise`, which runs last.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from benchmarks import near_noise
 from discreet import PrivateLinearRegression, PrivateLogisticRegression, coefficient_intervals, evaluate
+from discreet.intervals.intervals import CoefficientIntervals
 
 Array = NDArray[np.float64]
 
@@ -52,11 +55,14 @@ class Row:
     width: float
     strict: bool = True
     finite: float = 1.0
+    coverage_finite: float = 1.0
 
     @property
     def good(self) -> bool:
         """Whether the coverage is as stated; intervals that promise at least their level may cover more."""
         slack = 2 * self.error
+        if self.coverage_finite < LOW - 2 * math.sqrt(LOW * (1 - LOW) / max(1.0, self.finite * self.trials)):
+            return False
         return self.coverage >= LOW - slack and (self.coverage <= HIGH + slack or not self.strict)
 
     @property
@@ -66,7 +72,9 @@ class Row:
 
     def __str__(self) -> str:
         line = f"{self.what:<66} {self.coverage:.4f} +- {self.error:.4f}  half width {self.width:.4f}"
-        return line if self.finite == 1 else f"{line}  finite {self.finite:.0%}"
+        if self.finite == 1:
+            return line
+        return f"{line}  finite {self.finite:.0%}, of which {self.coverage_finite:.4f} cover"
 
 
 def _rows(rng: np.random.Generator, n: int, p: int) -> Array:
@@ -111,6 +119,74 @@ def shrunk(seed: int) -> tuple[Array, Array]:
     return _checked(model, X, y, truth, 20.0, False)
 
 
+def awkward(seed: int, kind: str) -> tuple[Array, Array]:
+    """(hits, half widths) of one regression whose smallest curvature is near its noise, with the default delta."""
+    rng = np.random.default_rng(seed)
+    X, truth, bound, epsilon = _AWKWARD[kind](rng)
+    raw = X @ truth[:-1] + truth[-1]
+    options: dict[str, Any] = {"feature_bound": bound}
+    model: PrivateLinearRegression | PrivateLogisticRegression
+    if kind.startswith("linear"):
+        y = raw + rng.exponential(0.2, size=len(X)) - 0.2  # skewed errors
+        model = PrivateLinearRegression(epsilon, target_bounds=(-2, 2), **options)
+    else:
+        y = (rng.uniform(size=len(X)) < expit(raw)).astype(int)
+        model = PrivateLogisticRegression(epsilon, classes=[0, 1], **options)
+    found = coefficient_intervals(model.fit(X, y), X, y, epsilon=epsilon)
+    return _compared(found, truth)
+
+
+def _correlated(rng: np.random.Generator, n: int, own: float) -> Array:
+    shared = rng.uniform(-0.5, 0.5, size=(n, 1))
+    return np.asarray(shared * (1 - own) + rng.uniform(-0.5, 0.5, size=(n, 2)) * own)
+
+
+_AWKWARD: dict[str, Callable[[np.random.Generator], tuple[Array, Array, float, float]]] = {
+    "logistic, small columns, n = 5000, p = 3": lambda rng: (
+        rng.uniform(-0.5, 0.5, size=(5_000, 3)),
+        np.array([1.0, 0.5, -1.0, 0.0]),
+        1.4,
+        1.0,
+    ),
+    "logistic, strong, n = 5000, p = 2": lambda rng: (
+        rng.uniform(-0.5, 0.5, size=(5_000, 2)),
+        np.array([4.0, -3.0, 0.5]),
+        1.3,
+        1.0,
+    ),
+    "logistic, correlation 0.8, n = 10000": lambda rng: (
+        _correlated(rng, 10_000, 1 / 3),
+        np.array([1.0, -1.0, 0.2]),
+        1.25,
+        1.0,
+    ),
+    "logistic, correlation 0.99, n = 10000": lambda rng: (
+        _correlated(rng, 10_000, 0.1),
+        np.array([1.0, -1.0, 0.2]),
+        1.25,
+        1.0,
+    ),
+    "logistic, binary columns of 2% and 10%, n = 20000": lambda rng: (
+        (rng.random((20_000, 2)) < [0.02, 0.1]).astype(np.float64),
+        np.array([1.0, -0.5, 0.2]),
+        1.75,
+        1.0,
+    ),
+    "linear, n = 3000, p = 3, epsilon = 0.5": lambda rng: (
+        rng.uniform(-0.5, 0.5, size=(3_000, 3)),
+        np.array([0.5, -0.3, 0.0, 0.1]),
+        1.4,
+        0.5,
+    ),
+    "linear, n = 2000, p = 5, epsilon = 1": lambda rng: (
+        rng.uniform(-0.4, 0.4, size=(2_000, 5)),
+        np.array([0.5, -0.3, 0.0, 0.2, -0.1, 0.1]),
+        1.35,
+        1.0,
+    ),
+}
+
+
 def counted(seed: int, times: int, start: float | None = None) -> tuple[Array, Array]:
     """(hits, half widths) of one linear regression of fewer records than declared, or with a start set by hand."""
     rng, n, truth = np.random.default_rng(seed), 20_000, np.array([0.5, -0.3, 0.0])
@@ -127,6 +203,10 @@ def _checked(
     model: Any, X: Array, y: Array, truth: Array, epsilon: float, robust: bool, **options: Any
 ) -> tuple[Array, Array]:
     found = coefficient_intervals(model, X, y, epsilon=epsilon, delta=DELTA, robust=robust, **options)
+    return _compared(found, truth)
+
+
+def _compared(found: CoefficientIntervals, truth: Array) -> tuple[Array, Array]:
     hits = (found.lower <= truth) & (truth <= found.upper)
     return hits.astype(np.float64), (found.upper - found.lower) / 2
 
@@ -178,7 +258,7 @@ def evaluations(repeats: int, n: int, epsilon: float, delta: float) -> list[Row]
         X, y = _classified(rng, n)
         groups = np.where(X[:, 0] < 0.3, "low", "high")
         found = evaluate(
-            KnownClassifier(), X, y, epsilon=epsilon, delta=delta, groups=groups, group_values=["low", "high"]
+            KnownClassifier(), X, y, epsilon=epsilon, delta=delta, by=groups, by_values=["low", "high"]
         )
         X, target = _regressed(rng, n)
         intervals = {**found.metrics, "accuracy of the group": found.by_group["low"]["accuracy"]}
@@ -227,6 +307,8 @@ def _coefficients() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]],
         what = f"logistic, rare labels, n = {n}, intercept {truth[-1]:g}{', robust' if robust else ''}"
         yield what, partial(rare, n=n, truth=truth, robust=robust), False
     yield "logistic, start shrunk from 20 to 1, small columns", shrunk, False
+    for kind in _AWKWARD:
+        yield kind, partial(awkward, kind=kind), False
     for times in (1, 4):
         yield f"linear, add-remove-one, {times} n records declared", partial(counted, times=times), True
     yield "linear, start set to (30, 30)", partial(counted, times=1, start=30.0), True
@@ -238,8 +320,16 @@ def measure(repeats: int = 400, only: str = "") -> Iterator[Row]:
         if what.startswith(only):
             results = [one(seed) for seed in range(repeats)]
             hits, widths = (np.concatenate(part) for part in zip(*results, strict=True))
-            finite = float(np.isfinite(widths).mean())
-            yield Row(what, float(hits.mean()), len(hits), float(np.median(widths)), strict, finite)
+            finite = np.isfinite(widths)
+            yield Row(
+                what,
+                float(hits.mean()),
+                len(hits),
+                float(np.median(widths)),
+                strict,
+                float(finite.mean()),
+                float(hits[finite].mean()) if finite.any() else 1.0,
+            )
     for n, epsilon, delta in ((2_000, 1.0, DELTA), (20_000, 0.3, DELTA), (2_000, 1.0, 0.0)):
         if "metrics".startswith(only):
             yield from evaluations(2 * repeats, n, epsilon, delta)
@@ -250,12 +340,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=400)
     parser.add_argument(
-        "--only", default="", help="linear, logistic or metrics, or the beginning of one setting"
+        "--only", default="", help="linear, logistic, metrics or near, or the beginning of one setting"
     )
-    arguments, rows = parser.parse_args(), []
+    arguments = parser.parse_args()
+    rows: list[Row | near_noise.Row] = []
     for row in measure(arguments.repeats, arguments.only):
         print(row, flush=True)
         rows.append(row)
+    if "near".startswith(arguments.only):
+        rows += near_noise.report(1000)
     bad = [row.what for row in rows if not row.good]
     print(f"{len(rows) - len(bad)} of {len(rows)} coverages as stated", *bad, sep="\n  not: ")
     return 1 if bad else 0

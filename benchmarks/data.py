@@ -1,5 +1,5 @@
 """Real data sets for benchmarks, found through the environment variable DISCREET_DATA, never copied here."""
 
-from discreet.bench.datasets import MULTICLASS, TEXT, VARIABLE, MissingData, Split, load, splits
+from benchmarks.papers.datasets import MULTICLASS, TEXT, VARIABLE, MissingData, Split, load, splits
 
 __all__ = ["MULTICLASS", "TEXT", "VARIABLE", "MissingData", "Split", "load", "splits"]

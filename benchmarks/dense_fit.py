@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from discreet.bounds import Bounds
 from discreet.losses import Logistic
+from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.records import ArrayRecords
-from discreet.records.kernels import compiled
-from discreet.solvers.nonprivate import Minimum, Objective, minimize
+from discreet.records.bounds import Bounds
+from discreet.solvers.minimizers.minimizer import Minimum, Objective, minimize
 
 Array = NDArray[np.float64]
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.rates import padded
 from discreet import PrivateLogisticRegression
-from discreet.bench.rates import padded
 
 Array = NDArray[np.float64]
 

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from benchmarks import data
 from discreet import PrivateLogisticRegression
-from discreet.bounds import Bounds
 from discreet.losses import Logistic
-from discreet.mechanisms.entropy import fresh_entropy
 from discreet.mechanisms.gibbs import Ball
+from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers import envelopes
-from discreet.solvers.envelope_centers import find_center
-from discreet.solvers.envelopes import Energy
-from discreet.solvers.exponential import ExponentialPlan, ExponentialSampling
-from discreet.solvers.localized import Localized, LocalizedPlan
+from discreet.records.bounds import Bounds
+from discreet.solvers.sampling import envelopes
+from discreet.solvers.sampling.centers import find_center
+from discreet.solvers.sampling.envelopes import Energy
+from discreet.solvers.sampling.exponential import ExponentialPlan, ExponentialSampling
+from discreet.solvers.sampling.localized import Localized, LocalizedPlan
 
 Array = NDArray[np.float64]
 Row = tuple[str, ...]

@@ -20,8 +20,8 @@ from sklearn.metrics import roc_auc_score
 
 from benchmarks.data import VARIABLE, MissingData
 from discreet import Binned, Categorical, Numeric, PrivateLogisticRegression, Schema, Target
-from discreet.domains import Domain
-from discreet.tables import read_table
+from discreet.tables.domains import Domain
+from discreet.tables.reading import read_table
 
 FILE = "diabetes130_raw.parquet"
 BOUNDS = (1, 2, 3, 5)

@@ -4,10 +4,11 @@ Run ``python -m benchmarks.lasso``, which writes ``results/lasso.md``; ``measure
 reports. Rows and columns are generated, except the last table, which needs DISCREET_DATA.
 
 Noise and the number of choices depend on rows and columns through n / log(2 p) alone, so useless columns cost as much
-as having that many times fewer rows. Where the bound n^(-2/3) is attained (``discreet.bench.rates.l1_ball``) risk grows
-by the logarithm to the power 2/3. Kinder data falls nearly like 1 / n, hence grows by a little less than the logarithm
-itself. That holds at every size only because the point is a mean with even weights that begins at the center: with the
-usual steps 2 / (t + 2), and without any noise, the risk here is 0.003 after 9 steps and 0.026 after 11.
+as having that many times fewer rows. Where the bound n^(-2/3) is attained (``benchmarks.papers.rates.l1_ball``) risk
+grows by the logarithm to the power 2/3. Kinder data falls nearly like 1 / n, hence grows by a little less than the
+logarithm itself. That holds at every size only because the point is a mean with even weights that begins at the
+center: with the usual steps 2 / (t + 2), and without any noise, the risk here is 0.003 after 9 steps and 0.026 after
+11.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import data
+from benchmarks.papers.fingerprints import FLOOR, fingerprinting
+from benchmarks.papers.rates import VERTICES, Point, l1_ball, padded
 from discreet import PrivateLasso, PrivateSparseLogisticRegression
-from discreet.bench.fingerprints import FLOOR, fingerprinting
-from discreet.bench.rates import VERTICES, Point, l1_ball, padded
-from discreet.solvers.frank_wolfe import FrankWolfe
+from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
 Array = NDArray[np.float64]
 

@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from discreet.privacy.accounting.gaussian import gaussian_delta, gaussian_mu
 from discreet.privacy.events import Gaussian
-from discreet.privacy.filters import FAMILIES, RESERVE
-from discreet.privacy.gaussian import gaussian_delta, gaussian_mu
 from discreet.privacy.guarantee import Neighboring
-from discreet.privacy.ledger import BudgetExceeded, Ledger, LedgerError
+from discreet.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerError
+from discreet.privacy.ledger.rules import FAMILIES, RESERVE
 
 EPSILON, DELTA = 1.0, 1e-6
 
@@ -101,7 +101,7 @@ def measure(processes: int = 8, charges: int = 500) -> dict[str, Any]:
             "seconds": seconds,
             "charges_per_second": len(history) / seconds,
             "ok_cap": float(gaussian_delta(EPSILON, mu)) <= DELTA and len(history) <= room,
-            # At most the charge in flight at the kill may be recorded without an acknowledgement.
+            # At most the charge in flight at the kill may be recorded without an acknowledgment.
             "ok_acknowledged": set(acknowledged) <= set(sequences)
             and len(history) - len(acknowledged) in (0, 1),
             "ok_no_duplicates": len(set(acknowledged)) == len(acknowledged),

@@ -20,18 +20,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from discreet.bounds import Bounds
-from discreet.geometries import (
-    BallIntersection,
-    Box,
-    GroupedL1Ball,
-    InterpolationBall,
-    L1Ball,
-    L2Ball,
-    NuclearBall,
-    Simplex,
-    VertexPolytope,
-)
 from discreet.losses import (
     Hinge,
     HuberHinge,
@@ -44,10 +32,22 @@ from discreet.losses import (
     Softmax,
     Squared,
 )
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.sets import (
+    BallIntersection,
+    Box,
+    GroupedL1Ball,
+    InterpolationBall,
+    L1Ball,
+    L2Ball,
+    NuclearBall,
+    Simplex,
+    VertexPolytope,
+)
 from discreet.solvers import base
 
 RESULTS = Path(__file__).parent / "results" / "matrix.md"
@@ -158,8 +158,7 @@ def _attempt(
     except Exception as error:
         return Cell(*place, "CRASHED", f"run: {type(error).__name__}: {error}")
     faults = [fault for theta in models if (fault := _fault(theta, problem))]
-    chosen = getattr(plan, "plan", plan)  # by solver="auto"
-    if getattr(chosen, "incremental", None) is None:  # else the steps on CSR rows are others
+    if getattr(plan, "incremental", None) is None:  # else the steps on CSR rows are others
         faults += _disagreement(*models)
     return Cell(*place, "CRASHED", f"run: {faults[0]}") if faults else Cell(*place, "fits")
 

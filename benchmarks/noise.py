@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from discreet.mechanisms.additive import GaussianNoise, LaplaceNoise
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.samplers.entropy import fresh_entropy
 
 REFERENCE = "numpy standard_normal"
 GAUSSIAN = "discrete Gaussian"

@@ -20,9 +20,9 @@ from scipy.stats import spearmanr
 
 from discreet._files import write_atomically
 from discreet.mechanisms.additive import GaussianNoise, LaplaceNoise
-from discreet.mechanisms.entropy import Entropy, fresh_entropy
 from discreet.mechanisms.gamma_norm import GammaNormNoise
-from discreet.mechanisms.geometric import GeometricNoise
+from discreet.mechanisms.samplers.discrete import GeometricNoise
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 
 RESULTS = Path(__file__).parent / "results" / "noise_timing.md"

@@ -7,7 +7,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from discreet.records.compiling import WIDTH, code, compiled, generated
+from discreet.mechanisms.samplers.numba_decorator import compiled
+from discreet.records.kernels.numba_tools import WIDTH, code, generated
 
 _CHAINS = 12  # independent sums, enough to hide how long one multiply-add takes
 _STEPS = 10_000_000

@@ -2,10 +2,10 @@
 
     python -m benchmarks.rates [--repeats 4] [--only INSTANCE ...]
 
-The instances of ``discreet bench rates`` and two more: Newton's method, and a loss that is no one's likelihood. Theory
-must be met within 0.15. Twins spend epsilon divided by the root of how much a size has grown since its smallest value,
-as a solver with noise of the wrong order in rows, columns or epsilon would, and must miss. With ``--only`` the other
-lines of the results stay as they are.
+The instances of ``python -m benchmarks.papers rates`` and two more: Newton's method, and a loss that is no one's
+likelihood. Theory must be met within 0.15. Twins spend epsilon divided by the root of how much a size has grown since
+its smallest value, as a solver with noise of the wrong order in rows, columns or epsilon would, and must miss. With
+``--only`` the other lines of the results stay as they are.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.bench.rates import FAMILIES, TOLERANCE, Family, Point, exponent_of, ridge, slope
+from benchmarks.papers.rates import FAMILIES, TOLERANCE, Family, Point, exponent_of, ridge, slope
 from discreet.losses import HuberRegression
-from discreet.solvers.newton import NoisyNewton
+from discreet.solvers.gradients.newton import NoisyNewton
 
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "rates.md"
@@ -126,7 +126,7 @@ def main() -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(
         "# Rates\n\nLog-log slopes of excess risk where noise rules, replace-one, mean and standard error over "
-        f"{options.repeats} generated data sets; instances as described in `discreet.bench.rates`. Twins spend "
+        f"{options.repeats} generated data sets; instances as described in `benchmarks.papers.rates`. Twins spend "
         "epsilon divided by the root of how much the varied size has grown, and must miss theory.\n\n"
         f"{text}\n"
     )

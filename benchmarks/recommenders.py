@@ -37,8 +37,8 @@ from benchmarks.recommender_tasks import (
     without_privacy,
 )
 from discreet import PrivateMatrixCompletion
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.recommend import power, profile, subspace
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.recommend.methods import power, profile, subspace
 from discreet.recommend.metrics import rmse
 from discreet.recommend.ratings import read
 
@@ -235,7 +235,7 @@ def at_scale(method: str, n_users: int = 1_000_000, n_items: int = 10_000, per_u
 def _steps(model: PrivateMatrixCompletion, train: Any, method: str) -> Iterator[tuple[str, float]]:
     """Seconds of the global steps of a method, one by one, and of one pass over the ratings."""
     plan = model.plan(*train.shape)
-    facts, ratings = plan.facts, read(train, model._scale(), None)[0]
+    facts, ratings = plan.facts, read(train, model._reading()[0], None)[0]
     flat, ones = np.zeros(facts.n_items), np.ones(facts.n_items)
 
     def timed(step: Callable[[], Any]) -> tuple[float, Any]:

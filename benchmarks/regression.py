@@ -3,7 +3,7 @@
 Columns are mapped to [-1, 1] by ranges that are public knowledge (of the quantity, not of the data) and scaled by
 2 / root of their number, so that a row is about as long as its constant column; rows are clipped to norm 1 with that
 column, targets to declared bounds. Run ``python -m benchmarks.regression``, which writes ``results/regression.md``;
-``measure()`` and ``small()`` return the same numbers.
+``measure()`` and ``small()`` return the same numbers. With ``--second-order`` see ``benchmarks.second_order``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sklearn.metrics import r2_score
 
 from benchmarks.data import VARIABLE, MissingData
 from discreet import PrivateHuberRegressor, PrivateLinearRegression, PrivateRidge
-from discreet.bounds import Bounds
+from discreet.records.bounds import Bounds
 
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "regression.md"
@@ -93,9 +93,9 @@ SOURCES = {
 }
 
 
-def load(name: str) -> tuple[Array, Array]:
+def load(name: str, source: Source | None = None) -> tuple[Array, Array]:
     """Scaled rows and raw targets."""
-    source = SOURCES[name]
+    source = SOURCES[name] if source is None else source
     folder = os.environ.get(VARIABLE)
     if not folder or not (path := Path(folder) / source.file).exists():
         raise MissingData(f"set {VARIABLE} to the folder that holds {source.file}")
@@ -212,12 +212,21 @@ def main() -> None:
     """Write and print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--second-order", action="store_true", help="compare with boosted statistics instead")
+    parser.add_argument("--sets", nargs="*", help="of these sets only, with --second-order")
+    parser.add_argument("--output", type=Path, help="default: the page in results/")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # that the answer will be mostly noise, where it is
-    text = report(options.seeds)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(text)
+    output = options.output or RESULTS
+    if options.second_order:
+        from benchmarks import second_order
+
+        text = second_order.report(options.seeds, options.sets or tuple(second_order.SETS))
+        output = options.output or second_order.RESULTS
+    else:
+        text = report(options.seeds)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text)
     print(text)
 
 

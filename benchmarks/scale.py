@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from discreet import PrivateLogisticRegression
-from discreet._console import note, table
-from discreet.bounds import Bounds
+from discreet.display.console import note, table
 from discreet.losses import Logistic
 from discreet.records import arrow
 from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows
 
 STORE = Path(__file__).parent / "results" / "scale.json"

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.scale import PeakMemory, best_time
 from discreet import PrivateMatrixCompletion
-from discreet._console import note
-from discreet.recommend import files, profile
+from discreet.display.console import note
+from discreet.recommend import sources
+from discreet.recommend.methods import profile
 from discreet.recommend.ratings import Ratings, Scale
 
 DELTA = 1e-6
@@ -53,8 +54,8 @@ class Taste:
 def measure_ratings(n_users: int, n_items: int = 10_000, per_user: int = 80) -> list[tuple[str, ...]]:
     """Open, pass and fit; a pass is compared with the same pass over the same ratings in memory."""
     taste = Taste(n_users, n_items, per_user)
-    catalogue = range(len(taste.items))
-    model = PrivateMatrixCompletion("profile", 1.0, DELTA, rating_bounds=(-1, 1), items=catalogue)
+    catalog = range(len(taste.items))
+    model = PrivateMatrixCompletion("profile", 1.0, DELTA, rating_bounds=(-1, 1), items=catalog)
     facts = model.plan(n_users, len(taste.items)).facts
     flat, ones = np.zeros(facts.n_items), np.ones(facts.n_items)
 
@@ -69,7 +70,7 @@ def measure_ratings(n_users: int, n_items: int = 10_000, per_user: int = 80) -> 
         with ExitStack() as stack:
             begin = time.perf_counter()
             with PeakMemory() as opening:
-                users, _ = stack.enter_context(files.opened(path, _SCALE, catalogue))
+                users, _ = stack.enter_context(sources.opened_file(path, _SCALE, catalog))
             seconds = time.perf_counter() - begin
             with PeakMemory() as passes:
                 mapped = best_time(partial(one_pass, users))

@@ -17,13 +17,14 @@ import scipy.sparse as sp
 
 from benchmarks.scale import COLUMNS, best_time, invented
 from benchmarks.speed import exponent
-from discreet.bounds import Bounds
 from discreet.losses import Logistic
-from discreet.recommend import cluster, profile, subspace
+from discreet.recommend import sources
 from discreet.recommend.completion import PrivateMatrixCompletion
-from discreet.recommend.local import RidgeModel
+from discreet.recommend.item_models import RidgeModel
+from discreet.recommend.methods import profile, subspace
 from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Scale, Users, read
+from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows
 from discreet.transfer.teachers import collect_votes
 
@@ -64,13 +65,13 @@ def _rows(size: int, seed: int) -> Any:
     return invented(size, seed)[0]
 
 
-def ratings(n_users: int, parts: int = _PARTS) -> tuple[Facts, cluster.DaskRatings]:
+def ratings(n_users: int, parts: int = _PARTS) -> tuple[Facts, sources.DaskRatings]:
     """Blocks of users who are invented on the workers, with public facts about them."""
     import dask.bag as db
     from dask import delayed
 
     blocks = [delayed(_users)(-(-n_users // parts), seed) for seed in range(parts)]
-    users, _ = cluster.opened(db.from_delayed(blocks), Scale(-1.0, 1.0), None)
+    users, _ = sources.opened_collection(db.from_delayed(blocks), Scale(-1.0, 1.0), None)
     model = PrivateMatrixCompletion("subspace", 1.0, 1e-6, rating_bounds=(-1, 1))
     return model.plan(users.n_users, _ITEMS).facts, users
 

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from discreet import PrivateLogisticRegression, PrivateSearchCV, PrivateSelection
 from discreet.audit.estimates import LowerBound, threshold_bound
-from discreet.forecast import NoiseWarning
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.mechanisms.sampling import permutation
-from discreet.selection.plans import TriesPlan
-from discreet.selection.trial import Records, Trainer, prepared
+from discreet.estimators.linear import NoiseWarning
+from discreet.mechanisms.repetition import permutation
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.search.plans import TriesPlan
+from discreet.search.trial import Records, Trainer, prepared
 
 Array = NDArray[np.float64]
 Search = Callable[[Array, NDArray[np.int64]], Array]
@@ -95,7 +95,9 @@ def _seen(plan: TriesPlan, X: Array, y: NDArray[np.int64]) -> Array:
     order = permutation(N_ROWS, entropy)
     n_held_out = round(HOLDOUT * N_ROWS)
     ready = [prepared(one, plan.fit_guarantee, None, "error") for one in candidates()]
-    trainer = Trainer(ready, Records(X, y, y), order[n_held_out:], order[:n_held_out])
+    trainer = Trainer(
+        ready, Records(X, y, y, np.zeros(N_ROWS, dtype=bool)), order[n_held_out:], order[:n_held_out]
+    )
     chosen = plan.run(trainer, entropy)
     return _features(chosen.model, chosen.score or 0.0)
 

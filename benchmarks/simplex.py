@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.papers.rates import padded
 from discreet import PrivateSimplexRegressor
-from discreet.bench.rates import padded
-from discreet.box_bounds import BoxBounds
-from discreet.geometries import Simplex
 from discreet.losses import HuberRegression
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers.entropic import EntropicObjective, minimize
-from discreet.solvers.simplex import Constants
+from discreet.records.bounds import BoxBounds
+from discreet.sets import Simplex
+from discreet.solvers.minimizers.entropic import EntropicObjective, minimize
+from discreet.solvers.vertices.simplex_sampling import Constants
 
 Array = NDArray[np.float64]
 

@@ -116,7 +116,7 @@ def chosen(split: data.Split, relation: str, epsilon: float) -> str:
     plan = PrivateLogisticRegression(epsilon, split.delta, neighboring=relation).plan(
         len(split.y_train), split.X_train.shape[1], len(split.classes), sparse=bool(issparse(split.X_train))
     )
-    return str(plan.reason).split(",")[0]  # type: ignore[attr-defined]
+    return plan.reason.split(",")[0]
 
 
 def table(fits: Sequence[Fit], choices: dict[tuple[str, str, float], str], score: str) -> str:

@@ -28,15 +28,14 @@ from numpy.typing import NDArray
 
 from benchmarks import dense_fit, peak, speed_peers
 from benchmarks.foundation import Row
-from discreet.bounds import Bounds
-from discreet.box_bounds import BoxBounds
-from discreet.geometries import L1Ball
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax, Squared
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records import ArrayRecords
-from discreet.solvers.frank_wolfe import FrankWolfe
+from discreet.records.bounds import Bounds, BoxBounds
+from discreet.sets import L1Ball
+from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
 Array = NDArray[np.float64]
 

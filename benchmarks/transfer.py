@@ -36,11 +36,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.data import VARIABLE, MissingData
 from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, PrivateTransferClassifier
-from discreet._console import note, table
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.display.console import note, table
+from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.mechanisms.sparse_vector import SparseVector
 from discreet.transfer.aggregation import SharedVotes, StableVotes
-from discreet.transfer.learn import fit_student, one_hot
+from discreet.transfer.classifier import fit_student, one_hot
 from discreet.transfer.teachers import seeded
 
 EPSILON, DELTA, BETA = 1.0, 1e-6, 0.05

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import data
 from benchmarks.solvers import BINARY, Fit, Summary, available, fit_missing, load, shown, summary
-from discreet.solvers.noisy_gradient import NoisyGradientDescent
+from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 
 RESULTS = Path(__file__).parent / "results" / "tuned.md"
 RELATION = "replace-one"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 import discreet
-from discreet.cohort import COHORT_SCHEMA, make_cohort
+from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
 
 CENSUS = discreet.Schema(
     {

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from benchmarks import check_speed, peak, speed, speed_peers
 
+from benchmarks import check_speed, peak, speed, speed_peers
 from discreet.records.arrays import ArrayRecords
 
 
@@ -82,7 +82,7 @@ def test_threads_never_exceed_what_is_asked_for():
     """BLAS is held to one thread while our own threads work."""
     from threadpoolctl import threadpool_info
 
-    from discreet.bounds import Bounds
+    from discreet.records.bounds import Bounds
 
     records = ArrayRecords(np.ones((4096, 128)), np.ones(4096), Bounds(), n_threads=2)
     seen = records._map(

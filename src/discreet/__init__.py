@@ -8,154 +8,75 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from discreet import card
-    from discreet.domains import Binned, Boolean, Categorical, Numeric, Text
-    from discreet.estimators._fit import PrivacyWarning
-    from discreet.estimators.encoder import SchemaEncoder
-    from discreet.estimators.linear import PrivateLinearSVC, PrivateLogisticRegression
-    from discreet.estimators.median import PrivateMedian
-    from discreet.estimators.poisson import PrivatePoissonRegressor
-    from discreet.estimators.regression import (
-        PrivateHuberRegressor,
-        PrivateLinearRegression,
-        PrivateQuantileRegressor,
-        PrivateRidge,
-    )
-    from discreet.estimators.simplex import PrivateSimplexClassifier, PrivateSimplexRegressor
-    from discreet.estimators.sparse import PrivateLasso, PrivateSparseLogisticRegression
-    from discreet.evaluation.evaluate import evaluate
-    from discreet.forecast import NoiseWarning
-    from discreet.mechanisms.entropy import insecure_noise
-    from discreet.online.ftrl import PrivateFTRL
-    from discreet.online.linear import PrivateOnlineLinearModel
-    from discreet.online.stream import HorizonReached
-    from discreet.privacy.guarantee import Guarantee, Neighboring
-    from discreet.privacy.ledger import BudgetExceeded, Ledger, LedgerError
-    from discreet.privacy.policy import Policy
-    from discreet.privacy.statement import PrivacyStatement
-    from discreet.private_bounds import private_domains, private_norm_bound, private_quantiles
-    from discreet.recommend.completion import PrivateMatrixCompletion
-    from discreet.schema import Schema, SchemaError, Target
-    from discreet.selection.search import PrivateSearchCV, PrivateSelection
-    from discreet.transfer.error_rate import private_error_rate
-    from discreet.transfer.labeler import BudgetSpent, PrivateLabeler
-    from discreet.transfer.regression import PrivateTransferRegressor
-    from discreet.transfer.student import PrivateTransferClassifier
-    from discreet.uncertainty.coefficients import coefficient_intervals
+from discreet._api import HOMES
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:  # a test compares these with the table
+    from discreet import card as card
+    from discreet.additive.estimators import PrivateAdditiveClassifier as PrivateAdditiveClassifier
+    from discreet.additive.estimators import PrivateAdditiveRegressor as PrivateAdditiveRegressor
+    from discreet.description.describe import describe as describe
+    from discreet.description.quantiles import private_domains as private_domains
+    from discreet.description.quantiles import private_norm_bound as private_norm_bound
+    from discreet.description.quantiles import private_quantiles as private_quantiles
+    from discreet.description.quantiles import wide_grid as wide_grid
+    from discreet.estimators.classifiers import PrivateLinearSVC as PrivateLinearSVC
+    from discreet.estimators.classifiers import PrivateLogisticRegression as PrivateLogisticRegression
+    from discreet.estimators.encoder import SchemaEncoder as SchemaEncoder
+    from discreet.estimators.l1 import PrivateLasso as PrivateLasso
+    from discreet.estimators.l1 import PrivateSparseLogisticRegression as PrivateSparseLogisticRegression
+    from discreet.estimators.linear import NoiseWarning as NoiseWarning
+    from discreet.estimators.median import PrivateMedian as PrivateMedian
+    from discreet.estimators.mixtures import PrivateSimplexClassifier as PrivateSimplexClassifier
+    from discreet.estimators.mixtures import PrivateSimplexRegressor as PrivateSimplexRegressor
+    from discreet.estimators.pipelines import check_pipeline as check_pipeline
+    from discreet.estimators.regressors import PrivateHuberRegressor as PrivateHuberRegressor
+    from discreet.estimators.regressors import PrivateLinearRegression as PrivateLinearRegression
+    from discreet.estimators.regressors import PrivatePoissonRegressor as PrivatePoissonRegressor
+    from discreet.estimators.regressors import PrivateQuantileRegressor as PrivateQuantileRegressor
+    from discreet.estimators.regressors import PrivateRidge as PrivateRidge
+    from discreet.evaluation.evaluate import evaluate as evaluate
+    from discreet.intervals.intervals import coefficient_intervals as coefficient_intervals
+    from discreet.mechanisms.samplers.entropy import insecure_noise as insecure_noise
+    from discreet.online.ftrl import PrivateFTRL as PrivateFTRL
+    from discreet.online.linear import PrivateOnlineLinearModel as PrivateOnlineLinearModel
+    from discreet.online.stream import HorizonReached as HorizonReached
+    from discreet.privacy.guarantee import Guarantee as Guarantee
+    from discreet.privacy.guarantee import Neighboring as Neighboring
+    from discreet.privacy.guarantee import PrivacyWarning as PrivacyWarning
+    from discreet.privacy.ledger.ledger import BudgetExceeded as BudgetExceeded
+    from discreet.privacy.ledger.ledger import Ledger as Ledger
+    from discreet.privacy.ledger.ledger import LedgerError as LedgerError
+    from discreet.privacy.ledger.policy import Policy as Policy
+    from discreet.privacy.statement import PrivacyStatement as PrivacyStatement
+    from discreet.recommend.completion import PrivateMatrixCompletion as PrivateMatrixCompletion
+    from discreet.reporting import on_progress as on_progress
+    from discreet.search.search import PrivateSearchCV as PrivateSearchCV
+    from discreet.search.search import PrivateSelection as PrivateSelection
+    from discreet.tables.domains import Binned as Binned
+    from discreet.tables.domains import Boolean as Boolean
+    from discreet.tables.domains import Categorical as Categorical
+    from discreet.tables.domains import Numeric as Numeric
+    from discreet.tables.domains import Text as Text
+    from discreet.tables.schema import Schema as Schema
+    from discreet.tables.schema import SchemaError as SchemaError
+    from discreet.tables.schema import Target as Target
+    from discreet.transfer.classifier import PrivateTransferClassifier as PrivateTransferClassifier
+    from discreet.transfer.error_rate import private_error_rate as private_error_rate
+    from discreet.transfer.labeler import BudgetSpent as BudgetSpent
+    from discreet.transfer.labeler import PrivateLabeler as PrivateLabeler
+    from discreet.transfer.regressor import PrivateTransferRegressor as PrivateTransferRegressor
 
-_HOMES = {
-    "Binned": "discreet.domains",
-    "Boolean": "discreet.domains",
-    "BudgetExceeded": "discreet.privacy.ledger",
-    "BudgetSpent": "discreet.transfer.labeler",
-    "Categorical": "discreet.domains",
-    "HorizonReached": "discreet.online.stream",
-    "Guarantee": "discreet.privacy.guarantee",
-    "Ledger": "discreet.privacy.ledger",
-    "LedgerError": "discreet.privacy.ledger",
-    "Neighboring": "discreet.privacy.guarantee",
-    "NoiseWarning": "discreet.forecast",
-    "Numeric": "discreet.domains",
-    "Policy": "discreet.privacy.policy",
-    "PrivacyStatement": "discreet.privacy.statement",
-    "PrivacyWarning": "discreet.estimators._fit",
-    "PrivateFTRL": "discreet.online.ftrl",
-    "PrivateHuberRegressor": "discreet.estimators.regression",
-    "PrivateLabeler": "discreet.transfer.labeler",
-    "PrivateLinearRegression": "discreet.estimators.regression",
-    "PrivateLasso": "discreet.estimators.sparse",
-    "PrivateLinearSVC": "discreet.estimators.linear",
-    "PrivateLogisticRegression": "discreet.estimators.linear",
-    "PrivateOnlineLinearModel": "discreet.online.linear",
-    "PrivateQuantileRegressor": "discreet.estimators.regression",
-    "PrivateRidge": "discreet.estimators.regression",
-    "PrivateSearchCV": "discreet.selection.search",
-    "PrivateSelection": "discreet.selection.search",
-    "PrivateSimplexClassifier": "discreet.estimators.simplex",
-    "PrivateSimplexRegressor": "discreet.estimators.simplex",
-    "PrivateSparseLogisticRegression": "discreet.estimators.sparse",
-    "PrivateMatrixCompletion": "discreet.recommend.completion",
-    "PrivateMedian": "discreet.estimators.median",
-    "PrivatePoissonRegressor": "discreet.estimators.poisson",
-    "PrivateTransferClassifier": "discreet.transfer.student",
-    "PrivateTransferRegressor": "discreet.transfer.regression",
-    "Schema": "discreet.schema",
-    "SchemaEncoder": "discreet.estimators.encoder",
-    "SchemaError": "discreet.schema",
-    "Target": "discreet.schema",
-    "Text": "discreet.domains",
-    "coefficient_intervals": "discreet.uncertainty.coefficients",
-    "evaluate": "discreet.evaluation.evaluate",
-    "insecure_noise": "discreet.mechanisms.entropy",
-    "private_domains": "discreet.private_bounds",
-    "private_error_rate": "discreet.transfer.error_rate",
-    "private_norm_bound": "discreet.private_bounds",
-    "private_quantiles": "discreet.private_bounds",
-}
-
-__all__ = [
-    "Binned",
-    "Boolean",
-    "BudgetExceeded",
-    "BudgetSpent",
-    "Categorical",
-    "Guarantee",
-    "HorizonReached",
-    "Ledger",
-    "LedgerError",
-    "Neighboring",
-    "NoiseWarning",
-    "Numeric",
-    "Policy",
-    "PrivacyStatement",
-    "PrivacyWarning",
-    "PrivateFTRL",
-    "PrivateHuberRegressor",
-    "PrivateLabeler",
-    "PrivateLasso",
-    "PrivateLinearRegression",
-    "PrivateLinearSVC",
-    "PrivateLogisticRegression",
-    "PrivateMatrixCompletion",
-    "PrivateMedian",
-    "PrivateOnlineLinearModel",
-    "PrivatePoissonRegressor",
-    "PrivateQuantileRegressor",
-    "PrivateRidge",
-    "PrivateSearchCV",
-    "PrivateSelection",
-    "PrivateSimplexClassifier",
-    "PrivateSimplexRegressor",
-    "PrivateSparseLogisticRegression",
-    "PrivateTransferClassifier",
-    "PrivateTransferRegressor",
-    "Schema",
-    "SchemaEncoder",
-    "SchemaError",
-    "Target",
-    "Text",
-    "__version__",
-    "card",
-    "coefficient_intervals",
-    "evaluate",
-    "insecure_noise",
-    "private_domains",
-    "private_error_rate",
-    "private_norm_bound",
-    "private_quantiles",
-]
+__version__ = "0.2.0"
+__all__ = sorted([*HOMES, "__version__", "card"])
 
 
 def __getattr__(name: str) -> Any:
     if name == "card":
         return import_module("discreet.card")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
     raise AttributeError(f"module 'discreet' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

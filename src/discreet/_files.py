@@ -1,20 +1,74 @@
-"""Files that are either written whole or not at all."""
+"""Files that are either written whole or not at all, and ledgers that are never written over."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 LEDGER_ID = 0x44504C47  # "DPLG": what SQLite's header calls the application, in every ledger
+_BLOCK = 1 << 20  # bytes that are overwritten at a time
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
+class Databases:
+    """The SQLite files that this process uses, and the one lock inside which it opens them.
+
+    POSIX systems drop all locks of a process on a file as soon as the process closes any descriptor of it. SQLite takes
+    care of its own descriptors; whoever else opens a ledger while a transaction runs lets another process write into
+    it. So a ledger that is in use is recognized by its device and inode, without opening it, and a file that is not
+    known is looked into only while no connection is open.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._open: dict[int, tuple[int, int]] = {}
+
+    def add(self, holder: object, path: Path) -> None:
+        """Count the file at ``path`` as in use for as long as ``holder`` lives."""
+        found = os.stat(path)
+        self._open[id(holder)] = (found.st_dev, found.st_ino)
+        weakref.finalize(holder, self._open.pop, id(holder), None)
+
+    def holds(self, path: Path) -> bool:
+        """Whether ``path`` leads to a file in use, under whatever name; does not open it."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) in list(self._open.values())
+
+    def _renew_lock(self) -> None:
+        self.lock = threading.RLock()
+
+
+databases = Databases()
+if hasattr(os, "register_at_fork"):
+    # SQLite keeps its locks per process: a child that was forked while a connection was open would believe in locks
+    # that it does not hold. Every connection lives inside this lock, and a fork waits for it.
+    os.register_at_fork(
+        before=lambda: databases.lock.acquire(),
+        after_in_parent=lambda: databases.lock.release(),
+        after_in_child=databases._renew_lock,
+    )
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Read a whole file; ``FileExistsError`` if it is a ledger that this process uses."""
+    if databases.holds(Path(path)):
+        raise FileExistsError(17, "it is a privacy ledger in use")
+    with databases.lock:
+        return Path(path).read_bytes()
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes, *, private: bool = False) -> None:
     """Write ``content`` so that ``path`` then holds all of it or, after any failure, what it held before.
 
-    A link stays a link: the file it leads to is written.
+    A link stays a link: the file it leads to is written. A ``private`` file is for its owner only, whatever the umask
+    and the file that it replaces allow.
 
     Raises
     ------
@@ -29,7 +83,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, _default_mode(target))
+        if not private:  # a temporary file is its owner's
+            os.chmod(temporary, _default_mode(target))
         os.replace(temporary, target)
         temporary = None
         _sync_folder(target.parent)
@@ -59,6 +114,24 @@ def check_writable(path: str | os.PathLike[str], size: int) -> None:
     finally:
         with contextlib.suppress(OSError):
             trial.unlink(missing_ok=True)
+
+
+def erase(path: str | os.PathLike[str]) -> None:
+    """Overwrite the file with zeros and delete it, if there is one.
+
+    Where somebody has it open and the platform does not let go of such a file, it stays, full of zeros.
+    """
+    try:
+        with open(path, "r+b") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            for start in range(0, size, _BLOCK):
+                stream.write(bytes(min(_BLOCK, size - start)))
+            stream.flush()
+            os.fsync(stream.fileno())
+    except FileNotFoundError:
+        return
+    with contextlib.suppress(PermissionError):
+        os.unlink(path)
 
 
 @contextlib.contextmanager
@@ -101,10 +174,12 @@ def _checked(path: str | os.PathLike[str]) -> Path:
 
 
 def _is_ledger(target: Path) -> bool:
+    if databases.holds(target):
+        return True
     try:
-        with target.open("rb") as stream:
+        with databases.lock, target.open("rb") as stream:
             header = stream.read(72)
-    except OSError:  # not there, or not to be read: not to be known either
+    except OSError:  # not there, or not readable, so that nobody can tell
         return False
     return header.startswith(b"SQLite format 3\0") and header[68:] == LEDGER_ID.to_bytes(4, "big")
 

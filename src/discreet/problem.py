@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from discreet.bounds import Bounds
-from discreet.geometries import Geometry
 from discreet.losses import Loss
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
+from discreet.records.bounds import Bounds
+from discreet.sets import Geometry
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from discreet.estimators import _groups
-from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.online.ftrl import PrivateFTRL
 from discreet.privacy.guarantee import Neighboring, Sensitivity
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers.class_sums import ClassSumsMechanism
-from discreet.solvers.frank_wolfe_laplace import DissertationFrankWolfe, LaplacePlan
-from discreet.solvers.noisy_gradient import NoisyGradientPlan
-from discreet.solvers.noisy_sgd import NoisySGD
-from discreet.solvers.permutation_sgd import PermutationSGD, PermutationSGDPlan
+from discreet.solvers import base
+from discreet.solvers.gradients.class_sums import ClassSumsMechanism
+from discreet.solvers.gradients.noisy_gd import NoisyGradientPlan, NoisySGD
+from discreet.solvers.gradients.psgd import PermutationSGD, PermutationSGDPlan
+from discreet.solvers.papers import DissertationFrankWolfe, LaplacePlan
 
 # -- calibrations as printed ----------------------------------------------------------------------------------------
 
@@ -173,7 +172,7 @@ def without_the_factor(solver, problem, guarantee, rows):
     """Calls the promise about one row a promise about a person with ``rows`` of them."""
     promise = dataclasses.replace(guarantee, unit="user")
     plan = solver.plan(problem, guarantee)
-    return _groups.GroupPlan(plan, promise, rows, plan.event)
+    return dataclasses.replace(plan, groups=base.GroupPromise(promise, rows, plan.event))
 
 
 # -- randomness -------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import pytest
 import discreet
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.audit.attack import attack, exact_losses, judged, log_ratio, planned_runs, prepared
-from discreet.audit.canaries import audit_cases
 from discreet.audit.estimates import loss_bound
 from discreet.audit.report import audit, histogram
+from discreet.audit.worst_pairs import audit_cases
 from discreet.cli import main
 
 DELTA = 1e-2

@@ -9,16 +9,16 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
+from benchmarks.audit_rows import attained, pair_worth
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.audit import subjects, table
-from discreet.audit.canaries import neighbors_of, worst_pair
-from discreet.audit.class_pairs import class_case, sums_classes
-from discreet.audit.evidence import claimed
+from discreet.audit import attack as attacking
+from discreet.audit import catalog, subjects
+from discreet.audit.attack import claimed
 from discreet.audit.replay import replay
-from discreet.audit.witness import fitting
-from discreet.audit.worth import attained, pair_worth
+from discreet.audit.trace import fitting
+from discreet.audit.worst_pairs import class_case, neighbors_of, sums_classes, worst_pair
 from discreet.privacy.guarantee import Neighboring
-from discreet.solvers import class_sums, discriminant
+from discreet.solvers.gradients import class_sums, discriminant
 
 sys.path.insert(0, str(Path(__file__).parent))
 import more_twins
@@ -91,7 +91,7 @@ def test_other_configurations_reach_the_distance_of_the_sums(relation, changes):
 
 
 def test_every_relation_has_a_row_for_two_and_for_three_classes():
-    names = [(subject.name, subject.relation) for subject in table.parts(["discriminant"])["classifiers"]]
+    names = [(subject.name, subject.relation) for subject in catalog.parts(["discriminant"])["classifiers"]]
     kinds = ["PrivateLinearSVC, discriminant", "PrivateLogisticRegression, discriminant"]
     expected = [*kinds, "PrivateLogisticRegression, discriminant, 3 classes"]
     assert names == [(name, relation) for name in expected for relation in RELATIONS]
@@ -150,10 +150,10 @@ def test_no_neighbors_found_by_search_break_a_declaration(relation, data, other,
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_half_the_noise_is_caught(relation):
     subject = subjects.of(model(relation=relation))
-    found = subjects.attacked(subject, 100, seed=3)
+    found = attacking.attacked(subject, 100, seed=3)
     assert not found.refuted
     assert 0.5 * found.claimed < found.exact.epsilon <= found.claimed
-    assert subjects.attacked(subject, 60, seed=4, share=0.5).refuted
+    assert attacking.attacked(subject, 60, seed=4, share=0.5).refuted
 
 
 def test_sums_calibrated_for_one_class_are_caught_where_a_row_moves_to_another(monkeypatch):
@@ -162,7 +162,7 @@ def test_sums_calibrated_for_one_class_are_caught_where_a_row_moves_to_another(m
     found = replay(subject.program, *subject.strained)
     assert found.failed_checks == {"distance"}
     assert of_sums(found) == pytest.approx(np.sqrt(2), rel=1e-6)
-    assert subjects.attacked(subject, 300, seed=5).refuted
+    assert attacking.attacked(subject, 300, seed=5).refuted
 
 
 def test_sums_of_rows_with_signs_are_caught_where_a_row_turns_around(monkeypatch):
@@ -170,11 +170,11 @@ def test_sums_of_rows_with_signs_are_caught_where_a_row_turns_around(monkeypatch
     found = replay(fitting(model()), OPPOSITE.first, OPPOSITE.second)
     assert found.failed_checks == {"distance"}
     assert of_sums(found) == pytest.approx(np.sqrt(2), rel=1e-6)
-    assert subjects.attacked(subject_of(model(), OPPOSITE), 300, seed=6).refuted
+    assert attacking.attacked(subject_of(model(), OPPOSITE), 300, seed=6).refuted
     moved = subjects.of(model())  # to another class: signs do not matter
     assert replay(moved.program, *moved.strained).passed
 
 
 def test_split_rows_that_turn_around_are_within_the_claim():
-    found = subjects.attacked(subject_of(model(), OPPOSITE), 100, seed=6)
+    found = attacking.attacked(subject_of(model(), OPPOSITE), 100, seed=6)
     assert 0.5 * found.claimed < found.exact.epsilon <= found.claimed

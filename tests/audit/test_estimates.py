@@ -14,7 +14,7 @@ from discreet.audit.estimates import (
     one_run_p_value,
     threshold_bound,
 )
-from discreet.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from discreet.privacy.accounting.gaussian import gaussian_epsilon, gaussian_mu
 
 
 def gaussian_scores(mu, runs, seed):
@@ -149,7 +149,7 @@ def test_an_outright_leak_is_limited_only_by_the_number_of_runs():
 def test_a_gaussian_mechanism_has_the_mu_it_says():
     """Mean and variance of the score against their exact values, to five standard errors."""
     from discreet.mechanisms.additive import GaussianMechanism
-    from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+    from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
     from discreet.privacy.guarantee import Sensitivity
 
     runs, mechanism = 20_000, GaussianMechanism(Sensitivity(1.0), 2.0, size=20_000)

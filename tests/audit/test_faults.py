@@ -11,9 +11,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from discreet import BudgetExceeded, Ledger, PrivateLinearSVC
+from discreet import BudgetExceeded, Ledger, PrivateLinearSVC, release
 from discreet.cli import main
-from discreet.estimators import _fit
+from discreet.estimators import classifiers, linear
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 Y = np.repeat([0, 1], 20)
@@ -35,16 +35,27 @@ def published(estimator):
 @pytest.mark.parametrize(
     "error", [RuntimeError("boom"), KeyboardInterrupt(), MemoryError(), OSError(errno.ENOSPC, "full")]
 )
-@pytest.mark.parametrize("step", ["read_labels", "guarantee_of", "charge", "run", "state"])
-def test_an_error_at_any_step(step, error, ledger):
+@pytest.mark.parametrize(
+    ("place", "step"),
+    [
+        (classifiers, "read_labels"),
+        (linear, "guarantee_of"),
+        (release, "check"),
+        (release, "charge"),
+        (release, "fresh_entropy"),
+        (release, "run"),
+        (release, "bind"),
+        (release.Carried, "state"),
+    ],
+)
+def test_an_error_at_any_step(place, step, error, ledger):
     """Before the charge nothing is spent; from the run on the charge stands; nothing half-made is published."""
     estimator = model(ledger)
-    with mock.patch.object(_fit, step, side_effect=error), pytest.raises(type(error)):
+    with mock.patch.object(place, step, side_effect=error), pytest.raises(type(error)):
         estimator.fit(X, Y)
-    assert len(ledger.history()) == (1 if step in ("run", "state") else 0)
+    assert len(ledger.history()) == (1 if step in ("fresh_entropy", "run", "bind", "state") else 0)
     assert not hasattr(estimator, "privacy_")
-    if step != "state":
-        assert not published(estimator)
+    assert not published(estimator)
     model(ledger).fit(X, Y)  # and the ledger still works
 
 
@@ -62,14 +73,14 @@ KILLED = """
     import numpy as np
     from unittest import mock
     from discreet import Ledger, PrivateLinearSVC
-    from discreet.estimators import _fit
-    from discreet.privacy import ledger_file
+    from discreet import release
+    from discreet.privacy.ledger import file as ledger_file
 
     def die(*arguments, **options):
         os.kill(os.getpid(), signal.SIGKILL)
 
     module, name, when, path = sys.argv[1:]
-    place = {"fit": _fit, "file": ledger_file.LedgerFile}[module]
+    place = {"release": release, "carried": release.Carried, "file": ledger_file.LedgerFile}[module]
     real = getattr(place, name)
 
     def wrapped(*arguments, **options):
@@ -89,7 +100,13 @@ KILLED = """
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("fit", "charge"), ("fit", "run"), ("fit", "state"), ("file", "append"), ("file", "_read")],
+    [
+        ("release", "charge"),
+        ("release", "run"),
+        ("carried", "state"),
+        ("file", "append"),
+        ("file", "_read"),
+    ],
 )
 def test_killed_between_plan_charge_and_release(module, name, when, ledger):
     run = subprocess.run(
@@ -114,14 +131,14 @@ def test_a_full_disk_refuses_the_charge_and_so_the_run(ledger):
         import os, resource, signal, sys
         import numpy as np
         from discreet import Ledger, PrivateLinearSVC
-        from discreet.estimators import _fit
+        from discreet import release
         X, y = np.random.default_rng(0).normal(size=(40, 2)), np.repeat([0, 1], 20)
         model = PrivateLinearSVC(1.0, 1e-3, classes=[0, 1])
         model.fit(X, y)  # compiles and caches what it needs while there is room
         account = Ledger(sys.argv[1])
         model.set_params(ledger=account)
         runs = []
-        _fit.run = lambda *arguments: runs.append(arguments)
+        release.run = lambda *arguments: runs.append(arguments)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (256, resource.RLIM_INFINITY))
         try:
@@ -176,7 +193,7 @@ def test_a_clock_that_jumps_back_does_not_matter(ledger, monkeypatch):
 
 def test_a_model_that_cannot_be_saved_stays_charged_and_says_so(tmp_path, capsys, monkeypatch):
     from discreet.card import files
-    from discreet.schema import Numeric, Schema, Target
+    from discreet.tables.schema import Numeric, Schema, Target
 
     Schema({"a": Numeric(0, 1)}, target=Target("t", ("0", "1"))).to_file(tmp_path / "s.toml")
     (tmp_path / "d.csv").write_text("a,t\n" + "0.1,0\n0.9,1\n" * 20)

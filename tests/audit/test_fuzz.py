@@ -16,14 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from discreet import Ledger, LedgerError, PrivateLinearSVC, PrivateLogisticRegression, card
-from discreet.bounds import Bounds
+from discreet import Ledger, LedgerError, PrivateLinearSVC, PrivateLogisticRegression, card, release
 from discreet.cli import main
-from discreet.estimators import _fit
 from discreet.losses import Logistic
 from discreet.records.arrays import ArrayRecords
-from discreet.schema import Categorical, Numeric, Schema, Target
-from discreet.tables import read_table
+from discreet.records.bounds import Bounds
+from discreet.tables.reading import read_table
+from discreet.tables.schema import Categorical, Numeric, Schema, Target
 
 FUZZ = settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -37,7 +36,7 @@ class Counter:
 
     def __init__(self):
         self.runs = 0
-        self._run = _fit.run
+        self._run = release.run
 
     def __call__(self, *arguments, **options):
         self.runs += 1
@@ -51,7 +50,7 @@ def fit_and_count(estimator, X, y):
         ledger = Ledger(Path(folder) / "l", 10.0, 0.1, neighboring=estimator.neighboring)
         estimator.set_params(ledger=ledger)
         error, counter = None, Counter()
-        with mock.patch.object(_fit, "run", counter):
+        with mock.patch.object(release, "run", counter):
             try:
                 estimator.fit(X, y)
             except Exception as problem:

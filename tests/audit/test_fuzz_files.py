@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.papers.results import Results
 from discreet import Ledger, LedgerError, PrivateFTRL
-from discreet.bench.results import Results
 from discreet.online import HorizonReached, StreamError
-from discreet.privacy.policy import Policy
-from discreet.schema import Categorical, Numeric, Schema, SchemaError, Target
+from discreet.privacy.ledger.policy import Policy
+from discreet.tables.schema import Categorical, Numeric, Schema, SchemaError, Target
 
 FUZZ = settings(
     max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

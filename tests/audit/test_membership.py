@@ -8,12 +8,17 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.audit.membership import advantage_bound, membership, record_losses
-from discreet.audit.tracing import fingerprinting, trace_members
+from discreet.audit.membership import (
+    advantage_bound,
+    fingerprinting,
+    membership,
+    record_losses,
+    trace_members,
+)
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy.gaussian import gaussian_mu
-from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, Sensitivity
 
 
 def halves():
@@ -57,7 +62,7 @@ def test_a_false_promise_would_be_noticed():
 @pytest.mark.parametrize(
     ("promise", "allowed"),
     [
-        (Guarantee(0.5, 0.0, unit="labels"), 1.0),
+        *((Guarantee(0.5, 0.0, unit=unit), 1.0) for unit in LABEL_UNITS),
         (Guarantee(0.5, 0.0, unit="user"), np.tanh(0.25)),
         (Guarantee(0.5, 0.0, Neighboring.ZERO_OUT, unit="user"), np.tanh(0.5)),
         (Guarantee(0.5, 0.0, Neighboring.ZERO_OUT), np.tanh(0.25)),

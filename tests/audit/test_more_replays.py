@@ -17,15 +17,15 @@ from discreet import (
     PrivateLogisticRegression,
     PrivateOnlineLinearModel,
 )
-from discreet.audit.canaries import neighbors_of, worst_pair
 from discreet.audit.estimates import threshold_bound
 from discreet.audit.replay import replay
-from discreet.audit.witness import fitting, trace
-from discreet.estimators import _groups
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+from discreet.audit.trace import fitting, trace
+from discreet.audit.worst_pairs import neighbors_of, worst_pair
+from discreet.estimators import linear
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Neighboring, Sensitivity
 from discreet.transfer import aggregation
 
@@ -44,7 +44,7 @@ PAIR = ((X, Y), (OTHER_X, OTHER_Y))
 # -- what is shipped passes ------------------------------------------------------------------------------------------
 
 
-def labelling(aggregator):
+def labeling(aggregator):
     def program(data):
         tree = DecisionTreeClassifier(max_depth=1, random_state=0)
         labeler = PrivateLabeler(
@@ -63,7 +63,7 @@ def labelling(aggregator):
 
 @pytest.mark.parametrize("aggregator", ["sparse-vector", "plurality", "confident"])
 def test_voters(aggregator):
-    found = replay(labelling(aggregator), *PAIR)
+    found = replay(labeling(aggregator), *PAIR)
     assert found.passed, str(found)
     assert found.worst_input_ratio is not None
 
@@ -216,7 +216,7 @@ def test_replay_catches_a_rate_per_pass():
     failed = {}
     for name, solver in (
         ("printed", more_twins.PrintedPermutationSGD(n_passes=2, batch_size=1)),
-        ("honest", discreet.solvers.permutation_sgd.PermutationSGD("strongly-convex", 2, batch_size=1)),
+        ("honest", discreet.solvers.gradients.psgd.PermutationSGD("strongly-convex", 2, batch_size=1)),
     ):
         model = PrivateLogisticRegression(
             1.0, 1e-2, classes=[0, 1], l2=0.05, solver=solver, fit_intercept=False, multi_class="ovr"
@@ -294,12 +294,12 @@ def test_replay_catches_a_stream_whose_noise_is_never_refreshed():
 
 
 def test_replay_catches_groups_without_the_factor(monkeypatch):
-    monkeypatch.setattr(_groups, "plan_for_groups", more_twins.without_the_factor)
+    monkeypatch.setattr(linear, "plan_for_groups", more_twins.without_the_factor)
     assert replay(grouped("noisy-gd"), *WHOLE_PERSON).failed_checks == {"price"}
 
 
 def test_replay_catches_a_start_vector_that_is_not_normalized(monkeypatch):
-    from discreet.recommend import power
+    from discreet.recommend.methods import power
 
     ratings = np.where(RNG.random((40, 8)) < 0.5, RNG.integers(1, 6, (40, 8)), 0).astype(float)
     other = ratings.copy()

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from discreet import PrivateLinearSVC, PrivateSimplexClassifier, PrivateSimplexRegressor
-from discreet.audit import shipped, subjects
+from discreet.audit import attack as attacking
+from discreet.audit import catalog, subjects
 from discreet.audit.attack import prepared
-from discreet.audit.balls import ball_cases, draws_from_ball
-from discreet.audit.enumeration import pair_epsilon
 from discreet.audit.replay import replay
-from discreet.audit.witness import fitting
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+from discreet.audit.trace import fitting
+from discreet.audit.transcripts import pair_epsilon
+from discreet.audit.worst_pairs import ball_cases, draws_from_ball
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.guarantee import Neighboring
-from discreet.solvers.envelopes import Energy
+from discreet.solvers.sampling.envelopes import Energy
 
 
 @pytest.mark.parametrize("relation", list(Neighboring))
@@ -34,8 +35,8 @@ def test_a_record_in_a_ball_changes_the_energy_by_its_whole_range(solver, relati
 def test_half_the_noise_around_a_noisy_minimizer_is_caught():
     model = PrivateLinearSVC(1.0, 1e-2, solver=subjects.brief("localized"), classes=[0, 1])
     subject = subjects.of(model)
-    assert not subjects.attacked(subject, 20, seed=2).refuted
-    assert subjects.attacked(subject, 130, seed=3, share=0.5).refuted
+    assert not attacking.attacked(subject, 20, seed=2).refuted
+    assert attacking.attacked(subject, 130, seed=3, share=0.5).refuted
 
 
 def test_a_prepared_draw_is_the_draw_of_a_run():
@@ -81,6 +82,6 @@ def test_mixtures_show_half_of_their_claim_and_break_it_with_half_the_noise(kind
 
 def test_one_of_several_pairs_is_chosen_by_what_it_is_worth():
     """A lead of none hides what a lead of five shows; one of thirty is never overcome."""
-    vote = next(s for s in shipped.mechanisms() if s.name == "NoisyPlurality")
+    vote = next(s for s in catalog.mechanisms() if s.name == "NoisyPlurality")
     tried = [dataclasses.replace(vote, first=[20 + lead, 20], second=[19 + lead, 21]) for lead in (0, 5, 30)]
     assert subjects.most_different(tried).first == [25, 20]

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import discreet
 import discreet.solvers
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.audit.canaries import neighbors_of, worst_pair
 from discreet.audit.replay import CHECKS, replay
-from discreet.audit.witness import Weakener, difference, fitting, frozen, running, trace
-from discreet.geometries import L1Ball, L2Ball
+from discreet.audit.trace import Weakener, difference, fitting, frozen, running, trace
+from discreet.audit.worst_pairs import neighbors_of, worst_pair
 from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.recording import Recorder, observed, recorded_by
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.guarantee import Sensitivity
+from discreet.sets import L1Ball, L2Ball
 from discreet.solvers import base
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -30,8 +30,8 @@ import twins
 RELATIONS = ["replace-one", "zero-out", "add-remove-one"]
 KINDS = [PrivateLogisticRegression, PrivateLinearSVC]
 
-for module in pkgutil.iter_modules(discreet.solvers.__path__):
-    importlib.import_module(f"discreet.solvers.{module.name}")
+for module in pkgutil.walk_packages(discreet.solvers.__path__, "discreet.solvers."):
+    importlib.import_module(module.name)
 
 
 def make(kind, neighboring="replace-one", n_classes=2, **parameters):
@@ -371,3 +371,15 @@ def test_a_program_that_never_runs_does_not_pass():
 def test_unknown_checks_cannot_be_skipped():
     with pytest.raises(ValueError, match="unknown checks"):
         replay(adaptive_sum, np.zeros(2), np.zeros(2), skip={"everything"})
+
+
+def test_of_an_estimator_everything_that_a_fit_sets_is_compared():
+    for name in discreet.__all__:
+        kind = getattr(discreet, name)
+        if not (isinstance(kind, type) and hasattr(kind, "get_params")):
+            continue
+        one, two = object.__new__(kind), object.__new__(kind)
+        for model, value in ((one, 1.0), (two, 2.0)):
+            model.get_params = lambda deep=True: {}
+            model.number_ = value
+        assert difference(frozen(one), frozen(two)) == ".number_"

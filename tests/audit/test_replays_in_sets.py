@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.audit.canaries import worst_pair
 from discreet.audit.replay import replay
-from discreet.audit.witness import fitting
-from discreet.geometries import BallIntersection, L1Ball, L2Ball, VertexPolytope
+from discreet.audit.trace import fitting
+from discreet.audit.worst_pairs import worst_pair
+from discreet.sets import BallIntersection, L1Ball, L2Ball, VertexPolytope
 from discreet.solvers import base
 
 SETS = {

@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
-from benchmarks import audit as command
 
-from discreet.audit import programs, shipped, subjects, table, voters, workflow
+from benchmarks import audit as command
+from benchmarks import audit_rows as table
+from discreet.audit import attack as attacking
+from discreet.audit import catalog, subjects, workflow
 from discreet.audit.replay import replay
 from discreet.privacy.guarantee import Neighboring
 from discreet.recommend.methods import METHODS
 
-MECHANISMS = {subject.name: subject for subject in shipped.mechanisms()}
+MECHANISMS = {subject.name: subject for subject in catalog.mechanisms()}
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -22,13 +24,13 @@ def test_mechanisms_replay_at_the_declared_distance(name):
 
 @pytest.mark.parametrize("name", ["ExponentialMechanism", "NoisyPlurality", "SparseVector, 4 questions"])
 def test_half_the_noise_is_caught(name):
-    found = subjects.attacked(MECHANISMS[name], 600, seed=5)
+    found = attacking.attacked(MECHANISMS[name], 600, seed=5)
     assert not found.refuted
     assert 0.3 * found.claimed < found.exact.epsilon <= found.claimed
-    assert subjects.attacked(MECHANISMS[name], 900, seed=7, share=0.5).refuted
+    assert attacking.attacked(MECHANISMS[name], 900, seed=7, share=0.5).refuted
 
 
-@pytest.mark.parametrize("part", [programs.streams, workflow.workflow, voters.transfer])
+@pytest.mark.parametrize("part", [catalog.streams, workflow.workflow, workflow.transfer])
 def test_programs_replay(part):
     for subject in part():
         found = replay(subject.program, *subject.strained)
@@ -39,7 +41,7 @@ def test_programs_replay(part):
 def test_recommenders_replay_and_attain_the_declared_distance():
     for method in METHODS:
         worst = 0.0
-        for subject in programs._users(method):
+        for subject in catalog._users(method):
             found = replay(subject.program, *subject.strained)
             assert found.passed, f"{subject.name}: {found}"
             worst = max(worst, found.worst_ratio)
@@ -115,15 +117,15 @@ def test_rows_are_kept_under_a_summary_of_all(tmp_path, monkeypatch):
 
 
 def test_subjects_are_found_by_name():
-    assert table.named("gaussianmech").name == "GaussianMechanism"
-    assert table.named("PrivateRidge").name == "PrivateRidge"
-    assert table.named("private_error_rate").name == "private_error_rate"
-    assert table.named("privateLinearSVC").name == "PrivateLinearSVC, auto"
+    assert catalog.named("gaussianmech").name == "GaussianMechanism"
+    assert catalog.named("PrivateRidge").name == "PrivateRidge"
+    assert catalog.named("private_error_rate").name == "private_error_rate"
+    assert catalog.named("privateLinearSVC").name == "PrivateLinearSVC, auto"
     with pytest.raises(ValueError, match="known to the audit"):
-        table.named("nothing")
+        catalog.named("nothing")
 
 
 def test_a_twin_of_a_choice_is_sharper():
-    subject = next(subject for subject in programs.streams() if "sampling" in subject.name)
-    full, half = (subjects.released(subject.run, subject.first, 400, seed=3, share=s) for s in (1.0, 0.25))
+    subject = next(subject for subject in catalog.streams() if "sampling" in subject.name)
+    full, half = (attacking.released(subject.run, subject.first, 400, seed=3, share=s) for s in (1.0, 0.25))
     assert np.mean(half[:, 0]) > np.mean(full[:, 0]) + 0.02  # the cheaper action is drawn more often

@@ -10,23 +10,22 @@ import numpy as np
 import pytest
 
 from discreet import PrivateLinearSVC
-from discreet.audit import shipped, subjects, workflow
-from discreet.audit.enumeration import transcript_laws
+from discreet.audit import attack as attacking
+from discreet.audit import catalog, subjects, workflow
 from discreet.audit.likelihoods import known, law_of, log_likelihood
 from discreet.audit.replay import replay
-from discreet.audit.transcripts import transcripts
-from discreet.audit.witness import trace
-from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
-from discreet.mechanisms.leveled import LeveledSelection, LeveledTotals
+from discreet.audit.trace import trace
+from discreet.audit.transcripts import transcript_laws, transcripts
+from discreet.mechanisms.level_selection import LeveledSelection, LeveledTotals
 from discreet.mechanisms.recording import Call, Recorder, recorded_by
-from discreet.mechanisms.sampling import poisson_sample
+from discreet.mechanisms.repetition import poisson_sample
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
-from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, SparseVector
-from discreet.mechanisms.stability import StableRelease
+from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, SparseVector, StableRelease
 from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality
 from discreet.privacy.guarantee import Neighboring
 
-MECHANISMS = {subject.name: subject for subject in shipped.mechanisms()}
+MECHANISMS = {subject.name: subject for subject in catalog.mechanisms()}
 SCORES = [0.0, -0.7, 0.4]
 
 
@@ -128,11 +127,11 @@ def test_ratios_integrate_to_one(name, share):
 
 @pytest.mark.parametrize("name", ["GaussianMechanism", "GammaNormMechanism", "TreeMechanism, 4 steps"])
 def test_few_transcripts_show_most_of_a_claim_and_catch_the_twin(name):
-    found = subjects.attacked(MECHANISMS[name], 400, seed=3)
+    found = attacking.attacked(MECHANISMS[name], 400, seed=3)
     assert found.sees == "transcript"
     assert not found.refuted
     assert 0.5 * found.claimed < found.exact.epsilon <= found.claimed
-    assert subjects.attacked(MECHANISMS[name], 300, seed=4, share=0.5).refuted
+    assert attacking.attacked(MECHANISMS[name], 300, seed=4, share=0.5).refuted
 
 
 def svm(solver, relation="replace-one"):
@@ -144,10 +143,10 @@ def svm(solver, relation="replace-one"):
 @pytest.mark.parametrize("solver", ["noisy-gd", "output", "psgd"])
 def test_solvers_are_attacked_without_code_of_their_own(solver):
     subject = svm(solver)
-    found = subjects.attacked(subject, 150, seed=5)
+    found = attacking.attacked(subject, 150, seed=5)
     assert not found.refuted
     assert 0.3 * found.claimed < found.exact.epsilon <= found.claimed
-    assert subjects.attacked(subject, 250, seed=6, share=0.5).refuted
+    assert attacking.attacked(subject, 250, seed=6, share=0.5).refuted
 
 
 def test_secret_samples_are_mixed_over():
@@ -158,7 +157,7 @@ def test_secret_samples_are_mixed_over():
         masses = np.exp(-losses)
         assert masses.mean() == pytest.approx(1.0, abs=6 * masses.std() / math.sqrt(200))
     assert np.std(found.first) > 0.05
-    assert not subjects.attacked(subject, 100, seed=5).refuted
+    assert not attacking.attacked(subject, 100, seed=5).refuted
 
 
 def test_a_sample_is_heard_and_can_be_answered():

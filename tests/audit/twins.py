@@ -8,17 +8,19 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
+from unittest import mock
 
 import numpy as np
 
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.bounds import Bounds
+from discreet.estimators import linear
 from discreet.mechanisms.additive import GaussianNoise
-from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
-from discreet.privacy.gaussian import gaussian_mu
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.records.bounds import Bounds
 from discreet.solvers import base
-from discreet.solvers.nonprivate import Objective, minimize
-from discreet.solvers.objective_perturbation import ObjectivePerturbation, ObjectivePerturbationPlan
+from discreet.solvers.minimizers.minimizer import Objective, minimize
+from discreet.solvers.perturbation.objective import ObjectivePerturbation, ObjectivePerturbationPlan
 
 
 def solver_with(plan_kind):
@@ -174,12 +176,17 @@ class OneSided(Bounds):
 def with_bounds(kind, clip_first):
     """A logistic regression whose records are made by other bounds than its plan was calibrated for."""
 
+    genuine = linear.as_records
+
+    def careless(rows, labels, bounds, **options):
+        if clip_first:
+            rows = rows * Bounds(bounds.feature_norm, False).row_scales(rows)[:, None]
+        return genuine(rows, labels, kind(bounds.feature_norm, bounds.intercept), **options)
+
     class Twin(PrivateLogisticRegression):
-        def _records(self, X, labels, problem, bad_rows):
-            loose = kind(problem.bounds.feature_norm, problem.bounds.intercept)
-            if clip_first:
-                X = X * Bounds(problem.bounds.feature_norm, False).row_scales(X)[:, None]
-            return super()._records(X, labels, dataclasses.replace(problem, bounds=loose), bad_rows)
+        def _fit(self, X, y, groups):
+            with mock.patch.object(linear, "as_records", careless):
+                super()._fit(X, y, groups)
 
     return Twin
 
@@ -187,8 +194,9 @@ def with_bounds(kind, clip_first):
 class ScaledByTheData(PrivateLinearSVC):
     """Divides columns by their largest entry in the private data."""
 
-    def _records(self, X, labels, problem, bad_rows):
-        return super()._records(X / np.nanmax(np.abs(X), axis=0, initial=1e-3), labels, problem, bad_rows)
+    def _examined(self, X, y):
+        rows, labels, strict = super()._examined(X, y)
+        return rows / np.nanmax(np.abs(rows), axis=0, initial=1e-3), labels, strict
 
 
 # -- what is published --------------------------------------------------------------------------------------------

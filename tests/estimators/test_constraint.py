@@ -11,7 +11,7 @@ from discreet import (
     PrivateLogisticRegression,
     card,
 )
-from discreet.geometries import (
+from discreet.sets import (
     BallIntersection,
     Box,
     GroupedL1Ball,
@@ -49,7 +49,7 @@ def outside(model, inside):
 
 
 @pytest.mark.parametrize("inside", SETS, ids=lambda inside: type(inside).__name__)
-@pytest.mark.parametrize("solver", ["auto", "mirror-descent"])
+@pytest.mark.parametrize("solver", ["frank-wolfe", "mirror-descent"])
 def test_a_model_lies_in_its_set_and_is_certified(rows, inside, solver):
     X, signal = rows
     model = PrivateLogisticRegression(1.0, 1e-6, constraint=inside, solver=solver, classes=[False, True])
@@ -57,6 +57,14 @@ def test_a_model_lies_in_its_set_and_is_certified(rows, inside, solver):
     assert outside(model, inside) < 1e-9
     assert 0 < model.certificate_.expected < 1
     assert model.certificate_.expected <= model.plan(2000, 3).certificate.expected * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 5.0])
+@pytest.mark.parametrize("inside", SETS, ids=lambda inside: type(inside).__name__)
+def test_so_does_a_model_of_the_automatic_choice(rows, inside, epsilon):
+    X, signal = rows
+    model = PrivateLogisticRegression(epsilon, 1e-6, constraint=inside, classes=[False, True])
+    assert outside(model.fit(X, signal > 0), inside) < 1e-9
 
 
 def test_almost_without_noise_the_best_vertex_combination_is_found(rows):
@@ -107,7 +115,7 @@ def test_a_support_vector_machine_takes_a_set(rows):
     ("constraint", "error", "words"),
     [
         (L2Ball(1.0, 3), ValueError, "vectors of 3 numbers, a model here has 4 coefficients"),
-        ("l2", TypeError, "constraint must be a set of discreet.geometries"),
+        ("l2", TypeError, "constraint must be a set of discreet.sets"),
     ],
 )
 def test_what_is_no_such_set_is_refused_before_the_charge(rows, tmp_path, constraint, error, words):
@@ -130,7 +138,9 @@ def test_a_solver_without_sets_says_which_have_them(rows, solver):
 
 def test_nothing_of_an_earlier_certificate_stays(rows):
     X, signal = rows
-    model = PrivateLogisticRegression(1.0, 1e-6, constraint=L1Ball(2.0, 4), classes=[False, True])
+    model = PrivateLogisticRegression(
+        1.0, 1e-6, constraint=L1Ball(2.0, 4), classes=[False, True], solver="frank-wolfe"
+    )
     assert hasattr(model.fit(X, signal > 0), "certificate_")
     assert not hasattr(model.set_params(solver="objective").fit(X, signal > 0), "certificate_")
 

@@ -10,13 +10,12 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from discreet import Ledger, PrivateMedian
-from discreet.audit.canaries import Pair
 from discreet.audit.replay import replay
-from discreet.audit.witness import fitting
-from discreet.privacy import accountants
+from discreet.audit.trace import fitting
+from discreet.audit.worst_pairs import Pair
+from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.records.points import Points, direction_rounding
-from discreet.solvers.geometric_median import LocationProblem, MedianDescent
+from discreet.solvers.median import LocationProblem, MedianDescent, Points, direction_rounding
 
 
 def weiszfeld(X, steps=3000):
@@ -160,7 +159,7 @@ def test_groups_protect_people_with_several_rows():
     alone = PrivateMedian(epsilon=1.0, delta=1e-6, radius=5.0).fit(X[:8000])
     stddev = "noise stddev (sum of unit vectors)"
     assert model.privacy_.noise[stddev] == pytest.approx(2 * alone.privacy_.noise[stddev], rel=1e-2)
-    with pytest.raises(ValueError, match="declare with max_rows_per_group"):
+    with pytest.raises(ValueError, match="max_rows_per_group must be declared where groups are given"):
         PrivateMedian(radius=5.0).fit(X, groups=ids)
     for rows, kind in (("two", TypeError), (0, ValueError)):
         with pytest.raises(kind, match="max_rows_per_group must be"):

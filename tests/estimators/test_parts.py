@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from discreet import Ledger, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from discreet.mechanisms.entropy import insecure_noise
+from discreet.mechanisms.samplers.entropy import insecure_noise
 
 N, P = 4000, 4
 
@@ -71,7 +71,7 @@ def test_bad_rows_are_refused_before_the_charge_or_count_for_nothing(frame, tmp_
         model.fit(path, target="y")
     with pytest.raises(ValueError, match="not finite"):
         model.fit(dd.from_pandas(broken[list("abcd")], npartitions=2), broken["y"])
-    with pytest.raises(ValueError, match="needs rows in memory"):
+    with pytest.raises(ValueError, match="must be in memory"):
         model.set_params(solver="psgd").fit(path, target="y")
     with pytest.raises(ValueError, match="labels are read from the file"):
         model.fit(path, broken["y"])
@@ -86,9 +86,9 @@ def test_bad_rows_are_refused_before_the_charge_or_count_for_nothing(frame, tmp_
 
 
 def test_partitions_too_small_for_a_proved_sum_are_refused():
-    from discreet.bounds import Bounds
     from discreet.records.arrays import ArrayRecords
-    from discreet.records.parts import LocalParts, PartitionedRecords
+    from discreet.records.bounds import Bounds
+    from discreet.records.partitioned import LocalParts, PartitionedRecords
 
     part = ArrayRecords(np.zeros((100, 1)), np.zeros(100), Bounds())
     with pytest.raises(ValueError, match="at least 256 rows"):
@@ -99,8 +99,8 @@ def test_partitions_too_small_for_a_proved_sum_are_refused():
 
 def test_the_command_line_maps_tables_that_do_not_fit(tmp_path, monkeypatch, capsys):
     from discreet import card
-    from discreet.cli import fit, main
-    from discreet.cohort import COHORT_SCHEMA, make_cohort
+    from discreet.cli import main, models
+    from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
 
     make_cohort(3000).to_pandas().to_parquet(tmp_path / "cohort.parquet")
     COHORT_SCHEMA.to_file(tmp_path / "schema.toml")
@@ -110,7 +110,7 @@ def test_the_command_line_maps_tables_that_do_not_fit(tmp_path, monkeypatch, cap
     ]
     coefficients = []
     for name, too_large in (("small.json", False), ("large.json", True)):
-        monkeypatch.setattr(fit, "_too_large", lambda *_, answer=too_large: answer)
+        monkeypatch.setattr(models, "_too_large", lambda *_, answer=too_large: answer)
         with insecure_noise(4):
             assert main([*command, str(tmp_path / name)]) == 0, capsys.readouterr().err
         coefficients.append(card.load(tmp_path / name).coef_)

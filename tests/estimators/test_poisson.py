@@ -7,9 +7,9 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score
 
 from discreet import PrivatePoissonRegressor
-from discreet.audit.canaries import worst_pair
 from discreet.audit.replay import replay
-from discreet.audit.witness import fitting
+from discreet.audit.trace import fitting
+from discreet.audit.worst_pairs import worst_pair
 
 
 def counts(n, seed=0, coef=(1.0, -0.5)):

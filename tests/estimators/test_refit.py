@@ -11,7 +11,7 @@ import pytest
 
 import discreet
 from discreet import Ledger, card
-from discreet.privacy.ledger import BudgetExceeded
+from discreet.privacy.ledger.ledger import BudgetExceeded
 from discreet.records import dask as on_dask
 
 N = 2000
@@ -66,7 +66,7 @@ def test_so_does_an_interrupt_whenever_it_comes(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    for place in ("_publish", "_state"):
+    for place in ("_numbers", "_stated_bounds", "_facts"):
         model = made("logistic").fit(X, LABELS)
         before = dict(vars(model))
         with monkeypatch.context() as patched:

@@ -5,17 +5,18 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.coverage import evaluations
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import confusion_matrix, r2_score, roc_auc_score
 
+from benchmarks.coverage import evaluations
 from discreet import Guarantee, Ledger, evaluate, insecure_noise
 from discreet.audit.replay import replay
-from discreet.evaluation.estimates import Noise, area_under_curve, proportion
+from discreet.evaluation.estimates import Noise
 from discreet.evaluation.plans import TERMS, CountPlan, SumPlan
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.evaluation.report import classifier_metrics
 from discreet.mechanisms.recording import Recorder, recorded_by
-from discreet.privacy import accountants
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Neighboring
 
 HARDLY_PRIVATE = 1e5
@@ -61,36 +62,6 @@ def _influence(y, predicted):
     return (lost * (y - y.mean()) ** 2 - (y - predicted) ** 2) / spread
 
 
-def test_wilson_without_noise_and_wider_with_it():
-    clean, noisy = Noise.of(0.0, 0.95, True), Noise.of(100.0, 0.95, True)
-    z, n, p = clean.quantile, 200, 0.9
-    center = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    one = proportion(np.array([180.0]), np.array([20.0]), clean)
-    assert (one.lower, one.upper) == pytest.approx((center - half, center + half))
-    other = proportion(np.array([180.0]), np.array([20.0]), noisy)
-    assert other.lower < one.lower
-    assert other.upper > one.upper
-    assert other.noise > 0
-    lost = proportion(np.array([3.0]), np.array([1.0]), noisy)
-    assert (lost.lower, lost.upper) == (0.0, 1.0)
-
-
-def test_auc_gradient_by_differences():
-    rng = np.random.default_rng(2)
-    positives, negatives = rng.uniform(5, 50, size=(2, 6))
-    clean = Noise.of(0.0, 0.95, True)
-    value = area_under_curve(positives, negatives, clean)
-    step, gradient = 1e-5, []
-    for part in (positives, negatives):
-        for cell in range(6):
-            part[cell] += step
-            gradient.append((area_under_curve(positives, negatives, clean).value - value.value) / step)
-            part[cell] -= step
-    variance = float(np.square(gradient) @ np.concatenate([positives, negatives]))
-    assert (value.upper - value.lower) / 2 == pytest.approx(1.96 * math.sqrt(variance), rel=1e-3)
-
-
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 def test_observed_sensitivity_is_the_declared_one(relation, delta):
@@ -102,7 +73,7 @@ def test_observed_sensitivity_is_the_declared_one(relation, delta):
     recorder = Recorder()
     with insecure_noise(0), recorded_by(recorder):
         for cells in (first, changed):
-            plan.run(cells, fresh_entropy())
+            plan.run((cells, None), fresh_entropy())
     moved = recorder.calls[0].value - recorder.calls[1].value
     declared = plan.release.sensitivity
     assert np.linalg.norm(moved, declared.norm) == pytest.approx(declared.value, rel=1e-9)
@@ -117,13 +88,13 @@ def test_remainders_move_by_no_more_than_declared_and_by_that_much(relation, del
     other = (np.array([11]), np.array([41]))
     group, recorder = np.array([0]), Recorder()
     with insecure_noise(0), recorded_by(recorder):
-        plan.run(one, fresh_entropy(), (group, np.array([-9.0])))  # beyond half a bin: clipped
+        plan.run((one, (group, np.array([-9.0]))), fresh_entropy())  # beyond half a bin: clipped
         if relation is Neighboring.REPLACE_ONE:
-            plan.run(other, fresh_entropy(), (group, np.array([half])))
-            plan.run(other, fresh_entropy(), (group + 2, np.array([half])))
+            plan.run((other, (group, np.array([half]))), fresh_entropy())
+            plan.run((other, (group + 2, np.array([half]))), fresh_entropy())
         else:
             none = np.zeros(0, dtype=np.int64)
-            plan.run((none, none), fresh_entropy(), (none, np.zeros(0)))
+            plan.run(((none, none), (none, np.zeros(0))), fresh_entropy())
     moved = [recorder.calls[0].value - call.value for call in recorder.calls[1:]]
     norms = [np.linalg.norm(part.ravel(), plan.sensitivity.norm) for part in moved]
     assert max(norms) <= plan.sensitivity.value
@@ -143,19 +114,19 @@ class Rare:
         return np.column_stack([1 - X[:, 0], X[:, 0]])
 
 
-@pytest.mark.parametrize("group_values", [None, ["low"]])
-def test_mean_predicted_is_not_rounded_to_bins(group_values):
+@pytest.mark.parametrize("by_values", [None, ["low"]])
+def test_mean_predicted_is_not_rounded_to_bins(by_values):
     rng = np.random.default_rng(4)
     X = rng.uniform(0, 0.01, size=(50_000, 1))
     y = (rng.random(50_000) < X[:, 0]).astype(int)
     low = X[:, 0] < 0.005
-    given = {"groups": None if group_values is None else np.where(low, "low", "high")}
-    found = evaluate(Rare(), X, y, epsilon=HARDLY_PRIVATE, group_values=group_values, **given)
+    given = {"by": None if by_values is None else np.where(low, "low", "high")}
+    found = evaluate(Rare(), X, y, epsilon=HARDLY_PRIVATE, by_values=by_values, **given)
     gap = found["mean predicted - observed"]
     assert gap.value == pytest.approx((X[:, 0] - y).mean(), abs=1e-5)
     assert gap.lower < 0 < gap.upper
     assert gap.upper - gap.lower < 0.005  # a bin is 0.05 wide
-    if group_values is not None:
+    if by_values is not None:
         part = found.by_group["low"]["mean predicted - observed"].value
         assert part == pytest.approx((X[low, 0] - y[low]).mean(), abs=1e-5)
 
@@ -176,10 +147,10 @@ def test_sums_move_by_no_more_than_declared_and_by_that_much(relation, delta, gr
             )
             group = rng.integers(groups, size=2)
             keep = slice(0, 1)
-            plan.run(y[keep], (y - prediction)[keep], group[keep], fresh_entropy())
+            plan.run((y[keep], (y - prediction)[keep], group[keep]), fresh_entropy())
             null = relation is not Neighboring.REPLACE_ONE or turn % 2
             other = slice(0, 0) if null else slice(1, 2)
-            plan.run(y[other], (y - prediction)[other], group[other], fresh_entropy())
+            plan.run((y[other], (y - prediction)[other], group[other]), fresh_entropy())
             moved = recorder.calls[-2].value - recorder.calls[-1].value
             worst = max(worst, float(np.linalg.norm(moved.ravel(), plan.sensitivity.norm)))
     assert (1 - 1e-5) * plan.sensitivity.value < worst <= plan.sensitivity.value
@@ -191,7 +162,7 @@ def test_one_charge_for_all_metrics_and_subgroups(fitted, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5)
     groups = np.where(X[:, 0] > 0, "a", "b")
     found = evaluate(
-        model, X, y, epsilon=0.7, delta=1e-6, groups=groups, group_values=["a", "b", "none"], ledger=ledger
+        model, X, y, epsilon=0.7, delta=1e-6, by=groups, by_values=["a", "b", "none"], ledger=ledger
     )
     (charge,) = ledger.history()
     assert charge.event == found.privacy_.event
@@ -235,8 +206,8 @@ def test_bad_rows_count_for_nothing_or_are_refused(fitted, tmp_path):
 
 def test_misuse_is_refused(fitted):
     model, X, y = fitted
-    with pytest.raises(ValueError, match="group_values"):
-        evaluate(model, X, y, groups=y)
+    with pytest.raises(ValueError, match="by_values"):
+        evaluate(model, X, y, by=y)
     with pytest.raises(ValueError, match="n_samples"):
         evaluate(model, X, y, neighboring="add-remove-one")
     with pytest.raises(ValueError, match="confidence"):
@@ -251,3 +222,25 @@ def test_intervals_cover():
     # 200 repetitions of coverage at least 0.94 fall below 170 hits with a chance below 1e-6.
     for row in evaluations(200, 2000, 1.0, 1e-6):
         assert row.coverage >= 0.85, row
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.34, 0.33, 0.33)])
+def test_the_majority_baseline_is_covered(shares):
+    """Where classes are as frequent as each other, the largest of their noisy shares is too large."""
+    rng, noise, hits = np.random.default_rng(0), Noise(100.0, 0.95), 0
+    for _ in range(100):
+        counts = np.repeat(rng.multinomial(2000, shares)[:, None], len(shares), axis=1) / len(shares)
+        noisy = counts + 10 * rng.normal(size=counts.shape)
+        found = classifier_metrics(np.arange(len(shares)), noise, 1, noisy)["majority baseline"]
+        hits += found.lower <= max(shares) <= found.upper
+        assert found.lower <= found.value <= found.upper
+    assert hits >= 95 - 3.5 * math.sqrt(95 * 0.05)
+
+
+def test_the_majority_baseline_of_a_clear_table():
+    found = classifier_metrics(np.arange(2), Noise(1e-9, 0.95), 1, np.array([[700.0, 100.0], [100.0, 100.0]]))
+    assert found["majority baseline"].value == pytest.approx(0.8)
+    assert found["accuracy"].value == pytest.approx(0.8)
+    assert math.isnan(
+        classifier_metrics(np.arange(2), Noise(1e9, 0.95), 1, np.ones((2, 2)))["majority baseline"].value
+    )

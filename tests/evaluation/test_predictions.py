@@ -23,7 +23,7 @@ from discreet import (
     SchemaEncoder,
     evaluate,
 )
-from discreet.cohort import COHORT_SCHEMA, make_cohort
+from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
 
 HARDLY_PRIVATE = 1e5
 NAMES = list("abc")
@@ -99,13 +99,13 @@ def refused_models(rows, labels):
         "no model": (object(), rows, TypeError, "predict"),
         "too few answers": (Fixed(np.zeros(3)), rows, ValueError, "one value per row"),
         "too many axes": (Fixed(np.zeros((2000, 1))), rows, ValueError, "one value per row"),
-        "answers": (Fixed(np.full(2000, np.nan)), rows, ValueError, "predict gave"),
+        "answers": (Fixed(np.full(2000, np.nan)), rows, ValueError, "values of predict that are not finite"),
         "labels": (Fixed(np.full(2000, 2), classes=[0, 1]), rows, ValueError, "predict gave labels"),
         "chances": (
             Fixed(labels, np.full((2000, 2), np.nan), classes=[0, 1]),
             rows,
             ValueError,
-            "predict_proba gave",
+            "values of predict_proba that are not finite",
         ),
         "shape of chances": (Fixed(labels, np.zeros((2000, 1)), [0, 1]), rows, ValueError, "shape"),
     }
@@ -208,7 +208,7 @@ def test_words_among_numbers_count_for_nothing_if_asked(rows, labels):
     found = evaluate(plain, sparse, labels, epsilon=HARDLY_PRIVATE, bad_rows="null")
     assert found.confusion.sum() == pytest.approx(1999, abs=2)
     assert np.array_equal(sparse.toarray(), given.toarray(), equal_nan=True)
-    with pytest.raises(ValueError, match="rows of numbers"):
+    with pytest.raises(ValueError, match="sparse matrix of numbers"):
         evaluate(plain, labels, labels, bad_rows="null")
 
 
@@ -243,8 +243,8 @@ def test_groups_may_be_missing_or_of_several_kinds(rows, labels):
         rows,
         labels,
         epsilon=HARDLY_PRIVATE,
-        groups=groups.tolist(),
-        group_values=["a", 1],
+        by=groups.tolist(),
+        by_values=["a", 1],
     )
     assert all(found.by_group[value]["accuracy"].value == pytest.approx(1.0, abs=1e-2) for value in ("a", 1))
 

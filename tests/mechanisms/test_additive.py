@@ -19,7 +19,7 @@ from discreet.mechanisms.additive import (
     LaplaceNoise,
     _to_grid,
 )
-from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.privacy.events import Discretized, Gaussian, Pure
 from discreet.privacy.guarantee import Sensitivity
 

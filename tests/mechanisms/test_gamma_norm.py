@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from discreet.mechanisms import normals
+from discreet.mechanisms import gamma_norm
 from discreet.mechanisms.additive import LaplaceNoise
-from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
-from discreet.mechanisms.gamma_norm import GammaNormMechanism, GammaNormNoise, rounded_products
-from discreet.mechanisms.normals import draw_normals, exact_candidate
+from discreet.mechanisms.gamma_norm import (
+    GammaNormMechanism,
+    GammaNormNoise,
+    draw_normals,
+    exact_candidate,
+    rounded_products,
+)
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.privacy.events import Pure
 from discreet.privacy.guarantee import Sensitivity
 
@@ -42,7 +47,7 @@ def test_more_digits_refine_the_number_and_never_change_it():
         short, long = numbers.floor(index, 63), numbers.floor(index, 300)
         assert long >> (300 - 63) == short
         assert numbers.floor(index, 300) == long  # digits once drawn are kept
-        value = Fraction(long, 2 ** (300 + normals.CELL_BITS))
+        value = Fraction(long, 2 ** (300 + gamma_norm.CELL_BITS))
         error = abs(Fraction(float(numbers.magnitudes()[index])) - value)
         assert error <= value / 2**53 + Fraction(1, 2**61)
 
@@ -57,7 +62,7 @@ def test_exact_arithmetic_agrees_with_floats_where_they_are_sure():
     entropy = fresh_entropy()
     words = entropy.words(3 * 600).reshape(600, 3)
     words[:, 2] |= np.uint64(2**64 - 2**52)  # coins close to 1, where many candidates are rejected
-    accepted, refined = normals._accepted(words, entropy)
+    accepted, refined = gamma_norm._accepted(words, entropy)
     assert not refined
     assert 20 < len(accepted) < 580
     for candidate in range(600):
@@ -69,11 +74,11 @@ def test_a_coin_too_close_to_call_is_decided_exactly():
     entropy = fresh_entropy()
     second = np.uint64(2**63)  # r = 1/2 and more digits
     first = np.uint64(2**62)
-    cell = int(normals._cells(np.array([first]))[0])
-    drop = 0.5 * normals._QUADRATIC * (2 * cell + 0.5)
+    cell = int(gamma_norm._cells(np.array([first]))[0])
+    drop = 0.5 * gamma_norm._QUADRATIC * (2 * cell + 0.5)
     third = np.uint64(int(math.exp(-drop) * 2**53) << 11)
     words = np.tile(np.array([first, second, third], dtype=np.uint64), (5, 1))
-    accepted, refined = normals._accepted(words, entropy)
+    accepted, refined = gamma_norm._accepted(words, entropy)
     assert set(refined) == set(accepted.tolist())
     assert all(fraction.floor(63) == 2**62 for _, fraction in refined.values())
 
@@ -128,7 +133,7 @@ def test_rounding_is_exact_also_where_floats_cannot_tell():
     values, n_exact = rounded_products(steps, directions, radius)
     assert n_exact > 0  # about one in a thousand at this size
     bits = 250
-    unit = 2 ** (bits + normals.CELL_BITS)
+    unit = 2 ** (bits + gamma_norm.CELL_BITS)
     length = math.isqrt(sum(radius.floor(i, bits) ** 2 for i in range(len(radius))))
     for index in range(0, 30_000, 7):
         product = Fraction(steps * directions.floor(index, bits) * length, unit * unit)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.mechanisms.entropy import Entropy, fresh_entropy
-from discreet.mechanisms.sampling import permutation, poisson_sample
+from discreet.mechanisms.repetition import permutation, poisson_sample
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy
 
 
 @pytest.mark.parametrize("rate", [0.003, 0.25, 0.9])

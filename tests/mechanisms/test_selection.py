@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from discreet.mechanisms import selection
-from discreet.mechanisms.entropy import Entropy, fresh_entropy, insecure_noise
+from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
+from discreet.privacy.accounting.renyi import concentration, renyi_divergence
 from discreet.privacy.events import BoundedRange
 from discreet.privacy.guarantee import Neighboring
-from discreet.privacy.renyi import concentration, renyi_divergence
 
 
 def seeded(seed: int) -> Entropy:

@@ -6,10 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
-from discreet.mechanisms.geometric import GeometricNoise
+from discreet.mechanisms.samplers.discrete import GeometricNoise
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, SparseVector, SparseVectorRun
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 from discreet.privacy.events import Pure, Repeated
 from discreet.privacy.guarantee import Neighboring
 

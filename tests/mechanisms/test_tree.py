@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.recording import Recorder, recorded_by
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.mechanisms.tree import TreeMechanism, softmax_index
 from discreet.privacy.guarantee import Sensitivity
 

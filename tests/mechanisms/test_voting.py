@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
-from discreet.mechanisms.stability import StableRelease, _curve
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
+from discreet.mechanisms.sparse_vector import StableRelease, _curve
 from discreet.mechanisms.voting import (
     ABSTAINED,
     HALTED,
@@ -15,7 +15,7 @@ from discreet.mechanisms.voting import (
     NoisyPlurality,
     stability,
 )
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Neighboring
 
 
@@ -167,7 +167,7 @@ def test_confident_plurality_abstains_and_stops_after_its_answers():
     event = mechanism.event
     mu = math.sqrt(100 / 10.0**2 + 3 / 10.0**2)
     bound = accountants.epsilon(event, 1e-6, Neighboring.REPLACE_ONE)
-    from discreet.privacy.gaussian import gaussian_epsilon
+    from discreet.privacy.accounting.gaussian import gaussian_epsilon
 
     assert bound == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-3)
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from discreet import HorizonReached, Ledger, PrivateFTRL, PrivateOnlineLinearModel
-from discreet.mechanisms.entropy import insecure_noise
-from discreet.online import StreamError
-from discreet.privacy.calibration import calibrate
-from discreet.transfer import stream_file
+from discreet.mechanisms.samplers.entropy import insecure_noise
+from discreet.online import StreamError, stream_file
+from discreet.privacy.accounting.calibration import calibrate
 
 METHODS = ["sampling", "tree"]
 

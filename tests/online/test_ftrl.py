@@ -15,7 +15,7 @@ from discreet import BudgetExceeded, HorizonReached, Ledger, PrivateFTRL
 from discreet.audit.estimates import loss_bound
 from discreet.audit.replay import replay
 from discreet.online.ftrl import SamplingPlan, TreePlan
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 
 
 class Planned(PrivateFTRL):

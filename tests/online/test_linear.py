@@ -12,7 +12,7 @@ from discreet import Ledger, PrivateOnlineLinearModel
 from discreet.audit.replay import replay
 from discreet.losses import Logistic
 from discreet.online.linear import OnlineLinearPlan
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 
 
 def data(n=3000, seed=0):

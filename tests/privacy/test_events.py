@@ -18,6 +18,7 @@ from discreet.privacy.events import (
     Event,
     Gaussian,
     Laplace,
+    Leaves,
     NonPrivate,
     ObjectivePerturbation,
     Pure,
@@ -25,8 +26,8 @@ from discreet.privacy.events import (
     Subsampled,
     ZeroConcentrated,
     flatten,
+    leaves_of,
 )
-from discreet.privacy.leaves import Leaves, leaves_of
 
 positive = st.floats(1e-6, 1e6)
 leaves = st.one_of(

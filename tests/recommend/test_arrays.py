@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import PrivateMatrixCompletion
-from discreet.recommend.clicks import IMPLICIT
 from discreet.recommend.methods import METHODS
+from discreet.recommend.methods.clicks import IMPLICIT
 
 RNG = np.random.default_rng(0)
 SEEN = RNG.random((200, 12)) < 0.4
@@ -55,7 +55,7 @@ def test_damaged_arrays_are_refused(name, value):
     arrays = model.to_arrays() | {name: value}
     if value is None:
         del arrays[name]
-    with pytest.raises(ValueError, match=r"arrays|shape|catalogue"):
+    with pytest.raises(ValueError, match=r"arrays|shape|catalog"):
         PrivateMatrixCompletion.from_arrays(arrays, model.privacy_, **model.get_params())
 
 

@@ -7,12 +7,12 @@ import scipy.sparse as sp
 from discreet import PrivateMatrixCompletion, insecure_noise
 from discreet.audit.estimates import threshold_bound
 from discreet.audit.replay import replay
-from discreet.audit.witness import Weakener
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.audit.trace import Weakener
 from discreet.mechanisms.recording import recorded_by
-from discreet.privacy import accountants
-from discreet.recommend.clicks import IMPLICIT
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.accounting import accountants
 from discreet.recommend.methods import METHODS
+from discreet.recommend.methods.clicks import IMPLICIT
 from discreet.recommend.ratings import Clicks, Scale, read
 
 DELTA, RUNS = 1e-2, 2000

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from benchmarks import recommender_report, recommender_tasks, recommenders, scale
 from benchmarks.recommender_tasks import as_clicks, low_rank, most_rated, score, without_privacy
 from benchmarks.recommenders import Cell, at_scale, measure, measure_piece, task_of
 from benchmarks.scale_ratings import measure_ratings
-
 from discreet.recommend.metrics import rmse
 
 

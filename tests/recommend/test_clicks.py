@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import PrivateMatrixCompletion, insecure_noise
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.recommend import clicks
-from discreet.recommend.als import solved
+from discreet.recommend.methods import clicks
+from discreet.recommend.methods.als import solved
 from discreet.recommend.metrics import Ranking, ndcg_at, ranking_at
 from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Ratings

@@ -11,14 +11,14 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from discreet import BudgetExceeded, Ledger, PrivacyWarning, PrivateMatrixCompletion, insecure_noise
-from discreet.geometries.base import project_magnitudes
-from discreet.privacy import accountants
+from discreet.privacy.accounting import accountants
 from discreet.privacy.statement import PrivacyStatement
-from discreet.recommend.local import RidgeModel
+from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods import METHODS
+from discreet.recommend.methods.subspace import spikes
 from discreet.recommend.metrics import ndcg_at, precision_at, recall_at, rmse
 from discreet.recommend.ratings import Ratings, Scale, read
-from discreet.recommend.subspace import spikes
+from discreet.sets.base import project_magnitudes
 
 
 def low_rank(m=3000, n=30, rank=2, seen=0.4, seed=0):
@@ -139,7 +139,7 @@ def test_threads_serve_every_user_the_same_bits(monkeypatch):
     models = [fitted(), clicks, PrivateMatrixCompletion("subspace", 5.0, 1e-6, feedback="implicit").fit(R)]
     expected = [model.predict(R[:300]) for model in models]
     monkeypatch.setattr("discreet.recommend.ratings._BLOCK_ENTRIES", 100)
-    monkeypatch.setattr("discreet.recommend.local._SCORES_PER_THREAD", 50)
+    monkeypatch.setattr("discreet.recommend.item_models._SCORES_PER_THREAD", 50)
     for model, predictions in zip(models, expected, strict=True):
         assert np.array_equal(model.predict(R[:300]), predictions)
 
@@ -233,9 +233,9 @@ def test_frame_and_matrix_agree_and_labels_come_back():
     items, _ = second.recommend(mine, 4)
     assert len(items) == 4
     assert not set(items) & set(mine.item)
-    with pytest.warns(PrivacyWarning, match="catalogue"):
+    with pytest.warns(PrivacyWarning, match="catalog"):
         inferred = PrivateMatrixCompletion("profile", rating_bounds=(-1, 1)).fit(frame)
-    assert any("CATALOGUE" in line for line in inferred.privacy_.assumptions)
+    assert any("CATALOG" in line for line in inferred.privacy_.assumptions)
 
 
 def test_explicit_zeros_are_ratings_and_empty_users_are_fine():
@@ -268,12 +268,13 @@ BAD = {
     "duplicates": ({}, duplicated(), "rated more than once"),
     "dense": ({}, TRUTH, "sparse matrix"),
     "no column": ({}, pd.DataFrame({"user": [1], "item": [2]}), "rating"),
-    "unknown item": ({"items": ["a"], "rating_bounds": (1, 5)}, frame(), "outside the catalogue"),
-    "repeated catalogue": ({"items": ["a", "a"]}, frame(), "catalogue once"),
-    "wrong catalogue": ({"items": range(7)}, R, "30 columns"),
+    "unknown item": ({"items": ["a"], "rating_bounds": (1, 5)}, frame(), "outside the catalog"),
+    "repeated catalog": ({"items": ["a", "a"]}, frame(), "catalog once"),
+    "wrong catalog": ({"items": range(7)}, R, "30 columns"),
     "empty": ({}, sp.csr_array((0, 3)), "at least one user"),
     "no rows": ({}, frame().iloc[:0], "no ratings"),
-    "no user": ({"rating_bounds": (1, 5)}, frame(user=[1.0, np.nan]), "no user"),
+    "no user": ({"rating_bounds": (1, 5)}, frame(user=[1, None]).astype(object), "no user"),
+    "users are floats": ({"rating_bounds": (1, 5)}, frame(user=[1.0, 2.0]), "not floating-point numbers"),
     "unknown user": ({"rating_bounds": (1, 5)}, frame(user=[1, pd.NA]), "no user"),
     "no item": ({"rating_bounds": (1, 5)}, frame(item=["a", None]), "no item"),
     "bounds upside down": ({"rating_bounds": (5, 1)}, R, "lowest < highest"),
@@ -285,7 +286,7 @@ BAD = {
     "pure": ({"delta": 0.0}, R, "delta"),
     "relation": ({"neighboring": "nearby"}, R, "neighboring"),
     "size": ({"neighboring": "add-remove-one"}, R, "n_users"),
-    "too many users": ({"neighboring": "add-remove-one", "n_users": 10}, R, "more rows"),
+    "too many users": ({"neighboring": "add-remove-one", "n_users": 10}, R, "n_users must be at least"),
     "feedback": ({"feedback": "loud"}, R, "feedback"),
     "implicit rival": ({"feedback": "implicit", "method": "svd"}, R, "implicit"),
     "too many items": ({"method": "subspace"}, sp.csr_array((2, 30_000)), "needs 7 GB"),
@@ -382,9 +383,9 @@ def test_prediction_refuses_strange_items_and_several_users():
         model.recommend(R[:2])
     strange = pd.DataFrame({"user": [1], "item": [30], "rating": [0.5]})
     for ask in (model.predict, model.recommend, model.fold_in):
-        with pytest.raises(ValueError, match="outside the catalogue"):
+        with pytest.raises(ValueError, match="outside the catalog"):
             ask(strange)
-    with pytest.raises(ValueError, match="outside the catalogue"):
+    with pytest.raises(ValueError, match="outside the catalog"):
         model.similar_items(99)
     with pytest.raises(ValueError, match="no directions"):
         fitted("bias").similar_items(0)
@@ -400,7 +401,7 @@ def test_budget_is_charged_once_and_guarded(tmp_path):
 
 
 def test_a_release_cannot_be_repeated():
-    from discreet.mechanisms.entropy import fresh_entropy
+    from discreet.mechanisms.samplers.entropy import fresh_entropy
     from discreet.recommend.plan import Noise
 
     plan = PrivateMatrixCompletion("profile", rating_bounds=(-1, 1)).plan(100, 5)

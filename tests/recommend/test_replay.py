@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from discreet import PrivateMatrixCompletion, insecure_noise
 from discreet.mechanisms.recording import Recorder, recorded_by
-from discreet.recommend.clicks import IMPLICIT
 from discreet.recommend.methods import METHODS
+from discreet.recommend.methods.clicks import IMPLICIT
 
 N_USERS, N_ITEMS = 40, 12
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.recommend import als, frank_wolfe, power, profile, subspace, sums
-from discreet.recommend.local import ReplayModel, RidgeModel
+from discreet.recommend.item_models import ReplayModel, RidgeModel
+from discreet.recommend.methods import als, frank_wolfe, power, profile, subspace
 from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Ratings
 
@@ -181,9 +181,9 @@ def test_covariances_are_the_same_integers_whichever_way_they_are_formed(way, mo
     dense = np.zeros((60, N), dtype=np.int64)
     dense[np.repeat(np.arange(60), np.diff(block.starts)), block.items] = q
     for name, value in way.items():
-        monkeypatch.setattr(sums, name, value)
+        monkeypatch.setattr(subspace, name, value)
     found = np.zeros((N, N), dtype=np.int64)
-    sums.add_covariance(block, q, found)
+    subspace.add_covariance(block, q, found)
     np.testing.assert_array_equal(np.tril(found), np.tril(dense.T @ dense))
 
 

@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import Ledger, PrivacyWarning, PrivateMatrixCompletion, insecure_noise
-from discreet.recommend import cluster, files, ratings
-from discreet.recommend.clicks import IMPLICIT
+from discreet.recommend import ratings, sources
 from discreet.recommend.methods import METHODS
+from discreet.recommend.methods.clicks import IMPLICIT
 from discreet.recommend.ratings import Clicks, Ratings, Scale, read
 
 N_USERS, N_ITEMS = 400, 12
@@ -55,8 +55,8 @@ def check_equal(first, second):
 @pytest.fixture
 def parquet(tmp_path, monkeypatch):
     """A file in row groups, batches and blocks so small that every user is cut into many pieces."""
-    monkeypatch.setattr(files, "_BATCH_ROWS", 100)
-    monkeypatch.setattr(files, "_KEEP_BYTES", 1 << 12)
+    monkeypatch.setattr(sources, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(sources, "_KEEP_BYTES", 1 << 12)
     monkeypatch.setattr(ratings, "_BLOCK_ENTRIES", 97)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = tmp_path / "ratings.parquet"
@@ -97,7 +97,7 @@ def test_small_ratings_and_text_labels_are_kept_exactly(parquet, kind):
 
 def test_rows_are_whole_sorted_and_mapped(parquet, tmp_path):
     doubled = pd.concat([as_frame(), as_frame().assign(rating=0.0)])
-    with files.opened(parquet(doubled), SCALE, range(N_ITEMS), duplicates="mean") as (users, items):
+    with sources.opened_file(parquet(doubled), SCALE, range(N_ITEMS), duplicates="mean") as (users, items):
         assert users.n_users == N_USERS
         assert users.starts[-1] == R.nnz
         sums = np.bincount(users.items, weights=users.values, minlength=N_ITEMS)
@@ -108,8 +108,8 @@ def test_rows_are_whole_sorted_and_mapped(parquet, tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["ratings.parquet"]
 
 
-def test_the_catalogue_of_a_file_is_read_with_a_warning(parquet):
-    with pytest.warns(PrivacyWarning, match="catalogue"):
+def test_the_catalog_of_a_file_is_read_with_a_warning(parquet):
+    with pytest.warns(PrivacyWarning, match="catalog"):
         model = fitted(parquet(as_frame()), "profile", items=None)
     assert model.items_.tolist() == list(range(N_ITEMS))
 
@@ -121,7 +121,7 @@ def test_no_more_ratings_than_a_block_are_scaled_at_a_time(parquet):
         sizes.append(len(block.items))
         sums[0] += len(block.items)
 
-    with files.opened(parquet(as_frame()), SCALE, range(N_ITEMS)) as (users, _):
+    with sources.opened_file(parquet(as_frame()), SCALE, range(N_ITEMS)) as (users, _):
         assert users.total((1,), add)[0] == R.nnz
     assert max(sizes) <= 97 + N_ITEMS
 
@@ -137,12 +137,12 @@ BAD = {
     "out of bounds": (table(rating=3.0), {}, "outside rating_bounds"),
     "not finite": (table(rating=np.nan), {}, "not finite"),
     "twice": (pd.concat([table(), table()]), {}, "more than once"),
-    "unknown item": (table(item=99), {}, "outside the catalogue"),
+    "unknown item": (table(item=99), {}, "outside the catalog"),
     "no user": (table(user=None), {}, "have no user"),
     "no item": (table(item=None), {}, "have no item"),
     "no ratings": (table().iloc[:0], {}, "no ratings|at least one user"),
     "no column": (table().drop(columns="rating"), {}, "lacks the columns"),
-    "too many users": (table(), {"neighboring": "add-remove-one", "n_users": 3}, "more rows"),
+    "too many users": (table(), {"neighboring": "add-remove-one", "n_users": 3}, "n_users must be at least"),
     "too many items": (table(), {"items": range(30_000)}, "needs 7 GB"),
 }
 
@@ -233,7 +233,7 @@ def test_blocks_that_cannot_be_used():
 
 def test_a_user_spread_over_all_partitions_is_one_user():
     frame = pd.DataFrame({"user": 5, "item": range(N_ITEMS), "rating": 1.0})
-    users, _ = cluster.opened(dask_frame(frame, 6), SCALE, range(N_ITEMS))
+    users, _ = sources.opened_collection(dask_frame(frame, 6), SCALE, range(N_ITEMS))
     assert users.n_users == 1
 
     def longest(block, sums):
@@ -245,21 +245,22 @@ def test_a_user_spread_over_all_partitions_is_one_user():
 
 def test_a_bucket_depends_on_the_label_only():
     whole = np.array([3, 5, 3])
-    expected = cluster._buckets(whole, 1000)
+    expected = sources._buckets(whole, 1000)
     assert expected[0] == expected[2] != expected[1]
-    np.testing.assert_array_equal(cluster._buckets(whole.astype(np.uint16), 1000), expected)
+    np.testing.assert_array_equal(sources._buckets(whole.astype(np.uint16), 1000), expected)
     texts = pd.Series(["a", "b", "a"])
     np.testing.assert_array_equal(
-        cluster._buckets(texts, 1000), cluster._buckets(texts.astype("category"), 1000)
+        sources._buckets(texts, 1000), sources._buckets(texts.astype("category"), 1000)
     )
-    with pytest.raises(ValueError, match="whole numbers or texts"):
-        cluster._buckets(np.array([1.5, 2.0]), 1000)
+    np.testing.assert_array_equal(sources._buckets(np.array(["3", 5, " 3"], dtype=object), 1000), expected)
+    with pytest.raises(TypeError, match="whole numbers or strings"):
+        sources._buckets(np.array([1.5, 2.0]), 1000)
 
 
 def test_partitions_that_share_users_are_refused():
-    cluster._check_apart([np.array([1, 2]), np.array([3]), np.array([], dtype=int)])
+    sources._check_apart([np.array([1, 2]), np.array([3]), np.array([], dtype=int)])
     with pytest.raises(RuntimeError, match="two partitions"):
-        cluster._check_apart([np.array([1, 2]), np.array([2])])
+        sources._check_apart([np.array([1, 2]), np.array([2])])
 
 
 def count_and_sum(block, sums):
@@ -304,7 +305,7 @@ def test_a_cluster_that_loses_a_worker_counts_every_user_once():
     clicks = read(R, Clicks(), None)[0].total((3, N_ITEMS), count_and_sum)
     with local_cluster(processes=True) as local, Client(local):
         check_equal(fitted(R), fitted(dask_frame()))
-        users, _ = cluster.opened(dask_frame(), SCALE, range(N_ITEMS))
+        users, _ = sources.opened_collection(dask_frame(), SCALE, range(N_ITEMS))
         np.testing.assert_array_equal(users.total((3, N_ITEMS), count_and_sum), expected)
         os.kill(next(iter(local.workers.values())).pid, signal.SIGKILL)
         np.testing.assert_array_equal(users.total((3, N_ITEMS), count_and_sum), expected)

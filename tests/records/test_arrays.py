@@ -10,9 +10,9 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_info
 
-from discreet.bounds import Bounds
 from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords
+from discreet.records.bounds import Bounds
 
 LOSSES = [Logistic(), HuberHinge(0.5), HuberRegression(0.3), Softmax(4)]
 BOUNDS = [Bounds(1.0, intercept=True), Bounds(0.7, intercept=False)]
@@ -140,7 +140,7 @@ def test_estimates_survive_saturated_predictions(loss):
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @pytest.mark.parametrize("store", ["C", "csr_array", "float32"])
 def test_results_do_not_depend_on_the_number_of_threads(loss, store, monkeypatch):
-    monkeypatch.setattr("discreet.records.storage._SMALL", 0)
+    monkeypatch.setattr("discreet.records.clipped_rows._SMALL", 0)
     X, y, theta = problem(loss, BOUNDS[0], n=20_011)
     one, three = (ArrayRecords(STORAGE[store](X), y, BOUNDS[0], n_threads=k) for k in (1, 3))
     first, second = one.value_and_gradient(loss, theta), three.value_and_gradient(loss, theta)
@@ -196,7 +196,7 @@ def test_all_records_null_or_none_at_all():
 def test_bad_rows_and_labels_are_named():
     X = np.ones((4, 2))
     X[2, 1] = np.nan
-    with pytest.raises(ValueError, match=r"1 rows hold values that are not finite.*row 2"):
+    with pytest.raises(ValueError, match=r"1 rows with values that are not finite.*row 2"):
         ArrayRecords(X, np.ones(4), Bounds())
     records = ArrayRecords(np.ones((4, 2)), [1, -1, 0, 1], Bounds())
     with pytest.raises(ValueError, match=r"1 labels are not valid for Logistic.*row 2"):

@@ -11,8 +11,8 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_info
 
 from discreet import PrivateLabeler, PrivateLogisticRegression, PrivateSearchCV
-from discreet.bounds import Bounds
-from discreet.records import ArrayRecords, storage
+from discreet.records import ArrayRecords, clipped_rows
+from discreet.records.bounds import Bounds
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def teams(monkeypatch):
                 at_work[0] -= 1
             return super().__exit__(*exception)
 
-    monkeypatch.setattr(storage, "ThreadPoolExecutor", Counted)
-    monkeypatch.setattr(storage, "_SMALL", 1)
+    monkeypatch.setattr(clipped_rows, "ThreadPoolExecutor", Counted)
+    monkeypatch.setattr(clipped_rows, "_SMALL", 1)
     return seen
 
 
@@ -57,7 +57,7 @@ def rows():
     ids=["newton", "objective", "search"],
 )
 def test_fits_use_one_team_at_a_time(teams, model, monkeypatch):
-    monkeypatch.setattr(storage.os, "sched_getaffinity", lambda process: range(3), raising=False)
+    monkeypatch.setattr(clipped_rows.os, "sched_getaffinity", lambda process: range(3), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     model.fit(*rows())
     assert teams
@@ -80,14 +80,14 @@ def test_teachers_use_no_team_of_blas_threads():
 
 
 def test_the_environment_can_ask_for_fewer_threads(monkeypatch):
-    monkeypatch.setattr(storage.os, "sched_getaffinity", lambda process: range(3), raising=False)
+    monkeypatch.setattr(clipped_rows.os, "sched_getaffinity", lambda process: range(3), raising=False)
     for asked, expected in (("1", 1), ("2", 2), ("9", 3), ("", 3), ("2,1", 3)):
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
         assert ArrayRecords(np.ones((1, 1)), [1.0], Bounds()).n_threads == expected
 
 
 def test_the_first_error_of_any_thread_is_raised(monkeypatch):
-    monkeypatch.setattr(storage, "_SMALL", 1)
+    monkeypatch.setattr(clipped_rows, "_SMALL", 1)
     records = ArrayRecords(np.ones((64, 2)), np.ones(64), Bounds(), n_threads=3)
 
     def fails(part):

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.bounds import Bounds
-from discreet.geometries import L2Ball
 from discreet.losses import CappedLogistic, HuberHinge, Linear, Logistic
 from discreet.privacy.guarantee import Guarantee, Neighboring, acute_sum_sensitivity
 from discreet.problem import Problem
-from discreet.records.kernels import UNIT_ROUNDOFF, gamma, gradient_rounding
-from discreet.solvers.class_sums import ClassSumsMechanism
-from discreet.solvers.frank_wolfe_gradient import gradient_sensitivity_over
-from discreet.solvers.leveled import LeveledBounds, leveled, leveled_mechanism
-from discreet.solvers.moments import summation_rounding
-from discreet.solvers.permutation_sgd import PermutationSGD, drift
-from discreet.solvers.sensitivity import computed_gradient_sensitivity, gradient_sensitivity
+from discreet.records.bounds import Bounds
+from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, gradient_rounding
+from discreet.sets import L2Ball
+from discreet.solvers.base import computed_gradient_sensitivity, gradient_sensitivity
+from discreet.solvers.gradients.class_sums import ClassSumsMechanism
+from discreet.solvers.gradients.psgd import PermutationSGD, drift
+from discreet.solvers.gradients.row_centering import LeveledBounds, leveled, leveled_mechanism
+from discreet.solvers.statistics import summation_rounding
+from discreet.solvers.vertices.frank_wolfe_plan import gradient_sensitivity_over
 
 N, P = 10**6, 20
 REPLACE = Neighboring.REPLACE_ONE

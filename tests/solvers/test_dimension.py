@@ -1,11 +1,7 @@
 """Zero columns: Gaussian noise keeps its accuracy, pure noise loses it (``python -m benchmarks.dimension``)."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.dimension import METHODS, measure, printed
 
 

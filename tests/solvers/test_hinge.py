@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from discreet.bounds import Bounds
-from discreet.geometries import L1Ball, L2Ball
 from discreet.losses import Hinge
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.sets import L1Ball, L2Ball
 from discreet.solvers import base
-from discreet.solvers.sensitivity import computed_gradient_sensitivity
+from discreet.solvers.base import computed_gradient_sensitivity
 
 BOUNDS = Bounds(1.0, intercept=False)
 KEPT = [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT]
@@ -99,9 +99,3 @@ def test_add_remove_one_is_refused_with_the_reason(name):
     problem = Problem(Hinge(), BOUNDS, 100, 3, geometry=geometry)
     with pytest.raises(ValueError, match="change places"):
         base.resolve(name).plan(problem, Guarantee(1.0, 1e-6, Neighboring.ADD_REMOVE_ONE))
-
-
-@pytest.mark.parametrize("name", ["psgd", "output", "objective", "newton", "statistics"])
-def test_solvers_that_need_smoothness_refuse(name):
-    with pytest.raises(ValueError):
-        base.resolve(name).plan(Problem(Hinge(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))

@@ -1,25 +1,21 @@
 """How excess risk falls with n and grows with p where noise rules: the slopes that theory predicts."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.papers.rates import Point, current, exponent_of, l1_ball, slope
+from benchmarks.papers.results import Row
 from benchmarks.rates import FAMILIES_HERE, read, slopes, table
-
-from discreet.bench.rates import Point, current, exponent_of, l1_ball, slope
-from discreet.bench.results import Row
-from discreet.bounds import Bounds
 from discreet.losses import Squared
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy.gaussian import gaussian_mu
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers.sufficient_statistics import SufficientStatistics
+from discreet.records.bounds import Bounds
+from discreet.solvers.statistics import SufficientStatistics
 
 BOUNDS = Bounds(1.0, intercept=False)
 PROMISE = Guarantee(1.0, 1e-6)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from discreet.bounds import Bounds
-from discreet.geometries import L1Ball
 from discreet.losses import Logistic
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
+from discreet.records.bounds import Bounds
+from discreet.sets import L1Ball
 from discreet.solvers import base
-from discreet.solvers.geometric_median import LocationProblem, MedianDescent
+from discreet.solvers.median import LocationProblem, MedianDescent
 
 ANYWHERE = Problem(Logistic(), Bounds(), 200, 3)
 IN_A_BALL = Problem(Logistic(), Bounds(), 200, 3, geometry=L1Ball(2.0, 3))

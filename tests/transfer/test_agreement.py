@@ -7,12 +7,12 @@ import pytest
 from scipy.stats import norm
 
 from discreet import Ledger
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.mechanisms.stability import _curve
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.mechanisms.sparse_vector import _curve
 from discreet.privacy.guarantee import Guarantee
-from discreet.transfer.planner import plan_transfer
+from discreet.transfer.aggregation import data_dependent_epsilon, divergence
+from discreet.transfer.plan import plan_transfer
 from discreet.transfer.subsample import SubsamplePlan, subsample_and_aggregate
-from discreet.transfer.unpublishable import data_dependent_epsilon, divergence
 
 ROWS = np.random.default_rng(0).normal(size=(8000, 2)) + np.array([0.0, 1.0])
 NAMES = ["first", "second"]

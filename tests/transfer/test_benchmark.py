@@ -1,6 +1,7 @@
 """The benchmark's own numbers, at sizes that take no time."""
 
 import pytest
+
 from benchmarks import transfer
 from benchmarks.data import VARIABLE, MissingData
 

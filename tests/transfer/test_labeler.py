@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from discreet import BudgetSpent, Ledger, PrivateLabeler
 from discreet.online import PrivateFTRL
-from discreet.transfer.stream_file import StreamError
+from discreet.online.stream_file import StreamError
 
 
 def data(n=3000, seed=0):

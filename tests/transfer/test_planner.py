@@ -2,10 +2,10 @@
 
 import pytest
 
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy import accountants
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.transfer.planner import plan_transfer
+from discreet.transfer.plan import plan_transfer
 
 PROMISE = Guarantee(1.0, 1e-6)
 

@@ -17,13 +17,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 from discreet import PrivateTransferClassifier, insecure_noise
 from discreet.audit.replay import replay
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee
 from discreet.transfer import teachers
-from discreet.transfer.learn import RegressionStudent, best_student, fit_student
-from discreet.transfer.partition import assign_rows
-from discreet.transfer.planner import plan_transfer
-from discreet.transfer.teachers import STEPS, Teacher, stretched
+from discreet.transfer.classifier import RegressionStudent, best_student, fit_student
+from discreet.transfer.plan import plan_transfer
+from discreet.transfer.teachers import STEPS, Teacher, assign_rows, stretched
 
 CLASSES = np.array([0, 1])
 

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from discreet import PrivateTransferClassifier
 from discreet.transfer import teachers
-from discreet.transfer.rows import as_table
+from discreet.transfer.base import as_table
 from discreet.transfer.teachers import FALLBACK, Teacher
 
 CLASSES = np.array([0, 1])

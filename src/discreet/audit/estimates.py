@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import log1p, logsumexp, ndtr, ndtri, xlogy
 from scipy.stats import beta, binom
 
-from discreet.privacy.gaussian import gaussian_epsilon
-
-Array = NDArray[np.float64]
+from discreet._typing import Array
+from discreet.privacy.accounting.gaussian import gaussian_epsilon
 
 _MOST = 50.0  # epsilons beyond this are not searched
 

@@ -14,14 +14,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
+from discreet._typing import Array
 from discreet.mechanisms.recording import Call
-from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE
-from discreet.mechanisms.stability import StableRelease
+from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, StableRelease
 
-Array = NDArray[np.float64]
 LogLaw = Callable[[Call, Any, float], float]
 Draw = Callable[[Call, float, np.random.Generator], Any]
 

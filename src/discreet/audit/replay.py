@@ -17,7 +17,7 @@ import numpy as np
 
 from discreet.audit import sensitivity
 from discreet.audit.sensitivity import Distance
-from discreet.audit.witness import PlannedRun, Program, Trace, difference, frozen, noise_of, trace
+from discreet.audit.trace import PlannedRun, Program, Trace, difference, frozen, noise_of, trace
 
 #: What a replay looks at, by the name under which a finding is reported.
 CHECKS = {
@@ -79,7 +79,7 @@ class Replay:
     @property
     def worst_input_ratio(self) -> float | None:
         """The same over inputs of mechanisms alone; None where no input had a sensitivity of its own."""
-        return max((d.ratio for d in self.distances if d.where.startswith("call")), default=None)
+        return max((d.ratio for d in self.distances if d.is_input), default=None)
 
     def __str__(self) -> str:
         lines = [f"replay: {'passed' if self.passed else f'{len(self.findings)} findings'}"]
@@ -109,7 +109,7 @@ def replay(program: Program, first: Any, second: Any, *, seed: int = 0, skip: Co
     --------
     >>> import numpy as np
     >>> from discreet import PrivateLinearSVC
-    >>> from discreet.audit.witness import fitting
+    >>> from discreet.audit.trace import fitting
     >>> X, y = np.array([[3.0, 4.0], [0.1, 0.2]]), np.array([1, 0])
     >>> other = np.array([[-3.0, -4.0], [0.1, 0.2]])
     >>> found = replay(fitting(PrivateLinearSVC(1.0, 1e-2, classes=[0, 1])), (X, y), (other, y))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from discreet.audit import subjects
-from discreet.audit.attack import Attack
+from discreet.audit.attack import Attack, attacked
 from discreet.audit.replay import Replay, replay
 from discreet.privacy.guarantee import Guarantee
 
@@ -147,15 +147,15 @@ def audit_subject(
         subject=subject.name,
         guarantee=subject.guarantee,
         replayed=replay(subject.program, *subject.strained),
-        attacked=subjects.attacked(subject, runs, seed=seed, **options),
-        twin=subjects.attacked(subject, runs, **twin) if with_twin else None,
+        attacked=attacked(subject, runs, seed=seed, **options),
+        twin=attacked(subject, runs, **twin) if with_twin else None,
         mechanism=getattr(getattr(subject.first, "plan", None), "mechanism", ""),
     )
 
 
 def page(report: AuditReport) -> str:
     """The report as an HTML page with its picture, which needs no network."""
-    from discreet import charts
+    from discreet.display import charts
 
     out = charts.Page(f"Audit of {report.subject}")
     out.preformatted(str(report))

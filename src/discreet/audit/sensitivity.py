@@ -9,30 +9,34 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet.audit.canaries import adversarial_points
-from discreet.audit.witness import PlannedRun, Trace, innermost
+from discreet._typing import Array
+from discreet.audit.trace import PlannedRun, Trace, innermost
+from discreet.audit.worst_pairs import adversarial_points
 from discreet.mechanisms.recording import Call
-from discreet.privacy import accountants, events
-from discreet.privacy.groups import group_event
+from discreet.privacy import events
+from discreet.privacy.accounting import accountants
+from discreet.privacy.accounting.calibration import group_event
 from discreet.problem import Problem
-from discreet.solvers.constrained import minimize_over
-from discreet.solvers.leveled import LeveledBounds
-from discreet.solvers.nonprivate import Objective
-
-Array = NDArray[np.float64]
+from discreet.solvers.base import GroupPromise
+from discreet.solvers.gradients.row_centering import LeveledBounds
+from discreet.solvers.minimizers.constrained import minimize_over, reachable_distance
+from discreet.solvers.minimizers.minimizer import Objective
 
 _ROUNDING = 1e-9  # float64 sums over the few records of a replay; declared bounds are exact reals
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How far apart two neighbors' values were, and how far they were declared to be at most."""
+    """How far apart two neighbors' values were, and how far they were declared to be at most.
+
+    ``is_input`` tells distances between inputs of one mechanism from those between results.
+    """
 
     where: str
     observed: float
     declared: float
+    is_input: bool = False
 
     @property
     def ratio(self) -> float:
@@ -47,7 +51,8 @@ class Distance:
 
 def rows_of(charge: PlannedRun) -> int:
     """How many records one unit of the promise may have: declarations about one record count that many times."""
-    return int(getattr(charge.plan, "rows_per_group", 1))
+    groups = getattr(charge.plan, "groups", None)
+    return groups.rows if isinstance(groups, GroupPromise) else 1
 
 
 def input_distances(first: Trace, second: Trace) -> list[Distance]:
@@ -74,10 +79,10 @@ def input_distances(first: Trace, second: Trace) -> list[Distance]:
         where = f"call {index} ({a.mechanism})"
         if a.sensitivity is not None:
             found.append(
-                Distance(where, _norm(change, a.sensitivity.norm), rows[index] * a.sensitivity.value)
+                Distance(where, _norm(change, a.sensitivity.norm), rows[index] * a.sensitivity.value, True)
             )
         if a.score_range is not None and change.size:
-            found.append(Distance(where, float(np.ptp(change)), rows[index] * a.score_range))
+            found.append(Distance(where, float(np.ptp(change)), rows[index] * a.score_range, True))
     return found
 
 
@@ -116,19 +121,20 @@ def perturbs_objective(plan: Any) -> bool:
 def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
     """What is wrong with the noise of an objective perturbation: one fresh draw per model, at the priced scale."""
     plan, problem = run.plan, run.plan.problem
+    price = (
+        plan.record_event
+    )  # noise is made for one record; what a group of them costs, `price_problem` compares
     draws = [call for call in calls[run.first_call : run.last_call] if call.value is None]
     leaves = [
-        leaf
-        for leaf, _ in events.flatten(_core(plan.event))
-        if isinstance(leaf, events.ObjectivePerturbation)
+        leaf for leaf, _ in events.flatten(_core(price)) if isinstance(leaf, events.ObjectivePerturbation)
     ]
     wrong = []
     if len(draws) != problem.n_models:
         wrong.append(f"{len(draws)} noise vectors were drawn for {problem.n_models} perturbed objectives")
-    if isinstance(plan.event, events.Pure):
-        return wrong + _pure_problems(plan, draws)
+    if isinstance(price, events.Pure):
+        return wrong + _pure_problems(plan, price, draws)
     if len(leaves) != 1:
-        wrong.append(f"a perturbed objective was charged as {plan.event}")
+        wrong.append(f"a perturbed objective was charged as {price}")
         return wrong
     unit = problem.bounds.feature_norm * (1.0 if problem.loss.family == "softmax" else problem.loss.lipschitz)
     priced = leaves[0].noise_multiplier * unit
@@ -143,20 +149,20 @@ def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
     return wrong
 
 
-def _pure_problems(plan: Any, draws: list[Call]) -> list[str]:
+def _pure_problems(plan: Any, price: events.Pure, draws: list[Call]) -> list[str]:
     """Gamma-norm noise of scale s costs at least sensitivity / s per model, whatever the curvature adds."""
     shift = plan.problem.gradient_sensitivity(plan.guarantee.neighboring).value
     least = sum(shift / draw.scale for draw in draws)
-    if least <= plan.event.epsilon * (1 + _ROUNDING):
+    if least <= price.epsilon * (1 + _ROUNDING):
         return []
-    return [f"noise worth epsilon {least:.6g} or more was drawn where {plan.event.epsilon:.6g} was charged"]
+    return [f"noise worth epsilon {least:.6g} or more was drawn where {price.epsilon:.6g} was charged"]
 
 
 def output_distances(first: PlannedRun, second: PlannedRun, a: Trace, b: Trace) -> list[Distance]:
     """The premise of the output stage, recomputed: both approximate minimizers lie close to the exact ones.
 
     An exact gradient of norm g means a distance of at most g / l2 to the exact minimizer; over a set the minimizer is
-    searched for again, twice as closely. Half a step of the objective's grid counts as gradient
+    searched for again, twice as closely where rounding allows. Half a step of the objective's grid counts as gradient
     (docs/proofs/objective-perturbation.md, Theorem 4). The two distances together may not exceed what the output
     mechanism declares.
     """
@@ -182,7 +188,8 @@ def price_problem(run: PlannedRun, trace: Trace) -> str | None:
     plan = run.plan
     own = trace.calls[run.first_call : run.last_call]
     made = [call.event for call in own if call.event is not None]
-    if perturbs_objective(innermost(plan)) or not made or chooses(plan.event):
+    perturbed = perturbs_objective(innermost(plan))  # priced as a whole; for one record, by its own proof
+    if (perturbed and rows_of(run) == 1) or not made or chooses(plan.event):
         return None
     if rows_of(run) == 1 and _subsampled(plan.event):
         charged: Counter[events.Event] = Counter()
@@ -191,7 +198,8 @@ def price_problem(run: PlannedRun, trace: Trace) -> str | None:
         ran = Counter(_sampled_events(run, trace))
         return None if ran == charged else f"the run made {dict(ran)}, the charge says {dict(charged)}"
     promise = plan.guarantee
-    all_calls = group_event(events.Composed(tuple(made)), rows_of(run))
+    of_one_record = plan.record_event if perturbed else events.Composed(tuple(made))
+    all_calls = group_event(of_one_record, rows_of(run))
     if all_calls is None:
         return (
             None  # no exact price for several records at once: the plan's own conversion is the general one
@@ -260,7 +268,9 @@ def _leftovers(run: PlannedRun, trace: Trace) -> list[float]:
 
 def _minimizer(records: Any, plan: Any, noise: Array) -> Array:
     objective = Objective(records, plan.problem.loss, plan.total_l2, noise)
-    return minimize_over(objective, plan.problem.geometry, plan.gradient_tolerance / plan.total_l2 / 2)
+    geometry = plan.problem.geometry
+    closely = max(plan.gradient_tolerance / plan.total_l2 / 2, reachable_distance(*objective.sizes, geometry))
+    return minimize_over(objective, geometry, closely)
 
 
 def _output_calls(run: PlannedRun, trace: Trace) -> list[int]:

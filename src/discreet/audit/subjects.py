@@ -6,6 +6,7 @@ a short trial. A subject's program is replayed; its ``run`` is repeated many tim
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,26 +14,27 @@ from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from discreet.audit.attack import exact_losses, minimizer_law_known, prepared
-from discreet.audit.balls import ball_cases, draws_from_ball
-from discreet.audit.canaries import audit_cases, neighbors_of, worst_pair
-from discreet.audit.class_pairs import class_case, sums_classes
-from discreet.audit.enumeration import exact_delta, exact_epsilon, transcript_laws
-from discreet.audit.evidence import attacked as attacked
-from discreet.audit.evidence import released
+from discreet.audit.attack import exact_losses, minimizer_law_known, prepared, released
 from discreet.audit.sensitivity import perturbs_objective
-from discreet.audit.transcripts import Run, transcripts
-from discreet.audit.witness import PlannedRun, Program, fitting
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy import accountants
+from discreet.audit.trace import PlannedRun, Program, fitting
+from discreet.audit.transcripts import Run, exact_delta, exact_epsilon, transcript_laws, transcripts
+from discreet.audit.worst_pairs import (
+    audit_cases,
+    ball_cases,
+    class_case,
+    draws_from_ball,
+    neighbors_of,
+    sums_classes,
+    worst_pair,
+)
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.accounting import accountants
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.solvers import base
-
-Array = NDArray[np.float64]
 
 EPSILON, DELTA = 1.0, 1e-2
 _TRIAL_RUNS, _TRIAL_SECONDS, _TRIAL_LISTED = 40, 0.5, 300
@@ -82,7 +84,7 @@ def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others
     The logistic loss is tried under the first relation that a solver plans for: its pairs only come close. Pairs of
     class sums attain the claim, and are tried under every relation, and with three classes.
     """
-    from discreet.estimators.linear import PrivateLinearSVC, PrivateLogisticRegression
+    from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 
     for kind in (PrivateLinearSVC, PrivateLogisticRegression):
         for solver in solvers:
@@ -146,6 +148,9 @@ def of(estimator: Any, others: int = 1000) -> Subject:
 
     Of the cases that theory suggests, the one is taken whose runs differ most.
     """
+    from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+    from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
+
     name, relation = type(estimator).__name__, Neighboring(estimator.neighboring)
     known = estimator.get_params(deep=False)
     if "solver" not in known or not known.keys() & {"classes", "target_bounds"}:
@@ -153,7 +158,7 @@ def of(estimator: Any, others: int = 1000) -> Subject:
             f"neighbors are known for the linear models of this package, not for {name}; replay it on neighbors of "
             "your own with discreet.audit.replay"
         )
-    if name in ("PrivateLinearSVC", "PrivateLogisticRegression"):
+    if isinstance(estimator, PrivateLinearSVC | PrivateLogisticRegression):
         if sums_classes(estimator):
             return _fitted(name, [class_case(estimator)], relation)
         cases = ball_cases(estimator) if draws_from_ball(estimator) else audit_cases(estimator, others)
@@ -168,7 +173,7 @@ def of(estimator: Any, others: int = 1000) -> Subject:
         )
         subject = _fitted(name, cases, relation)
         # Opposite records are never both misclassified for certain: that pair only comes close.
-        exact = name == "PrivateLinearSVC" or relation is Neighboring.ZERO_OUT
+        exact = isinstance(estimator, PrivateLinearSVC) or relation is Neighboring.ZERO_OUT
         return dataclasses.replace(subject, strained=(strained.first, strained.second), exact=exact)
     changes: dict[str, Any] = {"ledger": None, "bad_rows": "null"}
     if "classes" in known:
@@ -176,9 +181,9 @@ def of(estimator: Any, others: int = 1000) -> Subject:
     else:
         low, high = estimator.target_bounds
     if relation is Neighboring.ADD_REMOVE_ONE:
-        changes["n_samples"] = 50
+        changes["n_samples"] = 100
     model = clone(estimator).set_params(**changes)
-    if "Simplex" in name:
+    if isinstance(estimator, PrivateSimplexClassifier | PrivateSimplexRegressor):
         return _mixture(model, relation, low, high)
     pairs = _pairs(relation, low, high)
     return _fitted(
@@ -210,6 +215,10 @@ LINEAR_MODELS: dict[str, dict[str, Any]] = {
 }
 #: Solvers that no classifier and no default shows.
 OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
+    "PrivateRidge": ("statistics",),
+    "PrivateHuberRegressor": ("objective",),
+    "PrivateQuantileRegressor": ("noisy-gd",),
+    "PrivatePoissonRegressor": ("objective",),
     "PrivateLasso": ("frank-wolfe-dissertation", "mirror-descent"),
     "PrivateSparseLogisticRegression": ("frank-wolfe-dissertation", "mirror-descent"),
 }
@@ -232,10 +241,10 @@ _CROWDED = (
 def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
     """Neighbors worth trying.
 
-    Opposite rows and opposite targets, among rows that say nothing or pull one way; an opposite target of a row
-    with no zeros; among rows that agree with one of the two, which makes the other's choice rare, so that its odds move
-    most; rows at 120 degrees, which are the worst for second moments; and among rows that leave one vertex of a ball
-    which gains against two which lose: noisy maxima differ most where one stands against several.
+    Opposite rows and opposite targets, among rows that say nothing, few or many, or pull one way; an opposite target of
+    a row with no zeros; among rows that agree with one of the two, which makes the other's choice rare, so that its
+    odds move most; rows at 120 degrees, which are the worst for second moments; and among rows that leave one vertex of
+    a ball which gains against two which lose: noisy maxima differ most where one stands against several.
     """
     pairs = []
     far, off = [1e3, 0.0], [-500.0, 500.0 * 3**0.5]
@@ -243,6 +252,7 @@ def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
         (far, [0.0, 0.0], 3),
         ([1e3, 1e3], [0.0, 0.0], 3),
         (far, [0.0, 1e3], 20),
+        (far, [0.0, 0.0], 60),
         (far, far, 1),
         (far, far, 3),
         (far, far, 6),
@@ -251,7 +261,7 @@ def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
         X = np.vstack([[row], np.tile([others], (count, 1))])
         y = np.array([high] + [low] * count)
         pairs.append(neighbors_of(X, y, 0, relation, row, low))
-        if relation is Neighboring.REPLACE_ONE and others == [0.0, 0.0] and row == far:
+        if relation is Neighboring.REPLACE_ONE and others == [0.0, 0.0] and row == far and count == 3:
             pairs.append(neighbors_of(X, y, 0, relation, [-1e3, 0.0], high))
             pairs.append(neighbors_of(X, y, 0, relation, off, high))
     return pairs
@@ -351,3 +361,87 @@ def _divergence(subject: Subject) -> float:
 @lru_cache(maxsize=8)
 def _claimed(event: Event, relation: Neighboring) -> float:
     return accountants.epsilon(event, DELTA, relation)
+
+
+REPLACED = Neighboring.REPLACE_ONE
+
+
+def subject_of(name: str, run: Any, first: Any, second: Any, event: Event, **options: Any) -> Subject:
+    """A program that is replayed and attacked on the same two neighbors under replace-one."""
+    return Subject(name, REPLACED, run, (first, second), run, first, second, event, **options)
+
+
+def unfitted(model: Any) -> Any:
+    """A copy of a model that knows nothing."""
+    return clone(model)
+
+
+def planned_as(model: Any, plan: Any) -> Any:
+    """A model that does not calibrate again what is known already."""
+    vars(model)["plan"] = lambda *sizes, **options: plan
+    return model
+
+
+_CHOICES = (
+    "objective",
+    "newton",
+    "discriminant",
+    "noisy-gd",
+    "statistics",
+    "mirror-descent",
+)  # of solver="auto", by name
+
+
+def pinned(model: Any, solver: str | None) -> Any:
+    """An estimator with a loaded model's parameters and promise, and with the solver that was run.
+
+    ``solver="auto"`` chooses by public sizes, and the data of an attack has other sizes than the model's. The choice is
+    read off the statement: the solver that was run is the one whose plan, at the stated sizes, is charged with the same
+    event or, where last digits differ, described in the same words.
+
+    Parameters
+    ----------
+    model : fitted model.
+    solver : the name that its file holds, "auto" included; None if the solver was an object, which no file restores.
+
+    Raises
+    ------
+    ValueError
+        The solver cannot be had again: then nothing else is attacked in its place.
+    """
+    stated = model.privacy_
+    promise = stated.guarantee
+    asked = clone(model).set_params(
+        epsilon=promise.epsilon, delta=promise.delta, neighboring=promise.neighboring.value
+    )
+    if getattr(asked, "max_rows_per_group", None) is not None:
+        raise ValueError(
+            "the model protects people with several rows, for whom the audit knows no worst-case data; replay it on "
+            "neighbors of your own with discreet.audit.replay"
+        )
+    if getattr(asked, "solver", None) is None:
+        return asked  # medians and recommenders have one way of running
+    if solver not in (None, "auto"):
+        return asked.set_params(solver=solver)
+    plans = [] if solver is None else list(_choices(asked, model))
+    same = [name for name, plan in plans if plan.event == stated.event]
+    same += [name for name, plan in plans if plan.mechanism == stated.mechanism]
+    if not same:
+        raise ValueError(
+            f"the model was fitted by {stated.mechanism!r}, and its file names no solver that would run this on data "
+            "of other sizes; --solver NAME attacks the solver of that name with the same promise"
+        )
+    return asked.set_params(solver=same[0])
+
+
+def _choices(asked: Any, model: Any) -> Iterator[tuple[str, Any]]:
+    """What every solver that ``auto`` may choose plans for the model's sizes, dense or sparse."""
+    sizes = [int(model.privacy_.bounds["records"]), model.n_features_in_]
+    if hasattr(model, "classes_"):
+        sizes.append(len(model.classes_))
+    if hasattr(asked, "multi_class"):
+        asked.set_params(multi_class=model.multi_class_)  # by default some solvers fit classes one by one
+    for name in _CHOICES:
+        for sparse in (False, True):
+            with contextlib.suppress(ValueError):  # no solver for this model
+                yield name, asked.set_params(solver=name).plan(*sizes, sparse=sparse)

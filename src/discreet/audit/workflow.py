@@ -1,4 +1,4 @@
-"""What surrounds a fit: bounds, evaluations, intervals, searches, medians; each on the worst neighbors known for it."""
+"""What surrounds a fit, on its worst pairs: bounds, evaluations, intervals, searches, medians, transfers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,32 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-from discreet.audit.making import planned_as, subject_of, unfitted
-from discreet.audit.subjects import DELTA, EPSILON, Subject, brief
-from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+from discreet.audit.subjects import (
+    DELTA,
+    EPSILON,
+    REPLACED,
+    Subject,
+    brief,
+    most_different,
+    planned_as,
+    subject_of,
+    unfitted,
+)
+from discreet.audit.trace import trace
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
+from discreet.privacy.events import Event
+
+_QUERIES = np.zeros((4, 1))
 
 
 def workflow() -> Iterator[Subject]:
     """Bounds, medians, evaluations, intervals, searches: what surrounds a fit."""
     yield from _bounds()
+    yield _description()
     yield from _evaluations()
     yield from _searches()
     from discreet import PrivateMedian
-    from discreet.solvers.geometric_median import MedianDescent
+    from discreet.solvers.median import MedianDescent
 
     median = PrivateMedian(EPSILON, DELTA, radius=1.0, solver=MedianDescent(n_iterations=4))
     planned = median.plan(4, 2)
@@ -39,7 +53,7 @@ def workflow() -> Iterator[Subject]:
 
 def _walk() -> Subject:
     """Two cells, in which a record's effect has its whole range; other records make one of them rare."""
-    from discreet.solvers.grid_walk import GridWalk
+    from discreet.solvers.sampling.grid_walk import GridWalk
 
     walk = GridWalk(1, 2.0, rate=(EPSILON - 0.02) / 2, lipschitz=1.8, score_range=2.0)
     steps = walk.certified_steps
@@ -86,6 +100,21 @@ def _bounds() -> Iterator[Subject]:
     yield subject_of("private_domains", domain, column, moved, price)
 
 
+def _description() -> Subject:
+    """A row at one end of a number's bounds, exchanged for one at the other end."""
+    from discreet import Boolean, Numeric, Schema, describe
+
+    schema = Schema({"a": Numeric(0, 1), "b": Boolean()})
+    options: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "bins": 2, "pairs": [("a", "b")]}
+
+    def numbers(values: Any) -> ArrayLike:
+        return describe({"a": values, "b": values > 0.5}, schema, **options).released
+
+    values, other = np.array([0.0, 0.5, 0.5, 0.5]), np.array([1.0, 0.5, 0.5, 0.5])
+    event = describe({"a": values, "b": values > 0.5}, schema, **options).privacy_.event
+    return subject_of("describe", numbers, values, other, event)
+
+
 class _Given:
     """A released model that answers by the sign of the first column."""
 
@@ -127,22 +156,26 @@ def _evaluations() -> Iterator[Subject]:
     # Equal predictions at one end, targets at both: the two records that are farthest apart.
     yield subject_of("evaluate, regressor", error, answered(1, -1), answered(1, 1), price)
 
-    # A model for which the record is misclassified, and its opposite as well: both gradients are as long as can be.
-    rows, other = np.zeros((6, 2)), np.zeros((6, 2))
-    rows[0], other[0] = [0.9987, 0.05], [-0.9987, 0.05]
+    # A record that the start misclassifies as clearly as it can, present or not: its gradient is as long as any.
+    rows = np.zeros((6, 2))
+    rows[0] = [0.0, 1.0]
+    public: dict[str, Any] = {"n_samples": 6}
     with insecure_noise(0), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = PrivateLogisticRegression(EPSILON, DELTA, classes=[0, 1], fit_intercept=False).fit(rows, y6)
-    model.coef_ = np.array([[0.0, -200.0]])
+        model = PrivateLogisticRegression(
+            EPSILON, DELTA, classes=[0, 1], fit_intercept=False, neighboring="add-remove-one", **public
+        ).fit(rows, y6)
+    model.coef_ = np.array([[0.0, -8.0]])
 
     def intervals(data: Any) -> ArrayLike:
-        return coefficient_intervals(model, data, y6, steps=1, **options).estimate
+        X, y = data
+        return coefficient_intervals(model, X, y, steps=1, **public, **options).estimate
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        statement = coefficient_intervals(model, rows, y6, steps=1, **options).privacy_
+        statement = coefficient_intervals(model, rows, y6, steps=1, **public, **options).privacy_
     # A record that is steep is not curved: the curvature that is paid for as well shows nothing.
-    yield subject_of("coefficient_intervals", intervals, rows, other, statement.event)
+    yield subject_of("coefficient_intervals", intervals, (rows, y6), (rows[1:], y6[1:]), statement.event)
 
 
 def _searches() -> Iterator[Subject]:
@@ -209,3 +242,120 @@ def _log_slope(law: Any, chance: float) -> float:
         return float(law.scale * chance)
     gamma = -math.expm1(-1 / law.scale)
     return -float(1 + law.shape) * math.log1p(-(1 - gamma) * chance)
+
+
+def transfer() -> Iterator[Subject]:
+    """Voters, each with one record per teacher: a changed record is a changed vote."""
+    from sklearn.dummy import DummyRegressor
+    from sklearn.neighbors import KNeighborsClassifier
+
+    from discreet import PrivateLabeler, PrivateTransferRegressor, private_error_rate
+    from discreet.transfer.plan import AGGREGATORS
+
+    teacher = KNeighborsClassifier(1)
+    for aggregator in AGGREGATORS:
+        yield most_different(list(_answers(teacher, aggregator)))
+
+    def labeler() -> Any:
+        return PrivateLabeler(
+            teacher, 1, 5, EPSILON, DELTA, aggregator="plurality", classes=[0, 1], random_state=0
+        )
+
+    planned = labeler().plan(5, 2)
+    rows = np.array([[0.0], [9.0], [9.0], [9.0], [9.0]])
+
+    def label(labels: Any) -> ArrayLike:
+        """The question is the first record itself: its teacher answers with its label, all others with 0."""
+        made = planned_as(labeler(), planned)
+        return np.asarray(made.fit(rows, labels).label(rows[:1]), dtype=np.float64)
+
+    sides = np.array([1, 0, 0, 0, 0]), np.zeros(5, dtype=int)
+    yield _voted("PrivateLabeler, plurality", label, sides, planned.event, planned.start)
+
+    regressor = PrivateTransferRegressor(
+        DummyRegressor(), (0.0, 1.0), n_teachers=4, epsilon=EPSILON, delta=DELTA, random_state=0
+    )
+    averaged = regressor.plan(4, 4)
+
+    def means(targets: Any) -> ArrayLike:
+        return np.asarray(
+            planned_as(unfitted(regressor), averaged).fit(np.zeros((4, 1)), targets, _QUERIES).labels_
+        )
+
+    yield _voted(
+        "PrivateTransferRegressor",
+        means,
+        (np.eye(4)[0], np.zeros(4)),
+        averaged.event,
+        lambda e: _Mean(averaged, e),
+    )
+
+    def rate(labels: Any) -> ArrayLike:
+        options: dict[str, Any] = {"epsilon": EPSILON, "n_teachers": 2, "classes": [0, 1], "random_state": 0}
+        found = private_error_rate(teacher, np.zeros((5, 1)), labels, **options)
+        return np.array([found.rate])
+
+    labels = np.zeros(5, dtype=int)
+    price = private_error_rate(
+        teacher, np.zeros((5, 1)), labels, epsilon=EPSILON, n_teachers=2, classes=[0, 1]
+    ).privacy_.event
+    yield subject_of("private_error_rate", rate, np.array([0, 0, 0, 0, 1]), labels, price)
+
+
+def _answers(teacher: Any, aggregator: str) -> Iterator[Subject]:
+    """One question, or four to a sparse vector, on which one teacher of many changes sides."""
+    from discreet import PrivateTransferClassifier
+    from discreet.transfer.aggregation import SharedVotes, StableVotes
+    from discreet.transfer.teachers import STEPS
+
+    # Where few teachers answer one of many classes, a check for six tenths of them and the vote are in doubt together.
+    teachers, n_classes = (7, 4) if aggregator == "confident" else (41, 2)
+    model = PrivateTransferClassifier(
+        teacher,
+        n_teachers=teachers,
+        epsilon=EPSILON,
+        delta=DELTA,
+        aggregator=aggregator,
+        classes=list(range(n_classes)),
+    )
+    plan = model.plan(teachers, 4 if aggregator == "sparse-vector" else 1, n_classes)
+
+    def answer(votes: Any) -> ArrayLike:
+        return np.asarray(plan.run(np.array(votes), fresh_entropy()).codes)
+
+    if isinstance(plan.aggregator, StableVotes):
+        # Three questions become easier while the last one becomes harder: the worst direction of the proof.
+        leads = np.array([[2, 2, 2, 0], [1, 1, 1, 1]]) + plan.aggregator.vector.margin
+        first, second = (np.stack([21 + side, 20 - side], axis=1) for side in np.minimum(leads, 20))
+        pairs = [(first, second)]
+    elif isinstance(plan.aggregator, SharedVotes):
+        pairs = [(np.array([[22, 19]]) * STEPS, np.array([[21, 20]]) * STEPS)]
+    elif aggregator == "confident":
+        tops = ([3, 2, 1, 1], [4, 1, 1, 1], [4, 2, 1, 0], [5, 1, 1, 0])
+        pairs = [(np.array([votes]), np.array([votes]) + np.array([-1, 0, 1, 0])) for votes in tops]
+    else:
+        pairs = [
+            (np.array([[votes, 41 - votes]]), np.array([[votes - 1, 42 - votes]])) for votes in range(21, 29)
+        ]
+    name = f"PrivateTransferClassifier, {aggregator}"
+    yield from (subject_of(name, answer, first, second, plan.event) for first, second in pairs)
+
+
+@dataclass(frozen=True)
+class _Mean:
+    plan: Any
+    entropy: Any
+
+    def answer(self, sums: Any) -> ArrayLike:
+        """The noisy means."""
+        return np.asarray(self.plan.run(sums, self.entropy))
+
+
+def _voted(name: str, program: Any, data: tuple[Any, Any], event: Event, start: Any) -> Subject:
+    """A program is replayed from its records; the attack begins with their votes, because teachers take time."""
+    votes = [trace(program, side).calls[0].value.astype(np.int64) for side in data]
+
+    def run(counts: Any) -> ArrayLike:
+        return np.asarray(start(fresh_entropy()).answer(counts))
+
+    return Subject(name, REPLACED, program, data, run, votes[0], votes[1], event)

@@ -5,12 +5,11 @@ epsilon follows. ``load`` executes nothing. ``verify`` recomputes epsilon from t
 ledger where they are given. ``to_html`` shows it to people, ``to_sklearn`` and ``to_onnx`` hand it to other tools.
 """
 
-from discreet.card.content import Card
-from discreet.card.errors import CardError
+from discreet.card.card import Card
 from discreet.card.export import to_onnx, to_sklearn
-from discreet.card.files import load, read, save
+from discreet.card.files import load, new_key, read, save
+from discreet.card.kinds import CardError
 from discreet.card.page import to_html
-from discreet.card.signature import new_key
 from discreet.card.verification import Verification, verify
 
 __all__ = [

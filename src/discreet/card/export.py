@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from discreet._files import write_atomically
-from discreet.box_bounds import SHRUNK_BY_ENTRIES
-from discreet.card import models
-from discreet.card.content import Card
-from discreet.card.errors import CardError
+from discreet.card import kinds
+from discreet.card.card import Card
+from discreet.card.kinds import CardError
+from discreet.records.bounds import LARGEST_ENTRY, BoxBounds
 
 _OPSET = 17
 
@@ -22,11 +22,11 @@ _OPSET = 17
 def to_sklearn(model: Any) -> Any:
     """A plain scikit-learn estimator with the same coefficients.
 
-    Labels agree for every row where the model shrinks rows as a whole, which changes neither the sign nor the order of
-    linear scores. `PrivateSparseLogisticRegression` cuts single entries, which does: cut them before scikit-learn sees
-    them, ``np.clip(X, -model.feature_bound, model.feature_bound)``. Probabilities and regression predictions agree for
-    rows within ``feature_bound``; other rows, and predictions beyond ``target_bounds``, are clipped by the private
-    model and not by scikit-learn's. `to_onnx` clips them all.
+    Labels agree for every row with entries up to 2**300 where the model shrinks rows as a whole, which changes neither
+    the sign nor the order of linear scores. `PrivateSparseLogisticRegression` cuts single entries, which does: cut them
+    before scikit-learn sees them, ``np.clip(X, -model.feature_bound, model.feature_bound)``. Probabilities and
+    regression predictions agree for rows within ``feature_bound``; other rows, and predictions beyond
+    ``target_bounds``, are clipped by the private model and not by scikit-learn's. `to_onnx` clips them all.
 
     Examples
     --------
@@ -100,12 +100,12 @@ def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     middle = 0.0 if card.classes is not None else float(np.mean(card.parameters["target_bounds"]))
     intercepted = bool(card.parameters["fit_intercept"])
     bound = float(card.parameters["feature_bound"])
+    sizes = node("ReduceMax", [node("Abs", ["X"], "entries")], "sizes", axes=[1], keepdims=1)
     if "l1_radius" in card.parameters:  # entries are clipped one by one
         rows = node("Clip", ["X", constant("low", -bound), constant("high", bound)], "clipped")
         scale = None
-    elif SHRUNK_BY_ENTRIES in card.privacy.bounds:
-        sizes = node("ReduceMax", [node("Abs", ["X"], "sizes")], "largest entries", axes=[1], keepdims=1)
-        largest = node("Max", [sizes, constant("bound", [[1.0]])], "largest entries at least")
+    elif isinstance(card.row_bounds, BoxBounds):
+        largest = node("Max", [sizes, constant("bound", [[1.0]])], "sizes at least")
         scale = node("Div", ["bound", largest], "scale")
         rows = "X"
     else:
@@ -120,6 +120,9 @@ def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     raw = node("MatMul", [rows, constant("coefficients", coef.T.copy())], "products")
     raw = node("Add", [raw, constant("intercepts", intercept[None, :] - middle)], "linear")
     if scale is not None:
+        # A row beyond what a fit takes for a record counts as none.
+        usual = node("LessOrEqual", [sizes, constant("most", [[LARGEST_ENTRY]])], "usual")
+        scale = node("Where", [usual, scale, constant("none", [[0.0]])], "scale of usual rows")
         raw = node("Mul", [raw, scale], "raw")
     if card.classes is None:
         low, high = card.parameters["target_bounds"]
@@ -153,7 +156,7 @@ def _decide(card: Card, raw: str, constant: Any, node: Any) -> list[Any]:
     if labels.dtype == bool:
         labels = labels.astype(np.int64)
     kind = TensorProto.STRING if text else helper.np_dtype_to_tensor_dtype(labels.dtype)
-    logistic = "Logistic" in card.estimator
+    logistic = kinds.family(card.estimator).probabilities
     if len(card.classes) == 2:
         positive = node("Sigmoid", [raw], "positive") if logistic else raw
         negative = node("Sub", [constant("whole", [[1.0]]), positive], "negative") if logistic else None
@@ -179,6 +182,6 @@ def _decide(card: Card, raw: str, constant: Any, node: Any) -> list[Any]:
 
 
 def _linear(card: Card) -> tuple[str, str]:
-    if not models.family(card.estimator).linear:
+    if not kinds.family(card.estimator).linear:
         raise CardError(f"{card.estimator} does not predict by a plain linear rule and cannot be exported")
     return "coef_", "intercept_"

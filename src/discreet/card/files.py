@@ -1,7 +1,8 @@
 """Model files: one JSON document, sealed by a checksum over all of it and, if asked, by a signature.
 
 Reading such a file parses JSON and checks it; nothing in it is ever executed, imported by name or unpickled.
-The checksum notices damage and careless edits. Who edits on purpose can recompute it, but not the signature.
+The checksum notices damage and careless edits. Who edits on purpose can recompute it, but not the signature (Ed25519),
+which says who made the claim.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from discreet._files import write_atomically
-from discreet.card.content import Card
-from discreet.card.errors import CardError
-from discreet.card.plain import no_constant, no_duplicates
-from discreet.card.signature import sign
-from discreet.schema import Schema
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from discreet._files import read_file, write_atomically
+from discreet.card.card import Card
+from discreet.card.kinds import CardError, no_constant, no_duplicates
+from discreet.tables.schema import Schema
+
+Path_ = str | os.PathLike[str]
 
 FORMAT = "discreet model"
 FORMAT_VERSION = 2
@@ -36,10 +41,10 @@ class Sealed:
 
 def save(
     model: Any,
-    path: str | os.PathLike[str],
+    path: Path_,
     *,
     schema: Schema | None = None,
-    key: str | os.PathLike[str] | None = None,
+    key: Path_ | None = None,
 ) -> None:
     """Write a fitted private model to a JSON file, whole or not at all.
 
@@ -69,7 +74,7 @@ def save(
     write_atomically(path, (text + "\n").encode())
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: Path_) -> Any:
     """Read a model file back into a fitted estimator; executes nothing from the file.
 
     Returns
@@ -89,18 +94,16 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise CardError(f"{str(path)!r}: {error}") from None
 
 
-def read(path: str | os.PathLike[str]) -> Card:
+def read(path: Path_) -> Card:
     """Read and check a model file without building the estimator."""
     return unsealed(path).card
 
 
-def unsealed(path: str | os.PathLike[str]) -> Sealed:
+def unsealed(path: Path_) -> Sealed:
     """Read a model file whose checksum is right."""
     name = repr(str(path))
     try:
-        content = json.loads(
-            Path(path).read_bytes(), parse_constant=no_constant, object_pairs_hook=no_duplicates
-        )
+        content = json.loads(read_file(path), parse_constant=no_constant, object_pairs_hook=no_duplicates)
     except FileNotFoundError:
         raise CardError(f"there is no model file {name}") from None
     except OSError as error:
@@ -131,3 +134,64 @@ def unsealed(path: str | os.PathLike[str]) -> Sealed:
 def _canonical(content: Mapping[str, Any]) -> bytes:
     """The content in its order, without blanks: what is hashed and signed."""
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+# -- signatures ---------------------------------------------------------------------------------------------------
+
+
+def new_key(private: Path_, public: Path_) -> None:
+    """Make a key pair: ``private`` stays with the signer (readable by its owner only), ``public`` goes to readers.
+
+    Raises
+    ------
+    CardError
+        One of the files exists; a key is never replaced.
+    """
+    for path in (private, public):
+        if Path(path).exists():
+            raise CardError(f"{str(path)!r} exists; a key is never replaced, choose another name")
+    key = Ed25519PrivateKey.generate()
+    descriptor = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+    write_atomically(
+        public,
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        ),
+    )
+
+
+def sign(content: bytes, private: Path_) -> str:
+    """The signature of ``content``, in hexadecimal digits."""
+    key = _key(private, lambda text: serialization.load_pem_private_key(text, password=None))
+    if not isinstance(key, Ed25519PrivateKey):
+        raise CardError(f"{str(private)!r} is not an Ed25519 private key")
+    return key.sign(content).hex()
+
+
+def is_signed_by(content: bytes, signature: str, public: Path_) -> bool:
+    """Whether the holder of the private key made this signature of ``content``."""
+    key = _key(public, serialization.load_pem_public_key)
+    if not isinstance(key, Ed25519PublicKey):
+        raise CardError(f"{str(public)!r} is not an Ed25519 public key")
+    try:
+        key.verify(bytes.fromhex(signature), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _key(path: Path_, read: object) -> object:
+    try:
+        return read(Path(path).read_bytes())  # type: ignore[operator]
+    except OSError as error:
+        raise CardError(f"the key {str(path)!r} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise CardError(
+            f"{str(path)!r} is not an unencrypted key in PEM format; discreet.card.new_key makes a pair"
+        ) from None

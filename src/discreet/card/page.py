@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from discreet._files import write_atomically
-from discreet.card.content import Card
-from discreet.schema import Schema
+from discreet.card.card import Card
+from discreet.tables.schema import Schema
 
 _POINTS = 13
 _MOST = 40  # coefficients shown; the file has them all
@@ -27,7 +27,7 @@ def to_html(
     Needs the extra ``report``. The page is one file and loads nothing from a network. ``intervals`` are those of
     `coefficient_intervals`, which were paid for on their own.
     """
-    from discreet.charts import Page, require
+    from discreet.display.charts import Page, require
 
     require()
     card = Card.of(model, schema)
@@ -47,6 +47,8 @@ def to_html(
             _promise(card), "The promise is a whole curve: the smallest proved delta at every epsilon."
         )
     page.heading("The released numbers")
+    if card.original:
+        page.text(f"EDITED after the release: {', '.join(card.original)}. What follows is as edited.")
     _numbers(page, card)
     if intervals is not None:
         _intervals(page, card, intervals)
@@ -61,7 +63,7 @@ def to_html(
 
 
 def _promise(card: Card) -> dict[str, Any]:
-    from discreet.charts import curves
+    from discreet.display.charts import curves
 
     statement = card.privacy
     records = []
@@ -73,7 +75,7 @@ def _promise(card: Card) -> dict[str, Any]:
 
 
 def _numbers(page: Any, card: Card) -> None:
-    from discreet.charts import bars
+    from discreet.display.charts import bars
 
     if "coef_" not in card.arrays:
         page.table(("array", "shape"), [(name, str(array.shape)) for name, array in card.arrays.items()])
@@ -102,7 +104,7 @@ def _columns(card: Card) -> tuple[str, ...]:
 
 def _intervals(page: Any, card: Card, found: Any) -> None:
     """Estimates with their intervals, of which the noise is a part."""
-    from discreet.charts import intervals
+    from discreet.display.charts import intervals
 
     names = (*_columns(card), "intercept")[: len(found.estimate)]
     shown = [number for number in range(len(names)) if np.isfinite(found.lower[number])][:_MOST]

@@ -6,30 +6,35 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from discreet.card.errors import CardError
-from discreet.card.files import unsealed
-from discreet.card.signature import is_signed_by
-from discreet.privacy import accountants
+from discreet.card.card import Card
+from discreet.card.files import is_signed_by, unsealed
+from discreet.card.kinds import CardError
+from discreet.card.pricing import recomputed
+from discreet.display.console import printable
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.receipt import Receipt
-from discreet.privacy.statement import PrivacyStatement
+from discreet.privacy.statement import Receipt
 
 # A calibrated price is computed twice, with the same formulas; only the last digits may differ.
 _SLACK = 1e-9
+_NOT_RECORDED = "not recorded by the ledger"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found true of a model file.
+    """What was found true of a model file, and what was not looked at.
 
     Attributes
     ----------
-    estimator, library : what the file holds, and which version of discreet wrote it.
+    estimator, library : what the file holds, and which version of discreet it says wrote it.
     claimed : the promise in the file.
     epsilon : the epsilon that follows from the file's events at the claimed delta, at most the claimed one.
     signed : True if the given key signed the file, None if no key was given.
     receipt : the charge that the file says paid for the model; None if it names none.
     charge : number of that charge in the given ledger, which knows it; None if no ledger was given.
+    matches : True if the given ledger recorded this very release under that charge; None if it recorded no release, or
+        no ledger was given.
+    unit_recorded : whether that charge says whom it protects, which charges made before version 0.2.0 do not.
+    edited : names of released values that were replaced in the model after the release.
     """
 
     estimator: str
@@ -39,26 +44,46 @@ class Verification:
     signed: bool | None = None
     charge: int | None = None
     receipt: Receipt | None = None
+    matches: bool | None = None
+    unit_recorded: bool = False
+    edited: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         promise = self.claimed
-        signature = "not asked for" if self.signed is None else "by the given key"
-        paid = "not asked for, and the file names no charge"
+        signature = "not checked: no key was given" if self.signed is None else "by the given key"
+        paid = "not checked, and the file names no charge"
+        release = "not checked: no ledger was given"
         if self.receipt is not None:
-            paid = f"{self.receipt}, by the file alone: no ledger was asked"
+            paid = f"not checked: no ledger was given. The file names {self.receipt}"
         if self.charge is not None:
-            paid = f"charge {self.charge} of the given ledger, which the file names and the ledger knows"
-        return "\n".join(
+            unit = "" if self.unit_recorded else f"; unit and kind are {_NOT_RECORDED}"
+            paid = f"charge {self.charge} of the given ledger, for these events and this relation{unit}"
+            release = f"matches charge {self.charge} of the ledger" if self.matches else _NOT_RECORDED
+        lines = [
+            ("Model", f"{self.estimator}; the file says it was written by discreet {self.library}"),
+            ("Checksum", "matches: detects accidents, anyone can recompute it"),
             (
-                f"Model       {self.estimator}, written by discreet {self.library}",
-                "Content     whole and unchanged (checksum)",
-                f"Claimed     epsilon {promise.epsilon:g}, delta {promise.delta:.3g}, {promise.neighboring.value}, "
-                f"unit: {promise.unit}",
-                f"Recomputed  epsilon {self.epsilon:.6g} at the claimed delta, from the events in the file",
-                f"Signature   {signature}",
-                f"Paid for    {paid}",
+                "Claimed",
+                f"epsilon {promise.epsilon:g}, delta {promise.delta:.3g}, {promise.neighboring.value}, "
+                f"unit: {promise.unit}, kind: {promise.kind}",
+            ),
+            (
+                "Recomputed",
+                f"epsilon {self.epsilon:.6g} at the claimed delta, from the events that the file names",
+            ),
+            ("Signature", signature),
+            ("Paid for", paid),
+            ("Release", release),
+        ]
+        if self.edited:
+            names = ", ".join(self.edited)
+            lines.append(
+                (
+                    "EDITED",
+                    f"{names}: predictions are not those of the release, which the file holds beside it",
+                )
             )
-        )
+        return "\n".join(f"{name:<12}{printable(text)}" for name, text in lines)
 
 
 def verify(
@@ -83,43 +108,52 @@ def verify(
     Raises
     ------
     CardError
-        The file is damaged or changed, its noise was seeded, its events cost more than it claims, the signature is
-        missing or another's, or the file does not name a charge of the given ledger that fits its events, its relation
-        and its unit.
+        The file is damaged, its noise was seeded, its events cost more than it claims, the signature is missing or
+        another's, the file does not name a charge of the given ledger that fits its events, relation, unit and kind, or
+        the ledger recorded another release under that charge.
 
     Privacy
     -------
-    Events are what the writer of the file says was run. That they were run is for the signature, the ledger and an
-    audit to show; no file can prove it of itself. The same is true of the charge: a file names one, and the ledger
-    confirms that it was made for such events, under that relation and for that unit. Two files that name one charge are
-    each found paid for, since one of them does not know of the other; compare their charges, and ask for signatures.
+    Events are what the writer of the file says was run; that they were run is for the ledger, a signature and an audit
+    to show. The checksum shows nothing of the kind: whoever changes a file can recompute it. A ledger that recorded the
+    release shows that these numbers, labels and column names are those that came out of the charged run. Charges made
+    before version 0.2.0 name no release, no unit and no kind: there the file's word is all there is, and two files that
+    name one charge are each found paid for.
     """
     name = repr(str(path))
     sealed = unsealed(path)
-    statement = sealed.card.privacy
+    statement, paid = sealed.card.privacy, sealed.card.privacy.paid
     if not statement.secure:
         raise CardError(f"{name} is not private: its noise was seeded for a test")
-    recomputed = _recomputed(name, statement)
+    epsilon = _recomputed(name, sealed.card)
+    if paid is not None and paid.bound and paid.released != sealed.card.release_digest:
+        raise CardError(
+            f"{name}: its numbers, labels or column names are not those that its receipt is bound to"
+        )
     if key is not None:
         if sealed.signature is None:
             raise CardError(f"{name} is not signed")
         if not is_signed_by(sealed.content, sealed.signature, key):
             raise CardError(f"{name} was changed, or signed with another key than {str(key)!r}")
+    charge = None if ledger is None else _charge(name, sealed.card, ledger)
     return Verification(
         sealed.card.estimator,
         sealed.card.library,
         statement.guarantee,
-        recomputed,
+        epsilon,
         None if key is None else True,
-        None if ledger is None else _charge(name, statement, ledger),
-        statement.paid,
+        None if charge is None else charge.sequence,
+        paid,
+        None if charge is None or charge.released is None else True,
+        charge is not None and charge.unit is not None,
+        tuple(sealed.card.original),
     )
 
 
-def _recomputed(name: str, statement: PrivacyStatement) -> float:
-    promise = statement.guarantee
+def _recomputed(name: str, card: Card) -> float:
+    promise = card.privacy.guarantee
     try:
-        epsilon = accountants.epsilon(statement.event, promise.delta, promise.neighboring)
+        epsilon = recomputed(card.privacy)
     except (ValueError, ArithmeticError, MemoryError) as error:
         raise CardError(f"{name}: no price can be computed for its events: {error}") from None
     if not epsilon <= promise.epsilon * (1 + _SLACK):
@@ -130,37 +164,60 @@ def _recomputed(name: str, statement: PrivacyStatement) -> float:
     return min(epsilon, promise.epsilon)
 
 
-def _charge(name: str, statement: PrivacyStatement, ledger: Any) -> int:
-    """The number of the charge that the file names, if the ledger knows it and it was made for such a promise."""
-    from discreet.privacy.ledger import Ledger
+def _charge(name: str, card: Card, ledger: Any) -> Any:
+    """The charge that the file names, if the ledger knows it and it was made for this promise and this release."""
+    from discreet.privacy.ledger.ledger import Ledger
 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-    where, history, named = repr(str(account.path)), account.history(), statement.paid
+    where, history, named = repr(str(account.path)), account.history(), card.privacy.paid
+    event, promise = card.privacy.event, card.privacy.guarantee
     if named is None:
-        equal = [str(charge.sequence) for charge in history if charge.event == statement.event]
+        equal = [str(charge.sequence) for charge in history if charge.event == event]
         found = f"holds an equal charge ({', '.join(equal)})" if equal else "holds no charge"
         raise CardError(
             f"{name} does not say which charge paid for it: it was fitted without a ledger, or saved before files "
             f"named their charge. The ledger {where} {found} for such events, but that does not show that it paid. "
             "Verify it without a ledger to check all the rest"
         )
-    charge = {account.receipt(charge): charge for charge in history}.get(named)
-    if charge is None:
+    if named.ledger != account.identity:
         raise CardError(
-            f"{name} was not paid from the ledger {where}: it names {named}, and this is another ledger, or a copy "
-            "from before that charge"
+            f"{name} was not paid from the ledger {where}: it names {named}, and this is another ledger"
         )
-    if charge.event != statement.event:
+    older = (
+        f"the ledger {where} is older than {name}: it ends before {{}}. It is a copy from before the fit, or was "
+        "restored from one; what it says is left of the budget is too much"
+    )
+    if named.charge > len(history):
+        raise CardError(older.format(f"charge {named.charge}, which the file names"))
+    charge = history[named.charge - 1] if named.charge > 0 else None
+    if charge is None or charge.digest != named.digest:
         raise CardError(
-            f"{name} names charge {charge.sequence} of the ledger {where}, which was made for something else than the "
-            "events in the file"
+            f"{name} was not paid from the ledger {where}: charge {named.charge} of the ledger is another one than the "
+            "file names, so one of the two was rewritten"
         )
-    promise = statement.guarantee
-    # A ledger of records may pay for a release per user; `_fit.charge` notes that on the charge.
-    per_unit = promise.unit == account.unit or f", per {promise.unit}" in charge.label
-    if charge.neighboring is not promise.neighboring or not per_unit:
+    if named.bound and charge.released is None:
         raise CardError(
-            f"{name} claims {promise.neighboring.value} privacy per {promise.unit}, and charge {charge.sequence} of "
-            f"the ledger {where} was made for another promise: {charge.neighboring.value}, ledger per {account.unit}"
+            older.format(f"the release of charge {named.charge}, which the file's receipt is bound to")
         )
-    return charge.sequence
+    if charge.event != event:
+        raise CardError(
+            f"{name} names charge {charge.sequence} of the ledger {where}, which covers a different mechanism from the "
+            "one in the file"
+        )
+    # None: charges made before version 0.2.0 do not say it. The ledger's own unit was checked when they were made.
+    stated = {"relation": promise.neighboring, "unit": promise.unit, "kind": promise.kind}
+    made = {"relation": charge.neighboring, "unit": charge.unit, "kind": charge.kind}
+    wrong = [what for what, value in made.items() if value not in (None, stated[what])]
+    if charge.unit is None and account.unit == "user" and promise.unit != "user":
+        wrong.append("unit")
+    if wrong:
+        raise CardError(
+            f"{name} claims {promise.neighboring.value} privacy per {promise.unit} ({promise.kind}), and charge "
+            f"{charge.sequence} of the ledger {where} was made for a different {' and '.join(wrong)}"
+        )
+    if charge.released not in (None, card.release_digest):
+        raise CardError(
+            f"{name} holds other numbers, labels or column names than were released under charge {charge.sequence} of "
+            f"the ledger {where}"
+        )
+    return charge

@@ -1,8 +1,8 @@
-"""The command line: one module per command, listed in ``COMMANDS``.
+"""The command line: `main`, and the list of all commands.
 
-Each command is one module with ``add_parser`` (which imports nothing heavy, so that help is instant) and
-``run``. Exit codes: 0 for success, 1 for a failure, explained in one line on standard error, 2 for a wrong
-command line; 130, 141 and 143 after an interruption, a broken pipe and a request to end, as shells have it.
+A command is one function with its arguments (`cli.options.command`); modules import nothing heavy before a command
+runs, so that help is instant. Exit codes: 0 for success; 1 for a failure, explained in one line on standard error; 2
+for a wrong command line; 130, 141 and 143 after an interruption, a broken pipe and a request to end, as in shells.
 """
 
 from __future__ import annotations
@@ -19,23 +19,22 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import (
-    audit,
-    bench,
-    demo,
-    evaluate,
-    fit,
-    ledger,
-    plan,
-    predict,
-    schema,
-    transfer,
-    verify,
-    wording,
-)
-from discreet.cli.outcome import Outcome
+from discreet.cli import budget, data, models, trust
+from discreet.cli.session import Outcome, worded
+from discreet.display.console import printable
 
-COMMANDS = (demo, schema, plan, transfer, fit, predict, evaluate, verify, ledger, audit, bench)
+COMMANDS = (
+    data.demo,
+    data.schema,
+    models.plan,
+    models.plan_transfer,
+    models.fit,
+    models.predict,
+    trust.evaluate,
+    trust.verify,
+    budget.ledger,
+    trust.audit,
+)
 
 
 class Terminated(KeyboardInterrupt):
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # no label may cost a result that is paid for
     parser = _parser()
-    arguments = parser.parse_args(transfer.joined(sys.argv[1:] if argv is None else argv))
+    arguments = parser.parse_args(_joined(sys.argv[1:] if argv is None else argv))
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)
         return 2
@@ -57,20 +56,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return int(arguments.run(arguments) or 0)
         except KeyboardInterrupt as error:
-            print("; ".join(["interrupted", *done.told_of_ledger()]), file=sys.stderr)
+            print(printable("; ".join(["interrupted", *done.told_of_ledger()])), file=sys.stderr)
             return 143 if isinstance(error, Terminated) else 130
         except BrokenPipeError:
             if told := done.told():  # otherwise the reader simply had enough, as `head` has
-                print("; ".join(["the reader of the output left", *told]), file=sys.stderr)
+                print(printable("; ".join(["the reader of the output left", *told])), file=sys.stderr)
             _drop_output()
             return 141
         except Exception as error:
             if arguments.traceback:
                 raise
-            message = wording.spoken(_one_line(error), arguments)
-            print(f"error: {'; '.join([message, *done.told()])}", file=sys.stderr)
+            print(
+                printable(f"error: {'; '.join([_one_line(error, arguments), *done.told()])}"), file=sys.stderr
+            )
             _drop_output()
             return 1
+
+
+def _joined(argv: Sequence[str]) -> list[str]:
+    """The two words ``plan transfer`` as the one command they are."""
+    return [models.plan_transfer.name, *argv[2:]] if list(argv[:2]) == ["plan", "transfer"] else list(argv)
 
 
 @contextlib.contextmanager
@@ -112,13 +117,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(metavar="COMMAND")
     for command in COMMANDS:
-        command.add_parser(commands)
+        command.add_to(commands)
     return parser
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception, arguments: argparse.Namespace) -> str:
+    from discreet._checks import HintedError
+
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
+    elif isinstance(error, HintedError):
+        text = worded(error, arguments)
     else:
         text = str(error)
     return " ".join(text.split()) or type(error).__name__
@@ -132,4 +141,4 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+    print(printable(f"warning: {' '.join(str(message).split())}"), file=sys.stderr)

@@ -1,104 +1,78 @@
-"""Options that several commands share, and the estimator they describe."""
+"""How a command is declared, and the options that several commands share.
+
+A command is one function under ``@command(name, help, description, argument(...), ...)``, listed in ``cli.COMMANDS``.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
 MODELS = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}
+Argument = Callable[[Any], object]
+Run = Callable[[argparse.Namespace], int | None]
 
 
-def add_guarantee(parser: argparse.ArgumentParser, *, delta_default: str) -> None:
-    """--epsilon, --delta, --neighboring."""
-    parser.add_argument(
-        "--epsilon", type=epsilon, required=True, metavar="E", help="privacy budget; smaller is more private"
-    )
-    parser.add_argument(
-        "--delta",
-        type=fraction,
-        metavar="D",
-        help=f"probability of exceeding epsilon (default: {delta_default})",
-    )
-    parser.add_argument(
-        "--neighboring", choices=NEIGHBORING, default="replace-one", help="which data sets must look alike"
-    )
+def argument(*names: str, **settings: Any) -> Argument:
+    """An argument of a command, as argparse's ``add_argument`` takes it."""
+    return lambda parser: parser.add_argument(*names, **settings)
 
 
-def add_ledger(parser: argparse.ArgumentParser) -> None:
-    """--ledger, --max-rows."""
-    parser.add_argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`")
-    parser.add_argument(
-        "--max-rows", type=count, metavar="N", help="public bound on the rows, under add-remove-one"
-    )
+def one_of(*arguments: Argument) -> Argument:
+    """Arguments of which exactly one must be given."""
+    return lambda parser: _add(parser.add_mutually_exclusive_group(required=True), arguments)
 
 
-def tell_balance(arguments: argparse.Namespace, ledger: Any) -> None:
-    """What a charge left in the ledger, or that nobody keeps count."""
-    from discreet._console import note, paragraph
-
-    if ledger is None:
-        note("no --ledger was given: nothing keeps count of what this data has been used for")
-    else:
-        paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
+def section(title: str, *arguments: Argument) -> Argument:
+    """Arguments under a title of their own in the help."""
+    return lambda parser: _add(parser.add_argument_group(title), arguments)
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """--model, --solver, --feature-bound, --l2, --no-intercept."""
-    parser.add_argument("--model", choices=tuple(MODELS), default="logistic", help="default: logistic")
-    parser.add_argument("--solver", default="auto", metavar="NAME", help="default: auto, by public facts")
-    parser.add_argument(
-        "--feature-bound",
-        type=positive,
-        metavar="R",
-        help="longest row norm (default: what the schema allows)",
-    )
-    parser.add_argument(
-        "--l2", type=positive, metavar="L", help="ridge coefficient (default: by public rule)"
-    )
-    parser.add_argument("--no-intercept", action="store_true", help="fit no constant term")
+def _add(parser: Any, arguments: tuple[Argument, ...]) -> None:
+    for add in arguments:
+        add(parser)
 
 
-def estimator(arguments: argparse.Namespace, feature_bound: float, **parameters: Any) -> Any:
-    """The unfitted estimator that the shared options describe."""
-    from discreet.estimators import linear
+@dataclass(frozen=True)
+class Command:
+    """A command or an action of one: its words in the help, its arguments, and what it runs.
 
-    kind = getattr(linear, MODELS[arguments.model])
-    return kind(
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        neighboring=arguments.neighboring,
-        feature_bound=feature_bound if arguments.feature_bound is None else arguments.feature_bound,
-        l2=arguments.l2,
-        fit_intercept=not arguments.no_intercept,
-        solver=arguments.solver,
-        **parameters,
-    )
+    run : called with the parsed arguments; what it returns is the exit code, None for 0.
+    actions : commands one level down; a command with actions runs nothing itself.
+    prog : how the help names it, where that is not its name.
+    """
+
+    name: str
+    help: str
+    description: str | None
+    arguments: tuple[Argument, ...] = ()
+    run: Run | None = None
+    actions: tuple[Command, ...] = ()
+    prog: str | None = None
+
+    def add_to(self, commands: Any) -> None:
+        """Declare the command to argparse."""
+        parser = commands.add_parser(self.name, prog=self.prog, help=self.help, description=self.description)
+        _add(parser, self.arguments)
+        if self.run is not None:
+            parser.set_defaults(run=self.run)
+        if self.actions:
+            below = parser.add_subparsers(metavar="ACTION", required=True)
+            for action in self.actions:
+                action.add_to(below)
 
 
-def classes(schema: Any) -> list[Any]:
-    """The classes of a schema's target; the estimators of the command line have no other kind of target."""
-    target = schema.target
-    if target is not None and target.bounds is not None:
-        raise ValueError(
-            f"the target {target.column!r} is a number, and the command line fits classifiers only; fit it in Python, "
-            "by discreet.PrivateRidge, PrivateHuberRegressor, PrivateQuantileRegressor or PrivatePoissonRegressor"
-        )
-    found: list[Any] = schema.classes.tolist()
-    return found
-
-
-def check_max_rows(arguments: argparse.Namespace) -> None:
-    """Refuse a bound on the rows where their number is public and no bound would be used."""
-    if arguments.max_rows is not None and arguments.neighboring != "add-remove-one":
-        raise ValueError(
-            f"--max-rows is for --neighboring add-remove-one: under {arguments.neighboring} the number of rows is "
-            "public and is used as it is; leave it out"
-        )
+def command(
+    name: str, help: str, description: str | None, *arguments: Argument, prog: str | None = None
+) -> Callable[[Run], Command]:
+    """Make a command of the function below."""
+    return lambda run: Command(name, help, description, arguments, run, prog=prog)
 
 
 def positive(text: str) -> float:
@@ -140,6 +114,75 @@ def _number(text: str, allowed: Any, wanted: str) -> float:
     if not (math.isfinite(value) and allowed(value)):
         raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
     return value
+
+
+GUARANTEE = (
+    argument(
+        "--epsilon", type=epsilon, required=True, metavar="E", help="privacy budget; smaller is more private"
+    ),
+    argument(
+        "--delta", type=fraction, metavar="D", help="probability of exceeding epsilon (default: 1 / rows^2)"
+    ),
+    argument(
+        "--neighboring", choices=NEIGHBORING, default="replace-one", help="which data sets must look alike"
+    ),
+)
+LEDGER = (
+    argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`"),
+    argument("--max-rows", type=count, metavar="N", help="public bound on the rows, under add-remove-one"),
+)
+MODEL = (
+    argument("--model", choices=tuple(MODELS), default="logistic", help="default: logistic"),
+    argument("--solver", default="auto", metavar="NAME", help="default: auto, by public facts"),
+    argument(
+        "--feature-bound",
+        type=positive,
+        metavar="R",
+        help="longest row norm (default: what the schema allows)",
+    ),
+    argument("--l2", type=positive, metavar="L", help="ridge coefficient (default: by public rule)"),
+    argument("--no-intercept", action="store_true", help="fit no constant term"),
+)
+MAX_ROWS_PER_GROUP = argument(
+    "--max-rows-per-group",
+    type=count,
+    metavar="K",
+    help="rows of one person that are used at most, if the schema has a group column",
+)
+
+
+def check_max_rows(arguments: argparse.Namespace) -> None:
+    """Refuse a bound on the rows where their number is public and no bound would be used."""
+    if arguments.max_rows is not None and arguments.neighboring != "add-remove-one":
+        raise ValueError(
+            f"--max-rows is for --neighboring add-remove-one: under {arguments.neighboring} the number of rows is "
+            "public and is used as it is; leave it out"
+        )
+
+
+def people(schema: Any, table: Any, max_rows: int | None) -> Any:
+    """Whose row each row is, if the schema says that a person can have several."""
+    if schema.group is not None and max_rows is None:
+        raise ValueError(
+            f"the schema's group column {schema.group!r} says that a person can have several rows; say how many of "
+            "them may be used with --max-rows-per-group K"
+        )
+    if schema.group is None and max_rows is not None:
+        raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
+    return None if schema.group is None else schema.groups(table)
+
+
+def model_and_schema(path: str, instead: str) -> tuple[Any, Any]:
+    """A saved model and the schema that reads a table for it; ``instead`` says what to do where it has none."""
+    from discreet import card
+
+    model = card.load(path)
+    schema = getattr(model, "schema_", None)
+    if schema is None:
+        raise card.CardError(
+            f"{path!r} was saved without a schema, so it cannot read a table's columns; {instead}"
+        )
+    return model, schema
 
 
 @contextlib.contextmanager
@@ -187,14 +230,11 @@ def _keep_inputs(place: str, inputs: tuple[str | None, ...]) -> None:
             )
 
 
-def model_and_schema(path: str, instead: str) -> tuple[Any, Any]:
-    """A saved model and the schema that reads a table for it; ``instead`` says what to do where it has none."""
-    from discreet import card
+def tell_balance(arguments: argparse.Namespace, ledger: Any) -> None:
+    """What a charge left in the ledger, or that nobody keeps count."""
+    from discreet.display.console import note, paragraph
 
-    model = card.load(path)
-    schema = getattr(model, "schema_", None)
-    if schema is None:
-        raise card.CardError(
-            f"{path!r} was saved without a schema, so it cannot read a table's columns; {instead}"
-        )
-    return model, schema
+    if ledger is None:
+        note("no --ledger was given: nothing keeps count of what this data has been used for")
+    else:
+        paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")

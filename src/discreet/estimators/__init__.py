@@ -1,0 +1,36 @@
+"""Private models with the scikit-learn interface: classifiers, regressors, mixtures, a median, an encoder."""
+
+from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.estimators.encoder import SchemaEncoder
+from discreet.estimators.l1 import PrivateLasso, PrivateSparseLogisticRegression
+from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
+from discreet.estimators.median import PrivateMedian
+from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
+from discreet.estimators.regressors import (
+    PrivateHuberRegressor,
+    PrivateLinearRegression,
+    PrivatePoissonRegressor,
+    PrivateQuantileRegressor,
+    PrivateRidge,
+)
+from discreet.estimators.rehearsal import Forecast, simulate
+
+__all__ = [
+    "Forecast",
+    "NoiseWarning",
+    "PrivateHuberRegressor",
+    "PrivateLasso",
+    "PrivateLinearModel",
+    "PrivateLinearRegression",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateMedian",
+    "PrivatePoissonRegressor",
+    "PrivateQuantileRegressor",
+    "PrivateRidge",
+    "PrivateSimplexClassifier",
+    "PrivateSimplexRegressor",
+    "PrivateSparseLogisticRegression",
+    "SchemaEncoder",
+    "simulate",
+]

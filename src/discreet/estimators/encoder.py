@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from discreet import _inputs
-from discreet.schema import Schema
-
-Array = NDArray[np.float64]
+from discreet import _checks
+from discreet._checks import ParameterTypeError
+from discreet._typing import Array
+from discreet.tables.schema import Schema
 
 
 class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,7 +39,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     --------
     >>> from sklearn.pipeline import make_pipeline
     >>> from discreet import PrivateLogisticRegression, SchemaEncoder
-    >>> from discreet.cohort import COHORT_SCHEMA, make_cohort
+    >>> from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
     >>> people = make_cohort(20_000)
     >>> model = make_pipeline(
     ...     SchemaEncoder(COHORT_SCHEMA),
@@ -68,7 +68,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Array:
         """The rows of a pyarrow Table, a pandas or polars frame, or a dictionary of columns."""
-        bad_rows: Any = _inputs.choice("bad_rows", self.bad_rows, ("error", "null"))
+        bad_rows: Any = _checks.choice("bad_rows", self.bad_rows, ("error", "null"))
         return self._schema().transform(X, bad_rows=bad_rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -77,9 +77,10 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _schema(self) -> Schema:
         if not isinstance(self.schema, Schema):
-            raise TypeError(
-                f"schema must be a discreet.Schema, got {type(self.schema).__name__}; read a file with "
-                "Schema.from_file(...)"
+            raise ParameterTypeError(
+                "schema",
+                f"must be a discreet.Schema, got {type(self.schema).__name__}",
+                "read a file with Schema.from_file(...)",
             )
         return self.schema
 

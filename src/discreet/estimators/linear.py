@@ -1,198 +1,371 @@
-"""Private linear classifiers with the scikit-learn interface."""
+"""The fit that all private linear models share; what differs between them is in small hooks.
+
+A fit works on a copy of the model without fitted attributes, and the model takes these over in the end: a fit that is
+refused or interrupted leaves the model as it was.
+"""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from discreet import _inputs
-from discreet.estimators._classifier import LogOddsClassifier, PrivateLinearClassifier
-from discreet.geometries import Geometry
-from discreet.losses import HuberHinge, Logistic, Loss, Softmax
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from discreet import _checks
+from discreet._checks import ParameterTypeError, calm
+from discreet._typing import Array, Mask
+from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
+from discreet.estimators.parameters import LinearParameters
+from discreet.losses import Loss
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
+from discreet.problem import Problem
+from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.open import Rows, as_records, open_rows, take
+from discreet.release import (
+    NOT_COVERED,
+    PLATFORM_ASSUMPTIONS,
+    carry_out,
+    check_parts,
+    size_facts,
+    unit_assumption,
+)
+from discreet.sets import Geometry
 from discreet.solvers import base
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.statement import PrivacyStatement
+    from discreet.solvers.certificates import Certificate
 
 
-class PrivateLogisticRegression(LogOddsClassifier):
-    """Logistic regression under differential privacy, binary or multinomial.
+class PrivateLinearModel(LinearParameters):
+    """Validate, bound, plan, carry out, state: once, for classifiers and regressors.
 
-    Rows are clipped to ``feature_bound`` in L2 norm, the intercept's constant column included. With the defaults
-    there is nothing to tune: noise and regularization follow from public numbers.
+    A subclass for a kind of label gives ``plan``, ``_checked``, ``_targets``, ``_planned``, ``_labels``, ``_null``,
+    ``_numbers`` and ``_facts``; one for a kind of feature bound overrides ``_bounds``, ``_clip``, ``_problem``,
+    ``_split``, ``_raw`` and ``_stated_bounds``.
+    """
 
-    Parameters
-    ----------
-    epsilon : float, default 1.0
-        Privacy budget of one fit, in nats. Smaller is more private.
-    delta : float, default None
-        Probability with which epsilon may be exceeded; None is 1 / n_samples**2.
-    neighboring : {"replace-one", "add-remove-one", "zero-out"}
-        Which data sets must be indistinguishable. Under "add-remove-one" the number of rows is private, and
-        ``n_samples`` declares an upper bound.
-    feature_bound : float, default 1.0
-        Largest L2 norm of a row, the intercept's 1 included; longer rows are shrunk onto it. A public choice.
-    l2 : float, default None
-        Ridge coefficient relative to the mean loss; None chooses one from public numbers. Raised where the privacy
-        proof needs more.
-    classes : list, default None
-        The public label set. If None it is read from the data, with a warning and a note in the statement.
-    multi_class : {"auto", "softmax", "ovr"}
-        One softmax with one noise matrix, or one model per class with the exact cost of all together.
-    fit_intercept : bool, default True
-        Whether to add a constant column (regularized and perturbed like every other).
-    constraint : set of `discreet.geometries`, default None
-        Where the coefficients must lie, the intercept last: for instance ``L2Ball(5.0, n_features + 1)``. Of a softmax
-        all coefficients are one vector, column by column of X; one-vs-rest models have one each. The default solver is
-        then "frank-wolfe"; "mirror-descent", "noisy-gd", "objective" and "output" know sets too.
-    solver : str or solver object, default "auto"
-        "auto" chooses by public facts; "objective" (tight objective perturbation), "noisy-gd", "noisy-sgd", "newton",
-        "discriminant", "output", "psgd", and names ending in "-dissertation" for the printed calibrations.
-    ledger : Ledger or path, default None
-        Budget from which every fit is charged before it runs.
-    bad_rows : {"error", "null"}
-        What to do with rows that are not finite or whose label is unknown: raise before any charge (you hold the
-        data and should know), or treat them as null records so that no error depends on a private value.
-    n_samples : int, default None
-        Public upper bound on the number of rows, needed only under "add-remove-one".
-    max_rows_per_group : int, default None
-        With ``fit(X, y, groups=...)``: how many rows of one group are used at most. The promise is then about all rows
-        of a group, and the number of groups is public instead of the number of rows. A public choice.
-    random_state : None, int or SeedSequence
-        Repeatability of optimizers; never of the privacy noise.
+    _released: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+    released_: dict[str, Any]
+    row_bounds_: Bounds
+    privacy_: PrivacyStatement
+    fitted_parameters_: dict[str, Any]
+    certificate_: Certificate
 
-    Attributes
-    ----------
-    coef_, intercept_ : released coefficients, of clipped rows.
-    classes_ : labels, in the order of the rows of ``coef_``.
-    privacy_ : the `PrivacyStatement`; print it.
-    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
+    def fit(
+        self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None, **refused: Any
+    ) -> Self:
+        """Fit privately; charges the ledger, if there is one, before anything private runs.
+
+        Parameters
+        ----------
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or the
+            path of a Parquet file, which is read through a mapped copy and need not fit in memory, or a Dask array or
+            data frame, which stays where it is: only sums travel.
+        y : one label or target per row.
+        groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
+            all rows of one group together.
+        target : name of the column of labels, if X is a path.
+        refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
+        """
+        if refused:
+            _checks.refuse_arguments("fit", refused)
+        fitted = unfitted(self)
+        with calm(), open_rows(X, y, target) as (rows, labels):
+            fitted._fit(rows, labels, groups)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _fit(self, X: Any, y: Any, groups: Any) -> None:
+        """Validate, bound, plan, carry out, state."""
+        rows, y, strict = self._examined(X, y)
+        slots = self._slots(groups, rows.shape[0], strict)
+        if slots is not None:
+            rows, y = take(rows, slots.rows), y[slots.rows]
+        targets = self._targets(y)
+        n_rows, n_columns = rows.shape
+        # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
+        size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
+        plan = self._planned(size, n_columns, targets, sparse=bool(sp.issparse(rows)))
+        problem = plan.problem
+        warn_if_noise(problem, plan.record_guarantee)
+        if isinstance(rows, Rows):
+            check_parts(plan)  # before a long file is read
+        empty = None if slots is None else slots.empty
+        nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
+        clip, about = self._clip(n_columns), self._about(targets, problem)
+        records = as_records(
+            rows,
+            self._labels(targets, problem),
+            problem.bounds,
+            null_rows=np.logical_or.reduce(nulls) if nulls else None,
+            strict=strict,
+            clip=clip,
+        )
+        carried = carry_out(
+            plan,
+            records,
+            self.ledger,
+            type(self).__name__,
+            published=lambda release: with_facts(
+                self._numbers(release.theta, targets, problem), vars(self) | about
+            ),
+        )
+        self.__dict__.update(self._numbers(carried.release.theta, targets, problem), **about)
+        self.released_ = dict(carried.published)
+        self.fitted_parameters_ = parameters_of(self)
+        # A solver that centers rows bounds what is left of them; predictions bound the rows themselves.
+        boxed = isinstance(problem.bounds, BoxBounds)
+        self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
+        if (certificate := getattr(carried.release, "certificate", None)) is not None:
+            self.certificate_ = certificate
+        bounds = {
+            **self._stated_bounds(problem.bounds),
+            "records": float(problem.n_samples),
+            "coefficients": float(problem.n_coefficients),
+        }
+        labels, storage = self._facts(targets), rows.assumptions if isinstance(rows, Rows) else ()
+        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry)
+        sizes = size_facts(promise.neighboring, size, self._rows_per_group(), self.delta)
+        self.privacy_ = carried.state(
+            plan,
+            bounds=bounds,
+            assumptions=(
+                *(*labels, *sizes, *foreign, *storage, unit_assumption(promise)),
+                "columns were scaled and chosen without looking at the private data (given by the user)",
+                *PLATFORM_ASSUMPTIONS,
+            ),
+            not_covered=NOT_COVERED,
+        )
+
+    def _examined(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:
+        """Validate X and y. Return the rows, the labels, and whether invalid rows raise an error."""
+        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+        _checks.seed(self.random_state)
+        return *self._checked(X, y, strict), strict
+
+    # -- what a kind of label must say ----------------------------------------------------------------------
+
+    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
+        """Rows and labels of the right shape and type."""
+        raise NotImplementedError
+
+    def _targets(self, y: NDArray[Any]) -> Any:
+        """Labels in the form that the other hooks want."""
+        raise NotImplementedError
+
+    def _planned(self, n_samples: int, n_columns: int, targets: Any, *, sparse: bool) -> base.Plan:
+        """``plan`` with what is public about the labels."""
+        raise NotImplementedError
+
+    def _labels(self, targets: Any, problem: Problem) -> list[NDArray[Any]]:
+        """The labels of every model, as its loss wants them."""
+        raise NotImplementedError
+
+    def _null(self, targets: Any) -> Mask:
+        """Rows whose label is none."""
+        raise NotImplementedError
+
+    def _numbers(self, theta: Array, targets: Any, problem: Problem) -> dict[str, Any]:
+        """Fitted attributes that hold released numbers."""
+        raise NotImplementedError
+
+    def _about(self, targets: Any, problem: Problem) -> dict[str, Any]:
+        """Fitted attributes that hold public facts."""
+        return {}
+
+    def _facts(self, targets: Any) -> tuple[str, ...]:
+        """What the promise assumes about the labels."""
+        raise NotImplementedError
+
+    # -- what a kind of feature bound may change ------------------------------------------------------------
+
+    def _bounds(self, n_columns: int) -> Bounds:
+        return Bounds(_checks.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
+
+    def _clip(self, n_columns: int) -> Callable[[Any], Any] | None:
+        """Return a function that cuts rows before `ArrayRecords` scales down those that are too long; None for none.
+
+        It travels to the workers of a cluster, so it holds public numbers only: no model and no ledger.
+        """
+        return None
+
+    def _problem(
+        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
+    ) -> Problem:
+        bounds = self._bounds(n_columns)
+        l2 = getattr(self, "l2", None)
+        l2 = None if l2 is None else _checks.real("l2", l2, above=0)
+        n_features = bounds.n_features(n_columns)
+        constraint = getattr(self, "constraint", None)
+        inside = None if constraint is None else _checked_set(constraint, n_features * loss.n_outputs)
+        return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
+
+    def _split(self, weights: Array) -> tuple[Array, Array]:
+        """Coefficients and intercepts in the units of the features."""
+        if self.fit_intercept:
+            return weights[..., :-1].copy(), weights[..., -1].copy()
+        return weights.copy(), np.zeros(weights.shape[:-1])
+
+    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
+        """Linear predictions of rows shrunk onto the declared bound."""
+        raw = np.asarray(rows @ coef.T) + intercept
+        scales = self.row_bounds_.row_scales(rows)
+        return np.asarray(raw * (scales if raw.ndim == 1 else scales[:, None]))
+
+    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+        """The bounds on rows and coefficients, in the words of the statement."""
+        if isinstance(bounds, BoxBounds):
+            return {"row norm as largest entry (intercept included)": bounds.entry_bound}
+        return {"row norm (intercept included)": bounds.feature_norm}
+
+    # -- shared pieces --------------------------------------------------------------------------------------
+
+    def _calibrated(
+        self,
+        solver: base.Solver,
+        loss: Loss,
+        n_samples: int,
+        n_columns: int,
+        n_models: int = 1,
+        label_bound: float | None = None,
+        *,
+        sparse: bool = False,
+    ) -> base.Plan:
+        """The solver's plan for this loss and these public sizes."""
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
+        rows = self._rows_per_group()
+        if rows is None:
+            return solver.plan(problem, guarantee)
+        return plan_for_groups(solver, problem, guarantee, rows)
+
+    def _rows_per_group(self) -> int | None:
+        rows = getattr(self, "max_rows_per_group", None)
+        return None if rows is None else _checks.count("max_rows_per_group", rows)
+
+    def _slots(self, groups: Any, n_rows: int, strict: bool) -> Slots | None:
+        most = self._rows_per_group()
+        if groups is None and most is None:
+            return None
+        padded = relation_of(self.neighboring).size_is_public
+        return bounded_rows(groups, most, n_rows, strict=strict, padded=padded)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        return tags
+
+
+Model = TypeVar("Model")
+
+
+def unfitted(model: Model) -> Model:
+    """A twin of an estimator with its parameters and nothing that a fit has set.
+
+    A fit works on the twin, and the model takes over the twin's attributes in the end: what is refused or interrupted
+    leaves the model as it was, and no fact about an earlier fit stays beside a new one.
+    """
+    return _twin(model, {name: value for name, value in vars(model).items() if not name.endswith("_")})
+
+
+def as_fitted(model: Model) -> Model:
+    """A twin with the parameters of the last fit: those that were set since then are for the next one."""
+    return _twin(model, vars(model) | getattr(model, "fitted_parameters_", {}))
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """What a fitted model keeps as ``fitted_parameters_``: everything it was told but where the budget lies."""
+    return {name: value for name, value in model.get_params(deep=False).items() if name != "ledger"}
+
+
+def _twin(model: Model, attributes: dict[str, Any]) -> Model:
+    twin = object.__new__(type(model))
+    vars(twin).update(attributes)
+    return twin
+
+
+# Public facts without which the numbers would mean something else.
+FACTS = ("classes_", "multi_class_", "feature_names_in_")
+
+
+def with_facts(numbers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy released numbers and, from what is known of a model, the facts that go with them; None if it has none."""
+    facts = {name: known.get(name) for name in FACTS}
+    return {name: np.array(value, dtype=np.float64) for name, value in numbers.items()} | {
+        name: None if value is None else np.array(value) for name, value in facts.items()
+    }
+
+
+def released(model: Any) -> dict[str, Any]:
+    """The numbers that a fitted model holds, which its class lists in ``_released``, with their facts."""
+    return with_facts({name: getattr(model, name) for name in type(model)._released}, vars(model))
+
+
+HOPELESS = 0.3  # noise over the largest possible signal, above which a fit is little better than a guess
+_FINE = 0.03  # below which the noise costs a few points of accuracy at most
+
+
+class NoiseWarning(UserWarning):
+    """Public facts say that the answer will be mostly noise."""
+
+
+def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Length of the noise that one release of the mean gradient needs, over the longest mean gradient there can be.
+
+    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
+    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
+
+    >>> from discreet.records.bounds import Bounds
+    >>> from discreet.losses import Logistic
+    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
+    >>> round(noise_over_signal(many, Guarantee(1.0, 1e-10)), 5)
+    0.00052
+    """
+    moved = guarantee.neighboring.contributions / problem.n_samples
+    if guarantee.delta == 0:
+        return moved * problem.n_coefficients / guarantee.epsilon
+    return moved * math.sqrt(problem.n_coefficients) / gaussian_mu(guarantee.epsilon, guarantee.delta)
+
+
+def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -> None:
+    """Warn, from public facts only, where the noise is about as large as anything the data could say.
 
     Privacy
     -------
-    (epsilon, delta)-DP of ``coef_`` and ``intercept_`` under the stated relation; unit: one row, or one group of
-    rows. Not covered: the time a fit takes, and anything published from private rows other than through the
-    released coefficients.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from discreet import PrivateLogisticRegression
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(20_000, 3))
-    >>> y = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
-    >>> model = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
-    >>> bool(model.score(X, y) > 0.9)
-    True
-    >>> model.privacy_.epsilon
-    1.0
+    Reads no data: whether it warns is known to everybody who knows the shape of the data and the budget.
     """
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        neighboring: str = "replace-one",
-        feature_bound: float = 1.0,
-        l2: float | None = None,
-        classes: Any = None,
-        multi_class: str = "auto",
-        fit_intercept: bool = True,
-        constraint: Geometry | None = None,
-        solver: str | base.Solver = "auto",
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        bad_rows: str = "error",
-        n_samples: int | None = None,
-        max_rows_per_group: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring = neighboring
-        self.feature_bound = feature_bound
-        self.l2 = l2
-        self.classes = classes
-        self.multi_class = multi_class
-        self.fit_intercept = fit_intercept
-        self.constraint = constraint
-        self.solver = solver
-        self.ledger = ledger
-        self.bad_rows = bad_rows
-        self.n_samples = n_samples
-        self.max_rows_per_group = max_rows_per_group
-        self.random_state = random_state
-
-    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
-        choice = _inputs.choice("multi_class", self.multi_class, ("auto", "softmax", "ovr"))
-        if n_classes == 2:
-            return Logistic(), 1
-        one_vs_rest = choice == "ovr" or (choice == "auto" and solver.multiclass == "one-vs-rest")
-        return (Logistic(), n_classes) if one_vs_rest else (Softmax(n_classes), 1)
+    ratio = noise_over_signal(problem, guarantee)
+    if ratio >= HOPELESS:
+        enough = math.ceil(problem.n_samples * ratio / _FINE)
+        warnings.warn(
+            f"the answer will be mostly noise: at epsilon = {guarantee.epsilon:g} with {problem.n_samples} records and "
+            f"{problem.n_coefficients} coefficients the noise is {ratio:.2g} times the largest signal there could be. "
+            f"About {enough} records would do, or fewer columns, or a larger epsilon; `discreet plan --simulate` shows "
+            "what to expect",
+            NoiseWarning,
+            stacklevel=stacklevel,
+        )
 
 
-class PrivateLinearSVC(PrivateLinearClassifier):
-    """Linear support vector classification (Huber-smoothed hinge loss) under differential privacy.
-
-    Parameters
-    ----------
-    huber_width : float, default 0.5
-        Half-width of the quadratic piece that replaces the hinge's corner: smaller is closer to the hinge and needs
-        more regularization.
-    epsilon, delta, neighboring, feature_bound, l2, classes, fit_intercept, constraint, solver, ledger, bad_rows, \
-n_samples, max_rows_per_group, random_state
-        As for `PrivateLogisticRegression`. More than two classes are fitted one-vs-rest, priced jointly.
-
-    Privacy
-    -------
-    As for `PrivateLogisticRegression`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from discreet import PrivateLinearSVC
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(20_000, 3))
-    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, "yes", "no")
-    >>> bool(PrivateLinearSVC(epsilon=1.0, classes=["no", "yes"]).fit(X, y).score(X, y) > 0.9)
-    True
-    """
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        huber_width: float = 0.5,
-        neighboring: str = "replace-one",
-        feature_bound: float = 1.0,
-        l2: float | None = None,
-        classes: Any = None,
-        fit_intercept: bool = True,
-        constraint: Geometry | None = None,
-        solver: str | base.Solver = "auto",
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        bad_rows: str = "error",
-        n_samples: int | None = None,
-        max_rows_per_group: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.huber_width = huber_width
-        self.neighboring = neighboring
-        self.feature_bound = feature_bound
-        self.l2 = l2
-        self.classes = classes
-        self.fit_intercept = fit_intercept
-        self.constraint = constraint
-        self.solver = solver
-        self.ledger = ledger
-        self.bad_rows = bad_rows
-        self.n_samples = n_samples
-        self.max_rows_per_group = max_rows_per_group
-        self.random_state = random_state
-
-    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
-        loss = HuberHinge(_inputs.real("huber_width", self.huber_width, above=0))
-        return loss, 1 if n_classes == 2 else n_classes
+def _checked_set(inside: Any, n_coefficients: int) -> Geometry:
+    """Return the set in which the coefficients of one model must lie, if it has the right dimension."""
+    if not isinstance(inside, Geometry):
+        raise ParameterTypeError(
+            "constraint",
+            f"must be a set of discreet.sets or None, got {type(inside).__name__}",
+            "for example L2Ball(1.0, n)",
+        )
+    if inside.n_features != n_coefficients:
+        raise ValueError(
+            f"the constraint is a set of vectors of {inside.n_features} numbers, a model here has {n_coefficients} "
+            "coefficients: one per column, one for the intercept if there is one, times the classes of a softmax"
+        )
+    return inside

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
-from discreet import _inputs
-from discreet.estimators import _data, _fit
-from discreet.estimators._groups import GroupPlan, bounded_rows, plan_for_groups
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet import _checks
+from discreet._checks import ParameterError, calm
+from discreet._typing import Array
+from discreet.estimators.groups import bounded_rows, plan_for_groups
+from discreet.estimators.linear import parameters_of, unfitted, with_facts
+from discreet.estimators.parameters import PrivacyParameters, estimator, parameter
+from discreet.privacy.guarantee import guarantee_of, relation_of
 from discreet.privacy.statement import PrivacyStatement
-from discreet.records.points import Points
-from discreet.solvers.geometric_median import LocationProblem, MedianDescent, MedianPlan
+from discreet.records.open import checked_rows
+from discreet.release import (
+    NOT_COVERED,
+    PLATFORM_ASSUMPTIONS,
+    Carried,
+    carry_out,
+    size_facts,
+    unit_assumption,
+)
+from discreet.solvers import base
+from discreet.solvers.median import LocationProblem, MedianDescent, Points
 
-if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
 
-Array = NDArray[np.float64]
-
-
-class PrivateMedian(BaseEstimator):  # type: ignore[misc]
+@estimator
+class PrivateMedian(PrivacyParameters):
     """Geometric median (Euclidean 1-median) under differential privacy.
 
     The minimizer of sum_i |theta - x_i|. Nearly half of the rows may lie anywhere without moving it far, and each pulls
@@ -31,38 +38,16 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    epsilon : float, default 1.0
-        Privacy budget of one fit, in nats. Smaller is more private.
-    delta : float, default None
-        Probability with which epsilon may be exceeded; None is 1 / n_samples**2. Must be greater than 0.
-    radius : float
-        The rows are expected in the ball of this radius around ``center``, declared from public knowledge; rows outside
-        are pulled onto it. Required. Accuracy is relative to it; privacy does not depend on it.
-    center : array of shape (n_features,), default None
-        Center of the ball; None is the origin.
-    neighboring : {"replace-one", "add-remove-one", "zero-out"}
-        Which data sets must be indistinguishable.
-    solver : MedianDescent, default None
-        Number of noisy steps and width of the rounding at distance 0; None is ``MedianDescent()``.
-    ledger : Ledger or path, default None
-        Budget from which every fit is charged before it runs.
-    bad_rows : {"error", "null"}
-        What to do with rows that are not finite.
-    n_samples : int, default None
-        Public upper bound on the number of rows, needed only under "add-remove-one".
-    max_rows_per_group : int, default None
-        With ``fit(X, groups=ids)``: how many rows of one group are used at most; the promise is then about the group.
+    {parameters}
 
     Attributes
     ----------
     median_ : array of shape (n_features,)
-    privacy_ : the `PrivacyStatement`; print it.
-    fitted_parameters_ : the parameters of the fit, which predictions and files go by; others wait for the next fit.
+    {fitted}
 
-    Privacy
-    -------
-    (epsilon, delta)-DP of ``median_`` under the stated relation; unit: one row. Not covered: the time a fit takes, and
-    anything published from private rows other than through the released point.
+    Notes
+    -----
+    {privacy}
 
     References
     ----------
@@ -79,36 +64,24 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    median_: Array
-    privacy_: PrivacyStatement
-    fitted_parameters_: dict[str, Any]
+    _released: ClassVar[tuple[str, ...]] = ("median_",)
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        radius: float | None = None,
-        center: ArrayLike | None = None,
-        neighboring: str = "replace-one",
-        solver: MedianDescent | None = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        bad_rows: str = "error",
-        n_samples: int | None = None,
-        max_rows_per_group: int | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.radius = radius
-        self.center = center
-        self.neighboring = neighboring
-        self.solver = solver
-        self.ledger = ledger
-        self.bad_rows = bad_rows
-        self.n_samples = n_samples
-        self.max_rows_per_group = max_rows_per_group
+    radius: float | None = parameter(
+        None,
+        "float",
+        "Radius of the ball around ``center`` in which rows are expected, declared from public knowledge; rows "
+        "outside are moved onto it. Required. Accuracy is relative to it; privacy does not depend on it.",
+    )
+    center: ArrayLike | None = parameter(
+        None, "array of shape (n_features,)", "Center of the ball; None is the origin."
+    )
+    solver: MedianDescent | None = parameter(
+        None,
+        "MedianDescent",
+        "Number of noisy steps and width of the rounding at distance 0; None is ``MedianDescent()``.",
+    )
 
-    def plan(self, n_samples: int, n_features: int) -> MedianPlan | GroupPlan:
+    def plan(self, n_samples: int, n_features: int) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
@@ -117,13 +90,15 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
             with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         """
         if self.radius is None:
-            raise ValueError(
-                "radius must be declared: the rows are expected in the ball of this radius around center, known "
-                "without looking at the private data; rows outside are pulled onto it"
+            raise ParameterError(
+                "radius",
+                "must be declared: the rows are expected in the ball of this radius around "
+                "center, known without looking at the private data",
+                "rows outside are pulled onto it",
             )
-        radius = _inputs.real("radius", self.radius, above=0)
-        _inputs.count("n_features", n_features)
-        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        radius = _checks.real("radius", self.radius, above=0)
+        _checks.count("n_features", n_features)
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         solver = MedianDescent() if self.solver is None else self.solver
         problem = LocationProblem(size, n_features, radius)
         rows = self._rows_per_group()
@@ -140,55 +115,62 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
         y : ignored.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``.
         """
-        fitted = _fit.unfitted(self)
-        fitted._fit(X, groups)
+        fitted = unfitted(self)
+        with calm():
+            fitted._fit(X, groups)
         self.__dict__ = fitted.__dict__
         return self
 
     def _fit(self, X: Any, groups: Any) -> None:
-        """The one path: validate, bound, plan, charge, run, state."""
-        strict = _inputs.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
-        rows = _data.checked_rows(self, X, strict=strict, reset=True)
+        """Validate, bound, plan, carry out, state."""
+        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+        rows = checked_rows(self, X, strict=strict, reset=True)
         rows = self._bounded(rows, groups, strict)
         n_rows, n_columns = rows.shape
         # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
-        size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
+        size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
         plan = self.plan(size, n_columns)
         center = self._center(n_columns)
         radius = float(self.radius)  # type: ignore[arg-type]  # the plan has checked it
         points = Points(rows, center, radius)
-        receipt = _fit.charge(self.ledger, plan, label=type(self).__name__)
-        release = plan.run(cast(Any, points), fresh_entropy())
-        self.median_ = center + radius * release.theta[0]
-        self.fitted_parameters_ = _fit.parameters(self)
-        self.privacy_ = self._state(plan, release.secure).paid_by(receipt)
+        carried = carry_out(
+            cast(Any, plan),
+            points,
+            self.ledger,
+            type(self).__name__,
+            published=lambda release: with_facts({"median_": center + radius * release.theta[0]}, vars(self)),
+        )
+        self.released_ = dict(carried.published)
+        self.median_ = self.released_["median_"].copy()
+        self.fitted_parameters_ = parameters_of(self)
+        self.privacy_ = self._state(plan, carried)
 
     def _bounded(self, rows: Any, groups: Any, strict: bool) -> Any:
         """At most so many rows of every group; the places that a group leaves empty hold null rows."""
-        padded = _fit.relation_of(self.neighboring).size_is_public
+        padded = relation_of(self.neighboring).size_is_public
         slots = bounded_rows(groups, self._rows_per_group(), rows.shape[0], strict=strict, padded=padded)
         if slots is None:
             return rows
-        chosen = rows[slots.rows].toarray() if hasattr(rows, "indptr") else rows[slots.rows]
+        chosen = rows[slots.rows].toarray() if bool(sp.issparse(rows)) else rows[slots.rows]
         chosen[slots.empty] = np.nan
         return chosen
 
     def _rows_per_group(self) -> int | None:
         rows = self.max_rows_per_group
-        return None if rows is None else _inputs.count("max_rows_per_group", rows)
+        return None if rows is None else _checks.count("max_rows_per_group", rows)
 
     def _center(self, n_columns: int) -> Array:
         if self.center is None:
             return np.zeros(n_columns)
         center = np.asarray(self.center, dtype=np.float64)
         if center.shape != (n_columns,) or not np.all(np.isfinite(center)):
-            raise ValueError(f"center must hold {n_columns} finite numbers, got {self.center!r}")
+            raise ParameterError("center", f"must hold {n_columns} finite numbers, got {self.center!r}")
         return center
 
-    def _state(self, plan: MedianPlan | GroupPlan, secure: bool) -> PrivacyStatement:
-        """The promise that travels with the released point."""
+    def _state(self, plan: base.Plan, carried: Carried[Any]) -> PrivacyStatement:
+        """State the promise that travels with the released point."""
         size = plan.problem.n_samples
-        return PrivacyStatement.of(
+        return carried.state(
             plan,
             bounds={
                 "radius of the ball": float(self.radius),  # type: ignore[arg-type]
@@ -197,12 +179,12 @@ class PrivateMedian(BaseEstimator):  # type: ignore[misc]
             },
             assumptions=(
                 "center and radius were chosen without looking at the private data (given by the user)",
-                *_fit.size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
-                _fit.unit_assumption(plan.guarantee),
-                *_fit.PLATFORM_ASSUMPTIONS,
+                *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
+                unit_assumption(plan.guarantee),
+                *base.believed(cast(Any, self.solver)),
+                *PLATFORM_ASSUMPTIONS,
             ),
-            not_covered=_fit.NOT_COVERED,
-            secure=secure,
+            not_covered=NOT_COVERED,
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -1,28 +1,40 @@
-"""Metrics as functions of noisy counts, with intervals for noise and sampling together.
+"""Estimates from noisy counts and sums, with intervals that hold although noise decides whether they are given.
 
-Every metric here is unchanged when all counts are multiplied by a number, so that its gradient g is orthogonal to the
-counts c. Independent records then give it the sampling variance sum g^2 c, and noise of variance s^2 in every cell adds
-sum g^2 s^2 (docs/proofs/evaluation.md, section 2).
+Each metric is a ratio. For every value theta that it may have there is a statistic T(theta) with mean 0 if theta is the
+truth and a known variance; the interval collects the values whose statistic is not too large. It is given only if the
+denominator clears its noise, and T(theta) is compared with its law under that condition (docs/proofs/evaluation.md,
+section 2). Otherwise the answer is "unknown": the whole range.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import log_ndtr
 
-Array = NDArray[np.float64]
+from discreet._typing import Array
+
+#: For each theta: the statistic, its variance, and its covariances with the totals that must clear their noise.
+Pivot = Callable[[Array], tuple[Array, Array, tuple[Array, ...]]]
+
+CLEAR = 3.0  # standard deviations of noise that a denominator must exceed
+AREA = 1.5  # the same for AUC, in standard deviations of its numerator at 1/2 per record of the other class
+_POINTS, _ROUNDS = (
+    64,
+    6,
+)  # of the search for the ends: each round divides the uncertainty by the number of points
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A released number with an interval for its value in the population the held-out records came from.
 
-    value : the estimate.
-    lower, upper : ends of the interval.
+    value : the estimate; NaN if unknown.
+    lower, upper : ends of the interval; the ends of the possible range if unknown.
     noise : the part of the standard error that is privacy noise.
     """
 
@@ -39,21 +51,80 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Noise:
-    """Variance of the noise in one cell, and the normal quantile of intervals.
+    """The noise of one cell, and the confidence of intervals.
 
-    Laplace noise has longer tails than a normal law of its variance: its own quantile is used where that is larger.
+    gaussian : False for Laplace noise, whose tails are longer than those of a normal law: a value is then rejected
+        only if both laws reject it.
+    rows : largest number of rows of one person. They may be alike: sampling varies at most this many times as much as
+        with independent rows.
     """
 
     variance: float
-    quantile: float
+    confidence: float
+    gaussian: bool = True
+    rows: int = 1
 
-    @staticmethod
-    def of(variance: float, confidence: float, gaussian: bool) -> Noise:
-        """For two-sided intervals of the given confidence."""
-        quantile = float(ndtri(0.5 + confidence / 2))
-        if not gaussian:
-            quantile = max(quantile, -math.log(1 - confidence) / math.sqrt(2))
-        return Noise(variance, quantile)
+    def times(self, cells: float) -> Noise:
+        """The noise of a sum of several cells."""
+        return replace(self, variance=self.variance * cells)
+
+    @property
+    def stddev(self) -> float:
+        """Of one cell."""
+        return math.sqrt(self.variance)
+
+    def accepts(self, x: Array, low: Array, high: Array) -> NDArray[np.bool_]:
+        """Whether a standard variate that is known to lie in [low, high] may be x.
+
+        Each tail is compared with the condition that makes it heavier: P(X >= x | X >= low) and P(X <= x | X <= high)
+        are both at least (1 - confidence) / 2. The other condition only makes such an x less likely.
+        """
+        tail = math.log((1 - self.confidence) / 2)
+        found = np.zeros(x.shape, dtype=bool)
+        for law in (log_ndtr,) if self.gaussian else (log_ndtr, _log_laplace):
+            found |= (law(x) - law(high) >= tail) & (law(-x) - law(-low) >= tail)
+        return found
+
+
+def _log_laplace(x: Array) -> Array:
+    """Log of the distribution function of the Laplace law of variance 1."""
+    far = math.sqrt(2) * np.abs(x)
+    return np.asarray(np.where(x < 0, -far - math.log(2), np.log1p(-np.exp(-far) / 2)))
+
+
+def interval(
+    pivot: Pivot, clear: tuple[float, ...], value: float, least: float, most: float, noise: Noise
+) -> tuple[float, float]:
+    """The smallest interval with all accepted values in [least, most], and the estimate itself.
+
+    clear : by how much each total that is a condition exceeds its threshold.
+    """
+
+    def accepted(theta: Array) -> NDArray[np.bool_]:
+        statistic, variance, covariances = pivot(theta)
+        scale = np.sqrt(variance)
+        x = statistic / scale
+        low, high = np.full(x.shape, -np.inf), np.full(x.shape, np.inf)
+        for covariance, excess in zip(covariances, clear, strict=True):
+            # What is uncorrelated with the statistic is held fixed: the total exceeds its threshold on this side only.
+            edge = excess * scale / np.abs(covariance)
+            low = np.where(covariance > 0, np.maximum(low, x - edge), low)
+            high = np.where(covariance < 0, np.minimum(high, x + edge), high)
+        return np.asarray((theta == value) | noise.accepts(x, low, high))
+
+    with np.errstate(all="ignore"):
+        return _end(accepted, value, least), _end(accepted, value, most)
+
+
+def _end(accepted: Callable[[Array], NDArray[np.bool_]], inner: float, outer: float) -> float:
+    """The accepted value farthest from ``inner``, which is accepted, in the direction of ``outer``."""
+    for _ in range(_ROUNDS):
+        points = np.linspace(outer, inner, _POINTS)
+        first = int(np.argmax(accepted(points)))
+        if first == 0:
+            return outer
+        outer, inner = float(points[first - 1]), float(points[first])
+    return outer
 
 
 UNKNOWN = Estimate(math.nan, 0.0, 1.0, math.inf)
@@ -62,79 +133,136 @@ UNKNOWN = Estimate(math.nan, 0.0, 1.0, math.inf)
 def proportion(hits: Array, misses: Array, noise: Noise) -> Estimate:
     """hits / (hits + misses), each a set of noisy cells.
 
-    The interval holds every p with (N - p D)^2 <= z^2 (D p (1 - p) + s^2 (a (1 - p)^2 + b p^2)): N hits of D in all,
-    spread over a cells and b cells of misses. Without noise this is Wilson's interval; noise in the denominator is
-    treated as by Fieller.
+    T(p) = N - p D for N hits of D, of variance D p (1 - p) + s^2 (a (1 - p)^2 + b p^2) with a noisy cells of hits and b
+    of misses. Without noise this is Wilson's interval.
 
-    >>> clean = Noise.of(0.0, 0.95, True)
+    >>> clean = Noise(0.0, 0.95)
     >>> proportion(np.array([90.0]), np.array([10.0]), clean)
     Estimate(value=0.9, lower=0.825..., upper=0.944..., noise=0.0)
     """
     n, d = float(hits.sum()), float(hits.sum() + misses.sum())
-    a, b, s, z2 = hits.size, misses.size, noise.variance, noise.quantile**2
-    square = d * d + z2 * max(d, 0.0) - z2 * s * (a + b)
-    if d <= 0 or square <= 0:
+    a, b, s = hits.size, misses.size, noise.variance
+    clear = d - CLEAR * math.sqrt(s * (a + b))
+    if d <= 0 or clear <= 0:
         return UNKNOWN
-    middle = 2 * n * d + z2 * d - 2 * a * z2 * s
-    constant = n * n - z2 * s * a
-    root = math.sqrt(max(0.0, middle * middle - 4 * square * constant))
+
+    def pivot(p: Array) -> tuple[Array, Array, tuple[Array, ...]]:
+        variance = noise.rows * d * p * (1 - p) + s * (a * (1 - p) ** 2 + b * p**2)
+        return n - p * d, variance, (s * (a * (1 - p) - b * p),)
+
     value = min(1.0, max(0.0, n / d))
-    low, high = (middle - root) / (2 * square), (middle + root) / (2 * square)
     spread = math.sqrt(s * (a * (1 - value) ** 2 + b * value**2)) / d
-    return Estimate(value, max(0.0, min(low, value)), min(1.0, max(high, value)), spread)
+    return Estimate(value, *interval(pivot, (clear,), value, 0.0, 1.0, noise), spread)
 
 
-def mean_of_cells(weights: Array, counts: Array, rest: float, reach: float, noise: Noise) -> Estimate:
-    """(sum weights c + rest) / sum c: the mean of a number that a cell's weight gives to within ``reach``.
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Noisy counts of true class (negative, positive) by bin of the score, agreed with other counts of the classes.
 
-    rest : noisy sum of what the weights leave over. Its size is public, its spread is not: the standard deviation of
-        the number is at most that of the weights plus ``reach``.
+    Attributes
+    ----------
+    counts : one row per class.
+    noise : of one cell before the classes were counted otherwise.
+    shared : number of noisy cells that count each class, those of both tables; None without a second table.
 
-    >>> clean = Noise.of(0.0, 0.95, True)
-    >>> mean_of_cells(np.array([0.5, -0.5]), np.array([60.0, 40.0]), -10.0, 0.5, clean).value
-    0.0
+    Where a second table counts the same records, the difference of the two totals of a class is spread over all cells
+    that count it: weighted least squares. The bins then have covariance s^2 (I - J / shared), J all ones.
     """
-    total = float(counts.sum())
-    if total <= 3 * math.sqrt(noise.variance * counts.size):
-        return Estimate(math.nan, -math.inf, math.inf, math.inf)
-    value = (float((weights * counts).sum()) + rest) / total
-    gradient = (weights - value) / total
-    from_noise = noise.variance * (_square(gradient) + 1 / total**2)
-    sampling = math.sqrt(_sampling(gradient, counts)) + reach / math.sqrt(total)
-    return _normal(value, from_noise, sampling**2, noise, -math.inf, math.inf)
 
+    counts: Array
+    noise: Noise
+    shared: int | None = None
 
-def area_under_curve(positives: Array, negatives: Array, noise: Noise) -> Estimate:
-    """Probability that a positive record scores above a negative one, ties counted half.
+    @staticmethod
+    def agreed(counts: Array, others: Array, noise: Noise) -> Scores:
+        """Bins that agree with another table of the same records, one row per class in both."""
+        shared = counts.shape[1] + others.shape[1]
+        surplus = (counts.sum(axis=1) - others.sum(axis=1)) / shared
+        return Scores(counts - surplus[:, None], noise, shared)
 
-    >>> area_under_curve(np.array([0.0, 30.0, 70.0]), np.array([50.0, 50.0, 0.0]), Noise.of(0.0, 0.95, True)).value
-    0.925
-    """
-    p, n = float(positives.sum()), float(negatives.sum())
-    least = 3 * math.sqrt(noise.variance * positives.size)
-    if p <= max(least, 1.0) or n <= max(least, 1.0):
-        return UNKNOWN
-    below = np.cumsum(negatives) - negatives / 2
-    above = p - np.cumsum(positives) + positives / 2
-    value = float(positives @ below) / (p * n)
-    gradient = np.concatenate([below / (p * n) - value / p, above / (p * n) - value / n])
-    counts = np.concatenate([positives, negatives])
-    from_noise = noise.variance * _square(gradient)
-    return _normal(min(1.0, max(0.0, value)), from_noise, _sampling(gradient, counts), noise, 0.0, 1.0)
+    def variance(self, weights: Array) -> Array:
+        """Of the noise of sum weights * counts over one class, the last axis of the weights."""
+        return np.asarray(self.noise.variance * (np.square(weights).sum(axis=-1) - self._pooled(weights)))
 
+    def covariance(self, weights: Array) -> Array:
+        """Of the noise of sum weights * counts and sum counts, over one class."""
+        left = 1.0 if self.shared is None else 1 - self.counts.shape[1] / self.shared
+        return np.asarray(self.noise.variance * left * weights.sum(axis=-1))
 
-def _square(gradient: Array) -> float:
-    return float(np.square(gradient).sum())
+    def clear(self, totals: float, classes: int = 1) -> float:
+        """By how much the count of one or both classes exceeds its threshold."""
+        return totals - CLEAR * math.sqrt(classes * float(self.covariance(np.ones(self.counts.shape[1]))))
 
+    def _pooled(self, weights: Array) -> Array | float:
+        return 0.0 if self.shared is None else np.square(weights.sum(axis=-1)) / self.shared
 
-def _sampling(gradient: Array, counts: Array) -> float:
-    """Sampling variance of a metric with this gradient."""
-    return float((np.square(gradient) * np.maximum(counts, 0.0)).sum())
+    def mean(self, weights: Array, rest: float, reach: float) -> Estimate:
+        """(sum weights * counts + rest) / sum counts, in [-1, 1]: the mean of a number known to within ``reach``.
 
+        rest : noisy sum of what the weights leave over. Its size is public, its spread is not: the standard deviation
+            of the number is at most that of the weights plus ``reach``.
 
-def _normal(
-    value: float, from_noise: float, sampling: float, noise: Noise, least: float, largest: float
-) -> Estimate:
-    """The normal interval of a metric with these variances, cut to its range."""
-    half = noise.quantile * math.sqrt(from_noise + sampling)
-    return Estimate(value, max(least, value - half), min(largest, value + half), math.sqrt(from_noise))
+        >>> Scores(np.array([[60.0], [40.0]]), Noise(0.0, 0.95)).mean(np.array([[0.5], [-0.5]]), -10.0, 0.5).value
+        0.0
+        """
+        total, counts = float(self.counts.sum()), self.counts
+        clear = self.clear(total, classes=2)
+        if total <= 0 or clear <= 0:
+            return Estimate(math.nan, -1.0, 1.0, math.inf)
+        weighted = float((weights * counts).sum()) + rest
+        value = min(1.0, max(-1.0, weighted / total))
+
+        def noise(centered: Array) -> Array:
+            return np.asarray(self.variance(centered).sum(axis=-1) + self.noise.variance)
+
+        def pivot(theta: Array) -> tuple[Array, Array, tuple[Array, ...]]:
+            centered = weights - theta[:, None, None]
+            squares = np.maximum((np.square(centered) * counts).sum(axis=(-2, -1)), 0.0)
+            sampling = np.square(np.sqrt(squares) + reach * math.sqrt(total))
+            return (
+                weighted - theta * total,
+                self.noise.rows * sampling + noise(centered),
+                (self.covariance(centered).sum(axis=-1),),
+            )
+
+        ends = interval(pivot, (clear,), value, -1.0, 1.0, self.noise)
+        return Estimate(value, *ends, math.sqrt(float(noise(weights - value))) / total)
+
+    def area_under_curve(self) -> Estimate:
+        """Probability that a positive record scores above a negative one, ties counted half.
+
+        T(A) = sum over pairs of bins of P_b N_c (K_bc - A), K_bc = 1 where b > c, 1/2 where they are equal.
+
+        >>> counts = np.array([[50.0, 50.0, 0.0], [0.0, 30.0, 70.0]])
+        >>> Scores(counts, Noise(0.0, 0.95)).area_under_curve().value
+        0.925
+        """
+        negatives, positives = self.counts
+        n, p = float(negatives.sum()), float(positives.sum())
+        # Noise in the bins must not be able to hide every area: with B of them it is at most s sqrt(B) / (2 p) at 1/2.
+        least = AREA * math.sqrt(self.noise.variance * len(positives)) / 2
+        clear = (min(self.clear(p), p - least), min(self.clear(n), n - least))
+        if min(p, n) <= 1 or min(clear) <= 0:
+            return UNKNOWN
+        below = np.cumsum(negatives) - negatives / 2
+        above = p - np.cumsum(positives) + positives / 2
+        won = float(positives @ below)
+        value = min(1.0, max(0.0, won / (p * n)))
+
+        def slopes(area: Array) -> tuple[Array, Array]:
+            return below - area[:, None] * n, above - area[:, None] * p
+
+        def pivot(area: Array) -> tuple[Array, Array, tuple[Array, ...]]:
+            by_positive, by_negative = slopes(area)
+            parts = np.square(by_positive) @ positives, np.square(by_negative) @ negatives
+            sampling = self.noise.rows * sum(np.maximum(part, 0.0) for part in parts)
+            variance = self.variance(by_positive) + self.variance(by_negative)
+            return (
+                won - area * (p * n),
+                variance + sampling,
+                (self.covariance(by_positive), self.covariance(by_negative)),
+            )
+
+        ends = interval(pivot, clear, value, 0.0, 1.0, self.noise)
+        noise = sum(float(self.variance(part)[0]) for part in slopes(np.array([value])))
+        return Estimate(value, *ends, math.sqrt(noise) / (p * n))

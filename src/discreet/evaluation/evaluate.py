@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
-from discreet import _inputs
-from discreet.estimators import _cells, _fit
+from discreet import _checks
+from discreet._checks import ParameterError, calm
+from discreet._typing import Array
+from discreet.estimators.encoder import SchemaEncoder
+from discreet.estimators.groups import bounded_rows
+from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.evaluation.estimates import Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
-from discreet.evaluation.predictions import Answers, answers
+from discreet.evaluation.predictions import Answers, answers, taken
 from discreet.evaluation.report import (
     Evaluation,
     calibration_of,
@@ -22,16 +26,19 @@ from discreet.evaluation.report import (
     classifier_metrics,
     regressor_metrics,
 )
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy.guarantee import Guarantee, refuse_large_default
+from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default, relation_of
 from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
+from discreet.records.open import class_codes, read_labels, refuse_target
+from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, check_unit, size_facts, unit_assumption
+from discreet.tables.meaning import as_cells, to_numbers
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
 
 MOST_BINS = 10_000
 
 
+@calm()
 def evaluate(
     model: Any,
     X: Any,
@@ -42,12 +49,15 @@ def evaluate(
     neighboring: str = "replace-one",
     confidence: float = 0.95,
     bins: int = 20,
+    by: Any = None,
+    by_values: Any = None,
     groups: Any = None,
-    group_values: Any = None,
+    max_rows_per_group: int | None = None,
     target_bounds: tuple[float, float] | None = None,
     n_samples: int | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     bad_rows: str = "error",
+    group_values: Any = None,
 ) -> Evaluation:
     """Metrics of a released model on private held-out records, with noise and confidence intervals.
 
@@ -64,8 +74,12 @@ def evaluate(
         records, delta 0 gives Laplace noise.
     confidence : of each interval, for noise and sampling together.
     bins : of probabilities, from 2 to 10,000.
-    groups : one value per record, for metrics of subgroups.
-    group_values : the public list of subgroups; records of others are counted in no subgroup's metrics.
+    by : one value per record, for metrics of subgroups.
+    by_values : the public list of subgroups; records of others are counted in no subgroup's metrics.
+    groups : ids of people, one per row; the promise is then about all rows of a person. None protects single rows,
+        and is refused for a model that was fitted with groups.
+    max_rows_per_group : how many rows of one person count, needed with ``groups``; the noise is as many times larger.
+        A public choice. Which rows count is drawn for each person alone.
     target_bounds : lowest and highest target, for regressors; None takes those of the model, of a pipeline's last step
         or of the model that a search chose.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
@@ -74,11 +88,12 @@ def evaluate(
         What to do with rows that the model refuses, whose label or target is none, or whose prediction is none. "null"
         leaves them out silently, and rows with an entry beyond 2**300 too. It reads frames and arrays of numbers, and
         tables for a pipeline that begins with a `SchemaEncoder`; other cells count as no numbers.
+    group_values : refused: the subgroups are ``by`` and ``by_values`` now.
 
     Privacy
     -------
     (epsilon, delta)-DP of all metrics together, subgroups included: docs/proofs/evaluation.md. Intervals are functions
-    of the released counts and cost nothing. One row per person.
+    of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
 
     Examples
     --------
@@ -91,23 +106,39 @@ def evaluate(
     >>> bool(result["accuracy"].value > 0.9), result.privacy_.epsilon
     (True, 0.5)
     """
-    bad_rows = _inputs.choice("bad_rows", bad_rows, ("error", "null"))
+    bad_rows = _checks.choice("bad_rows", bad_rows, ("error", "null"))
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}")
-    n_bins = _inputs.count("bins", bins, at_least=2)
+        raise ParameterError("confidence", f"must lie strictly between 0 and 1, got {confidence!r}")
+    n_bins = _checks.count("bins", bins, at_least=2)
     if n_bins > MOST_BINS:
-        raise ValueError(
-            f"bins must be at most {MOST_BINS}, got {bins}: each is counted with noise of its own"
+        raise ParameterError(
+            "bins", f"must be at most {MOST_BINS}, got {bins}: each is counted with noise of its own"
         )
     strict = bad_rows == "error"
-    targets = _inputs.cells(y)
+    targets = as_cells(y)
     if targets.ndim != 1:
-        raise ValueError(f"y must hold one value per row, got an array of shape {targets.shape}")
-    guarantee, size = _fit.guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
+        raise ParameterError("y", f"must hold one value per row, got an array of shape {targets.shape}")
+    if group_values is not None:
+        raise ValueError(
+            "groups are the ids of people now, whose rows are protected together; for metrics of subgroups pass "
+            "by=... and by_values=... instead of groups and group_values"
+        )
+    check_unit(_innermost(model), groups)
+    _check_schema(model, groups)
+    values, parts = _subgroups(by, by_values, len(targets))
+    relation = relation_of(neighboring)
+    rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
+    # Where the number of people is public each has the same number of places, so that it tells nothing more.
+    slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
+    if slots is not None:
+        X, targets, parts = taken(X, slots.rows), targets[slots.rows], parts[slots.rows]
+    guarantee, size = guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
     refuse_large_default(delta, size)
-    values, codes = _group_codes(groups, group_values, len(targets))
-    answered = answers(model, X, len(targets), strict=strict, alone=not guarantee.neighboring.size_is_public)
-    asked = _Asked(answered, targets, strict, values, codes, confidence, ledger, guarantee, size)
+    answered = answers(model, X, len(targets), strict=strict, alone=not relation.size_is_public)
+    if slots is not None:
+        guarantee = replace(guarantee, unit="user")
+        answered = replace(answered, usable=answered.usable & ~slots.empty)
+    asked = _Asked(answered, targets, strict, values, parts, confidence, ledger, guarantee, size, rows)
     if hasattr(model, "classes_"):
         return _classifier(asked, n_bins)
     return _regressor(asked, *_target_range(model, target_bounds))
@@ -121,83 +152,91 @@ class _Asked:
     ----------
     answered, targets : what the model says of every record, and what is true.
     strict : whether bad records are refused.
-    values, groups : the public subgroups, and the place of every record's own among them.
-    size : the public number of records, or a bound on it.
+    values, parts : the public subgroups, and the place of every record's own among them.
+    size : the public number of records, or a bound on it; places of people's rows, if people are protected.
+    rows_per_group : largest number of rows of a person; None if rows are protected.
     """
 
     answered: Answers
     targets: NDArray[Any]
     strict: bool
     values: list[Any]
-    groups: Codes
+    parts: Codes
     confidence: float
     ledger: Any
     guarantee: Guarantee
     size: int
+    rows_per_group: int | None
 
     @property
     def n_parts(self) -> int:
         """Number of disjoint parts of the records: the subgroups and the rest, if there are any."""
         return len(self.values) + 1 if self.values else 1
 
+    @property
+    def rows(self) -> int:
+        """Largest number of rows of what is protected."""
+        return 1 if self.rows_per_group is None else self.rows_per_group
+
     def noise_of(self, plan: CountPlan | SumPlan) -> Noise:
         """What intervals must know of a plan's noise."""
-        return Noise.of(plan.variance, self.confidence, self.guarantee.delta > 0)
+        return Noise(plan.variance, self.confidence, self.guarantee.delta > 0, self.rows)
 
-    def state(self, plan: CountPlan | SumPlan, secure: bool) -> PrivacyStatement:
-        """The promise of the evaluation."""
-        given = (
-            f"the number of records, {self.size}, is public"
-            if self.guarantee.neighboring.size_is_public
-            else f"{self.size} is a public upper bound on the number of records (given by the user)"
+    def state(self, plan: CountPlan | SumPlan, carried: Carried[Any]) -> PrivacyStatement:
+        """State the promise of the evaluation."""
+        (given,) = size_facts(
+            self.guarantee.neighboring, self.size, self.rows_per_group, plan.guarantee.delta
         )
-        return PrivacyStatement.of(
+        return carried.state(
             plan,
-            assumptions=(given, _fit.unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            assumptions=(given, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=_NOT_COVERED,
-            secure=secure,
         )
 
+    def bound(self, found: Evaluation, plan: CountPlan | SumPlan, carried: Carried[Any]) -> Evaluation:
+        """The report, to which the charge is bound."""
+        return replace(found, privacy_=self.state(plan, carried.binding(found.released_)))
 
-def _group_codes(groups: Any, group_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
+
+def _subgroups(by: Any, by_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
     """The public subgroups and, for every record, the number of its own; one beyond the last for all others."""
-    if groups is None:
+    if by is None:
         return [], np.zeros(n_rows, dtype=np.int64)
-    if group_values is None:
-        raise ValueError(
-            "group_values must list the public subgroups: which of them occur in the data is private"
+    if by_values is None:
+        raise ParameterError(
+            "by_values", "must list the public subgroups: which of them occur in the data is private"
         )
-    labels, values = _inputs.cells(groups), list(group_values)
+    labels, values = as_cells(by), list(by_values)
     if labels.shape != (n_rows,) or not values or len(set(values)) != len(values):
-        raise ValueError("groups must hold one value per row, and group_values different values")
-    codes = _cells.codes(labels, np.array(values, dtype=object))
+        raise ParameterError("by", "must hold one value per row, and by_values different values")
+    codes = class_codes(labels, np.array(values, dtype=object))
     return values, np.where(codes < 0, len(values), codes)
 
 
 def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
     answered, n_parts = asked.answered, asked.n_parts
-    labels = _fit.read_labels(asked.targets, answered.model.classes_, "error" if asked.strict else "null")
+    labels = read_labels(asked.targets, answered.model.classes_, "error" if asked.strict else "null")
     classes, k = labels.classes, len(labels.classes)
     predicted = answered.codes(classes, strict=asked.strict)
     usable = answered.usable & (labels.codes >= 0) & (predicted >= 0)
     chance = answered.chances(classes[1], strict=asked.strict) if k == 2 else None
-    plan = CountPlan(asked.guarantee, ((n_parts, k, k),))
+    plan = CountPlan(asked.guarantee, ((n_parts, k, k),), max_rows=asked.rows)
     if chance is not None:
         usable &= np.isfinite(chance)
-        plan = CountPlan(asked.guarantee, (*plan.shapes, (n_parts, 2, n_bins)), n_parts, 0.5 / n_bins)
-    _fit.charge(asked.ledger, plan, label="evaluate")
-    entropy = fresh_entropy()
-    groups, truth = asked.groups[usable], labels.codes[usable]
-    cells: tuple[Codes, ...] = ((groups * k + truth) * k + predicted[usable],)
-    if chance is None:
-        tables = plan.run(cells, entropy)
-    else:
+        shapes = (*plan.shapes, (n_parts, 2, n_bins))
+        plan = CountPlan(asked.guarantee, shapes, n_parts, 0.5 / n_bins, asked.rows)
+    parts, truth = asked.parts[usable], labels.codes[usable]
+    cells: tuple[Codes, ...] = ((parts * k + truth) * k + predicted[usable],)
+    remainders: tuple[Codes, Array] | None = None
+    if chance is not None:
         chance = np.clip(chance[usable], 0.0, 1.0)
         bin_of = np.minimum(np.floor(chance * n_bins), n_bins - 1).astype(np.int64)
-        cells += ((groups * 2 + truth) * n_bins + bin_of,)
-        tables = plan.run(cells, entropy, (groups, chance - centers(n_bins)[bin_of]))
+        cells += ((parts * 2 + truth) * n_bins + bin_of,)
+        remainders = parts, chance - centers(n_bins)[bin_of]
+    carried = carry_out(plan, (cells, remainders), asked.ledger, "evaluate")
+    tables = carried.release
     noise, whole = asked.noise_of(plan), [table.sum(axis=0) for table in tables]
-    return Evaluation(
+    found = Evaluation(
         classifier_metrics(classes, noise, n_parts, *whole),
         {
             value: classifier_metrics(classes, noise, 1, *(table[g] for table in tables))
@@ -207,8 +246,21 @@ def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
         () if chance is None else calibration_of(whole[1], noise, n_parts),
         classes,
         asked.confidence,
-        asked.state(plan, entropy.secure),
+        asked.state(plan, carried),
     )
+    return asked.bound(found, plan, carried)
+
+
+def _check_schema(model: Any, groups: Any) -> None:
+    """Refuse to protect single rows where the model's own schema says that a person can have several."""
+    encoder = model[0] if isinstance(model, Pipeline) else None
+    if groups is None and isinstance(encoder, SchemaEncoder) and encoder.schema.group is not None:
+        raise ParameterError(
+            "groups",
+            f"must be given: the schema's group column {encoder.schema.group!r} says that a person can have several "
+            "rows",
+            "pass groups=schema.groups(table) and max_rows_per_group=...",
+        )
 
 
 def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
@@ -216,8 +268,10 @@ def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
     if target_bounds is None:
         target_bounds = getattr(_innermost(model), "target_bounds", None)
     if target_bounds is None:
-        raise ValueError("target_bounds must be declared: (lowest, highest) target that is possible")
-    low, high = _inputs.interval("target_bounds", target_bounds)
+        raise ParameterError(
+            "target_bounds", "must be declared: (lowest, highest) target that is possible", FIND_BOUNDS
+        )
+    low, high = _checks.interval("target_bounds", target_bounds)
     return low / 2 + high / 2, high / 2 - low / 2
 
 
@@ -230,34 +284,34 @@ def _innermost(model: Any) -> Any:
 
 def _regressor(asked: _Asked, middle: float, half: float) -> Evaluation:
     answered, n_parts = asked.answered, asked.n_parts
-    y = _inputs.to_numbers(asked.targets)
+    y = to_numbers(asked.targets)
     if asked.strict and not np.all(finite := np.isfinite(y)):
-        _cells.refuse_target(int(np.argmin(finite)))
+        refuse_target(int(np.argmin(finite)))
     predicted = answered.numbers(strict=asked.strict)
     usable = answered.usable & np.isfinite(y) & np.isfinite(predicted)
-    plan = SumPlan(asked.guarantee, n_parts)
-    _fit.charge(asked.ledger, plan, label="evaluate")
-    entropy = fresh_entropy()
+    plan = SumPlan(asked.guarantee, n_parts, asked.rows)
     with np.errstate(all="ignore"):
         y, predicted = (np.clip((part - middle) / half, -1.0, 1.0) for part in (y, predicted))
-    sums = plan.run(y[usable], (y - predicted)[usable], asked.groups[usable], entropy)
-    noise = asked.noise_of(plan)
-    return Evaluation(
+    summed = y[usable], (y - predicted)[usable], asked.parts[usable]
+    carried = carry_out(plan, summed, asked.ledger, "evaluate")
+    sums, noise = carried.release, asked.noise_of(plan)
+    found = Evaluation(
         regressor_metrics(sums.sum(axis=0), noise, half, n_parts),
         {value: regressor_metrics(sums[g], noise, half) for g, value in enumerate(asked.values)},
         None,
         (),
         None,
         asked.confidence,
-        asked.state(plan, entropy.secure),
+        asked.state(plan, carried),
     )
+    return asked.bound(found, plan, carried)
 
 
 _ASSUMPTIONS = (
     "the model is released, or private in itself: only the records it is evaluated on are protected here",
     "the model answers for each record from that record alone (given by the user)",
     "the subgroups, the bins and the target bounds were declared without looking at the private data",
-    *_fit.PLATFORM_ASSUMPTIONS,
+    *PLATFORM_ASSUMPTIONS,
 )
 _NOT_COVERED = (
     "how long the evaluation took and how much memory it used",

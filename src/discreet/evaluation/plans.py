@@ -13,16 +13,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet._typing import Array
 from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
-from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.calibration import calibrate
-from discreet.privacy.events import Discretized, Event, Gaussian
-from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
+from discreet.solvers.base import single_release, variance_of
 
-Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-_SLACK = 1 + 2.0**-40
 STEP = 2.0**-20  # record terms of sums are rounded down to multiples of this
 #: Terms of one record in the sums for R^2, y in [-1, 1] and q = (y - prediction)^2 / 4 in [0, 1]: name, smallest,
 #: largest, weight. The last five serve the width of the interval only.
@@ -40,11 +39,11 @@ TERMS = (
 )
 
 
-def calibrated(guarantee: Guarantee, size: int) -> float:
-    """The noise multiplier of one release of ``size`` numbers."""
-    if guarantee.delta == 0:
-        return 1 / guarantee.epsilon
-    return calibrate(lambda m: Discretized(Gaussian(m), size), guarantee)
+# For every table the flat cell of every record that counts; of each such record its group, and what it adds to the sum
+# of that group.
+Counted = tuple[tuple[Codes, ...], tuple[Codes, Array] | None]
+# Targets in [-1, 1], errors in [-2, 2] and groups of all records that count.
+Summed = tuple[Array, Array, Codes]
 
 
 @dataclass(frozen=True)
@@ -53,20 +52,22 @@ class CountPlan:
 
     Exchanging a record moves two cells of each of T tables by 1, and sums of remainders by 2 h in all, if none is
     larger than h: sqrt(2 T + 4 h^2) in L2 norm, 2 T + 2 h in L1. Adding, removing or blanking one moves one cell of
-    each and one sum: sqrt(T + h^2) and T + h. Subgroups are rows of the tables, so however many there are they share
-    one price.
+    each and one sum: sqrt(T + h^2) and T + h. A person with k rows moves k times as much. Subgroups are rows of the
+    tables, so however many there are they share one price.
 
     Attributes
     ----------
     shapes : of the tables.
     n_sums : number of sums of remainders, one for each of disjoint groups.
     half_bin : largest remainder.
+    max_rows : largest number of rows of one person; 1 where records are protected.
     """
 
     guarantee: Guarantee
     shapes: tuple[tuple[int, ...], ...]
     n_sums: int = 0
     half_bin: float = 0.0
+    max_rows: int = 1
 
     @property
     def size(self) -> int:
@@ -81,13 +82,13 @@ class CountPlan:
         # Rounding down can make a remainder longer by one step.
         remainders = records * (self.half_bin + STEP) if self.n_sums else 0.0
         if self.guarantee.delta == 0:
-            return Sensitivity((moved + remainders) * _SLACK, norm=1)
-        return Sensitivity(math.sqrt(moved + remainders**2) * _SLACK)
+            return Sensitivity(self.max_rows * (moved + remainders) * SLACK, norm=1)
+        return Sensitivity(self.max_rows * math.sqrt(moved + remainders**2) * SLACK)
 
     @cached_property
     def release(self) -> GaussianMechanism | LaplaceMechanism:
         """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        return noisy(self)
+        return single_release(self.guarantee, self.sensitivity, self.size)
 
     @property
     def event(self) -> Event:
@@ -99,7 +100,7 @@ class CountPlan:
         """How the noise is added, in words."""
         kind = "Laplace" if self.guarantee.delta == 0 else "Gaussian"
         sums = " and on sums of what rounding to bins left over" if self.n_sums else ""
-        return f"discrete {kind} noise on {len(self.shapes)} tables of counts{sums}"
+        return f"discrete {kind} noise on {len(self.shapes)} tables of counts{sums}{_bounded(self)}"
 
     @property
     def theorem(self) -> str:
@@ -116,15 +117,9 @@ class CountPlan:
         """The public numbers of the run."""
         return {"cells": float(self.size), "noise stddev of a count": math.sqrt(self.variance)}
 
-    def run(
-        self, cells: tuple[Codes, ...], entropy: Entropy, remainders: tuple[Codes, Array] | None = None
-    ) -> list[Array]:
-        """The noisy tables and, if there are remainders, their noisy sums as the last of them.
-
-        ``cells`` holds, for every table, the flat cell of every record that counts; ``remainders``, for every such
-        record, its group and what it adds to the sum of that group.
-        """
-        shapes = self.shapes
+    def run(self, counted: Counted, entropy: Entropy) -> list[Array]:
+        """The noisy tables and, if there are remainders, their noisy sums as the last of them."""
+        shapes, (cells, remainders) = self.shapes, counted
         sums = [
             np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
             for codes, shape in zip(cells, shapes, strict=True)
@@ -141,15 +136,19 @@ class CountPlan:
 
 @dataclass(frozen=True)
 class SumPlan:
-    """Sums of the terms of `TERMS` over the records of each of ``n_groups`` disjoint groups."""
+    """Sums of the terms of `TERMS` over the records of each of ``n_parts`` disjoint subgroups.
+
+    max_rows : largest number of rows of one person; 1 where records are protected.
+    """
 
     guarantee: Guarantee
-    n_groups: int
+    n_parts: int
+    max_rows: int = 1
 
     @property
     def size(self) -> int:
         """Number of sums."""
-        return self.n_groups * len(TERMS)
+        return self.n_parts * len(TERMS)
 
     @property
     def weights(self) -> Array:
@@ -162,23 +161,26 @@ class SumPlan:
 
         Two records of one group are no farther apart than (y, q) = (1, 1) and (-1, 0); a null record adds nothing, so
         an exchange may also move the sums by one record's terms; a record exchanged for one of another group moves two
-        blocks, each by at most its largest vector (docs/proofs/evaluation.md, Lemma 1).
+        blocks, each by at most its largest vector (docs/proofs/evaluation.md, Lemma 1). Rows of a person add up.
         """
         norm = 1.0 if self.guarantee.delta == 0 else 2.0
+        return Sensitivity(self.max_rows * self._of_one_row(norm) * SLACK, norm)
+
+    def _of_one_row(self, norm: float) -> float:
         largest = float(
             np.linalg.norm([weight * max(abs(low), high) for _, low, high, weight in TERMS], norm)
         )
         if self.guarantee.neighboring is not Neighboring.REPLACE_ONE:
-            return Sensitivity(largest * _SLACK, norm)
-        if self.n_groups > 1:
-            return Sensitivity(2 ** (1 / norm) * largest * _SLACK, norm)
+            return largest
+        if self.n_parts > 1:
+            return float(2 ** (1 / norm) * largest)
         exchanged = math.sqrt(5 + 7 * _SPREAD**2) + 2 * STEP if norm == 2 else largest
-        return Sensitivity(max(exchanged, largest) * _SLACK, norm)
+        return max(exchanged, largest)
 
     @cached_property
     def release(self) -> GaussianMechanism | LaplaceMechanism:
         """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        return noisy(self)
+        return single_release(self.guarantee, self.sensitivity, self.size)
 
     @property
     def event(self) -> Event:
@@ -188,7 +190,7 @@ class SumPlan:
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        return "discrete noise on sums of powers of targets and errors"
+        return f"discrete noise on sums of powers of targets and errors{_bounded(self)}"
 
     @property
     def theorem(self) -> str:
@@ -205,25 +207,17 @@ class SumPlan:
         """The public numbers of the run."""
         return {"sums": float(self.size), "noise stddev of a sum": math.sqrt(self.variance)}
 
-    def run(self, y: Array, errors: Array, groups: Codes, entropy: Entropy) -> Array:
-        """Noisy sums, one row per group, for y in [-1, 1] and errors in [-2, 2]."""
+    def run(self, summed: Summed, entropy: Entropy) -> Array:
+        """Noisy sums, one row per subgroup."""
+        y, errors, parts = summed
         q = np.square(errors) / 4
         terms = np.stack([np.ones_like(y), y, y**2, q, y**3, y**4, q * y, q * y**2, q * q])
         low, high = (np.array([term[i] for term in TERMS])[:, None] for i in (1, 2))
         whole = np.floor(np.clip(terms, low, high) / STEP).astype(np.int64)
-        sums = np.stack([whole[:, groups == group].sum(axis=1) for group in range(self.n_groups)])
+        sums = np.stack([whole[:, parts == part].sum(axis=1) for part in range(self.n_parts)])
         values = sums.astype(np.float64) * STEP * self.weights
         return self.release.release(values, entropy) / self.weights
 
 
-def noisy(plan: CountPlan | SumPlan) -> GaussianMechanism | LaplaceMechanism:
-    """The mechanism that adds a plan's noise to its numbers."""
-    kind = LaplaceMechanism if plan.guarantee.delta == 0 else GaussianMechanism
-    return kind(plan.sensitivity, calibrated(plan.guarantee, plan.size), plan.size)
-
-
-def variance_of(release: GaussianMechanism | LaplaceMechanism) -> float:
-    """Variance of one released number's noise."""
-    if isinstance(release, LaplaceMechanism):
-        return 2 * release.noise.effective_scale**2
-    return release.noise.effective_stddev**2
+def _bounded(plan: CountPlan | SumPlan) -> str:
+    return f"; at most {plan.max_rows} rows of every group" if plan.guarantee.unit == "user" else ""

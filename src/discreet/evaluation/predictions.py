@@ -11,17 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 
-from discreet import _inputs
-from discreet.bounds import Bounds
-from discreet.estimators import _cells, _data
+from discreet._checks import ParameterError, Setting
+from discreet._typing import Mask
 from discreet.estimators.encoder import SchemaEncoder
+from discreet.records.bounds import Bounds
+from discreet.records.open import blanked, class_codes
+from discreet.tables.meaning import as_cells, entries_to_numbers, to_numbers
+from discreet.tables.reading import column_names, is_frame
 
 Codes = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class Answers:
 
     def codes(self, classes: NDArray[Any], *, strict: bool) -> Codes:
         """The answers as places in ``classes``; -1 where they are none of them and ``strict`` does not refuse it."""
-        codes = _cells.codes(self.values, classes)
+        codes = class_codes(self.values, classes)
         if strict and np.any(codes < 0):
             raise ValueError(f"predict gave labels that are not among the model's classes {classes.tolist()}")
         return codes
@@ -79,10 +82,12 @@ def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> An
     if not strict:
         model, X, usable = _meaningful(model, X)
     with np.errstate(all="ignore"):
-        found = _inputs.cells(_asked(model.predict, X, n_rows, alone))
+        found = as_cells(_asked(model.predict, X, n_rows, alone))
     if found.shape != (n_rows,):
-        raise ValueError(
-            f"y must hold one value per row, and predict give one: y has {n_rows}, predictions have shape {found.shape}"
+        raise ParameterError(
+            "y",
+            f"must hold one value per row, and predict give one: y has {n_rows}, predictions have "
+            f"shape {found.shape}",
         )
     return Answers(model, X, alone, found, usable)
 
@@ -91,21 +96,23 @@ def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) ->
     """What a method of the model says of the rows: all at once, or one by one."""
     if not alone or n_rows < 2:
         return method(rows)
-    return np.concatenate([_inputs.cells(method(_row(rows, place))) for place in range(n_rows)])
+    return np.concatenate([as_cells(method(taken(rows, [place]))) for place in range(n_rows)])
 
 
-def _row(rows: Any, place: int) -> Any:
-    """One row, in the container that all are in."""
+def taken(rows: Any, places: Any) -> Any:
+    """Some of the rows, in the container that all are in."""
     if isinstance(rows, Mapping):
-        return {name: _safe_indexing(column, [place]) for name, column in rows.items()}
-    return _safe_indexing(rows, [place])
+        return {name: _safe_indexing(column, places) for name, column in rows.items()}
+    return _safe_indexing(rows, places)
 
 
 def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float64]:
-    found = _inputs.to_numbers(cells)
+    found = to_numbers(cells)
     if strict and not np.all(np.isfinite(found)):
-        raise ValueError(
-            f"{method} gave values that are not finite numbers; pass bad_rows='null' to leave them out"
+        raise ParameterError(
+            "model",
+            f"returned values of {method} that are not finite numbers",
+            Setting("bad_rows", "null", purpose="to leave them out"),
         )
     return found
 
@@ -115,23 +122,22 @@ def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
     if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
         # Only the encoder knows which cells mean something; it is asked here not to raise.
         model, X = model[1:], SchemaEncoder(model[0].schema, bad_rows="null").transform(X)
-    if hasattr(X, "tocsr"):  # sparse
-        rows = _inputs.entries_to_numbers(X)
+    if sp.issparse(X):
+        rows = entries_to_numbers(X)
         usable = Bounds().valid_rows(rows)
-        return model, _data.blanked(rows, ~usable), usable
-    cells = _inputs.to_numbers(X)
+        return model, blanked(rows, ~usable), usable
+    cells = to_numbers(X)
     if cells.ndim != 2:
-        raise ValueError("bad_rows='null' needs rows of numbers: an array, a data frame or a sparse matrix")
+        raise ParameterError(
+            "X", "must be an array, a data frame or a sparse matrix of numbers where bad_rows='null'"
+        )
     usable = Bounds().valid_rows(cells)
-    return model, _framed(_data.blanked(cells, ~usable), X), usable
+    return model, _framed(blanked(cells, ~usable), X), usable
 
 
 def _framed(rows: NDArray[np.float64], table: Any) -> Any:
     """Rows in a frame with the names of the one they came from, if they came from one."""
-    names = getattr(table, "column_names", None)  # pyarrow
-    if names is None:
-        names = getattr(table, "columns", None)  # pandas, polars
-    if names is None:
+    if not is_frame(table):
         return rows
     made = getattr(type(table), "from_pydict", type(table))
-    return made({name: rows[:, place] for place, name in enumerate(names)})
+    return made({name: rows[:, place] for place, name in enumerate(column_names(table))})

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.evaluation.estimates import Estimate, Noise, area_under_curve, mean_of_cells, proportion
+from discreet._typing import Array
+from discreet.evaluation.estimates import CLEAR, UNKNOWN, Estimate, Noise, Scores, interval, proportion
 from discreet.evaluation.plans import TERMS
 from discreet.privacy.statement import PrivacyStatement
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,21 @@ class Evaluation:
     classes: NDArray[Any] | None
     confidence: float
     privacy_: PrivacyStatement = field(repr=False)
+
+    @property
+    def released_(self) -> dict[str, Any]:
+        """All numbers of the report, of which the ledger keeps a digest (`release_digest`)."""
+        parts = {"": self.metrics} | {f"group {group!r}: ": part for group, part in self.by_group.items()}
+        named = {of + name: one for of, part in parts.items() for name, one in part.items()}
+        return {
+            "metrics": np.array(list(named), dtype=object),
+            "estimates": _table(named.values()),
+            "confusion": self.confusion,
+            "classes": self.classes,
+            "bins": np.array([ends for *ends, _ in self.calibration]),
+            "calibration": _table(one for *_, one in self.calibration),
+            "confidence": self.confidence,
+        }
 
     def __getitem__(self, name: str) -> Estimate:
         return self.metrics[name]
@@ -76,6 +90,10 @@ class Evaluation:
         return "\n".join(lines)
 
 
+def _table(estimates: Iterable[Estimate]) -> Array:
+    return np.array([(one.value, one.lower, one.upper, one.noise) for one in estimates], dtype=np.float64)
+
+
 def _plain(one: Estimate) -> dict[str, float | None]:
     return {
         name: value if math.isfinite(value) else None
@@ -101,26 +119,45 @@ def classifier_metrics(
     cells : number of noisy cells that were added up to give each entry.
     rest : sum of what scores differ from the centers of their bins.
     """
-    summed = Noise(noise.variance * cells, noise.quantile)
+    noise = noise.times(cells)
     diagonal = np.eye(len(confusion), dtype=bool)
-    found = {"accuracy": proportion(confusion[diagonal], confusion[~diagonal], summed)}
+    found = {
+        "accuracy": proportion(confusion[diagonal], confusion[~diagonal], noise),
+        "majority baseline": _majority(confusion, noise),
+    }
     for k, label in enumerate(classes):
         others = np.arange(len(classes)) != k
-        found[f"recall of {label}"] = proportion(confusion[k, [k]], confusion[k, others], summed)
-        found[f"precision of {label}"] = proportion(confusion[[k], k], confusion[others, k], summed)
+        found[f"recall of {label}"] = proportion(confusion[k, [k]], confusion[k, others], noise)
+        found[f"precision of {label}"] = proportion(confusion[[k], k], confusion[others, k], noise)
     if scores is not None:
         n_bins = scores.shape[1]
+        agreed = Scores.agreed(scores, confusion, noise)
         weights = np.stack([centers(n_bins), centers(n_bins) - 1])
-        found["AUC"] = area_under_curve(scores[1], scores[0], summed)
-        found["mean predicted - observed"] = mean_of_cells(weights, scores, rest, 0.5 / n_bins, summed)
+        found["AUC"] = agreed.area_under_curve()
+        found["mean predicted - observed"] = agreed.mean(weights, rest, 0.5 / n_bins)
     return found
+
+
+def _majority(confusion: Array, noise: Noise) -> Estimate:
+    """The accuracy of always answering with the most frequent class.
+
+    The largest share lies above all lower ends of shares if each covers, and below the upper end of its own. So
+    intervals of all classes together cover it: each is given its part of the error.
+    """
+    k = len(confusion)
+    noise = replace(noise, confidence=1 - (1 - noise.confidence) / k)
+    shares = [proportion(confusion[one], confusion[np.arange(k) != one].ravel(), noise) for one in range(k)]
+    best = max(shares, key=lambda share: share.value)
+    return Estimate(
+        best.value, max(one.lower for one in shares), max(one.upper for one in shares), best.noise
+    )
 
 
 def calibration_of(scores: Array, noise: Noise, cells: int) -> tuple[tuple[float, float, Estimate], ...]:
     """Observed share of positives in every bin of the predicted probability."""
-    summed, n_bins = Noise(noise.variance * cells, noise.quantile), scores.shape[1]
+    noise, n_bins = noise.times(cells), scores.shape[1]
     return tuple(
-        (b / n_bins, (b + 1) / n_bins, proportion(scores[1, [b]], scores[0, [b]], summed))
+        (b / n_bins, (b + 1) / n_bins, proportion(scores[1, [b]], scores[0, [b]], noise))
         for b in range(n_bins)
     )
 
@@ -131,35 +168,64 @@ def centers(n_bins: int) -> Array:
 
 
 def regressor_metrics(sums: Array, noise: Noise, half_width: float, cells: int = 1) -> dict[str, Estimate]:
-    """R^2 and mean squared error from the sums of `TERMS`, by the delta method.
+    """R^2 and mean squared error from the sums of `TERMS`, for targets scaled to [-1, 1].
 
-    With c = 1 - R^2 a record's influence on R^2 is (c (y - mean)^2 - r^2) / Var(y), r^2 = 4 q.
+    T(e) = sum q - e n for the mean e of q = r^2 / 4, and T(c) = n sum r^2 - c (n sum y^2 - (sum y)^2) for c = 1 - R^2.
     """
-    weights = np.array([weight for *_, weight in TERMS])
-    variances = cells * noise.variance / weights**2
-    n = float(sums[0])
-    unknown = Estimate(math.nan, -math.inf, 1.0, math.inf)
-    if n <= 3 * math.sqrt(variances[0]) or n < 2:
-        return {"R^2": unknown, "mean squared error": Estimate(math.nan, 0.0, math.inf, math.inf)}
-    m, m2, q, m3, m4, qy, qy2, q2 = sums[1:] / n
-    scale = 4 * half_width**2
-    q_noise = math.sqrt(variances[3] + q**2 * variances[0]) / n
-    q_half = noise.quantile * math.hypot(q_noise, math.sqrt(max(0.0, q2 - q * q) / n))
-    error = Estimate(scale * max(0.0, q), scale * max(0.0, q - q_half), scale * (q + q_half), scale * q_noise)
-    spread = m2 - m * m
-    gradient = np.array([0.0, -2 * m, 1.0, 0.0])  # of the spread, by (1, y, y^2, q) per record
-    gradient[0] = -(m2 - 2 * m * m)
-    if spread <= 3 * math.sqrt(float(gradient**2 @ variances[:4])) / n:
-        return {"R^2": unknown, "mean squared error": error}
-    lost = 4 * q / spread
-    by_term = 4 * np.array([-q, 0.0, 0.0, 1.0]) / spread - lost / spread * gradient
-    noise_part = math.sqrt(float(by_term**2 @ variances[:4])) / n
-    fourth = m4 - 4 * m * m3 + 6 * m * m * m2 - 3 * m**4
-    mixed = qy2 - 2 * m * qy + m * m * q
-    sampling = max(0.0, 16 * q2 - 8 * lost * mixed + lost**2 * fourth) / spread**2 / n
-    half = noise.quantile * math.hypot(noise_part, math.sqrt(sampling))
-    value = 1 - lost
-    return {
-        "R^2": Estimate(min(1.0, value), value - half, min(1.0, value + half), noise_part),
-        "mean squared error": error,
+    weights, noise = np.array([weight for *_, weight in TERMS]), noise.times(cells)
+    variances = noise.variance / weights**2
+    n, scale = float(sums[0]), 4 * half_width**2
+    clear = n - CLEAR * noise.stddev
+    unknown = {
+        "R^2": Estimate(math.nan, -math.inf, 1.0, math.inf),
+        "mean squared error": replace(UNKNOWN, upper=scale),
     }
+    if n < 2 or clear <= 0:
+        return unknown
+    error = _mean_error(sums, noise, clear)
+    in_units = Estimate(*(scale * part for part in (error.value, error.lower, error.upper, error.noise)))
+    return {"R^2": _explained(sums, variances, noise, clear), "mean squared error": in_units}
+
+
+def _mean_error(sums: Array, noise: Noise, clear: float) -> Estimate:
+    """The mean of q, which lies in [0, 1]: its variance is at most e (1 - e)."""
+    n, q, q2, s = float(sums[0]), float(sums[3]), float(sums[8]), noise.variance
+
+    def pivot(e: Array) -> tuple[Array, Array, tuple[Array, ...]]:
+        sampling = np.clip(q2 - 2 * e * q + e**2 * n, 0.0, n * e * (1 - e))
+        return q - e * n, noise.rows * sampling + s * (1 + e**2), (-s * e,)
+
+    value = min(1.0, max(0.0, q / n))
+    spread = math.sqrt(s * (1 + value**2)) / n
+    return Estimate(value, *interval(pivot, (clear,), value, 0.0, 1.0, noise), spread)
+
+
+def _explained(sums: Array, variances: Array, noise: Noise, clear: float) -> Estimate:
+    """R^2, searched for as u = c / (1 + c) in [0, 1], c = 1 - R^2."""
+    n, y, y2, q = (float(part) for part in sums[:4])
+    varies = (
+        n * y2 - y * y + float(variances[1])
+    )  # n^2 times the variance of targets; the noise adds its own to y^2
+    by_varies = np.array([y2, -2 * y, n, 0.0])  # gradient of the line above, by the first four sums
+    by_lost = 4 * np.array([q, 0.0, 0.0, n])  # of n sum r^2
+    spread = math.sqrt(float(by_varies**2 @ variances[:4]))
+    if varies <= CLEAR * spread:
+        return Estimate(math.nan, -math.inf, 1.0, math.inf)
+    m, m2, mq, m3, m4, qy, qy2, q2 = sums[1:] / n
+    fourth = (
+        m4 - 4 * m * m3 + 6 * m * m * m2 - 3 * m**4
+    )  # of (y - m)^4, (r (y - m))^2 / 4 and r^4 / 16 per record
+    mixed = qy2 - 2 * m * qy + m * m * mq
+
+    def pivot(u: Array) -> tuple[Array, Array, tuple[Array, ...]]:
+        statistic = (1 - u) * 4 * n * q - u * varies
+        gradient = (1 - u)[:, None] * by_lost - u[:, None] * by_varies
+        sampling = n**3 * (16 * (1 - u) ** 2 * q2 - 8 * u * (1 - u) * mixed + u**2 * fourth)
+        covariance = gradient @ (variances[:4] * by_varies), gradient[:, 0] * variances[0]
+        return statistic, gradient**2 @ variances[:4] + noise.rows * np.maximum(sampling, 0.0), covariance
+
+    lost = max(0.0, 4 * n * q / varies)
+    found = interval(pivot, (varies - CLEAR * spread, clear), lost / (1 + lost), 0.0, 1.0, noise)
+    lower, upper = (1 - u / (1 - u) if u < 1 else -math.inf for u in reversed(found))
+    by_term = (by_lost - lost * by_varies) / varies
+    return Estimate(1 - lost, lower, upper, math.sqrt(float(by_term**2 @ variances[:4])))

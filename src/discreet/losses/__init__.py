@@ -5,12 +5,10 @@ f'(y, t) v and its Hessian f''(y, t) v v^T, so bounds on |f'| and f'' together w
 sensitivity needs.
 """
 
-from discreet.losses.base import EXP_ULPS, Loss
+from discreet.losses.base import EXP_ULPS, Loss, Theorem
 from discreet.losses.classification import CappedLogistic, Hinge, HuberHinge, Logistic
-from discreet.losses.counts import Poisson
-from discreet.losses.linear import Linear
 from discreet.losses.multiclass import CappedSoftmax, Softmax
-from discreet.losses.regression import HuberRegression, Quantile, Squared
+from discreet.losses.regression import HuberRegression, Linear, Poisson, Quantile, Squared
 
 __all__ = [
     "EXP_ULPS",
@@ -26,4 +24,5 @@ __all__ = [
     "Quantile",
     "Softmax",
     "Squared",
+    "Theorem",
 ]

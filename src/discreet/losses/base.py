@@ -1,51 +1,231 @@
-"""What a loss of (label, raw prediction) must say about itself, and what several losses share."""
+"""The contract of a loss: its formulas, the constants that proofs read, and what is proved about it.
+
+The formulas of compiled losses are written here once. NumPy evaluates them on arrays. The compiled passes over rows
+evaluate the same functions on single numbers, with `clip`, `least` and `select` compiled to branches
+(`discreet.records.kernels.numba_tools`). Numba keeps compiled passes on disk and does not see a change of this file:
+delete ``src/**/__pycache__/*.nbi`` after one.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol, runtime_checkable
+import math
+from abc import ABC, abstractmethod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from discreet._typing import Array, Mask
 from discreet.privacy.events import Family
+from discreet.privacy.guarantee import SLACK
 
-Array = NDArray[np.float64]
+#: Which formula a compiled pass evaluates.
+LOGISTIC, HINGE, RESIDUAL, SOFTMAX = range(4)
+
+
+class Kernel(NamedTuple):
+    """The compiled form of a loss: one of the formulas above, and its parameter.
+
+    LOGISTIC : cap on the slope, 1 for none.
+    HINGE : width within which the corner is rounded.
+    RESIDUAL : bound to which the residual is clipped.
+    SOFTMAX : cap on the length of the derivative, 0 for none.
+    """
+
+    formula: int
+    parameter: float
+
+
+def clip(x: Any, low: float, high: float) -> Any:
+    """The nearest number in [low, high]."""
+    return np.clip(x, low, high)
+
+
+def least(a: Any, b: float) -> Any:
+    """The smaller of two numbers."""
+    return np.minimum(a, b)
+
+
+def select(condition: Any, yes: Any, no: Any) -> Any:
+    """``yes`` where the condition holds, else ``no``."""
+    return np.where(condition, yes, no)
+
+
+def logistic_slope(z: Any, decay: Any, cap: float) -> Any:
+    """|f'| of the logistic loss at margin z, held at ``cap``, for decay = exp(-|z|)."""
+    return least(select(z >= 0.0, decay, 1.0) / (1.0 + decay), cap)
+
+
+def hinge_slope(z: Any, width: float) -> Any:
+    """|f'| of the rounded hinge at margin z: from 1 to 0 across the corner."""
+    return clip(((1.0 + width) - z) / (2.0 * width), 0.0, 1.0)
+
+
+def hinge_value(z: Any, slope: Any, width: float) -> Any:
+    """The rounded hinge at margin z, where its slope is ``slope``."""
+    return select(slope < 1.0, width * slope * slope, 1.0 - z)
+
+
+def residual_slope(residual: Any, width: float) -> Any:
+    """The residual, clipped to ``width``."""
+    return clip(residual, -width, width)
+
+
+def residual_value(residual: Any, slope: Any) -> Any:
+    """Half the squared residual, continued by its tangent where the slope is clipped."""
+    return slope * (residual - 0.5 * slope)
+
+
+FORMULAS = (logistic_slope, hinge_slope, hinge_value, residual_slope, residual_value)
 
 #: Assumed relative error of exp, in units of the unit roundoff 2**-53; libm and vector versions stay below.
 EXP_ULPS = 8.0
 
+#: What may be proved about a loss. A solver asks for these by name and refuses a loss that lacks one.
+Theorem = Literal["convex", "quadratic", "single-peaked", "classes", "likelihood", "counted"]
+MEANINGS: dict[Theorem, str] = {
+    "convex": "the gradient of a convex loss",
+    "quadratic": "the squared loss, whose minimizer depends on two sums only",
+    "single-peaked": "a second derivative that rises and then falls, and a proved error of computed values",
+    "classes": "the logistic loss, the softmax or the Huber-SVM",
+    "likelihood": "the logistic loss or the softmax",
+    "counted": "a compiled derivative that can be counted in whole steps",
+}
 
-@runtime_checkable
-class Loss(Protocol):
-    """What a solver may ask of a loss.
 
-    ``lipschitz`` bounds the norm of the derivative and ``smoothness`` the second derivative, for every label
-    and prediction; ``family`` names the privacy profile that applies; ``evaluation_error`` bounds the
-    rounding error of a computed derivative at a given prediction, in units of 2**-53 times ``lipschitz``;
-    ``value_at_zero`` is the public value of a record's loss at raw prediction 0, or infinity if it depends on
-    the label. ``kernel_id`` and ``kernel_parameter`` select the loss inside compiled kernels.
+class Loss(ABC):
+    """A loss f(y, t) of a label y and a raw prediction t = <v, theta>, with what privacy proofs need to know of it.
+
+    A record's gradient is f'(y, t) v and its Hessian f''(y, t) v v^T, so bounds on f' and f'' and a bound on |v| are
+    all that a sensitivity needs. Every bound must hold for every valid label and every prediction: a bound that is too
+    small makes a privacy guarantee false. Losses must be hashable and picklable; a frozen dataclass is both.
+
+    A subclass must define
+        valid_labels, value, derivative, second_derivative : functions of arrays, entry by entry.
+        lipschitz : bound on |f'|.
+        smoothness : bound on f''; infinite if f' jumps.
+        evaluation_error : bound on the error of a computed derivative, in units of 2**-53 times ``lipschitz``, for an
+            exact t. Infinite is allowed only together with an infinite ``smoothness``.
+
+    and may define
+        family : which profile prices objective perturbation. "general" is always true; "monotone" if the label alone
+            decides the sign of f'; "logistic" if moreover f'' = |f'| (1 - |f'|); "softmax" for several outputs.
+        proved_for : names of the theorems that hold (keys of `MEANINGS`). Without "convex" only solvers that pay for
+            every noisy gradient accept the loss.
+        value_at_zero : public upper bound on a loss at t = 0 that is at least 0 everywhere; infinite if it is unknown.
+        label_bound : largest |y| of a valid label; None if there is none.
+        prediction_bound : largest |t| for which the loss is the one in its name.
+        curvature_slope : Lipschitz constant of f'' in t.
+        value_constant : largest constant in the formula of ``value``.
+        kernel : the compiled form, or None to be evaluated by NumPy. The two must agree.
+        aims_at : what a regression predicts: the "mean" of targets, a "quantile", or the mean of a "count".
+        n_outputs : number of raw predictions per record. More than 1 asks for ``probabilities`` q, such that
+            f'' = diag(q) - q q^T.
+        derivative_bound, gradient_gap, value_range, capped, typical_curvature : sharper than the defaults.
+
+    The losses of this package are final: a class made from one of them would claim what was proved for another formula.
     """
 
-    kernel_id: ClassVar[int]
+    family: Family = "general"
+    proved_for: frozenset[Theorem] = frozenset()
+    aims_at: Literal["mean", "quantile", "count"] | None = None
+    quantile: float = 0.5
+    label_bound: float | None = None
+    prediction_bound: float = math.inf
+    curvature_slope: float = math.inf
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for base in cls.__bases__:
+            if getattr(base, "__final__", False):
+                raise TypeError(
+                    f"{cls.__name__} cannot be made from {base.__name__}, whose proofs hold for its own formula only; "
+                    "derive it from Loss"
+                )
 
     @property
-    def family(self) -> Family: ...
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """Bound on |f'|."""
+
     @property
-    def lipschitz(self) -> float: ...
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Bound on f''."""
+
     @property
-    def smoothness(self) -> float: ...
+    @abstractmethod
+    def evaluation_error(self) -> float:
+        """Bound on the error of a computed f', in units of 2**-53 times ``lipschitz``."""
+
     @property
-    def n_outputs(self) -> int: ...
+    def value_at_zero(self) -> float:
+        """Public upper bound on f at t = 0, if f is never negative."""
+        return math.inf
+
     @property
-    def kernel_parameter(self) -> float: ...
+    def value_constant(self) -> float:
+        """Largest constant in the formula of ``value``."""
+        return 0.0
+
     @property
-    def evaluation_error(self) -> float: ...
+    def kernel(self) -> Kernel | None:
+        """The compiled form."""
+        return None
+
     @property
-    def value_at_zero(self) -> float: ...
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]: ...
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array: ...
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array: ...
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array: ...
+    def n_outputs(self) -> int:
+        """Number of raw predictions per record."""
+        return 1
+
+    @abstractmethod
+    def valid_labels(self, y: ArrayLike) -> Mask:
+        """Which labels the bounds hold for."""
+
+    @abstractmethod
+    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f(y, t)."""
+
+    @abstractmethod
+    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f'(y, t)."""
+
+    @abstractmethod
+    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f''(y, t)."""
+
+    def value_and_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
+        """Both at once, for losses that share work between them."""
+        return self.value(y, raw_prediction), self.derivative(y, raw_prediction)
+
+    def probabilities(self, raw_prediction: ArrayLike) -> Array:
+        """The q of f'' = diag(q) - q q^T, for losses of several outputs."""
+        raise NotImplementedError(f"{type(self).__name__} has no class probabilities")
+
+    def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
+        """Bound on |f'| for |t| <= ``reach``, and for |y| <= ``label_bound`` where the caller enforces that."""
+        return self.lipschitz
+
+    def gradient_gap(self, reach: float) -> float:
+        """Bound on |f'(y, <u, theta>) u - f'(z, <v, theta>) v| over |u|, |v| <= 1, |theta| <= ``reach`` and labels."""
+        return 2.0 * self.derivative_bound(reach)
+
+    def value_range(self, reach: float, label_bound: float | None = None) -> float:
+        """Bound on max f - min f over |t| <= ``reach``, for the worst label, of |y| <= ``label_bound`` if enforced."""
+        return 2.0 * reach * self.lipschitz * SLACK
+
+    def value_scale(self, reach: float, label_bound: float) -> float:
+        """Bound on |f| and on the terms that its evaluation adds, for |t| <= ``reach`` and |y| <= ``label_bound``."""
+        return max(1.0, self.lipschitz) * (1.0 + abs(self.value_constant) + reach + label_bound)
+
+    def capped(self, cap: float) -> Loss:
+        """The loss with |f'| held at ``cap``; itself where |f'| never exceeds it."""
+        raise ValueError(f"cap applies to logistic and softmax losses, not to {self}; leave it at None")
+
+    @property
+    def typical_curvature(self) -> float:
+        """Curvature of the mean loss at theta = 0 for rows that all point one way."""
+        return min(1.0, self.smoothness)  # rounded corners are steep where few records are
 
 
 def floats(*arrays: ArrayLike) -> list[Array]:
@@ -53,18 +233,8 @@ def floats(*arrays: ArrayLike) -> list[Array]:
     return [np.asarray(array, dtype=np.float64) for array in arrays]
 
 
-def signs(y: ArrayLike) -> NDArray[np.bool_]:
-    """Which labels are -1 or +1."""
-    labels = np.asarray(y, dtype=np.float64)
-    return np.asarray((labels == 1.0) | (labels == -1.0))
-
-
-def finite_targets(y: ArrayLike) -> NDArray[np.bool_]:
-    """Which labels are finite, and small enough that a residual is."""
-    return np.asarray(np.abs(np.asarray(y, dtype=np.float64)) <= 2.0**900)
-
-
-def check_width(width: float, meaning: str) -> None:
-    """Refuse a width that is not a usable number."""
-    if isinstance(width, bool) or not 1e-6 <= width <= 1e6:
-        raise ValueError(f"width must lie between 1e-6 and 1e6, got {width!r}; it is {meaning}")
+def check_between(name: str, value: float, low: float, high: float, hint: str) -> float:
+    """The value as a float, if it lies in [low, high]."""
+    if isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value!r}; {hint}")
+    return float(value)

@@ -3,19 +3,68 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from discreet.losses.base import EXP_ULPS, Array, check_width, floats, signs
+from discreet._typing import Array, Mask
+from discreet.losses import base
+from discreet.losses.base import EXP_ULPS, Kernel, Loss, check_between, floats
 from discreet.privacy.events import Family
+from discreet.privacy.guarantee import SLACK
 
 
+class MarginLoss(Loss):
+    """A loss of the margin z = y t for labels -1 and +1 that never increases with z."""
+
+    family: Family = "monotone"
+    label_bound = 1.0
+
+    @abstractmethod
+    def _value(self, z: Array) -> Array:
+        """f at margin z."""
+
+    @abstractmethod
+    def _slope(self, z: Array) -> Array:
+        """-f' at margin z, at least 0."""
+
+    @abstractmethod
+    def _curvature(self, z: Array) -> Array:
+        """f'' at margin z."""
+
+    def valid_labels(self, y: ArrayLike) -> Mask:
+        """Which labels are -1 or +1."""
+        label = np.asarray(y, dtype=np.float64)
+        return np.asarray((label == 1.0) | (label == -1.0))
+
+    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f(y t)."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(self._value(label * t))
+
+    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f'(y t) y."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(-label * self._slope(label * t))
+
+    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f''(y t)."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(self._curvature(label * t))
+
+    def value_range(self, reach: float, label_bound: float | None = None) -> float:
+        """The difference of the values at both ends."""
+        ends = self.value(np.ones(2), np.array([-reach, reach]))
+        return min(2.0 * reach * self.lipschitz, float(ends[0] - ends[1]) + 2.0**-40 * (1 + reach)) * SLACK
+
+
+@final
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(MarginLoss):
     """f(y, t) = log(1 + exp(-y t)) for labels -1 and +1.
 
     |f'| < 1, f'' <= 1/4 (attained at t = 0), and f' has the sign of -y whatever t is.
@@ -24,43 +73,72 @@ class Logistic:
     0.25
     """
 
-    kernel_id: ClassVar[int] = 0
-    family: ClassVar[Family] = "logistic"
-    lipschitz: ClassVar[float] = 1.0
-    smoothness: ClassVar[float] = 0.25
-    n_outputs: ClassVar[int] = 1
-    kernel_parameter: ClassVar[float] = 0.0
-    evaluation_error: ClassVar[float] = EXP_ULPS + 4.0
-    value_at_zero: ClassVar[float] = math.log(2.0)
+    family = "logistic"
+    proved_for = frozenset({"convex", "single-peaked", "classes", "likelihood", "counted"})
+    lipschitz = 1.0
+    smoothness = 0.25
+    evaluation_error = EXP_ULPS + 4.0
+    value_at_zero = math.log(2.0)
+    curvature_slope = 0.1  # the third derivative is at most 1 / (6 sqrt(3)) = 0.0962...
+    kernel = Kernel(base.LOGISTIC, 1.0)
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Which labels are -1 or +1."""
-        return signs(y)
+    def _value(self, z: Array) -> Array:
+        return np.asarray(np.logaddexp(0.0, -z))
 
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """log(1 + exp(-y t)), without overflow."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(np.logaddexp(0.0, -label * t))
+    def _slope(self, z: Array) -> Array:
+        return _logistic_slope(z, 1.0)
 
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """-y / (1 + exp(y t))."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(-label * _sigmoid(-label * t))
-
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """e^{-|t|} / (1 + e^{-|t|})^2."""
-        _, t = floats(y, raw_prediction)
-        decay = np.exp(-np.abs(t))
+    def _curvature(self, z: Array) -> Array:
+        decay = np.exp(-np.abs(z))
         return np.asarray(decay / (1.0 + decay) ** 2)
 
+    def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
+        """1 / (1 + exp(-reach))."""
+        return min(self.lipschitz, sigmoid(reach) * SLACK)
 
-def _sigmoid(z: Array) -> Array:
-    decay = np.exp(-np.abs(z))
-    return np.where(z >= 0, 1.0, decay) / (1.0 + decay)
+    def gradient_gap(self, reach: float) -> float:
+        """Less than twice the slope: opposite rows pull the same way."""
+        return min(2.0 * self.derivative_bound(reach), logistic_gap(reach))
+
+    def capped(self, cap: float) -> Loss:
+        """The logistic loss continued by a line."""
+        return self if cap >= self.lipschitz else CappedLogistic(cap)
 
 
+def _logistic_slope(z: Array, cap: float) -> Array:
+    return np.asarray(base.logistic_slope(z, np.exp(-np.abs(z)), cap))
+
+
+def sigmoid(t: float) -> float:
+    """1 / (1 + exp(-t)), without overflow."""
+    return 1.0 / (1.0 + math.exp(-t)) if t >= 0 else math.exp(t) / (1.0 + math.exp(t))
+
+
+def logistic_gap(tau: float) -> float:
+    """The largest distance of two logistic gradients of unit rows at one point of norm at most ``tau``.
+
+    kappa(tau) = 2 max over s of sqrt(1 - s^2) sigmoid(tau s): 1 at tau = 0, 2 as tau grows. Opposite rows pull the
+    same way there, so that exchanging one for the other moves the gradient by 1, not by 2.
+
+    >>> round(logistic_gap(1.0), 4), round(logistic_gap(10.0), 4)
+    (1.0991, 1.8208)
+    """
+    if not 0 <= tau < math.inf:
+        raise ValueError(f"tau must be a finite number of at least 0, got {tau!r}")
+    low, high = 0.0, 1.0  # the maximum is the one root of s = tau (1 - sigmoid(tau s)) (1 - s^2)
+    for _ in range(200):
+        s = 0.5 * (low + high)
+        if s < tau * sigmoid(-tau * s) * (1.0 - s * s):
+            low = s
+        else:
+            high = s
+    # On [low, high] both factors are monotone, so this bounds the maximum from above.
+    return min(2.0, 2.0 * math.sqrt(1.0 - low * low) * sigmoid(tau * high) * SLACK)
+
+
+@final
 @dataclass(frozen=True)
-class CappedLogistic:
+class CappedLogistic(MarginLoss):
     """The logistic loss continued by a straight line where its slope reaches ``cap``; labels -1 and +1.
 
     f' = -y min(1 / (1 + exp(y t)), cap): still convex, and |f'| <= cap. A record that the model gets badly
@@ -73,23 +151,14 @@ class CappedLogistic:
 
     cap: float = 0.6
 
-    kernel_id: ClassVar[int] = 4
-    family: ClassVar[Family] = "monotone"
-    smoothness: ClassVar[float] = 0.25
-    n_outputs: ClassVar[int] = 1
+    proved_for = frozenset({"convex", "single-peaked"})
+    smoothness = 0.25
 
     def __post_init__(self) -> None:
-        if isinstance(self.cap, bool) or not 0.01 <= self.cap <= 1:
-            raise ValueError(f"cap must lie between 0.01 and 1, got {self.cap!r}; 0.6 is usual")
-        object.__setattr__(self, "cap", float(self.cap))
+        object.__setattr__(self, "cap", check_between("cap", self.cap, 0.01, 1.0, "0.6 is usual"))
 
     @property
     def lipschitz(self) -> float:
-        """The cap."""
-        return self.cap
-
-    @property
-    def kernel_parameter(self) -> float:
         """The cap."""
         return self.cap
 
@@ -103,36 +172,45 @@ class CappedLogistic:
         """f at t = 0, rounded up."""
         return float(self.value(1.0, 0.0)) * (1 + 1e-14)
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Which labels are -1 or +1."""
-        return signs(y)
+    @property
+    def value_constant(self) -> float:
+        """The cap."""
+        return self.cap
 
+    @property
+    def kernel(self) -> Kernel:
+        """The logistic formula with its cap."""
+        return Kernel(base.LOGISTIC, self.cap)
+
+    @property
     def _corner(self) -> float:
-        """The margin y t at which the slope reaches the cap."""
+        """The margin at which the slope reaches the cap."""
         return math.log((1.0 - self.cap) / self.cap) if self.cap < 1.0 else -math.inf
 
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """Logistic beyond the corner, a line of slope -cap before it."""
-        label, t = floats(y, raw_prediction)
-        z = label * t
-        corner = self._corner()
+    def _value(self, z: Array) -> Array:
+        corner = self._corner
         short = np.maximum(corner - z, 0.0) if self.cap < 1.0 else np.zeros_like(z)
         return np.asarray(np.logaddexp(0.0, -np.maximum(z, corner)) + self.cap * short)
 
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The logistic derivative, held at the cap."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(-label * np.minimum(_sigmoid(-label * t), self.cap))
+    def _slope(self, z: Array) -> Array:
+        return _logistic_slope(z, self.cap)
 
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The logistic one beyond the corner, 0 before it."""
-        label, t = floats(y, raw_prediction)
-        curvature = Logistic().second_derivative(label, t)
-        return np.where(label * t >= self._corner(), curvature, 0.0)
+    def _curvature(self, z: Array) -> Array:
+        return np.where(z >= self._corner, Logistic()._curvature(z), 0.0)
+
+    def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
+        """The cap, or the logistic loss's bound where that is less."""
+        return min(self.lipschitz, Logistic().derivative_bound(reach))
+
+    def gradient_gap(self, reach: float) -> float:
+        """That of the logistic loss while no prediction reaches the cap."""
+        uncapped = self.cap >= sigmoid(reach) * SLACK
+        return Logistic().gradient_gap(reach) if uncapped else 2.0 * self.derivative_bound(reach)
 
 
+@final
 @dataclass(frozen=True)
-class HuberHinge:
+class HuberHinge(MarginLoss):
     """The hinge max(0, 1 - z), z = y t, made quadratic within ``width`` of its corner; labels -1 and +1.
 
     f = 0 for z > 1 + h, (1 + h - z)^2 / (4 h) for |1 - z| <= h, and 1 - z below. |f'| <= 1, f'' <= 1 / (2 h),
@@ -144,14 +222,12 @@ class HuberHinge:
 
     width: float = 0.5
 
-    kernel_id: ClassVar[int] = 1
-    family: ClassVar[Family] = "monotone"
-    lipschitz: ClassVar[float] = 1.0
-    n_outputs: ClassVar[int] = 1
+    proved_for = frozenset({"convex", "single-peaked", "classes", "counted"})
+    lipschitz = 1.0
 
     def __post_init__(self) -> None:
-        check_width(self.width, "how far from the corner the hinge is rounded; 0.5 is usual")
-        object.__setattr__(self, "width", float(self.width))
+        hint = "it is how far from the corner the hinge is rounded; 0.5 is usual"
+        object.__setattr__(self, "width", check_between("width", self.width, 1e-6, 1e6, hint))
 
     @property
     def smoothness(self) -> float:
@@ -159,11 +235,6 @@ class HuberHinge:
         nearest = 0.5 / self.width
         exact = Fraction(1, 2) / Fraction(self.width)
         return nearest if nearest >= exact else math.nextafter(nearest, math.inf)
-
-    @property
-    def kernel_parameter(self) -> float:
-        """The width."""
-        return self.width
 
     @property
     def evaluation_error(self) -> float:
@@ -175,32 +246,29 @@ class HuberHinge:
         """f at t = 0, rounded up: a record with no influence still has a loss."""
         return float(self.value(1.0, 0.0)) * (1 + 1e-15)
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Which labels are -1 or +1."""
-        return signs(y)
+    @property
+    def value_constant(self) -> float:
+        """The width."""
+        return self.width
+
+    @property
+    def kernel(self) -> Kernel:
+        """The rounded hinge."""
+        return Kernel(base.HINGE, self.width)
+
+    def _value(self, z: Array) -> Array:
+        return np.asarray(base.hinge_value(z, self._slope(z), self.width))
 
     def _slope(self, z: Array) -> Array:
-        return np.asarray(np.clip(((1.0 + self.width) - z) / (2.0 * self.width), 0.0, 1.0))
+        return np.asarray(base.hinge_slope(z, self.width))
 
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The rounded hinge."""
-        label, t = floats(y, raw_prediction)
-        slope = self._slope(label * t)
-        return np.where(slope < 1.0, self.width * slope * slope, 1.0 - label * t)
-
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """-y times the slope, which runs from 1 to 0 across the corner."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(-label * self._slope(label * t))
-
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """1 / (2 width) near the corner, else 0."""
-        label, t = floats(y, raw_prediction)
-        return np.where(np.abs(1.0 - label * t) <= self.width, 0.5 / self.width, 0.0)
+    def _curvature(self, z: Array) -> Array:
+        return np.where(np.abs(1.0 - z) <= self.width, 0.5 / self.width, 0.0)
 
 
+@final
 @dataclass(frozen=True)
-class Hinge:
+class Hinge(MarginLoss):
     """max(0, 1 - y t) for labels -1 and +1; not smooth, so only for solvers that need no smoothness.
 
     Those are noisy gradients ("noisy-gd", "noisy-sgd", "mirror-descent"), where the number of rows is public.
@@ -209,30 +277,22 @@ class Hinge:
     -1.0
     """
 
-    kernel_id: ClassVar[int] = 7
-    family: ClassVar[Family] = "monotone"
-    lipschitz: ClassVar[float] = 1.0
-    smoothness: ClassVar[float] = math.inf
-    n_outputs: ClassVar[int] = 1
-    kernel_parameter: ClassVar[float] = 0.0
-    evaluation_error: ClassVar[float] = math.inf
-    value_at_zero: ClassVar[float] = 1.0
+    proved_for = frozenset({"convex", "single-peaked"})
+    lipschitz = 1.0
+    smoothness = math.inf
+    evaluation_error = math.inf
+    value_at_zero = 1.0
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Which labels are -1 or +1."""
-        return signs(y)
+    def _value(self, z: Array) -> Array:
+        return np.asarray(np.maximum(0.0, 1.0 - z))
 
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """max(0, 1 - y t)."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(np.maximum(0.0, 1.0 - label * t))
+    def _slope(self, z: Array) -> Array:
+        return np.where(z < 1.0, 1.0, 0.0)
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """-y below the corner, 0 from it on."""
         label, t = floats(y, raw_prediction)
         return np.where(label * t < 1.0, -label, 0.0)
 
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """0 wherever it exists."""
-        _, t = floats(y, raw_prediction)
-        return np.zeros_like(t)
+    def _curvature(self, z: Array) -> Array:
+        return np.zeros_like(z)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.losses.base import EXP_ULPS, Array, floats
-from discreet.privacy.events import Family
+from discreet._typing import Array, Mask
+from discreet.losses import base
+from discreet.losses.base import EXP_ULPS, Kernel, Loss, check_between, floats
 
 
+@final
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Loss):
     """f(y, t) = log sum_k exp(t_k) - t_y for class codes y in 0 .. n_classes - 1 and t in R^n_classes.
 
     The derivative q - e_y has norm at most sqrt(2), and the Hessian diag(q) - q q^T eigenvalues at most 1/2.
@@ -25,11 +27,11 @@ class Softmax:
 
     n_classes: int
 
-    kernel_id: ClassVar[int] = 3
-    family: ClassVar[Family] = "softmax"
-    lipschitz: ClassVar[float] = math.sqrt(2.0)  # the nearest double lies above
-    smoothness: ClassVar[float] = 0.5
-    kernel_parameter: ClassVar[float] = 0.0
+    family = "softmax"
+    proved_for = frozenset({"convex", "classes", "likelihood"})
+    lipschitz = math.sqrt(2.0)  # the nearest double lies above
+    smoothness = 0.5
+    kernel = Kernel(base.SOFTMAX, 0.0)
 
     def __post_init__(self) -> None:
         if isinstance(self.n_classes, bool) or not isinstance(self.n_classes, int | np.integer):
@@ -53,7 +55,7 @@ class Softmax:
         """log n_classes, rounded up."""
         return math.log(self.n_classes) * (1 + 1e-15)
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
+    def valid_labels(self, y: ArrayLike) -> Mask:
         """Which labels are whole numbers from 0 to n_classes - 1."""
         labels = np.asarray(y, dtype=np.float64)
         return np.asarray((labels == np.floor(labels)) & (labels >= 0) & (labels < self.n_classes))
@@ -89,13 +91,23 @@ class Softmax:
         q: Any = self.probabilities(raw_prediction)
         return np.asarray(q[..., None] * (np.eye(self.n_classes) - q[..., None, :]))
 
+    def capped(self, cap: float) -> Loss:
+        """The softmax with its derivative shrunk."""
+        return self if cap >= self.lipschitz else CappedSoftmax(self.n_classes, cap)
+
+    @property
+    def typical_curvature(self) -> float:
+        """That of equal probabilities."""
+        return 1 / self.n_classes
+
     @staticmethod
     def _codes(y: ArrayLike) -> NDArray[np.int64]:
         return np.asarray(np.asarray(y), dtype=np.int64)
 
 
+@final
 @dataclass(frozen=True)
-class CappedSoftmax:
+class CappedSoftmax(Loss):
     """The softmax loss whose derivative q - e_y is shrunk onto the ball of radius ``cap``.
 
     The shrunk field is not the gradient of a function, so only solvers that pay for every noisy step may use
@@ -109,15 +121,12 @@ class CappedSoftmax:
     n_classes: int
     cap: float = 0.5
 
-    kernel_id: ClassVar[int] = 5
-    family: ClassVar[Family] = "softmax"
-    smoothness: ClassVar[float] = 0.5
+    family = "softmax"
+    smoothness = 0.5
 
     def __post_init__(self) -> None:
         Softmax(self.n_classes)  # refuses impossible numbers of classes
-        if isinstance(self.cap, bool) or not 0.01 <= self.cap <= math.sqrt(2.0):
-            raise ValueError(f"cap must lie between 0.01 and sqrt(2), got {self.cap!r}; 0.3 is usual")
-        object.__setattr__(self, "cap", float(self.cap))
+        object.__setattr__(self, "cap", check_between("cap", self.cap, 0.01, math.sqrt(2.0), "0.3 is usual"))
 
     @property
     def lipschitz(self) -> float:
@@ -130,9 +139,9 @@ class CappedSoftmax:
         return self.n_classes
 
     @property
-    def kernel_parameter(self) -> float:
-        """The cap."""
-        return self.cap
+    def kernel(self) -> Kernel:
+        """The softmax formula with its cap."""
+        return Kernel(base.SOFTMAX, self.cap)
 
     @property
     def evaluation_error(self) -> float:
@@ -145,9 +154,13 @@ class CappedSoftmax:
         """log n_classes, rounded up."""
         return Softmax(self.n_classes).value_at_zero
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
+    def valid_labels(self, y: ArrayLike) -> Mask:
         """Which labels are whole numbers from 0 to n_classes - 1."""
         return Softmax(self.n_classes).valid_labels(y)
+
+    def probabilities(self, raw_prediction: ArrayLike) -> Array:
+        """exp(t_k) / sum_j exp(t_j) along the last axis."""
+        return Softmax(self.n_classes).probabilities(raw_prediction)
 
     def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """The softmax's negative log-likelihood."""
@@ -162,3 +175,9 @@ class CappedSoftmax:
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """The softmax's, an upper bound."""
         return Softmax(self.n_classes).second_derivative(y, raw_prediction)
+
+    @property
+    def typical_curvature(self) -> float:
+        """That of equal probabilities, less where the cap shrinks their derivative."""
+        residual = math.sqrt(1 - 1 / self.n_classes)
+        return min(1.0, self.cap / residual) / self.n_classes

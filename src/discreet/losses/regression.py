@@ -1,20 +1,98 @@
-"""Losses of real targets: squared, Huber, quantile."""
+"""Losses of real targets (squared, Huber, quantile), of counts (Poisson), and the linear loss of lower bounds."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.special import xlogy
 
-from discreet.losses.base import Array, check_width, finite_targets, floats
-from discreet.privacy.events import Family
+from discreet._typing import Array, Mask
+from discreet.losses import base
+from discreet.losses.base import EXP_ULPS, Kernel, Loss, check_between, floats
+from discreet.privacy.guarantee import SLACK
 
 
+class ResidualLoss(Loss):
+    """A loss of the residual r = t - y."""
+
+    @abstractmethod
+    def _value(self, residual: Array) -> Array:
+        """f at residual r."""
+
+    @abstractmethod
+    def _slope(self, residual: Array) -> Array:
+        """f' at residual r."""
+
+    @abstractmethod
+    def _curvature(self, residual: Array) -> Array:
+        """f'' at residual r."""
+
+    def valid_labels(self, y: ArrayLike) -> Mask:
+        """Which labels are finite, and small enough that a residual is."""
+        label = np.asarray(y, dtype=np.float64)
+        return np.asarray(np.abs(label) <= 2.0**900)
+
+    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f(t - y)."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(self._value(t - label))
+
+    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f'(t - y)."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(self._slope(t - label))
+
+    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """f''(t - y)."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(self._curvature(t - label))
+
+
+class ClippedResidual(ResidualLoss):
+    """Half the squared residual, continued by a line where |r| exceeds ``lipschitz``."""
+
+    smoothness = 1.0
+    evaluation_error = 2.0
+
+    @property
+    def kernel(self) -> Kernel:
+        """The residual, clipped."""
+        return Kernel(base.RESIDUAL, self.lipschitz)
+
+    def _value(self, residual: Array) -> Array:
+        return np.asarray(base.residual_value(residual, self._slope(residual)))
+
+    def _slope(self, residual: Array) -> Array:
+        return np.asarray(base.residual_slope(residual, self.lipschitz))
+
+    def _curvature(self, residual: Array) -> Array:
+        return np.where(np.abs(residual) <= self.lipschitz, 1.0, 0.0)
+
+    def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
+        """The largest residual, where labels are bounded."""
+        if label_bound is None:
+            return self.lipschitz
+        return min(self.lipschitz, (reach + label_bound) * SLACK)
+
+    def value_range(self, reach: float, label_bound: float | None = None) -> float:
+        """From the farthest t to the nearest: f is even in t - y, so its range grows with |y|."""
+        generic = 2.0 * reach * self.lipschitz
+        if label_bound is not None:
+            nearest = min(label_bound, reach)
+            ends = self.value(np.full(2, label_bound), np.array([-reach, nearest]))
+            rounding = 2.0**-40 * self.value_scale(reach, label_bound)
+            generic = min(generic, float(ends[0] - ends[1]) + rounding)
+        return generic * SLACK
+
+
+@final
 @dataclass(frozen=True)
-class Squared:
+class Squared(ClippedResidual):
     """(t - y)^2 / 2 for |t| <= prediction_bound and |y| <= label_bound, both declared.
 
     Without bounds the derivative t - y has none and no noise can hide it. A solver that uses this loss keeps
@@ -24,52 +102,31 @@ class Squared:
     3.0
     """
 
-    prediction_bound: float
-    label_bound: float
+    prediction_bound: float = field()
+    label_bound: float = field()
 
-    kernel_id: ClassVar[int] = 6
-    family: ClassVar[Family] = "general"
-    smoothness: ClassVar[float] = 1.0
-    n_outputs: ClassVar[int] = 1
-    kernel_parameter: ClassVar[float] = 0.0
-    evaluation_error: ClassVar[float] = 2.0
-    value_at_zero: ClassVar[float] = math.inf
+    proved_for = frozenset({"convex", "quadratic", "single-peaked", "counted"})
+    aims_at = "mean"
 
     def __post_init__(self) -> None:
         for name in ("prediction_bound", "label_bound"):
-            bound = getattr(self, name)
-            if isinstance(bound, bool) or not 1e-6 <= bound <= 1e6:
-                raise ValueError(f"{name} must lie between 1e-6 and 1e6, got {bound!r}; rescale the targets")
-            object.__setattr__(self, name, float(bound))
+            bound = check_between(name, getattr(self, name), 1e-6, 1e6, "rescale the targets")
+            object.__setattr__(self, name, bound)
 
     @property
     def lipschitz(self) -> float:
         """prediction_bound + label_bound."""
         return math.nextafter(self.prediction_bound + self.label_bound, math.inf)
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
+    def valid_labels(self, y: ArrayLike) -> Mask:
         """Which labels are within their bound."""
-        return np.asarray(np.abs(np.asarray(y, dtype=np.float64)) <= self.label_bound)
-
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """Half the squared residual, linear beyond the bound."""
-        label, t = floats(y, raw_prediction)
-        slope = np.clip(t - label, -self.lipschitz, self.lipschitz)
-        return np.asarray(slope * (t - label - 0.5 * slope))
-
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The residual, held at its bound."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(np.clip(t - label, -self.lipschitz, self.lipschitz))
-
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """1 within the bound, else 0."""
-        label, t = floats(y, raw_prediction)
-        return np.where(np.abs(t - label) <= self.lipschitz, 1.0, 0.0)
+        label = np.asarray(y, dtype=np.float64)
+        return np.asarray(np.abs(label) <= self.label_bound)
 
 
+@final
 @dataclass(frozen=True)
-class HuberRegression:
+class HuberRegression(ClippedResidual):
     """r^2 / 2 for |r| <= width, width |r| - width^2 / 2 beyond, r = t - y; any finite label.
 
     |f'| <= width and f'' <= 1. The sign of f' is not fixed, so the profile is that of a general GLM.
@@ -80,16 +137,12 @@ class HuberRegression:
 
     width: float = 1.0
 
-    kernel_id: ClassVar[int] = 2
-    family: ClassVar[Family] = "general"
-    smoothness: ClassVar[float] = 1.0
-    n_outputs: ClassVar[int] = 1
-    evaluation_error: ClassVar[float] = 2.0
-    value_at_zero: ClassVar[float] = math.inf
+    proved_for = frozenset({"convex", "single-peaked", "counted"})
+    aims_at = "mean"
 
     def __post_init__(self) -> None:
-        check_width(self.width, "the residual beyond which the loss grows linearly")
-        object.__setattr__(self, "width", float(self.width))
+        hint = "it is the residual beyond which the loss grows linearly"
+        object.__setattr__(self, "width", check_between("width", self.width, 1e-6, 1e6, hint))
 
     @property
     def lipschitz(self) -> float:
@@ -97,33 +150,14 @@ class HuberRegression:
         return self.width
 
     @property
-    def kernel_parameter(self) -> float:
+    def value_constant(self) -> float:
         """The width."""
         return self.width
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Which labels are finite, and small enough that a residual is."""
-        return finite_targets(y)
 
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The rounded absolute residual."""
-        label, t = floats(y, raw_prediction)
-        slope = np.clip(t - label, -self.width, self.width)
-        return np.asarray(slope * (t - label - 0.5 * slope))
-
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The residual, clipped to the width."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(np.clip(t - label, -self.width, self.width))
-
-    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """1 within the width, else 0."""
-        label, t = floats(y, raw_prediction)
-        return np.where(np.abs(t - label) <= self.width, 1.0, 0.0)
-
-
+@final
 @dataclass(frozen=True)
-class Quantile:
+class Quantile(ResidualLoss):
     """The pinball loss of a quantile, rounded within ``width`` of its corner; any finite label.
 
     With r = t - y the derivative runs from -quantile (r <= -width) to 1 - quantile (r >= width) along a
@@ -136,17 +170,16 @@ class Quantile:
     quantile: float = 0.5
     width: float = 0.01
 
-    kernel_id: ClassVar[int] = 8
-    family: ClassVar[Family] = "general"
-    n_outputs: ClassVar[int] = 1
-    value_at_zero: ClassVar[float] = math.inf
+    proved_for = frozenset({"convex", "single-peaked"})
+    aims_at = "quantile"
+    evaluation_error = 10.0  # four operations on a number of at most 1, in units of the slope, at least 1/2
 
     def __post_init__(self) -> None:
         if isinstance(self.quantile, bool) or not 0 < self.quantile < 1:
             raise ValueError(f"quantile must lie between 0 and 1, got {self.quantile!r}; 0.5 is the median")
-        check_width(self.width, "how far from the corner the pinball loss is rounded")
+        hint = "it is how far from the corner the pinball loss is rounded"
         object.__setattr__(self, "quantile", float(self.quantile))
-        object.__setattr__(self, "width", float(self.width))
+        object.__setattr__(self, "width", check_between("width", self.width, 1e-6, 1e6, hint))
 
     @property
     def lipschitz(self) -> float:
@@ -159,38 +192,136 @@ class Quantile:
         return math.nextafter(0.5 / self.width, math.inf)
 
     @property
-    def kernel_parameter(self) -> float:
+    def value_constant(self) -> float:
         """The width."""
         return self.width
 
-    @property
-    def evaluation_error(self) -> float:
-        """Four operations on a number of at most 1, in units of the slope, which is at least 1/2."""
-        return 10.0
+    def _rise(self, residual: Array) -> Array:
+        """How far across the corner the residual is: 0 to 1."""
+        return np.asarray(np.clip(0.5 + residual * (0.5 / self.width), 0.0, 1.0))
 
-    def valid_labels(self, y: ArrayLike) -> NDArray[np.bool_]:
-        """Which labels are finite, and small enough that a residual is."""
-        return finite_targets(y)
-
-    def _rise(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
-        """The residual, and how far across the corner it is: 0 to 1."""
-        label, t = floats(y, raw_prediction)
-        residual = t - label
-        return residual, np.clip(0.5 + residual * (0.5 / self.width), 0.0, 1.0)
-
-    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The pinball loss, rounded at its corner."""
-        residual, rise = self._rise(y, raw_prediction)
+    def _value(self, residual: Array) -> Array:
+        rise = self._rise(residual)
         # The integral of the rise: 0 before the corner, width * rise^2 within, the residual after it.
         area = np.where(rise < 1.0, self.width * rise * rise, residual)
         return np.asarray(area - self.quantile * residual)
 
+    def _slope(self, residual: Array) -> Array:
+        return np.asarray(self._rise(residual) - self.quantile)
+
+    def _curvature(self, residual: Array) -> Array:
+        return np.where(np.abs(residual) <= self.width, 0.5 / self.width, 0.0)
+
+
+@final
+@dataclass(frozen=True)
+class Linear(Loss):
+    """f(y, t) = -y t for labels of absolute value at most ``label_bound``.
+
+    f' = -y whatever t is, and f'' = 0: a record pulls as hard as it can everywhere. It has no minimum; a ridge or a
+    bounded set gives it one. With y = 1 the mean loss is -<mean row, theta>, the instance on which releasing a model
+    is releasing a mean (Bassily, Smith and Thakurta, 2014, section V). The sign of f' is fixed by the label.
+
+    >>> float(Linear().derivative(0.5, 100.0))
+    -0.5
+    """
+
+    label_bound: float = 1.0
+
+    family = "monotone"
+    proved_for = frozenset({"convex"})
+    smoothness = 2.0**-10  # an upper bound on 0: rules for step sizes divide by it
+    evaluation_error = 0.0
+    # value_at_zero stays infinite: it is 0, but the loss may be negative elsewhere.
+
+    def __post_init__(self) -> None:
+        bound = check_between("label_bound", self.label_bound, 1e-6, 1e6, "rescale the labels")
+        object.__setattr__(self, "label_bound", bound)
+
+    @property
+    def lipschitz(self) -> float:
+        """The bound on labels."""
+        return self.label_bound
+
+    def valid_labels(self, y: ArrayLike) -> Mask:
+        """Which labels are within their bound."""
+        return np.asarray(np.abs(np.asarray(y, dtype=np.float64)) <= self.label_bound)
+
+    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """-y t."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(-label * t)
+
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """From -quantile to 1 - quantile."""
-        _, rise = self._rise(y, raw_prediction)
-        return np.asarray(rise - self.quantile)
+        """-y."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(np.broadcast_to(-label, np.broadcast_shapes(label.shape, t.shape)).copy())
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """1 / (2 width) within the width, else 0."""
-        residual, _ = self._rise(y, raw_prediction)
-        return np.where(np.abs(residual) <= self.width, 0.5 / self.width, 0.0)
+        """0."""
+        _, t = floats(y, raw_prediction)
+        return np.zeros_like(t)
+
+
+@final
+@dataclass(frozen=True)
+class Poisson(Loss):
+    """Half the deviance e^t - y t - (y - y log y) of a count with mean e^t, for |t| <= prediction_bound = T.
+
+    The exponential has no bounded slope, so beyond T the loss goes on along its tangent: f' = exp(clip(t, -T, T)) - y
+    is non-decreasing, the loss convex, and for 0 <= y <= Y
+
+        |f'| <= max(e^T, Y - e^-T),      f'' <= e^T.
+
+    >>> loss = Poisson(prediction_bound=1.0, label_bound=2.0)
+    >>> round(loss.lipschitz, 4), float(loss.derivative(1.0, 0.0)), round(float(loss.derivative(0.0, 50.0)), 4)
+    (2.7183, 0.0, 2.7183)
+    """
+
+    prediction_bound: float = field()
+    label_bound: float = field()
+
+    proved_for = frozenset({"convex"})
+    aims_at = "count"
+    evaluation_error = EXP_ULPS + 2.0  # of a number of at most e^T, and one subtraction
+
+    def __post_init__(self) -> None:
+        bounds = {"prediction_bound": (1e-3, 20.0), "label_bound": (1e-6, 1e6)}
+        for name, ends in bounds.items():
+            bound = check_between(name, getattr(self, name), *ends, "rescale the counts")
+            object.__setattr__(self, name, bound)
+
+    @property
+    def smoothness(self) -> float:
+        """e^prediction_bound, rounded up."""
+        return math.exp(self.prediction_bound) * (1 + 2.0**-48)
+
+    @property
+    def lipschitz(self) -> float:
+        """max(e^T, Y - e^-T), rounded up."""
+        return max(self.smoothness, (self.label_bound - math.exp(-self.prediction_bound)) * (1 + 2.0**-48))
+
+    def valid_labels(self, y: ArrayLike) -> Mask:
+        """Which labels lie between 0 and their bound."""
+        labels = np.asarray(y, dtype=np.float64)
+        return np.asarray((labels >= 0) & (labels <= self.label_bound))
+
+    def _inside(self, t: Array) -> Array:
+        return np.asarray(np.clip(t, -self.prediction_bound, self.prediction_bound))
+
+    def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """Half the deviance, along a tangent beyond the bound."""
+        label, t = floats(y, raw_prediction)
+        inside = self._inside(t)
+        beyond = (np.exp(inside) - label) * (t - inside)
+        return np.asarray(np.exp(inside) - label * inside - (label - xlogy(label, label)) + beyond)
+
+    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """The predicted mean, held in its range, minus the count."""
+        label, t = floats(y, raw_prediction)
+        return np.asarray(np.exp(self._inside(t)) - label)
+
+    def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
+        """e^t within the bound, else 0."""
+        _, t = floats(y, raw_prediction)
+        return np.where(np.abs(t) <= self.prediction_bound, np.exp(self._inside(t)), 0.0)

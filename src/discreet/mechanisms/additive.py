@@ -16,15 +16,15 @@ from functools import cached_property
 from typing import ClassVar, Protocol, SupportsIndex
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from discreet.mechanisms.discrete import DiscreteLaw, Integers, discrete_gaussian, discrete_laplace
-from discreet.mechanisms.entropy import Entropy
+from discreet._typing import Array
 from discreet.mechanisms.recording import observed
+from discreet.mechanisms.samplers.discrete import Integers, discrete_gaussian, discrete_laplace
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Discretized, Event, Gaussian, Pure
 from discreet.privacy.guarantee import Sensitivity
 
-Array = NDArray[np.float64]
 Shape = SupportsIndex | Sequence[int]
 
 _STEPS = 2.0**30  # the least number of grid steps in one unit of noise scale
@@ -58,9 +58,8 @@ def from_grid(steps: Integers, grid: float) -> Array:
     return steps.astype(np.float64) * grid
 
 
-def _samples(law: DiscreteLaw, shape: Shape, entropy: Entropy) -> Integers:
-    sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
-    return law.draw(math.prod(sizes), entropy).reshape(sizes)
+def _sizes(shape: Shape) -> tuple[int, ...]:
+    return tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class GaussianNoise:
     >>> noise = GaussianNoise(0.7)
     >>> noise.grid == 2.0**-31, noise.effective_stddev >= 0.7, noise.total_variation < 1e-19
     (True, True, True)
-    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> draws = noise.draw((3, 4), fresh_entropy())
     >>> draws.shape, bool(np.all(draws % noise.grid == 0))
     ((3, 4), True)
@@ -127,7 +126,8 @@ class GaussianNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """The same noise, counted in steps of ``grid``."""
-        return _samples(discrete_gaussian(_TABLE_SCALE, _width(self.stddev)), shape, entropy)
+        sizes, width = _sizes(shape), _width(self.stddev)
+        return discrete_gaussian(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
         """``value`` rounded down to the grid, plus noise: the sum is formed in integers, for mechanisms to release."""
@@ -174,7 +174,8 @@ class LaplaceNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """The same noise, counted in steps of ``grid``."""
-        return _samples(discrete_laplace(_TABLE_SCALE, _width(self.scale)), shape, entropy)
+        sizes, width = _sizes(shape), _width(self.scale)
+        return discrete_laplace(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class GaussianMechanism:
     True
     >>> mechanism.event
     Discretized(event=Gaussian(noise_multiplier=1.5), variates=...)
-    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> mechanism.release([0.0, 1.0, 2.0], fresh_entropy()).shape
     (3,)
     """

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Sensitivity
 
@@ -181,7 +181,7 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
     Examples
     --------
     >>> from discreet.mechanisms.additive import GaussianMechanism
-    >>> from discreet.mechanisms.entropy import fresh_entropy, insecure_noise
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
     >>> mechanism, recorder = GaussianMechanism(Sensitivity(2.0), 1.5, size=2), Recorder()
     >>> with insecure_noise(0), recorded_by(recorder):
     ...     released = mechanism.release([0.25, 1.0], fresh_entropy())

@@ -18,12 +18,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.mechanisms._tables import LazyUniform, exp_minus
 from discreet.mechanisms.additive import LaplaceNoise
-from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.recording import observed
-from discreet.mechanisms.sparse_vector import SparseVector, SparseVectorRun
-from discreet.mechanisms.stability import StableRelease
+from discreet.mechanisms.samplers.discrete import LazyUniform, exp_minus
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.mechanisms.sparse_vector import SparseVector, SparseVectorRun, StableRelease
 from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality, stability
 from discreet.privacy.events import BoundedRange, Event, Pure
 
@@ -101,7 +100,7 @@ class ExponentialMechanism:
     (BoundedRange(epsilon=0.5), 4.0)
     >>> mechanism.probabilities([0.0, 0.0, 4.0]).round(3)
     array([0.212, 0.212, 0.576])
-    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> mechanism.select([0.0, 0.0, 1e6], fresh_entropy())
     2
     """
@@ -272,7 +271,7 @@ class LaplaceNoisyMax:
     --------
     >>> LaplaceNoisyMax(2.0, 0.5, 3).event
     Pure(epsilon=0.5)
-    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> LaplaceNoisyMax(2.0, 0.5, 3).select([0.0, 1e6, 0.0], fresh_entropy())
     1
     """

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet._typing import Array
 from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise
-from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.recording import observed
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import Event, Repeated
 from discreet.privacy.guarantee import Sensitivity
 
-Array = NDArray[np.float64]
 _LARGEST = 2.0**61  # grid steps that a sum may reach, which leaves int64 room for the noise
 
 
@@ -43,7 +43,7 @@ class TreeMechanism:
 
     Examples
     --------
-    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> tree = TreeMechanism(Sensitivity(1.0), noise_multiplier=2.0, size=3, horizon=100)
     >>> tree.levels, tree.event
     (7, Repeated(event=Discretized(event=Gaussian(noise_multiplier=2.0), variates=3), times=7))
@@ -145,7 +145,7 @@ class TreeRun:
 def softmax_index(scores: ArrayLike, scale: float, entropy: Entropy) -> int:
     """An index drawn from softmax(scores / scale), exactly on a fine grid; for PUBLIC scores: nothing is charged.
 
-    >>> from discreet.mechanisms.entropy import fresh_entropy
+    >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> softmax_index([0.0, 1e6], 1.0, fresh_entropy())
     1
     """

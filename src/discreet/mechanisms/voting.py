@@ -17,17 +17,16 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from discreet.mechanisms.additive import GaussianNoise
-from discreet.mechanisms.entropy import Entropy
 from discreet.mechanisms.recording import observed
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
-from discreet.privacy.guarantee import Sensitivity
+from discreet.privacy.guarantee import SLACK, Sensitivity
 
 Integers = NDArray[np.int64]
 Counts = NDArray[np.integer[Any]]
 
 ABSTAINED, HALTED = -1, -2  # codes of questions without an answer
 _BLOCK = 1 << 15
-_UP = 1 + 2.0**-40
 _LARGEST_STDDEV = 2.0**30  # the noise's grid must hold whole numbers
 
 
@@ -94,7 +93,7 @@ class NoisyPlurality:
     @property
     def stddev(self) -> float:
         """Standard deviation of the noise on every count."""
-        return self.noise_multiplier * self.changed * math.sqrt(2) * _UP
+        return self.noise_multiplier * self.changed * math.sqrt(2) * SLACK
 
     @cached_property
     def noise(self) -> GaussianNoise:
@@ -158,12 +157,12 @@ class ConfidentPlurality:
     @cached_property
     def check_noise(self) -> GaussianNoise:
         """The noise of the check."""
-        return _vote_noise(self.check_multiplier * self.changed * _UP)
+        return _vote_noise(self.check_multiplier * self.changed * SLACK)
 
     @cached_property
     def vote_noise(self) -> GaussianNoise:
         """The noise on every count."""
-        return _vote_noise(self.vote_multiplier * self.changed * math.sqrt(2) * _UP)
+        return _vote_noise(self.vote_multiplier * self.changed * math.sqrt(2) * SLACK)
 
     @property
     def event(self) -> Event:
@@ -258,7 +257,7 @@ class PluralityRun:
             answers,
             scale=noise.effective_stddev,
             value=votes,
-            sensitivity=Sensitivity(distance * math.sqrt(asked) * _UP),
+            sensitivity=Sensitivity(distance * math.sqrt(asked) * SLACK),
             event=Repeated(Discretized(Gaussian(multiplier), votes[0].size), asked),
             additive=False,
         )

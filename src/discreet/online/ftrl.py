@@ -15,21 +15,23 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from discreet import _inputs
-from discreet.mechanisms.entropy import SOURCE
+from discreet import _checks
+from discreet._checks import ParameterError
+from discreet._typing import Array
+from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism, softmax_index
-from discreet.online.stream import HorizonReached, PrivateStream, described, resumed_tree
+from discreet.online.stream import HorizonReached, PrivateStream, described, people_of, resumed_tree
 from discreet.privacy import events
-from discreet.privacy.calibration import calibrate
+from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.tables.meaning import to_numbers
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
 
-Array = NDArray[np.float64]
 
 _MANY = 1000  # draws beyond which exact composition gains less than 0.1 percent over its closed form, and takes long
 
@@ -71,23 +73,26 @@ class SamplingPlan(FTRLPlan):
     """An action is drawn from softmax(-costs so far / lambda); every draw has bounded range ``epsilon``."""
 
     epsilon: float
+    rows: int = 1
 
     @classmethod
-    def of(cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float) -> SamplingPlan:
+    def of(
+        cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float, rows: int = 1
+    ) -> SamplingPlan:
         """The largest epsilon that the guarantee allows, or the one that is best for regret if that is smaller."""
         if guarantee.delta > 0 and horizon > _MANY:
             rho = 1 / calibrate(lambda x: events.ZeroConcentrated(1 / x), guarantee)
             allowed = math.sqrt(8 * rho / horizon) * (1 - 1e-12)
         else:
             allowed = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), horizon), guarantee)
-        range_ = guarantee.neighboring.contributions * 2 * cost_bound
-        best = cls(guarantee, n_actions, horizon, cost_bound, allowed).best_scale
-        return cls(guarantee, n_actions, horizon, cost_bound, min(allowed, range_ / best))
+        range_ = rows * guarantee.neighboring.contributions * 2 * cost_bound
+        best = cls(guarantee, n_actions, horizon, cost_bound, allowed, rows).best_scale
+        return cls(guarantee, n_actions, horizon, cost_bound, min(allowed, range_ / best), rows)
 
     @cached_property
     def draw(self) -> ExponentialMechanism:
-        """One draw; scores are minus the sums of costs, in which one step moves each by at most R, either way."""
-        range_ = self.guarantee.neighboring.contributions * 2 * self.cost_bound
+        """One draw; scores are minus the sums of costs, in which each step moves them by at most R, either way."""
+        range_ = self.rows * self.guarantee.neighboring.contributions * 2 * self.cost_bound
         return ExponentialMechanism(range_, self.epsilon, self.n_actions)
 
     @property
@@ -136,9 +141,12 @@ class TreePlan(FTRLPlan):
     """Costs are summed under tree noise; everything after that is public."""
 
     noise_multiplier: float
+    rows: int = 1
 
     @classmethod
-    def of(cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float) -> TreePlan:
+    def of(
+        cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float, rows: int = 1
+    ) -> TreePlan:
         """The least noise that meets the guarantee."""
         if guarantee.delta == 0:
             raise ValueError(
@@ -148,12 +156,13 @@ class TreePlan(FTRLPlan):
         def event(multiplier: float) -> events.Event:
             return TreeMechanism(Sensitivity(1.0), multiplier, n_actions, horizon).event
 
-        return cls(guarantee, n_actions, horizon, cost_bound, calibrate(event, guarantee))
+        return cls(guarantee, n_actions, horizon, cost_bound, calibrate(event, guarantee), rows)
 
     @cached_property
     def tree(self) -> TreeMechanism:
-        """One step moves the sums by contributions x R in each of p entries."""
-        distance = self.guarantee.neighboring.contributions * self.cost_bound * math.sqrt(self.n_actions)
+        """Each step of a person moves the sums by contributions x R in each of p entries."""
+        moved = self.rows * self.guarantee.neighboring.contributions * self.cost_bound
+        distance = moved * math.sqrt(self.n_actions)
         sensitivity = Sensitivity(distance * (1 + 2.0**-50))
         return TreeMechanism(sensitivity, self.noise_multiplier, self.n_actions, self.horizon)
 
@@ -216,6 +225,9 @@ class PrivateFTRL(PrivateStream):
         One step's costs are exchanged for any others, or blanked out.
     at_horizon : {"refuse", "restart"}
         After the last step raise `HorizonReached`, or begin a new epoch: forget everything and charge again.
+    max_rows_per_group : int, default None
+        Protect all steps of a person together: at most so many of them count, later ones are null records, and every
+        step says whose it is with ``group=``. A public choice. None protects single steps.
     ledger : Ledger or path, default None
         Budget from which every epoch is charged before its first step.
 
@@ -227,8 +239,8 @@ class PrivateFTRL(PrivateStream):
     Privacy
     -------
     (epsilon, delta)-DP of the sequence of actions of an epoch, for costs that may depend on all earlier actions; unit:
-    one step. Sums, softmax weights and the object itself are not covered. The bound on the regret is for streams that
-    do not react to the actions; privacy needs no such condition.
+    one step, or all steps of a person. Sums, softmax weights and the object itself are not covered. The bound on the
+    regret is for streams that do not react to the actions; privacy needs no such condition.
 
     Examples
     --------
@@ -258,6 +270,7 @@ class PrivateFTRL(PrivateStream):
         method: str = "auto",
         neighboring: str = "replace-one",
         at_horizon: str = "refuse",
+        max_rows_per_group: int | None = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_actions = n_actions
@@ -268,21 +281,29 @@ class PrivateFTRL(PrivateStream):
         self.method = method
         self.neighboring = neighboring
         self.at_horizon = at_horizon
+        self.max_rows_per_group = max_rows_per_group
         self.ledger = ledger
         self._set_up()
 
     def plan(self) -> SamplingPlan | TreePlan:
         """What an epoch would run, cost and guarantee; no data is needed."""
         promise = self._guarantee()
-        method = _inputs.choice("method", self.method, ("auto", "sampling", "tree"))
+        method = _checks.choice("method", self.method, ("auto", "sampling", "tree"))
         if self.horizon > 2**30:
-            raise ValueError(f"horizon must be at most 2**30, got {self.horizon}; use shorter epochs")
-        bound = _inputs.real("cost_bound", self.cost_bound, above=0)
-        if not 1e-100 <= bound <= 1e100:
-            raise ValueError(
-                f"cost_bound must lie between 1e-100 and 1e100, got {bound!r}; rescale the costs"
+            raise ParameterError(
+                "horizon",
+                f"must be at most 2**30, got {self.horizon}",
+                "use shorter epochs",
             )
-        sizes = promise, _inputs.count("n_actions", self.n_actions, at_least=2), self.horizon, bound
+        bound = _checks.real("cost_bound", self.cost_bound, above=0)
+        if not 1e-100 <= bound <= 1e100:
+            raise ParameterError(
+                "cost_bound",
+                f"must lie between 1e-100 and 1e100, got {bound!r}",
+                "rescale the costs",
+            )
+        n_actions = _checks.count("n_actions", self.n_actions, at_least=2)
+        sizes = promise, n_actions, self.horizon, bound, self._rows
         plans: list[SamplingPlan | TreePlan] = []
         if method != "tree":
             plans.append(SamplingPlan.of(*sizes))
@@ -290,11 +311,16 @@ class PrivateFTRL(PrivateStream):
             plans.append(TreePlan.of(*sizes))
         return min(plans, key=lambda plan: plan.regret)
 
-    def learn_one(self, costs: ArrayLike) -> Self:
-        """Take the costs of all actions in the current step; they are clipped to the bound, what is no number is 0."""
-        with self._lock:
-            clipped = self._clipped(costs)
+    def learn_one(self, costs: ArrayLike, *, group: Any = None) -> Self:
+        """Take the costs of all actions in the current step; they are clipped to the bound, what is no number is 0.
+
+        ``group`` is the id of the person whose step it is, with ``max_rows_per_group``.
+        """
+        with self._alone():
+            clipped, person = self._clipped(costs), self._check_group(group)
             plan = self._advance()
+            if not self._counts(person):
+                clipped = np.zeros_like(clipped)
             self._action: int | None = None
             if isinstance(plan, SamplingPlan):
                 self._sums += np.trunc(clipped / plan.quantum).astype(np.int64)
@@ -304,9 +330,10 @@ class PrivateFTRL(PrivateStream):
 
     def predict_one(self) -> int:
         """The action of the current step; the same one until its costs are learned."""
-        with self._lock:
+        with self._alone():
             plan = self._begun()
             if self._action is None:
+                self._check_open()
                 if self.step > plan.horizon:
                     raise HorizonReached("the last action was lost; all steps of this stream have been used")
                 self._reserve(self.step + 1)
@@ -315,34 +342,39 @@ class PrivateFTRL(PrivateStream):
                 else:
                     sums = self._before + self._tree.evened(self._source())
                     self._action = softmax_index(-sums, plan.scale, self._source())
+                self._answered(self._action, last=self.step == plan.horizon)
             return self._action
 
-    def partial_fit(self, costs: ArrayLike) -> Self:
-        """Learn several steps, one per row, without choosing actions in between."""
-        rows = _inputs.to_numbers(costs)
+    def partial_fit(self, costs: ArrayLike, *, groups: Any = None) -> Self:
+        """Learn several steps, one per row, without choosing actions in between; ``groups`` says whose they are."""
+        rows = to_numbers(costs)
         if rows.ndim != 2 or rows.shape[1] != self.n_actions:
-            raise ValueError(
-                f"costs must have one row per step and {self.n_actions} columns, got {rows.shape}"
+            raise ParameterError(
+                "costs", f"must have one row per step and {self.n_actions} columns, got {rows.shape}"
             )
-        for row in rows:
-            self.learn_one(row)
+        for row, group in zip(rows, people_of(groups, len(rows)), strict=True):
+            self.learn_one(row, group=group)
         return self
 
-    def play(self, stream: Iterable[ArrayLike]) -> Iterator[int]:
+    def play(self, stream: Iterable[Any]) -> Iterator[int]:
         """An action for every element of a stream of costs, which may be endless; it ends at the horizon.
 
-        With at_horizon="restart" it goes on for ever, epoch by epoch, each one charged.
+        With at_horizon="restart" it goes on for ever, epoch by epoch, each one charged. With ``max_rows_per_group`` the
+        elements are pairs (costs, group).
         """
-        for costs in stream:
+        for element in stream:
+            costs, group = (element, None) if self.max_rows_per_group is None else element
             if self.step >= self.horizon and self.at_horizon == "refuse":
                 return
             yield self.predict_one()
-            self.learn_one(costs)
+            self.learn_one(costs, group=group)
 
     def _clipped(self, costs: ArrayLike) -> Array:
-        values = _inputs.to_numbers(costs)
+        values = to_numbers(costs)
         if values.shape != (self.n_actions,):
-            raise ValueError(f"costs must hold one number per action, {self.n_actions}, got {values.shape}")
+            raise ParameterError(
+                "costs", f"must hold one number per action, {self.n_actions}, got {values.shape}"
+            )
         return np.clip(
             np.nan_to_num(values, posinf=math.inf, neginf=-math.inf), -self.cost_bound, self.cost_bound
         )

@@ -18,20 +18,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet import _inputs
-from discreet.bounds import Bounds
+from discreet import _checks
+from discreet._checks import ParameterError
+from discreet._typing import Array
 from discreet.losses import HuberRegression, Logistic, Loss
-from discreet.mechanisms.entropy import SOURCE
+from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.tree import TreeMechanism
-from discreet.online.stream import PrivateStream, described, resumed_tree
+from discreet.online.stream import PrivateStream, described, people_of, resumed_tree
 from discreet.privacy import events
-from discreet.privacy.calibration import calibrate
+from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.records.bounds import Bounds
+from discreet.tables.meaning import as_cells, to_numbers
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
-
-Array = NDArray[np.float64]
+    from discreet.privacy.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,12 @@ class OnlineLinearPlan:
     horizon: int
     radius: float
     noise_multiplier: float
+    rows: int = 1
 
     @cached_property
     def tree(self) -> TreeMechanism:
-        """One record's gradient has norm at most L R; a billionth more pays for its own rounding."""
-        distance = self.guarantee.neighboring.contributions * self.gradient_norm
+        """A record's gradient has norm at most L R; a billionth more pays for its own rounding. A person's add up."""
+        distance = self.rows * self.guarantee.neighboring.contributions * self.gradient_norm
         return TreeMechanism(Sensitivity(distance), self.noise_multiplier, self.n_features, self.horizon)
 
     @property
@@ -134,7 +136,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         Largest L2 norm of a record, the intercept's 1 included; longer ones are shrunk onto it. A public choice.
     fit_intercept : bool, default True
         Whether records carry a constant 1.
-    neighboring, at_horizon, ledger :
+    neighboring, at_horizon, max_rows_per_group, ledger :
         As for `PrivateFTRL`.
 
     Attributes
@@ -147,7 +149,8 @@ class PrivateOnlineLinearModel(PrivateStream):
     Privacy
     -------
     (epsilon, delta)-DP of the sequence of all models of an epoch, for records that may depend on earlier models; unit:
-    one record. A record that is not finite, or whose label is unknown, is a null record: it is counted, adds nothing.
+    one record, or all records of a person. A record that is not finite, or whose label is unknown, is a null record: it
+    is counted, adds nothing.
 
     Examples
     --------
@@ -180,6 +183,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         fit_intercept: bool = True,
         neighboring: str = "replace-one",
         at_horizon: str = "refuse",
+        max_rows_per_group: int | None = None,
         ledger: Ledger | str | os.PathLike[str] | None = None,
     ) -> None:
         self.n_features = n_features
@@ -193,6 +197,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         self.fit_intercept = fit_intercept
         self.neighboring = neighboring
         self.at_horizon = at_horizon
+        self.max_rows_per_group = max_rows_per_group
         self.ledger = ledger
         self._set_up()
 
@@ -207,26 +212,30 @@ class PrivateOnlineLinearModel(PrivateStream):
                 "not both: they cannot be read off a stream"
             )
         if self.classes is not None and len({*np.asarray(self.classes).tolist()}) != 2:
-            raise ValueError(f"classes must list two different labels, got {self.classes!r}")
+            raise ParameterError("classes", f"must list two different labels, got {self.classes!r}")
         loss: Loss = Logistic() if self.classes is not None else HuberRegression(2.0)
         if self.target_bounds is not None:
             self._scaling()
         bounds = self._bounds()
-        size = bounds.n_features(_inputs.count("n_features", self.n_features))
-        radius = _inputs.real("radius", self.radius, above=0)
+        size = bounds.n_features(_checks.count("n_features", self.n_features))
+        radius = _checks.real("radius", self.radius, above=0)
 
         def event(multiplier: float) -> events.Event:
             return TreeMechanism(Sensitivity(1.0), multiplier, size, self.horizon).event
 
         multiplier = calibrate(event, promise)
-        return OnlineLinearPlan(promise, loss, bounds.feature_norm, size, self.horizon, radius, multiplier)
+        return OnlineLinearPlan(
+            promise, loss, bounds.feature_norm, size, self.horizon, radius, multiplier, self._rows
+        )
 
-    def learn_one(self, x: ArrayLike, y: Any) -> Self:
-        """Learn from one record and its label or target."""
-        with self._lock:
-            row = self._row(x)
+    def learn_one(self, x: ArrayLike, y: Any, *, group: Any = None) -> Self:
+        """Learn from one record and its label or target; ``group`` is its person, with ``max_rows_per_group``."""
+        with self._alone():
+            row, person = self._row(x), self._check_group(group)
             label = self._label(y)
             plan = self._advance()
+            if not self._counts(person):
+                label = None
             theta = self._theta
             self.average_ = self.average_ + (theta - self.average_) / self.step
             scale = float(self._bounds().row_scales(row)[0])
@@ -237,22 +246,26 @@ class PrivateOnlineLinearModel(PrivateStream):
                 gradient = slope * record
             self._tree.add(gradient, self._source())
             self._move(plan)
+            self._answered(self._theta, last=self.step == plan.horizon)
         return self
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from several records, in order."""
-        rows, labels = _inputs.to_numbers(X), _inputs.cells(y)
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, *, groups: Any = None) -> Self:
+        """Learn from several records, in order; ``groups`` says whose they are."""
+        rows, labels = to_numbers(X), as_cells(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):
-            raise ValueError(
-                f"X must have {self.n_features} columns and y one label per row, got {rows.shape} and {labels.shape}"
+            raise ParameterError(
+                "X",
+                f"must have {self.n_features} columns and y one label per row, got {rows.shape} "
+                f"and {labels.shape}",
             )
-        for row, label in zip(rows, labels, strict=True):
-            self.learn_one(row, label)
+        people = people_of(groups, len(rows))
+        for row, label, group in zip(rows, labels, people, strict=True):
+            self.learn_one(row, label, group=group)
         return self
 
     def predict_one(self, x: ArrayLike) -> Any:
         """The label or target that the current model predicts for one record."""
-        with self._lock:
+        with self._alone():
             self._begun()
             row = self._row(x)
             record = self._record(row, float(self._bounds().row_scales(row)[0]))
@@ -275,18 +288,18 @@ class PrivateOnlineLinearModel(PrivateStream):
         return float(self._theta[-1]) if self.fit_intercept else 0.0
 
     def _bounds(self) -> Bounds:
-        return Bounds(_inputs.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
+        return Bounds(_checks.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
 
     def _labels(self) -> NDArray[Any]:
         return np.unique(np.asarray(self.classes))
 
     def _scaling(self) -> tuple[float, float]:
         assert self.target_bounds is not None
-        low, high = _inputs.interval("target_bounds", self.target_bounds)
+        low, high = _checks.interval("target_bounds", self.target_bounds)
         return low / 2 + high / 2, high / 2 - low / 2
 
     def _row(self, x: ArrayLike) -> Array:
-        row = _inputs.to_numbers(x)
+        row = to_numbers(x)
         if row.shape != (self.n_features,):
             raise ValueError(f"a record has {self.n_features} features, got an array of shape {row.shape}")
         return row[None, :]
@@ -297,7 +310,7 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def _label(self, y: Any) -> float | None:
         """The label as the loss wants it; None for one that is none. Never raises for a label, and so quotes none."""
-        if _inputs.cells(y).shape != ():
+        if as_cells(y).shape != ():
             return None
         if self.classes is not None:
             places = [place for place, label in enumerate(self._labels()) if label == y]
@@ -305,7 +318,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         if self.target_bounds is None:
             return None
         middle, half_width = self._scaling()
-        value = float(_inputs.to_numbers(y))
+        value = float(to_numbers(y))
         return min(1.0, max(-1.0, (value - middle) / half_width)) if math.isfinite(value) else None
 
     def _move(self, plan: OnlineLinearPlan) -> None:

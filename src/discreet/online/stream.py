@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from discreet import _inputs
-from discreet.estimators import _fit
-from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet import _checks
+from discreet._checks import ParameterError, Setting, silence
+from discreet._typing import Array
+from discreet.estimators.groups import read_people
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
-from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.statement import OTHER_RELEASES, UNPREDICTABLE, PrivacyStatement, Stated, plan_text
-from discreet.transfer import stream_file
-from discreet.transfer.stream_file import StreamError
+from discreet.online import stream_file
+from discreet.online.stream_file import StreamError
+from discreet.privacy.guarantee import Guarantee, Neighboring, guarantee_of
+from discreet.privacy.statement import (
+    OTHER_RELEASES,
+    UNPREDICTABLE,
+    PrivacyStatement,
+    Receipt,
+    Stated,
+    answers_digest,
+    plan_text,
+)
+from discreet.release import Budget, Carried, begin, bind, resume
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
 
 __all__ = ["HorizonReached", "PrivateStream", "StreamError", "StreamPlan"]
 
-Array = NDArray[np.float64]
 
 _RESERVED = 64  # steps that are marked as spent at once, so that not every step waits for the disk
 
@@ -45,16 +55,18 @@ class StreamPlan(Stated, Protocol):
 class PrivateStream:
     """A learner of at most ``horizon`` steps per epoch.
 
-    A subclass gives ``plan``, ``_fresh`` (the state of a new epoch), ``_secret_state`` and ``_restored``, and calls
-    ``_advance`` once at the beginning of every step.
+    A subclass gives ``plan``, ``_fresh`` (the state of a new epoch), ``_secret_state`` and ``_restored``. Every step
+    runs inside ``_alone`` and calls ``_advance`` once at its beginning.
 
     Privacy
     -------
     Charged once per epoch, before its first step. The object and its file hold private sums: give out answers, never
-    the object. A file knows who may continue it and how many steps were spent, and noise is never stored for later:
-    whoever resumes draws new noise from the operating system. A forked process is refused. A copy of a file can still
-    be continued beside the original, which no file can prevent: each copy costs the whole budget once more.
-    ``resume(path, at_least=step)`` refuses a file that is older than what the caller knows to have been spent.
+    the object. When an epoch has given its last answer, or with ``close``, its answers are bound to the charge: the
+    ledger keeps their digest (`answers_digest`). A file knows who may continue it and how many steps were spent, and
+    noise is never stored for later: whoever resumes draws new noise from the operating system. A forked process is
+    refused. A copy of a file can still be continued beside the original, which no file can prevent: each copy costs the
+    whole budget once more. ``resume(path, at_least=step)`` refuses a file that is older than what the caller knows to
+    have been spent.
     """
 
     _kind: ClassVar[str]
@@ -63,6 +75,7 @@ class PrivateStream:
     delta: float | None
     neighboring: str
     at_horizon: str
+    max_rows_per_group: int | None
     ledger: Ledger | str | os.PathLike[str] | None
     privacy_: PrivacyStatement
 
@@ -72,8 +85,13 @@ class PrivateStream:
         self._plan: StreamPlan | None = None
         self._paid: dict[str, Any] = {}
         self._entropy: Entropy | None = None
+        self._receipt: Receipt | None = None
+        self._account: Budget = None
+        self._answers: str | None = None
+        self._closed = False
         self._file: tuple[Path, int] | None = None
         self._reserved = 0
+        self._seen: dict[str, int] = {}
         self._process = os.getpid()
         self.step = 0
         self.epoch = 0
@@ -108,16 +126,45 @@ class PrivateStream:
     # -- the promise ---------------------------------------------------------------------------------------
 
     def _guarantee(self) -> Guarantee:
-        """The promise about one epoch; one step is one record."""
-        _inputs.count("horizon", self.horizon)
-        _inputs.choice("at_horizon", self.at_horizon, ("refuse", "restart"))
-        promise, _ = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, None, self.horizon)
+        """The promise about one epoch: one step is one record, or all steps of a person are protected."""
+        _checks.count("horizon", self.horizon)
+        _checks.choice("at_horizon", self.at_horizon, ("refuse", "restart"))
+        promise, _ = guarantee_of(self.epsilon, self.delta, self.neighboring, None, self.horizon)
         if promise.neighboring is Neighboring.ADD_REMOVE_ONE:
-            raise ValueError(
-                "on a stream a record that is absent would move all later ones: use neighboring='replace-one', or "
-                "'zero-out', under which a person's step is blanked out"
+            raise ParameterError(
+                "neighboring",
+                "must not be add-remove-one on a stream, where an absent record would move all later ones",
+                Setting("neighboring", "replace-one", "zero-out"),
             )
-        return promise
+        return promise if self.max_rows_per_group is None else replace(promise, unit="user")
+
+    @property
+    def _rows(self) -> int:
+        """Largest number of steps of what is protected."""
+        return (
+            1
+            if self.max_rows_per_group is None
+            else _checks.count("max_rows_per_group", self.max_rows_per_group)
+        )
+
+    def _check_group(self, group: Any) -> str | None:
+        """The id of the person whose step it is, as text; empty if it is missing, refused if it is not asked for."""
+        if (group is None) != (self.max_rows_per_group is None):
+            raise ValueError(
+                "max_rows_per_group protects all steps of a person, so every step needs to say whose it is: pass "
+                "group=...; leave both out to protect single steps"
+            )
+        if group is None:
+            return None
+        return people_of([group], 1)[0]
+
+    def _counts(self, group: str | None) -> bool:
+        """Whether a step of this person counts; after so many of its own, and without an id, it is a null record."""
+        if not group:
+            return group is None
+        taken = self._seen.get(group, 0)
+        self._seen[group] = taken + 1
+        return taken < self._rows
 
     def _begun(self) -> Any:
         """The running plan; the first call charges and begins the first epoch."""
@@ -128,20 +175,24 @@ class PrivateStream:
 
     def _begin(self) -> None:
         plan = self.plan()
-        _fit.charge(self.ledger, plan, label=f"{type(self).__name__}, epoch {self.epoch + 1}")
-        self._entropy = fresh_entropy()
+        begun = begin(plan, self.ledger, f"{type(self).__name__}, epoch {self.epoch + 1}")
+        self._entropy, self._receipt, self._account = begun.release, begun.receipt, begun.account
+        self._answers, self._closed = answers_digest([]), False
         self._plan, self._paid, self.step, self._reserved = plan, _price(plan), 0, 0
         self.epoch += 1
+        self._seen = {}
         self._fresh(plan)
-        self.privacy_ = self._stated(plan, self._entropy.secure)
+        self.privacy_ = self._stated(plan, begun)
 
-    def _stated(self, plan: StreamPlan, secure: bool) -> PrivacyStatement:
-        return PrivacyStatement.of(
+    def _stated(self, plan: StreamPlan, begun: Carried[Any]) -> PrivacyStatement:
+        return begun.state(
             plan,
             bounds={"steps of an epoch": float(plan.horizon)},
             assumptions=(
-                "each person is one step of the stream (given by the user): somebody with k steps is protected only at "
-                "k times epsilon",
+                "all steps of one person carry the same id in group (given by the user)"
+                if plan.guarantee.unit == "user"
+                else "each person is one step of the stream (given by the user): somebody with k steps is protected "
+                "only at k times epsilon",
                 f"the horizon, {plan.horizon} steps, is public, and so is when steps happen",
                 UNPREDICTABLE,
             ),
@@ -151,14 +202,48 @@ class PrivateStream:
                 "how long a step took",
                 OTHER_RELEASES,
             ),
-            secure=secure,
         )
 
     # -- steps ---------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One step at a time, in silence."""
+        with self._lock, silence():
+            yield
+
+    def close(self) -> None:
+        """End the epoch: no further step, and its answers are bound to the charge. A file of it is closed, too.
+
+        Without a ledger, or after a crash in which answers were lost, the receipt stays as it is, bound to nothing.
+        """
+        with self._alone():
+            plan = self._begun()
+            if self._file is not None and not self._closed:
+                stream_file.spend(*self._file, lambda: (None, {"reserved": plan.horizon + 1}))
+            self._closed = True
+            self._bind()
+
+    def _answered(self, answer: Any, *, last: bool) -> None:
+        """Note an answer in the digest of all; the last one of an epoch binds them to the charge."""
+        if self._answers is not None:
+            self._answers = answers_digest([answer], self._answers)
+        if last:
+            self._bind()
+
+    def _bind(self) -> None:
+        """Bind the answers of this epoch to its charge, once, if all of them are known."""
+        self._receipt = bind(self._account, self._receipt, self._answers)
+        self.privacy_ = self.privacy_.paid_by(self._receipt)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise HorizonReached("this stream was closed, and its answers are bound to its charge")
+
     def _advance(self) -> Any:
         """Count one step before anything of it is used; begins a new epoch, or refuses, at the horizon."""
         plan = self._begun()
+        self._check_open()
         if self.step >= plan.horizon:
             if self.at_horizon == "refuse":
                 raise HorizonReached(
@@ -169,6 +254,7 @@ class PrivateStream:
                 raise HorizonReached(
                     "a new epoch is a new stream: continue with a learner of its own, and save it to a new file"
                 )
+            self._bind()
             self._begin()
             plan = self._plan
         self._reserve(self.step + 1)
@@ -198,6 +284,7 @@ class PrivateStream:
         """
         with self._lock:
             plan = self._begun()
+            self._check_open()
             parameters = {name: value for name, value in vars(self).items() if name in self._parameters()}
             content = {
                 "kind": self._kind,
@@ -206,7 +293,10 @@ class PrivateStream:
                 "step": self.step,
                 "epoch": self.epoch,
                 "secure": self.privacy_.secure,
+                "answers": self._answers,
+                "receipt": None if self._receipt is None else self._receipt.to_dict(),
                 "state": self._secret_state(),
+                "people": self._seen,
             }
             # The new file is written closed, the older one is closed, the new one opens: wherever this ends, at most
             # one file can be continued.
@@ -222,15 +312,16 @@ class PrivateStream:
             stream_file.spend(*self._file, lambda: (None, {"reserved": self.step}))
 
     @classmethod
-    def resume(cls, path: str | os.PathLike[str], *, at_least: int = 0) -> Self:
+    def resume(cls, path: str | os.PathLike[str], *, at_least: int = 0, ledger: Budget = None) -> Self:
         """Continue a saved stream; whoever held it before is refused from now on, and nothing is charged.
 
         Parameters
         ----------
         path : file written by ``save``. Only open files that you trust: they hold pickled values.
         at_least : number of steps known to have been taken; a file that knows of fewer is a stale copy, and refused.
+        ledger : the ledger that was charged when the stream began, to bind its answers to the charge at the end.
         """
-        _inputs.count("at_least", at_least, at_least=0)
+        _checks.count("at_least", at_least, at_least=0)
         found: list[Self] = []
 
         def check(content: Any, spent: dict[str, int]) -> None:
@@ -242,6 +333,11 @@ class PrivateStream:
                     "continuing it would spend the budget a second time"
                 )
             learner = cls(**content["parameters"])
+            if learner.max_rows_per_group is not None and spent["reserved"] > content["step"]:
+                raise StreamError(
+                    f"{path} does not know whose the last steps were, which is needed to protect people: it was not "
+                    "saved before it was closed. Begin a new stream"
+                )
             learner._plan = learner.plan()
             learner._paid = _price(learner._plan)
             if content.get("paid") != learner._paid:
@@ -253,17 +349,23 @@ class PrivateStream:
 
         content, spent, generation = stream_file.take_over(path, check)
         (learner,) = found
+        learner._account = ledger
         learner._continue(content, spent["reserved"], (Path(path).resolve(), generation))
         return learner
 
     def _continue(self, content: dict[str, Any], reserved: int, file: tuple[Path, int]) -> None:
         """Go on with what a file holds, after the steps that may have been spent."""
         plan = self._begun()
-        self._entropy = fresh_entropy()
+        self._entropy = resume()
+        receipt = content.get("receipt")  # files of 0.1.0 name none
+        self._receipt = None if receipt is None else Receipt.from_dict(receipt)
         self._file, self.epoch = file, content["epoch"]
         self.step = self._reserved = reserved
+        self._seen = dict(content.get("people", {}))
+        self._answers = content.get("answers") if reserved <= content["step"] else None  # some may be lost
         self._restored(plan, content["state"], lost=reserved > content["step"])
-        self.privacy_ = self._stated(plan, content["secure"] and self._entropy.secure)
+        secure = content["secure"] and self._entropy.secure
+        self.privacy_ = self._stated(plan, Carried(self._entropy, self._receipt, secure, {}))
 
     @classmethod
     def _parameters(cls) -> tuple[str, ...]:
@@ -289,6 +391,14 @@ def _price(plan: StreamPlan) -> dict[str, Any]:
 def described(plan: StreamPlan) -> str:
     """A plan in words and numbers; what every plan's ``str`` is."""
     return plan_text(plan, {"steps": str(plan.horizon)}, {"expected regret at most": f"{plan.regret:.6g}"})
+
+
+def people_of(groups: Any, n_rows: int) -> list[str | None]:
+    """Whose step each row is, empty for nobody's; None where nobody asks."""
+    if groups is None:
+        return [None] * n_rows
+    people = read_people(groups, n_rows, strict=False)
+    return [people.names[code] if code >= 0 else "" for code in people.codes]
 
 
 def resumed_tree(tree: TreeMechanism, state: dict[str, Any], lost: bool) -> tuple[TreeRun, Array]:

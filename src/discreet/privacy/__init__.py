@@ -1,1 +1,19 @@
 """The privacy core: what is promised, what was run, what it costs, and who has spent it."""
+
+from discreet.privacy.guarantee import Guarantee, Neighboring, PrivacyWarning, Sensitivity
+from discreet.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerError
+from discreet.privacy.ledger.policy import Policy
+from discreet.privacy.statement import PrivacyStatement, Receipt
+
+__all__ = [
+    "BudgetExceeded",
+    "Guarantee",
+    "Ledger",
+    "LedgerError",
+    "Neighboring",
+    "Policy",
+    "PrivacyStatement",
+    "PrivacyWarning",
+    "Receipt",
+    "Sensitivity",
+]

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import enum
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
+
+from discreet import _checks
+from discreet._checks import ParameterError, Setting
+
+
+class PrivacyWarning(UserWarning):
+    """Something the user should know about what is, or is not, protected."""
 
 
 class Neighboring(enum.StrEnum):
@@ -40,6 +48,10 @@ class Neighboring(enum.StrEnum):
         }[self]
 
 
+LABEL_UNITS = ("label of one record", "all labels of one user")
+UNITS = ("record", "user", *LABEL_UNITS)
+KINDS = ("dp", "joint-dp")
+
 LARGE_DELTA = 1e-3
 """With a larger delta a promise means little, whatever its epsilon."""
 
@@ -56,7 +68,7 @@ class Guarantee:
     >>> Guarantee(-1.0)
     Traceback (most recent call last):
         ...
-    ValueError: epsilon must be a number greater than 0, got -1.0; ...
+    discreet._checks.ParameterError: epsilon must be a number greater than 0, got -1.0; ...
     """
 
     epsilon: float
@@ -66,15 +78,21 @@ class Guarantee:
     kind: str = "dp"
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0:
-            raise ValueError(
-                f"epsilon must be a number greater than 0, got {self.epsilon!r}; "
-                "1.0 is a common choice, smaller is more private"
+        for name, known in (("unit", UNITS), ("kind", KINDS)):
+            if getattr(self, name) not in known:
+                listed = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+                raise ParameterError(name, f"must be {listed}, got {getattr(self, name)!r}")
+        if isinstance(self.epsilon, bool) or not self.epsilon > 0:
+            raise ParameterError(
+                "epsilon",
+                f"must be a number greater than 0, got {self.epsilon!r}",
+                "1.0 is a common choice, smaller is more private",
             )
-        if not 0 <= self.delta < 1:
-            raise ValueError(
-                f"delta must be at least 0 and less than 1, got {self.delta!r}; "
-                "choose well below 1 / (number of people), for instance 1 / n**2"
+        if isinstance(self.delta, bool) or not 0 <= self.delta < 1:
+            raise ParameterError(
+                "delta",
+                f"must be at least 0 and less than 1, got {self.delta!r}",
+                "choose well below 1 / (number of people), for instance 1 / n**2",
             )
         object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
 
@@ -110,20 +128,88 @@ class Guarantee:
         }
 
 
+def relation_of(neighboring: Any) -> Neighboring:
+    """The relation with this name."""
+    return Neighboring(_checks.choice("neighboring", neighboring, [member.value for member in Neighboring]))
+
+
+def guarantee_of(
+    epsilon: Any,
+    delta: Any,
+    neighboring: Any,
+    n_rows: int | None,
+    n_samples: int | None,
+    counted: str = "rows",
+    declared: str = "n_samples",
+) -> tuple[Guarantee, int]:
+    """The promise asked for, and the public number of records it may rely on; errors call them as ``counted`` says,
+    and the parameter that bounds them as ``declared`` does.
+
+    Where the relation makes the number of rows public it is used as it is; otherwise the user declares an upper
+    bound, which must not have been read off the data. Where there are rows, a run is near, and a delta that promises
+    little is warned about.
+    """
+    relation = relation_of(neighboring)
+    epsilon = _checks.real(
+        "epsilon", epsilon, above=0, hint="1.0 is a common choice, smaller is more private"
+    )
+    if n_samples is not None:
+        n_samples = _checks.count(declared, n_samples)
+    known = n_rows if relation.size_is_public else None
+    size = n_samples if known is None else known
+    if size is None:
+        raise ParameterError(
+            declared,
+            f"is required under add-remove-one, where the number of {counted} is private",
+            Setting(declared, purpose="as a public upper bound"),
+            Setting("neighboring", "replace-one"),
+        )
+    if n_rows is not None and n_rows > size:
+        raise ParameterError(
+            declared,
+            f"must be at least the number of {counted}, got {size}",
+            "declare a larger public bound. Nothing was charged.",
+        )
+    if delta is None:
+        if size < 2:
+            raise ParameterError(
+                "delta",
+                f"defaults to 1 / n**2, which needs at least 2 {counted}, got {size}",
+                Setting("delta", purpose="explicitly"),
+            )
+        delta = 1.0 / size**2
+    promise = Guarantee(epsilon, _checks.real("delta", delta), relation)
+    if n_rows is not None and promise.delta > min(LARGE_DELTA, 1.0 / size):
+        warnings.warn(
+            f"delta = {promise.delta:g} is too large to protect anyone: with that probability a release may reveal a "
+            f"person's record. Choose it well below 1 / n = {1.0 / size:.2g} for {size} records, for example "
+            f"{min(1.0 / size**2, 1e-6):.2g}",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+    return promise, size
+
+
 def refuse_large_default(delta: float | None, n_samples: int) -> None:
-    """Raise if nobody chose a delta, and 1 / n_samples**2, which stands in for it, is too large to promise anything.
+    """Raise if delta was left at its default, 1 / n_samples**2, and that is too large to protect anyone.
 
     >>> refuse_large_default(None, 2)
     Traceback (most recent call last):
         ...
-    ValueError: delta defaults to 1 / n_samples**2, which is 0.25 for 2 records: ...
+    discreet._checks.ParameterError: delta defaults to 1 / n**2, which is 0.25 for 2 records: ...
     """
     if delta is None and 1.0 / n_samples**2 > LARGE_DELTA:
-        raise ValueError(
-            f"delta defaults to 1 / n_samples**2, which is {1.0 / n_samples**2:.3g} for {n_samples} records: one of "
-            "them could be published with that probability. So few records give little but noise; if it has to be, "
-            f"pass a delta of at most {LARGE_DELTA:g}, such as delta=1e-6"
+        raise ParameterError(
+            "delta",
+            f"defaults to 1 / n**2, which is {1.0 / n_samples**2:.3g} for {n_samples} records: each of them could be "
+            "revealed with that probability. With this few records the result will be mostly noise",
+            Setting("delta", 1e-6, purpose=f"(at most {LARGE_DELTA:g}) to proceed anyway"),
         )
+
+
+#: Factor that makes a bound computed in floating point at least its exact value: a formula of fewer than 2**12
+#: roundings, at points that a projection left outside their set by a few units in the last place.
+SLACK = 1 + 2.0**-40
 
 
 @dataclass(frozen=True)

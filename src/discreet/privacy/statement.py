@@ -1,21 +1,30 @@
-"""The promise that travels with a released model, for people and for machines."""
+"""The promise that travels with a released model, for people and for machines, and the receipt of its charge.
+
+A `Receipt` names the charge that paid for a release. `release_digest` identifies exactly what was released.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 import json
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from discreet.display.console import printable
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.receipt import Receipt
 
 # What several kinds of release assume or leave out, in the same words.
 UNPREDICTABLE = "the operating system's random numbers and AES-256 are unpredictable"
+PUBLIC_TYPES = (
+    "the kind of table that holds the private rows, and the names and types of its columns, levels of categories "
+    "included, are public (given by the user)"
+)
 TIME_AND_MEMORY = "how long the fit took and how much memory it used"
 POPULATION = "facts about the population that would be learned without any one person's row"
 OTHER_RELEASES = "other releases from the same data: their costs add up, which is what a ledger is for"
@@ -55,7 +64,7 @@ class PrivacyStatement:
     assumptions : what must be true for the promise to hold, each one that came from the user included.
     not_covered : what the promise does not say.
     secure : False if the noise was seeded for a test, in which case nothing is promised.
-    paid : the charge that paid for a fitted model, if a ledger did; releases of other kinds name none.
+    paid : the charge that paid for the release, if a ledger did.
     """
 
     guarantee: Guarantee
@@ -92,6 +101,10 @@ class PrivacyStatement:
             secure=secure,
         )
 
+    def assuming(self, *facts: str) -> PrivacyStatement:
+        """Return the same statement with more assumptions."""
+        return replace(self, assumptions=(*self.assumptions, *facts))
+
     def paid_by(self, receipt: Receipt | None) -> PrivacyStatement:
         """The same statement of a release that this charge paid for; None if there was no ledger."""
         return replace(self, paid=receipt)
@@ -113,13 +126,13 @@ class PrivacyStatement:
 
     def delta_at(self, epsilon: float) -> float:
         """Smallest proved delta of this run at another epsilon."""
-        from discreet.privacy import accountants
+        from discreet.privacy.accounting import accountants
 
         return accountants.delta(self.event, epsilon, self.neighboring) if self.secure else 1.0
 
     def epsilon_at(self, delta: float) -> float:
         """Smallest proved epsilon of this run at another delta."""
-        from discreet.privacy import accountants
+        from discreet.privacy.accounting import accountants
 
         return accountants.epsilon(self.event, delta, self.neighboring) if self.secure else math.inf
 
@@ -239,11 +252,118 @@ def _pairs(values: Mapping[str, float | str]) -> str:
 
 def _entry(name: str, text: str) -> list[str]:
     label = f"{name}:".ljust(18)
-    return textwrap.wrap(label + text, _WIDTH, subsequent_indent=" " * 18, break_long_words=False)
+    return textwrap.wrap(label + printable(text), _WIDTH, subsequent_indent=" " * 18, break_long_words=False)
 
 
 def _items(name: str, texts: tuple[str, ...]) -> list[str]:
     lines = [f"{name}:"]
     for text in texts or ("none",):
-        lines += textwrap.wrap(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        lines += textwrap.wrap(printable(text), _WIDTH, initial_indent="  - ", subsequent_indent="    ")
     return lines
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One charge, named so that its ledger recognizes it and no other ledger does.
+
+    Attributes
+    ----------
+    ledger : the ledger's random identity; where its file lies is not said.
+    charge : the number of the charge in it.
+    digest : the ledger's digest at this charge, over its terms, this charge and all before it.
+    released : digest of what was released under the charge, as the ledger recorded it; None if it recorded none.
+    head : the chain's head when ``released`` was recorded; None if it was not.
+
+    Privacy
+    -------
+    Made of the numbers of charges and of released numbers, and of nothing private. A receipt that is bound to a release
+    (``bound``) fits that release alone. One that is not says which charge was meant, not that what it lies beside was
+    run under it: it can be copied to another release, and a signature says who put it there.
+    """
+
+    ledger: str
+    charge: int
+    digest: str
+    released: str | None = None
+    head: str | None = None
+
+    @property
+    def bound(self) -> bool:
+        """Whether the ledger recorded what was released under the charge."""
+        return self.released is not None
+
+    def __str__(self) -> str:
+        release = "bound to this release" if self.bound else "not bound to a release"
+        head = self.head or self.digest
+        return f"charge {self.charge} of the ledger {self.ledger[:12]}, {release}; chain head {head}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The receipt as plain JSON-ready values."""
+        named = {"ledger": self.ledger, "charge": self.charge, "digest": self.digest}
+        # receipts of older versions are bound to nothing, and still look the same
+        return named | ({"released": self.released, "head": self.head} if self.bound else {})
+
+    @staticmethod
+    def from_dict(fields: Mapping[str, Any]) -> Receipt:
+        """Rebuild a receipt; malformed input raises ``TypeError`` or ``KeyError``."""
+        charge, names = fields["charge"], ["ledger", "digest"]
+        if "released" in fields or "head" in fields:
+            names += ["released", "head"]
+        texts = {name: fields[name] for name in names}
+        if type(charge) is not int or not all(map(_is_hexadecimal, texts.values())):
+            raise TypeError("a receipt names a ledger, the number of a charge and digests")
+        return Receipt(charge=charge, **texts)
+
+
+def _is_hexadecimal(text: Any) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= 64 and set(text) <= set("0123456789abcdef")
+
+
+def release_digest(values: Mapping[str, Any]) -> str:
+    """SHA-256 of released values in one canonical form, the same at the fit and in a file.
+
+    Names are sorted. Numbers are hashed with their shape as 64-bit little-endian floats or integers, whatever type
+    they are held in; texts as UTF-8 in JSON; None as itself, also among texts.
+
+    >>> import numpy as np
+    >>> release_digest({"a": [1.0, 2.0], "b": "x"}) == release_digest({"b": "x", "a": np.array([1, 2], "f4")})
+    True
+    >>> release_digest({"a": [1.0, 2.0]}) == release_digest({"a": [[1.0, 2.0]]})
+    False
+    """
+    found = hashlib.sha256(b"discreet release 1\n")
+    for name in sorted(values):
+        kind, shape, content = _canonical(values[name])
+        found.update(json.dumps([name, kind, shape]).encode() + b"\n" + content + b"\n")
+    return found.hexdigest()
+
+
+def answers_digest(answers: Iterable[Any], before: str | None = None) -> str:
+    """SHA-256 of the answers of a stream, one after the other, so that nobody needs to keep them.
+
+    ``before`` is the digest of the answers that came earlier; None if there were none.
+
+    >>> answers_digest(["a", None, "b"]) == answers_digest(["b"], before=answers_digest(["a", None]))
+    True
+    """
+    return functools.reduce(
+        lambda known, answer: release_digest({"before": known, "answer": answer}),
+        answers,
+        release_digest({}) if before is None else before,
+    )
+
+
+def _canonical(value: Any) -> tuple[str, list[int], bytes]:
+    """Kind, shape and bytes of a value; kind and shape tell the number of bytes, or the bytes hold no line break."""
+    import numpy as np
+
+    if value is None:
+        return "none", [], b""
+    array = np.asarray(value)
+    kind = {"f": "<f8", "b": "<i8", "i": "<i8", "u": "<u8" if array.dtype.itemsize == 8 else "<i8"}.get(
+        array.dtype.kind
+    )
+    if kind is not None:
+        return kind, list(array.shape), np.ascontiguousarray(array, dtype=kind).tobytes()
+    texts = [None if cell is None else str(cell) for cell in array.ravel().tolist()]
+    return "text", list(array.shape), json.dumps(texts).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,21 +13,70 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from discreet import _inputs
-from discreet.estimators import _fit
-from discreet.mechanisms.entropy import fresh_entropy
-from discreet.privacy.statement import PrivacyStatement
-from discreet.recommend import sources, statement
-from discreet.recommend.arrays import packed, unpacked
-from discreet.recommend.local import ItemModel
-from discreet.recommend.methods import choose
-from discreet.recommend.plan import CompletionPlan, Facts
-from discreet.recommend.ratings import Clicks, Ratings, Scale, check_memory, find_items, read
+from discreet import _checks
+from discreet._checks import ParameterError, Setting, calm
+from discreet._typing import Array
+from discreet.privacy.guarantee import guarantee_of
+from discreet.privacy.statement import (
+    OTHER_RELEASES,
+    PUBLIC_TYPES,
+    TIME_AND_MEMORY,
+    UNPREDICTABLE,
+    PrivacyStatement,
+)
+from discreet.recommend.item_models import ItemModel, packed, published, unpacked
+from discreet.recommend.methods import IMPLICIT, METHODS
+from discreet.recommend.plan import CompletionPlan, Facts, choose
+from discreet.recommend.ratings import Clicks, Ratings, Scale, Users, check_memory, find_items, opened, read
+from discreet.release import Carried, carry_out
+from discreet.tables.reading import as_column
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
 
-Array = NDArray[np.float64]
+
+def state(
+    plan: CompletionPlan, scale: Scale | Clicks, users: Users, carried: Carried[Any], *, from_data: bool
+) -> PrivacyStatement:
+    """The statement of a run; ``from_data`` says that the catalog was not declared."""
+    facts = plan.facts
+    return PrivacyStatement(
+        guarantee=plan.guarantee,
+        event=plan.event,
+        mechanism=plan.mechanism,
+        theorem=plan.theorem,
+        noise=plan.noise,
+        bounds={
+            "users": float(facts.n_users),
+            "items": float(facts.n_items),
+            "half range of ratings": scale.half if isinstance(scale, Scale) else 1.0,
+            "centered rating (half ranges)": facts.rating_clip,
+            "residual row (half ranges)": facts.row_clip,
+            "exact integers per user up to": float(facts.bound(2)),
+        },
+        assumptions=(
+            "each person is one user (given by the user of this library): somebody with k accounts is protected only "
+            "at k times epsilon",
+            "THE CATALOG IS THE COLUMNS OR ITEMS OF THE DATA, treated as public"
+            if from_data
+            else "the catalog was declared by the user",
+            f"the number of users, {facts.n_users}, is public"
+            if facts.guarantee.neighboring.size_is_public
+            else f"{facts.n_users} is a public upper bound on the number of users",
+            "the range of ratings, the rank and the other parameters were chosen without looking at the ratings",
+            PUBLIC_TYPES,
+            UNPREDICTABLE,
+            *users.assumptions,
+        ),
+        not_covered=(
+            "a user's own predictions and factors, if they are shown to anyone else",
+            TIME_AND_MEMORY,
+            "test errors computed on private ratings and published afterwards",
+            OTHER_RELEASES,
+        ),
+        secure=carried.secure,
+        paid=carried.receipt,
+    )
 
 
 class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
@@ -57,9 +106,9 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     ratings_per_user : int, default None
         Users with fewer ratings than this count proportionally less (in square), users with more count the same.
         None lets all users count alike. No rating is thrown away. Frank-Wolfe, which weighs all ratings alike, takes
-        None for a fifth of the catalogue.
+        None for a fifth of the catalog.
     items : list, default None
-        The public catalogue. None takes the columns of a matrix, or reads the items of a data frame with a warning.
+        The public catalog. None takes the columns of a matrix, or reads the items of a data frame with a warning.
     feedback : {"explicit", "implicit"}
         Ratings, or sets of items (clicks): then every stored entry counts as one, and ``method`` is "auto", "bias"
         (popularity), "subspace", "power" or "als".
@@ -69,7 +118,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         Public upper bound on the number of users, needed only under "add-remove-one"; elsewhere the number is public,
         and that of the data is used.
     rating_clip, row_clip : float, default 0.5
-        Bounds on a centred rating and on the root mean square of a user's residuals, in units of half the range.
+        Bounds on a centered rating and on the root mean square of a user's residuals, in units of half the range.
         "subspace" and "svd" lower the second, at a small price, where residuals turn out smaller.
     nuclear_norm : float, default 1/3
         Radius for Frank-Wolfe in units of half the range times sqrt(n_users n_items): a public guess of the signal.
@@ -80,8 +129,8 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    model_ : the released item side (`discreet.recommend.local`); its methods are the local step.
-    items_ : catalogue, in the order of predictions.
+    model_ : the released item side (`discreet.recommend.item_models`); its methods are the local step.
+    items_ : catalog, in the order of predictions.
     method_ : the method that ran.
     privacy_ : the `PrivacyStatement`; print it.
 
@@ -89,7 +138,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     -------
     Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole row; what
     other users are shown depends on that row through the release only. A user's own predictions depend on that
-    row openly and must be shown to that user alone. Not covered: choosing the catalogue or parameters by looking at
+    row openly and must be shown to that user alone. Not covered: choosing the catalog or parameters by looking at
     the data, and published test errors.
 
     Examples
@@ -160,33 +209,43 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
 
     def plan(self, n_users: int, n_items: int) -> CompletionPlan:
         """What a fit on so many users and items would run and cost; no data is needed."""
-        _inputs.count("n_items", n_items)
+        _checks.count("n_items", n_items)
         declared = self.n_users if self.n_users is not None else n_users
-        guarantee, size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, n_users, declared)
+        guarantee, size = guarantee_of(
+            self.epsilon, self.delta, self.neighboring, n_users, declared, "users", "n_users"
+        )
         if guarantee.delta == 0:
             raise ValueError(
                 "matrix completion adds Gaussian noise, which needs delta > 0; 1 / n_users**2 is common"
             )
-        implicit = _inputs.choice("feedback", self.feedback, ("explicit", "implicit")) == "implicit"
-        iterations = None if self.n_iterations is None else _inputs.count("n_iterations", self.n_iterations)
+        implicit = _checks.choice("feedback", self.feedback, ("explicit", "implicit")) == "implicit"
+        iterations = None if self.n_iterations is None else _checks.count("n_iterations", self.n_iterations)
         per_user = (
-            1 if self.ratings_per_user is None else _inputs.count("ratings_per_user", self.ratings_per_user)
+            1 if self.ratings_per_user is None else _checks.count("ratings_per_user", self.ratings_per_user)
         )
-        row_clip = _inputs.real("row_clip", self.row_clip, above=0)
+        row_clip = _checks.real("row_clip", self.row_clip, above=0)
         facts = Facts(
             guarantee=dataclasses.replace(guarantee, unit="user", kind="joint-dp"),
             n_users=size,
             n_items=n_items,
-            rank=min(_inputs.count("rank", self.rank), n_items),
+            rank=min(_checks.count("rank", self.rank), n_items),
             n_iterations=iterations,
             per_user=float(per_user),
-            rating_clip=_inputs.real("rating_clip", self.rating_clip, above=0),
+            rating_clip=_checks.real("rating_clip", self.rating_clip, above=0),
             row_clip=1.0 if implicit else row_clip,
-            nuclear_norm=_inputs.real("nuclear_norm", self.nuclear_norm, above=0),
+            nuclear_norm=_checks.real("nuclear_norm", self.nuclear_norm, above=0),
             implicit=implicit,
         )
-        check_memory(8 * n_items * (facts.rank + 8), "the item side", "declare a smaller public catalogue")
-        plan = CompletionPlan(choose(self.method, facts), facts)
+        check_memory(8 * n_items * (facts.rank + 8), "the item side", "declare a smaller public catalog")
+        name, known = (
+            _checks.choice("method", self.method, ("auto", *METHODS)),
+            IMPLICIT if implicit else METHODS,
+        )
+        if name not in ("auto", *known):
+            raise ValueError(
+                f"implicit feedback is fitted by method='auto' or one of {', '.join(map(repr, IMPLICIT))}, not {name!r}"
+            )
+        plan = CompletionPlan(choose(name, facts, known), facts)
         plan.mechanisms  # noqa: B018 - calibrated, and impossible requests refused, before any data
         return plan
 
@@ -200,40 +259,44 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
             them; or a Dask array or bag of sparse matrices, each a block of users (docs/scale.md).
         """
         if self.neighboring == "add-remove-one" and self.n_users is None:
-            raise ValueError(
-                "under add-remove-one the number of users is private: declare a public upper bound with n_users=..., "
-                "or use neighboring='replace-one'"
+            raise ParameterError(
+                "n_users",
+                "is required under add-remove-one, where the number of users is private",
+                Setting("n_users", purpose="as a public upper bound"),
+                Setting("neighboring", "replace-one"),
             )
-        with sources.opened(user_items, self._values(), self.items, **self._checks()) as (users, catalogue):
-            size = _fit.guarantee_of(self.epsilon, self.delta, self.neighboring, users.n_users, self.n_users)[
-                1
-            ]
+        scale, rules = self._reading()
+        with calm(), opened(user_items, scale, self.items, **rules) as (users, catalog):
+            size = guarantee_of(
+                self.epsilon, self.delta, self.neighboring, users.n_users, self.n_users, "users", "n_users"
+            )[1]
             plan = self.plan(size, users.n_items)
-            receipt = _fit.charge(self.ledger, cast(Any, plan), label=type(self).__name__)
-            entropy = fresh_entropy()
-            self.model_ = plan.run(users, entropy)
-        self.items_ = catalogue
+            carried: Carried[ItemModel] = carry_out(
+                plan,
+                users,
+                self.ledger,
+                type(self).__name__,
+                published=lambda model: published(model, catalog, plan.method.name),
+            )
+        self.model_ = carried.release
+        self.items_ = catalog
         self.method_ = plan.method.name
-        self.privacy_ = statement.of(
-            plan, self._values(), from_data=self.items is None, secure=entropy.secure
-        ).paid_by(receipt)
+        self.released_ = dict(carried.published)
+        self.privacy_ = state(plan, scale, users, carried, from_data=self.items is None)
         return self
 
-    def _scale(self) -> Scale:
-        return Scale(*_inputs.interval("rating_bounds", self.rating_bounds))
+    def _reading(self) -> tuple[Scale | Clicks, dict[str, str]]:
+        """How ratings are read, and what is done about strange ones."""
+        implicit = self.feedback == "implicit"
+        scale = Clicks() if implicit else Scale(*_checks.interval("rating_bounds", self.rating_bounds))
+        out_of_bounds = _checks.choice("out_of_bounds", self.out_of_bounds, ("error", "clip"))
+        duplicates = _checks.choice("duplicates", self.duplicates, ("error", "mean"))
+        return scale, {"out_of_bounds": out_of_bounds, "duplicates": "mean" if implicit else duplicates}
 
-    def _values(self) -> Scale | Clicks:
-        """How ratings are read."""
-        return Clicks() if self.feedback == "implicit" else self._scale()
-
-    def _checks(self) -> dict[str, str]:
-        """What is done about strange ratings."""
-        out_of_bounds = _inputs.choice("out_of_bounds", self.out_of_bounds, ("error", "clip"))
-        duplicates = _inputs.choice("duplicates", self.duplicates, ("error", "mean"))
-        return {
-            "out_of_bounds": out_of_bounds,
-            "duplicates": "mean" if self.feedback == "implicit" else duplicates,
-        }
+    def _shown(self, scores: Array) -> Array:
+        """Scores as ratings within the range; those of implicit feedback as they are."""
+        scale, _ = self._reading()
+        return scale.outside(scores) if isinstance(scale, Scale) else scores
 
     # -- the local step: released numbers and one user's own row -------------------------------------------------
 
@@ -246,7 +309,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         rows = self._rows(user_items)
         check_memory(8 * rows.n_users * rows.n_items, "the predictions", "predict fewer users at a time")
         scores = self.model_.scores(self.model_.user_factors(rows))
-        return scores if self.feedback == "implicit" else self._scale().outside(scores)
+        return self._shown(scores)
 
     def recommend(
         self, user_row: Any, n: int = 10, *, exclude_rated: bool = True
@@ -260,15 +323,15 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         ranked = scores.copy()
         if exclude_rated:
             ranked[rows.items] = -np.inf
-        best = np.argsort(-ranked, kind="stable")[: _inputs.count("n", n)]
+        best = np.argsort(-ranked, kind="stable")[: _checks.count("n", n)]
         best = best[np.isfinite(ranked[best])]
-        shown = scores[best] if self.feedback == "implicit" else self._scale().outside(scores[best])
+        shown = self._shown(scores[best])
         return self.items_[best], shown
 
     def similar_items(self, item: Any, n: int = 10) -> tuple[NDArray[Any], Array]:
         """The ``n`` items most like the given one, by cosine of released vectors; post-processing."""
         check_is_fitted(self)
-        column = int(find_items(np.asarray([item]), self.items_)[0])
+        column = int(find_items(as_column([item], "item"), self.items_)[0])
         vectors = self.model_.item_vectors
         if vectors.shape[1] == 0:
             raise ValueError(
@@ -277,7 +340,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         lengths = np.sqrt((vectors**2).sum(axis=1))
         cosines = vectors @ vectors[column] / np.maximum(lengths * lengths[column], 1e-300)
         cosines[column] = -np.inf
-        best = np.argsort(-cosines, kind="stable")[: min(_inputs.count("n", n), len(cosines) - 1)]
+        best = np.argsort(-cosines, kind="stable")[: min(_checks.count("n", n), len(cosines) - 1)]
         return self.items_[best], cosines[best]
 
     def fold_in(self, new_user_row: Any) -> Array:
@@ -288,7 +351,7 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     # -- the released item side, for files ------------------------------------------------------------------------
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The released item side and the catalogue as plain arrays, fit for ``numpy.savez`` without pickling."""
+        """The released item side and the catalog as plain arrays, fit for ``numpy.savez`` without pickling."""
         check_is_fitted(self)
         return packed(self.model_, self.items_, self.method_)
 
@@ -317,8 +380,9 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
         n_columns = getattr(user_items, "shape", (0, 0))[1] if sp.issparse(user_items) else len(self.items_)
         if n_columns != len(self.items_):
             raise ValueError(
-                f"the rows have {n_columns} columns, the catalogue has {len(self.items_)} items; items that were not "
+                f"the rows have {n_columns} columns, the catalog has {len(self.items_)} items; items that were not "
                 "declared at fit cannot be predicted"
             )
-        rows = read(user_items, self._values(), self.items_, **self._checks())[0]
+        scale, rules = self._reading()
+        rows = read(user_items, scale, self.items_, **rules)[0]
         return rows.part(0, rows.n_users)

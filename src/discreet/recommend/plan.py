@@ -7,27 +7,29 @@ mu^2 it gets. The plan finds the least noise for all of them together and is the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from discreet._typing import Array
 from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.entropy import Entropy
+from discreet.mechanisms.matrices import SymmetricGaussianMechanism
 from discreet.mechanisms.recording import listening
-from discreet.mechanisms.symmetric import SymmetricGaussianMechanism
-from discreet.privacy.calibration import calibrate
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian
-from discreet.privacy.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
-from discreet.recommend.local import ItemModel
+from discreet.recommend.item_models import ItemModel
 from discreet.recommend.ratings import Users
 
-Array = NDArray[np.float64]
-
 MOST_ENTRIES = 20_000**2  # of one dense symmetric matrix
+# From here on a direction with 3% of the rows' energy stands at twice the edge of the noise of a dense covariance.
+_SPECTRAL_RATIO = 60.0
+_CLICK_RATIO = 20.0  # 10%: clicks share their popular items, residuals of ratings do not
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ class Facts:
     ----------
     guarantee : the promise.
     n_users : number of users, or a public bound on it where the number is private.
-    n_items : size of the catalogue.
+    n_items : size of the catalog.
     rank : largest number of latent directions.
     n_iterations : rounds of the method; None for its own choice.
     per_user : users with fewer ratings than this count less, users with more count the same.
-    rating_clip : bound on one centred rating in sums of item effects.
+    rating_clip : bound on one centered rating in sums of item effects.
     row_clip : bound on the weighted norm of a user's residual row.
     nuclear_norm : radius for Frank-Wolfe, relative to sqrt(n_users n_items).
     implicit : whether rows are sets of items rather than ratings.
@@ -82,7 +84,7 @@ class Facts:
         bits = (52 - math.ceil(math.log2(max(2, self.n_users)))) // powers
         if bits < 8:
             raise ValueError(
-                f"{self.n_users} users are too many for exact 64-bit sums; split the catalogue or the users"
+                f"{self.n_users} users are too many for exact 64-bit sums; split the catalog or the users"
             )
         return 1 << min(most, bits)
 
@@ -175,6 +177,19 @@ class Method(Protocol):
         ...
 
 
+def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]]) -> Method:
+    """The named one of the ``known`` methods, or what public numbers speak for.
+
+    Latent directions are worth their price only where they rise above the noise.
+    """
+    if method == "auto":
+        dense = facts.n_items**2 <= MOST_ENTRIES
+        latent = facts.spectral_ratio() >= (_CLICK_RATIO if facts.implicit else _SPECTRAL_RATIO)
+        plain = "bias" if facts.implicit else "profile"
+        method = plain if not latent else "subspace" if dense else "power"
+    return known[method]()
+
+
 @dataclass(frozen=True)
 class CompletionPlan:
     """A calibrated run, frozen before any data is seen; printable."""
@@ -225,6 +240,20 @@ class CompletionPlan:
             for name, mechanism in self.mechanisms.items()
         }
 
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        return (
+            f"joint differential privacy, unit: user; method {self.method.name!r}. The item side is released with "
+            "Gaussian noise calibrated to a user's whole row; a user's predictions come from that release and the "
+            "user's own row, and what other users see changes through the release only"
+        )
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return f"{self.method.theorem}; Gaussian composition; billboard lemma (Hsu et al., 2014)"
+
     def run(self, ratings: Users, entropy: Entropy) -> ItemModel:
         """The only place where ratings meet noise; returns the item side."""
         return self.method.run(self.facts, ratings, Noise(self, entropy))
@@ -235,7 +264,7 @@ class CompletionPlan:
             f"method           {self.method.name}",
             f"guarantee        ({facts.guarantee.epsilon:g}, {facts.guarantee.delta:.3g}) joint differential privacy, "
             f"unit: user, {facts.guarantee.neighboring.value}",
-            f"catalogue        {facts.n_items} items, at most {facts.n_users} users",
+            f"catalog        {facts.n_items} items, at most {facts.n_users} users",
         ]
         for release, multiplier in self._releases:
             kind = (

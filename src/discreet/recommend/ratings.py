@@ -1,27 +1,54 @@
-"""User x item data: read, checked, scaled to [-1, 1], walked through in blocks of users."""
+"""User x item data: read, checked, scaled to [-1, 1], and added up in blocks of users.
+
+What users add to a sum are integers, so that sums do not depend on blocks, threads or the order of users. The compiled
+kernels run without the interpreter lock; BLAS uses one thread while several threads are at work.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from discreet._checks import ParameterError, ParameterTypeError, silently
+from discreet._typing import Array
 from discreet.recommend import kernels
-from discreet.recommend.sums import added, in_threads, lanes_of, processors
+from discreet.records.clipped_rows import one_blas_thread
+from discreet.tables.domains import SchemaError, category_codes, id_column, read_numbers
+from discreet.tables.meaning import entries_to_numbers
+from discreet.tables.reading import column, column_names, is_frame, raw_column
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Items = NDArray[np.int32]
+Result = TypeVar("Result")
 
+LANE_ENTRIES = 1 << 24  # largest sum of which every thread may hold a copy
 _BLOCK_ENTRIES = 1 << 20  # ratings in one block of users
 USER, ITEM, RATING = "user", "item", "rating"
+
+
+def processors() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_threads(task: Callable[[int], Result], count: int) -> list[Result]:
+    """``task(0)``, ..., ``task(count - 1)``, each in a thread of its own."""
+    if count <= 1:
+        return [task(number) for number in range(count)]
+    with one_blas_thread, ThreadPoolExecutor(count) as pool:
+        return list(pool.map(partial(silently, task), range(count)))
 
 
 @dataclass(frozen=True)
@@ -33,7 +60,7 @@ class Scale:
 
     @property
     def middle(self) -> float:
-        """The public centre."""
+        """The public center."""
         return (self.low + self.high) / 2
 
     @property
@@ -74,10 +101,14 @@ class Users(Protocol):
 
     @property
     def n_items(self) -> int:
-        """Size of the catalogue."""
+        """Size of the catalog."""
 
     def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
         """The exact sum that ``add(block, sums)`` makes over blocks of users; it must not depend on the blocks."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise assumes of where the rows are."""
 
     def as_clicks(self) -> Self:
         """The same rows, of which only the items count."""
@@ -99,6 +130,7 @@ class Ratings:
     scale: Scale | Clicks | None = None
     n_threads: int = field(default_factory=processors)
     after: Callable[[int], None] | None = None
+    assumptions: tuple[str, ...] = ()
 
     @property
     def n_users(self) -> int:
@@ -137,48 +169,74 @@ class Ratings:
     def total(self, shape: tuple[int, ...], add: Callable[[Ratings, Integers], None]) -> Integers:
         """The exact sum over all blocks of users; threads hold their own sums where memory allows."""
         blocks = list(self.blocks())  # where they begin and end: values are scaled one block at a time
-        lanes = lanes_of(len(blocks), shape, self.n_threads)
+        lanes = min(self.n_threads if math.prod(shape) <= LANE_ENTRIES else 1, len(blocks))
 
         def one_lane(lane: int) -> Integers:
             sums = np.zeros(shape, dtype=np.int64)
             self.add_to(sums, add, blocks[lane::lanes])
             return sums
 
-        return added(in_threads(one_lane, lanes), shape)
+        sums = in_threads(one_lane, lanes) or [np.zeros(shape, dtype=np.int64)]
+        for other in sums[1:]:
+            np.add(sums[0], other, out=sums[0])
+        return sums[0]
 
     def as_clicks(self) -> Self:
         """The same rows, of which only the items count."""
         return dataclasses.replace(self, scale=Clicks())
 
 
+@contextmanager
+def opened(
+    user_items: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str, duplicates: str
+) -> Iterator[tuple[Users, NDArray[Any]]]:
+    """All users and the catalog: a matrix or data frame in memory, the name of a Parquet file, a Dask collection."""
+    rules = {"out_of_bounds": out_of_bounds, "duplicates": duplicates}
+    if sp.issparse(user_items) or is_frame(user_items):
+        yield read(user_items, scale, catalog, **rules)
+        return
+    from discreet.recommend import sources
+    from discreet.records.dask import is_dask
+
+    if isinstance(user_items, str | os.PathLike):
+        with sources.opened_file(user_items, scale, catalog, **rules) as ready:
+            yield ready
+    elif is_dask(user_items):
+        yield sources.opened_collection(user_items, scale, catalog, **rules)
+    else:
+        yield read(user_items, scale, catalog, **rules)
+
+
 def read(
     user_items: Any,
     scale: Scale | Clicks,
-    catalogue: Any,
+    catalog: Any,
     *,
     out_of_bounds: str = "error",
     duplicates: str = "error",
 ) -> tuple[Ratings, NDArray[Any]]:
-    """Checked ratings and the catalogue they refer to.
+    """Checked ratings and the catalog they refer to.
 
     Parameters
     ----------
     user_items : CSR (or any SciPy sparse) matrix, users x items, whose stored entries are the ratings, zeros included;
         or a data frame with columns user, item, rating (clicks need no rating).
     scale : public range of ratings, or clicks.
-    catalogue : public item labels, or None: the columns of the matrix, or the items found in the frame.
+    catalog : public item labels, or None: the columns of the matrix, or the items found in the frame.
     out_of_bounds : "error" or "clip".
     duplicates : "error" or "mean": what to do with two ratings of one item by one user.
     """
     if sp.issparse(user_items):
-        matrix, items = _from_matrix(user_items, catalogue)
-    elif all(hasattr(user_items, name) for name in ("columns", "__getitem__")):
-        matrix, items = _from_frame(user_items, catalogue, isinstance(scale, Clicks))
+        matrix, items = _from_matrix(user_items, catalog)
+    elif is_frame(user_items):
+        matrix, items = _from_frame(user_items, catalog, isinstance(scale, Clicks))
     else:
-        raise TypeError(
-            "user_items must be a SciPy sparse matrix (users x items) or a data frame with columns "
-            f"'user', 'item', 'rating'; got {type(user_items).__name__}. A dense array cannot say which entries are "
-            "missing: build scipy.sparse.csr_array((ratings, (users, items)))"
+        raise ParameterTypeError(
+            "user_items",
+            "must be a SciPy sparse matrix (users x items) or a data frame with columns 'user', "
+            "'item', 'rating'",
+            f"got {type(user_items).__name__}. A dense array cannot say which entries are missing: "
+            "build scipy.sparse.csr_array((ratings, (users, items)))",
         )
     check_values(matrix.data, scale, out_of_bounds)
     matrix = in_order(matrix, duplicates)
@@ -203,17 +261,21 @@ def check_values(data: NDArray[Any], scale: Scale | Clicks, out_of_bounds: str) 
         )
 
 
-def _from_matrix(user_items: Any, catalogue: Any) -> tuple[Any, NDArray[Any]]:
-    check_memory(8 * user_items.shape[-1], "the catalogue", "declare a smaller public one")
+def _from_matrix(user_items: Any, catalog: Any) -> tuple[Any, NDArray[Any]]:
+    check_memory(8 * user_items.shape[-1], "the catalog", "declare a smaller public one")
     if user_items.shape[-1] >= 2**31:
-        raise ValueError(f"a catalogue holds fewer than 2**31 items, got {user_items.shape[-1]}")
+        raise ValueError(f"a catalog holds fewer than 2**31 items, got {user_items.shape[-1]}")
     matrix = user_items.tocsr() if user_items.format != "coo" else _csr_with_duplicates(user_items)
     if matrix.ndim != 2 or min(matrix.shape) < 1:
-        raise ValueError(f"user_items must have at least one user and one item, got shape {matrix.shape}")
+        raise ParameterError(
+            "user_items", f"must have at least one user and one item, got shape {matrix.shape}"
+        )
     matrix.check_format(full_check=True)
-    items = np.arange(matrix.shape[1]) if catalogue is None else _labels(catalogue)
+    if matrix.dtype.kind not in "fiub":
+        matrix = entries_to_numbers(matrix)
+    items = np.arange(matrix.shape[1]) if catalog is None else _labels(catalog)
     if len(items) != matrix.shape[1]:
-        raise ValueError(f"items lists {len(items)} items, user_items has {matrix.shape[1]} columns")
+        raise ParameterError("items", f"lists {len(items)} items, user_items has {matrix.shape[1]} columns")
     return matrix, items
 
 
@@ -224,19 +286,35 @@ def _csr_with_duplicates(coo: Any) -> Any:
     return sp.csr_matrix((coo.data[order], coo.coords[1][order], starts), shape=coo.shape)
 
 
-def _from_frame(frame: Any, catalogue: Any, clicks: bool) -> tuple[Any, NDArray[Any]]:
-    check_columns(frame.columns, clicks)
+def _from_frame(frame: Any, catalog: Any, clicks: bool) -> tuple[Any, NDArray[Any]]:
+    check_columns(column_names(frame), clicks)
     if len(frame) == 0:
         raise ValueError("the data frame holds no ratings")
-    named = {name: np.asarray(frame[name]) for name in (USER, ITEM)}
-    for name, labels in named.items():
-        check_labels(name, labels)
-    users, rows = np.unique(named[USER], return_inverse=True)
-    items = catalogue_of(catalogue, named[ITEM])
-    columns = find_items(named[ITEM], items)
-    ratings = np.ones(len(frame)) if clicks else np.asarray(frame[RATING], dtype=np.float64)
+    users, rows = np.unique(np.asarray(read_users(raw_column(frame, USER))), return_inverse=True)
+    named = column(frame, ITEM)
+    items = catalog_of(catalog, named)
+    columns = find_items(named, items)
+    ratings = np.ones(len(frame)) if clicks else read_ratings(column(frame, RATING))
     coo = sp.coo_array((ratings, (rows, columns)), shape=(len(users), len(items)))
     return _csr_with_duplicates(coo), items
+
+
+def read_users(ids: Any) -> Any:
+    """The users of ratings as an Arrow array of whole numbers or of texts; refuses ratings of nobody."""
+    users = id_column(ids, USER)
+    if users.null_count:
+        raise ValueError(
+            f"{users.null_count} rows have no user; remove them, or give every person an own label"
+        )
+    return users
+
+
+def read_ratings(cells: Any) -> Array:
+    """Ratings as numbers, NaN where a cell is none."""
+    try:
+        return read_numbers(cells)[0]
+    except SchemaError as error:
+        raise ValueError(f"the column 'rating' {error}") from None
 
 
 def check_columns(names: Iterable[str], clicks: bool) -> None:
@@ -250,24 +328,18 @@ def check_columns(names: Iterable[str], clicks: bool) -> None:
         )
 
 
-def check_labels(name: str, labels: NDArray[Any]) -> None:
-    """Refuse rows without a user or an item."""
-    if missing := _missing(labels):
-        raise ValueError(f"{missing} rows have no {name}; remove them, or give every person an own label")
-
-
-def catalogue_of(declared: Any, found: NDArray[Any]) -> NDArray[Any]:
-    """The declared public catalogue; if there is none, the items that were found, with a warning."""
+def catalog_of(declared: Any, found: Any) -> NDArray[Any]:
+    """The declared public catalog; if there is none, the items in the Arrow array ``found``, with a warning."""
     if declared is not None:
         return _labels(declared)
-    from discreet.estimators._fit import PrivacyWarning
+    from discreet.privacy.guarantee import PrivacyWarning
 
     warnings.warn(
-        "the catalogue was read from the private ratings and is treated as public; pass items=[...] to declare it",
+        "the catalog was read from the private ratings and is treated as public; pass items=[...] to declare it",
         PrivacyWarning,
         stacklevel=7,
     )
-    return np.unique(found)
+    return np.unique(np.asarray(found.drop_null()))
 
 
 def check_memory(n_bytes: float, what: str, advice: str) -> None:
@@ -281,37 +353,23 @@ def check_memory(n_bytes: float, what: str, advice: str) -> None:
             )
 
 
-def _missing(labels: NDArray[Any]) -> int:
-    """Number of labels that are None or not a number: as one label they would make one user of many people."""
-    if labels.dtype != object:
-        return int(np.asarray(labels != labels, dtype=bool).sum())
-    return sum(label is None or not _equals_itself(label) for label in labels)
-
-
-def _equals_itself(label: Any) -> bool:
-    """False for a number that is none, and for what cannot say so."""
-    same = label == label
-    return isinstance(same, bool | np.bool_) and bool(same)
-
-
-def find_items(named: NDArray[Any], items: NDArray[Any]) -> Integers:
-    """Columns of the named items; an item that is not in the catalogue is an error that names it."""
-    order = np.argsort(items, kind="stable")
-    places = np.minimum(np.searchsorted(items[order], named), len(items) - 1)
-    columns = order[places]
-    unknown = items[columns] != named
-    if unknown.any():
-        strange = np.unique(np.asarray(named)[unknown].astype(str))[:5].tolist()
+def find_items(named: Any, items: NDArray[Any]) -> Integers:
+    """Columns of the items named in an Arrow array; one that is not in the catalog is an error that names it."""
+    columns = category_codes(named, items.tolist(), undeclared=len(items))
+    if missing := int((columns < 0).sum()):
+        raise ValueError(f"{missing} rows have no item; remove them")
+    if len(unknown := np.flatnonzero(columns == len(items))):
+        strange = sorted({str(name) for name in named.take(unknown).unique().to_pylist()})[:5]
         raise ValueError(
-            f"items outside the catalogue: {strange}; leave them out or declare them with items=[...]"
+            f"items outside the catalog: {strange}; leave them out or declare them with items=[...]"
         )
-    return np.asarray(columns, dtype=np.int64)
+    return columns
 
 
-def _labels(catalogue: Any) -> NDArray[Any]:
-    items = np.asarray(catalogue)
+def _labels(catalog: Any) -> NDArray[Any]:
+    items = np.asarray(catalog)
     if items.ndim != 1 or len(items) < 1 or len(np.unique(items)) != len(items):
-        raise ValueError("items must list the catalogue once, each item a different label")
+        raise ParameterError("items", "must list the catalog once, each item a different label")
     return items
 
 

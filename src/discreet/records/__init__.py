@@ -1,6 +1,8 @@
 """Where rows live: sums of losses, gradients and curvatures over clipped records."""
 
 from discreet.records.arrays import ArrayRecords
-from discreet.records.kernels import gradient_rounding
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.kernels.passes import gradient_rounding
 
-__all__ = ["ArrayRecords", "gradient_rounding"]
+__all__ = ["ArrayRecords", "Bounds", "BoxBounds", "Records", "gradient_rounding"]

@@ -20,10 +20,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from discreet.bounds import Bounds
 from discreet.records.arrays import ArrayRecords
-from discreet.records.parts import LocalParts, PartitionedRecords
-from discreet.tables import legible
+from discreet.records.bounds import Bounds
+from discreet.records.open import Rows
+from discreet.records.partitioned import LocalParts, PartitionedRecords
+from discreet.tables.domains import read_numbers
+from discreet.tables.reading import legible
 
 ROWS, LABEL, FEATURES = "row", "label", b"feature names"
 _BATCH_BYTES = 1 << 26
@@ -31,7 +33,7 @@ _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 Progress = Callable[[int, int], None]
 
 
-class FileRows:
+class FileRows(Rows):
     """Rows of a mapped Arrow file, with their labels; looks like a matrix as far as its shape.
 
     Use as a context manager, or ``close`` it: a file that was converted only for one fit is gone then.
@@ -61,6 +63,15 @@ class FileRows:
     def labels(self) -> NDArray[Any]:
         """All labels, as one array: of objects if whole numbers are missing some, so that the others stay exact."""
         return np.concatenate([_labels(batch.column(LABEL)) for batch in self._batches])
+
+    def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows as a matrix in memory; ``places`` must ascend."""
+        found, start = [], 0
+        for block in self.blocks():
+            low, high = np.searchsorted(places, [start, start + len(block)])
+            found.append(block[places[low:high] - start])
+            start += len(block)
+        return np.concatenate(found)
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """The rows, one matrix per batch, without a copy."""
@@ -209,7 +220,7 @@ def _counted(batches: Any, n_rows: int, progress: Progress | None) -> Iterator[A
 def _matrix(batch: Any, features: Sequence[str], dtype: np.dtype[Any]) -> NDArray[Any]:
     matrix = np.empty((batch.num_rows, len(features)), dtype=dtype)
     for number, name in enumerate(features):
-        matrix[:, number] = _numbers(batch.column(name))
+        matrix[:, number] = read_numbers(batch.column(name))[0]
     return matrix
 
 
@@ -348,9 +359,3 @@ def _labels(column: Any) -> NDArray[Any]:
     if column.null_count and pa.types.is_integer(column.type):
         return np.array(column.to_pylist(), dtype=object)
     return np.asarray(legible(column))
-
-
-def _numbers(column: Any) -> NDArray[Any]:
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    return np.asarray(column.to_numpy(zero_copy_only=False))

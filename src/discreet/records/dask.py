@@ -6,6 +6,7 @@ answered about private rows, added up and perturbed once, in the process that ru
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,20 +14,35 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from discreet import _inputs
-from discreet.bounds import Bounds
+from discreet._checks import ParameterError, is_from, silently
 from discreet.records.arrays import ArrayRecords
-from discreet.records.parts import PartitionedRecords
+from discreet.records.bounds import Bounds
+from discreet.records.open import Rows, as_numbers
+from discreet.records.partitioned import PartitionedRecords
+from discreet.tables.meaning import as_cells
 
 _RETRIES = 3  # of a partition whose worker died
 _FAN_IN = 8  # sums that one worker adds up at a time
 
 
+REPEATABLE = (
+    "computing a partition of the Dask collection again gives the same rows in the same order, as it happens when a "
+    "worker is lost: no random sampling without a seed, no source that changes meanwhile (given by the user)"
+)
+
+
 def is_dask(data: Any) -> bool:
     """Whether this is a Dask collection, without importing Dask."""
-    return hasattr(data, "__dask_graph__") and hasattr(data, "__dask_keys__")
+    base = sys.modules.get("dask.base")
+    return base is not None and bool(base.is_dask_collection(data))
+
+
+def is_dask_frame(data: Any) -> bool:
+    """Whether this is a Dask data frame, without importing Dask."""
+    return is_dask(data) and is_from(data, "dask.dataframe", "DataFrame")
 
 
 class Workers(Protocol):
@@ -82,7 +98,8 @@ class Threads:
     def _tasks(function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
         from dask import delayed
 
-        return [delayed(function, pure=False)(*row) for row in zip(*columns, strict=True)]
+        task = delayed(partial(silently, function), pure=False)
+        return [task(*row) for row in zip(*columns, strict=True)]
 
 
 class Cluster:
@@ -101,7 +118,7 @@ class Cluster:
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in the memory of the workers."""
-        return list(self._client.map(function, *columns, pure=False, retries=_RETRIES))
+        return list(self._client.map(partial(silently, function), *columns, pure=False, retries=_RETRIES))
 
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in order."""
@@ -109,7 +126,7 @@ class Cluster:
 
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
         """One result, in the memory of a worker."""
-        return self._client.submit(function, *entries, pure=False, retries=_RETRIES)
+        return self._client.submit(partial(silently, function), *entries, pure=False, retries=_RETRIES)
 
     def shares(self, entries: Sequence[Any]) -> list[list[int]]:
         """One share per thread of the worker that holds the entries; the one who is to compute lost ones is open.
@@ -131,12 +148,14 @@ class Cluster:
         ]
 
 
-class DaskMatrices:
+class DaskRows(Rows):
     """Rows of a Dask array or data frame as matrices of one kind, kept in the memory of the workers.
 
     Looks like a matrix as far as its shape. With a `distributed` client the partitions stay where they are computed;
     without one they are computed by Dask's threads in this process. Cells that are no numbers are NaN.
     """
+
+    assumptions = (REPEATABLE,)
 
     def __init__(self, X: Any) -> None:
         self._workers = workers()
@@ -150,18 +169,17 @@ class DaskMatrices:
         self._sizes = [rows for rows, _, _ in shapes]
         _, self._width, self._sparse = shapes[0]
         if not (self._width and sum(self._sizes)):
-            raise ValueError("X has no rows or no columns; a fit needs at least one of each")
-        names = getattr(X, "columns", None)
-        self.feature_names = () if names is None else tuple(str(name) for name in names)
+            raise ParameterError(
+                "X",
+                "has no rows or no columns",
+                "a fit needs at least one of each",
+            )
+        self.feature_names = tuple(str(name) for name in X.columns) if is_dask_frame(X) else ()
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of rows and of columns."""
         return sum(self._sizes), self._width
-
-
-class DaskRows(DaskMatrices):
-    """Rows of a Dask array or data frame, of which records can be made where they are."""
 
     def valid(self, bounds: Bounds) -> NDArray[np.bool_]:
         """Which rows are finite and not absurd."""
@@ -228,12 +246,17 @@ class DaskParts:
         return [[argument] * len(self._list) for argument in arguments]
 
 
+def source_facts(data: Any) -> tuple[str, ...]:
+    """Say what a promise assumes of data on Dask; nothing of other data."""
+    return (REPEATABLE,) if is_dask(data) or isinstance(data, DaskRows) else ()
+
+
 def row_blocks(X: Any) -> list[Any]:
     """One delayed block of whole rows per partition."""
-    if hasattr(X, "to_delayed") and hasattr(X, "npartitions") and not hasattr(X, "chunks"):
+    if not is_from(X, "dask.array", "Array"):
         return list(X.to_delayed())
     if X.ndim != 2:
-        raise ValueError(f"X must have two dimensions (rows, columns), got {X.ndim}")
+        raise ParameterError("X", f"must have two dimensions (rows, columns), got {X.ndim}")
     return [row[0] for row in X.rechunk({1: -1}).to_delayed()]
 
 
@@ -242,7 +265,7 @@ def labels_of(y: Any) -> NDArray[Any]:
     from dask import compute
 
     blocks = row_blocks(y) if getattr(y, "ndim", 1) == 2 else np.ravel(y.to_delayed())
-    parts = [_inputs.cells(block) for block in compute(*blocks)]
+    parts = [as_cells(block) for block in compute(*blocks)]
     if len({part.dtype for part in parts}) > 1:
         parts = [part.astype(object) for part in parts]
     return np.concatenate(parts)
@@ -265,7 +288,9 @@ def _client() -> Any:
 
 def declared_types(X: Any) -> list[Any]:
     """The types that a Dask collection says it has, column by column if it is a frame; bags say nothing."""
-    return list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype] if hasattr(X, "dtype") else []
+    if is_dask_frame(X):
+        return list(X.dtypes)
+    return [X.dtype] if is_from(X, "dask.array", "Array") else []
 
 
 def _one_type(X: Any) -> type[np.floating[Any]]:
@@ -277,14 +302,11 @@ def _one_type(X: Any) -> type[np.floating[Any]]:
 def _matrix(block: Any, dtype: type[np.floating[Any]]) -> Any:
     """A partition as a matrix of numbers, NaN where a cell is none."""
     with np.errstate(all="ignore"):  # of numbers that the type does not hold
-        if hasattr(block, "tocsr"):  # SciPy's sparse matrices
-            numbers = block if block.dtype.kind in "biuf" else _inputs.entries_to_numbers(block)
-            return numbers.tocsr().astype(dtype, copy=False)
-        values = _inputs.cells(block)
-        if values.dtype.kind not in "biuf":
-            values = _inputs.to_numbers(values)
+        values = as_numbers(block)
+        if bool(sp.issparse(values)):
+            return values.tocsr().astype(dtype, copy=False)
         if values.ndim != 2:
-            raise ValueError(f"X must have two dimensions (rows, columns), got {values.ndim}")
+            raise ParameterError("X", f"must have two dimensions (rows, columns), got {values.ndim}")
         # What came over a network may lie at any address; kernels use aligned rows in place.
         return np.require(values, dtype=dtype, requirements=["C", "A"])
 

@@ -1,39 +1,53 @@
 """Solvers: each plans from public facts and runs where data meets noise. Importing the package registers them all."""
 
-from discreet.solvers import (
-    auto,
-    discriminant,
-    exponential,
-    frank_wolfe,
-    frank_wolfe_laplace,
-    localized,
-    mirror_descent,
-    newton,
-    noisy_gradient,
-    noisy_sgd,
-    objective_perturbation,
-    output_perturbation,
-    permutation_sgd,
-    printed_gradients,
-    simplex,
-    sufficient_statistics,
+from discreet.solvers.auto import AutomaticChoice
+from discreet.solvers.base import Plan, Release, Solver, names, resolve
+from discreet.solvers.gradients.discriminant import NoisyDiscriminant
+from discreet.solvers.gradients.mirror_descent import MirrorDescent
+from discreet.solvers.gradients.newton import NoisyNewton
+from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent, NoisySGD
+from discreet.solvers.gradients.psgd import DissertationPSGD, PermutationSGD
+from discreet.solvers.papers import (
+    DissertationDescent,
+    DissertationFrankWolfe,
+    TalwarFrankWolfe,
+    TalwarMirrorDescent,
 )
+from discreet.solvers.perturbation.objective import DissertationRule, ObjectivePerturbation
+from discreet.solvers.perturbation.output import JainThakurtaRule, OutputPerturbation
+from discreet.solvers.sampling.exponential import ExponentialSampling
+from discreet.solvers.sampling.localized import Localized
+from discreet.solvers.statistics import SufficientStatistics
+from discreet.solvers.vertices.frank_wolfe import FrankWolfe
+from discreet.solvers.vertices.simplex_sampling import SimplexSampling
+from discreet.solvers.wide.refocused import RefocusedSums
 
 __all__ = [
-    "auto",
-    "discriminant",
-    "exponential",
-    "frank_wolfe",
-    "frank_wolfe_laplace",
-    "localized",
-    "mirror_descent",
-    "newton",
-    "noisy_gradient",
-    "noisy_sgd",
-    "objective_perturbation",
-    "output_perturbation",
-    "permutation_sgd",
-    "printed_gradients",
-    "simplex",
-    "sufficient_statistics",
+    "AutomaticChoice",
+    "DissertationDescent",
+    "DissertationFrankWolfe",
+    "DissertationPSGD",
+    "DissertationRule",
+    "ExponentialSampling",
+    "FrankWolfe",
+    "JainThakurtaRule",
+    "Localized",
+    "MirrorDescent",
+    "NoisyDiscriminant",
+    "NoisyGradientDescent",
+    "NoisyNewton",
+    "NoisySGD",
+    "ObjectivePerturbation",
+    "OutputPerturbation",
+    "PermutationSGD",
+    "Plan",
+    "RefocusedSums",
+    "Release",
+    "SimplexSampling",
+    "Solver",
+    "SufficientStatistics",
+    "TalwarFrankWolfe",
+    "TalwarMirrorDescent",
+    "names",
+    "resolve",
 ]

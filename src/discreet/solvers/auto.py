@@ -5,52 +5,61 @@ docs/decisions/0008-automatic-choice.md). In the order of how much can be seen t
 
 * everything, because records are many: objective perturbation, which reaches the minimum without a copy of the data;
 * the directions of the records, in a private second moment: descent in coordinates made from it;
-* a glimpse of that moment, or less of wide sparse rows: one release of the sums of the classes;
+* of wide sparse rows, the sums of the classes well: these sums, refocused on the columns that can be seen;
+* of wide sparse rows, less than that: one release of the sums of the classes;
 * no direction of wide rows: a choice of single columns;
 * and where none of these applies while noise rules: plain noisy descent, which stops early and caps the pull of single
   records.
+
+Inside a set (``benchmarks/sets.py``) noisy descent is ahead while noise rules, objective perturbation above, mirror
+descent where a minimizer over the set cannot be verified. Frank-Wolfe is for entries that are bounded one by one.
+
+For regressors second-order regression was best on nearly all public data; the exceptions follow from what it needs,
+a second moment of not too many columns and no ridge but for squared losses
+(docs/decisions/0017-second-order-regression.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from discreet.box_bounds import BoxBounds
-from discreet.geometries import Geometry, L1Ball, Polytope
-from discreet.losses import HuberHinge, Logistic, Softmax
-from discreet.mechanisms.entropy import Entropy
-from discreet.privacy.events import Event
-from discreet.privacy.gaussian import gaussian_mu
+from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.privacy.statement import plan_line
 from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import BoxBounds
+from discreet.sets import Geometry, L1Ball, Polytope
 from discreet.solvers import base
-from discreet.solvers.certificates import Certificate
-from discreet.solvers.discriminant import NoisyDiscriminant
-from discreet.solvers.frank_wolfe import FrankWolfe
-from discreet.solvers.mirror_descent import MirrorDescent
-from discreet.solvers.newton import NoisyNewton, moment_visibility
-from discreet.solvers.noisy_gradient import NoisyGradientDescent
-from discreet.solvers.objective_perturbation import ObjectivePerturbation
+from discreet.solvers.gradients.discriminant import NoisyDiscriminant
+from discreet.solvers.gradients.mirror_descent import MirrorDescent
+from discreet.solvers.gradients.newton import NoisyNewton, moment_visibility
+from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
+from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
+from discreet.solvers.perturbation.objective import ObjectivePerturbation
+from discreet.solvers.statistics import SufficientStatistics
+from discreet.solvers.vertices.frank_wolfe import FrankWolfe
+from discreet.solvers.wide.refocused import RefocusedSums, signal
 
 # Signal over noise (see `signal_to_noise`) at which plain descent and objective perturbation are level.
 _LEVEL = 200.0
-# Beyond this the noise no longer matters, and the cheapest fit is the best.
+# Beyond this noise hardly matters, and a fit without a copy of the records is the better one where the copy is large.
 _AMPLE = 3000.0
-# The second moment is worth its price where all records together stand out of its noise this much: for two classes, for
-# more, of which each has fewer.
-_VISIBLE = 4.0, 8.0
-# Below this not even the sums of the classes are seen.
-_GLIMPSED = 1.0
+# Beyond this no solver's accuracy is limited by noise, and the exact minimizer is the cheapest.
+_NOISELESS = 30_000.0
+# Numbers in a copy of the records from which on it counts as large: 512 MB.
+_LARGE = 2**26
+# The second moment is worth its price where all records together are this many times its noise.
+_VISIBLE = 4.0
+# The same for regressors, whose clipped gradients keep their lead for longer.
+_AMPLE_FOR_TARGETS = 1e5
 # A reshaped copy of the records is dense, and the release has a number for every pair of columns.
 _MOST_COLUMNS = 1000
 # Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be. For
 # rows in a dense matrix, in a sparse one.
 _BLIND = 70.0, 20.0
+# Records against the noise in a class sum: from here on, sums of wide sparse rows are looked at twice.
+_SEEN_TWICE = 240.0
 # Size of the ball in which single columns are then looked for, as of PrivateSparseLogisticRegression.
 _L1_SIZE = 5.0
 
@@ -68,27 +77,43 @@ class AutomaticChoice:
     name: ClassVar[str] = "auto"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
 
-    def plan(self, problem: Problem, guarantee: Guarantee) -> ChosenPlan:
+    def plan(self, problem: Problem, guarantee: Guarantee) -> base.Plan:
         """The plan of the chosen solver, with the reason for the choice."""
         if problem.geometry is not None:
-            constrained, reason = _within(problem.geometry, problem, guarantee)
-            return ChosenPlan(constrained.plan(problem, guarantee), f"{constrained.name}, because {reason}")
-        solver, reason = _unconstrained(problem, guarantee)
-        if isinstance(solver, FrankWolfe):
-            problem = _by_columns(problem)
-        return ChosenPlan(solver.plan(problem, guarantee), f"{solver.name}, because {reason}")
+            solver, reason = _within(problem.geometry, problem, guarantee)
+        else:
+            solver, reason = _unconstrained(problem, guarantee)
+            if isinstance(solver, FrankWolfe):
+                problem = _by_columns(problem)
+        return replace(solver.plan(problem, guarantee), reason=f"{solver.name}, because {reason}")
 
 
 def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in a set, and why."""
     if math.isinf(problem.loss.smoothness):
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
-    if guarantee.delta == 0 and not isinstance(geometry, Polytope):
+    if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):
+        return FrankWolfe(), "entries are bounded one by one, so that choosing a vertex costs little noise"
+    verified = isinstance(geometry, CERTIFIED_SETS) and "convex" in problem.loss.proved_for
+    if guarantee.delta == 0:
+        if isinstance(geometry, Polytope) and not verified:
+            return FrankWolfe(), "delta = 0 leaves no Gaussian noise, and the set has a list of vertices"
+        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise"
+    ratio = signal_to_noise(problem, guarantee)
+    if ratio < _LEVEL:
+        return (
+            NoisyGradientDescent(),
+            f"in a set, signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules",
+        )
+    if verified:
         return (
             ObjectivePerturbation(),
-            "delta = 0 leaves no Gaussian noise, and the set has no list of vertices",
+            f"in a set, signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching",
         )
-    return FrankWolfe(), "the coefficients must lie in a set"
+    return (
+        MirrorDescent(),
+        "no minimizer can be verified in this set, and noise is small enough for many steps",
+    )
 
 
 def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
@@ -97,50 +122,64 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
     if math.isinf(problem.loss.smoothness):
         return NoisyGradientDescent(), "the loss has corners, where no minimizer is stable"
-    if not isinstance(problem.loss, Logistic | Softmax | HuberHinge) or problem.l2 is not None:
+    if "convex" not in problem.loss.proved_for:
+        return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
+    if problem.loss.aims_at is not None:
+        return _regression(problem, guarantee)
+    if "classes" not in problem.loss.proved_for or problem.l2 is not None:
         return (
             ObjectivePerturbation(),
             "this loss, or the ridge that was asked for, is best served by a minimizer",
         )
     ratio = signal_to_noise(problem, guarantee)
-    if ratio >= _AMPLE:
+    large = problem.n_samples * problem.n_features >= _LARGE
+    ample = _AMPLE if large or problem.n_features > _MOST_COLUMNS else _NOISELESS
+    if ratio >= ample:
         return (
             ObjectivePerturbation(),
-            f"signal over noise is {ratio:.3g}, at least {_AMPLE:g}: noise hardly matters",
+            f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
         )
     wide = problem.n_features > _MOST_COLUMNS
-    special = _wide(problem, ratio) if wide else _narrow(problem, guarantee)
+    special = _wide(problem, guarantee, ratio) if wide else _narrow(problem, guarantee)
     if special is not None:
         return special
-    if isinstance(problem.loss, HuberHinge) and problem.n_models == 1:
-        return (
-            ObjectivePerturbation(),
-            "noise hides the second moment, and one Huber-SVM needs no large ridge",
-        )
+    if wide and problem.loss.family == "monotone" and problem.n_models == 1:
+        return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
     if ratio < _LEVEL:
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
     reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"
     return ObjectivePerturbation(), reason
 
 
+def _regression(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
+    """The solver for real targets and counts, and why."""
+    squared = "quadratic" in problem.loss.proved_for
+    if problem.n_features > _MOST_COLUMNS:
+        reason = f"the second moment of more than {_MOST_COLUMNS} columns has too many entries"
+        return NoisyGradientDescent(), reason
+    if problem.l2 is not None and not squared:
+        return ObjectivePerturbation(), "the ridge that was asked for is best served by a minimizer"
+    ratio = signal_to_noise(problem, guarantee)
+    if ratio >= _AMPLE_FOR_TARGETS:
+        reason = f"signal over noise is {ratio:.3g}, at least {_AMPLE_FOR_TARGETS:g}: noise hardly matters"
+        if problem.loss.aims_at == "quantile":  # its corner is sharp, and a minimizer needs much of a ridge
+            return NoisyGradientDescent(), reason
+        return (SufficientStatistics() if squared else ObjectivePerturbation()), reason
+    return NoisyNewton(), "clipped gradients of reshaped records tell most about real targets"
+
+
 def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] | None:
     """The solver for rows whose second moment can be afforded, if enough of it is seen."""
-    seen, visible = moment_visibility(problem, guarantee), _VISIBLE[problem.loss.n_outputs > 1]
-    stands_out = f"the second moment stands out of its noise {seen:.3g} times"
-    if seen >= visible:
-        return NoisyNewton(), f"{stands_out}, at least {visible:g}"
-    if seen >= _GLIMPSED and problem.n_models == 1:
-        return (
-            NoisyDiscriminant(),
-            f"{stands_out}, below {visible:g}: what can be seen is the sums of the classes",
-        )
-    return None
+    seen = moment_visibility(problem, guarantee)
+    if seen < _VISIBLE:
+        return None
+    return NoisyNewton(), f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
 
 
-def _wide(problem: Problem, ratio: float) -> tuple[base.Solver, str] | None:
+def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.Solver, str] | None:
     """The solver for rows of many columns, if single columns are all that is seen or the rows are sparse."""
     along, blind = ratio * math.sqrt(problem.n_coefficients), _BLIND[problem.sparse]
-    if isinstance(problem.loss, Logistic) and problem.n_models == 1 and along < blind:
+    if problem.loss.n_outputs == 1 and problem.n_models == 1 and along < blind:
         return (
             FrankWolfe(),
             f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only a single column, of "
@@ -149,6 +188,13 @@ def _wide(problem: Problem, ratio: float) -> tuple[base.Solver, str] | None:
     if not problem.sparse:
         return None
     if problem.n_models == 1 and ratio < _LEVEL:
+        seen = signal(problem, guarantee)
+        if seen >= _SEEN_TWICE:
+            return (
+                RefocusedSums(),
+                f"rows are wide and sparse, and records are {seen:.3g} times the noise in a class sum, at least "
+                f"{_SEEN_TWICE:g}: columns are worth a second look",
+            )
         return (
             NoisyDiscriminant(),
             f"rows are wide and sparse, and signal over noise is {ratio:.3g}, below {_LEVEL:g}: sums of the classes "
@@ -170,63 +216,6 @@ def signal_to_noise(problem: Problem, guarantee: Guarantee) -> float:
         return math.inf
     multiplier = guarantee.neighboring.contributions / gaussian_mu(guarantee.epsilon, guarantee.delta)
     return problem.n_samples / (multiplier * math.sqrt(problem.n_coefficients))
-
-
-@dataclass(frozen=True)
-class ChosenPlan:
-    """A plan and why it was chosen."""
-
-    plan: base.Plan
-    reason: str
-
-    @property
-    def sums_only(self) -> bool:
-        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
-        return bool(getattr(self.plan, "sums_only", False))
-
-    @property
-    def problem(self) -> Problem:
-        """The problem of the chosen plan."""
-        return self.plan.problem
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of the chosen plan."""
-        return self.plan.guarantee
-
-    @property
-    def certificate(self) -> Certificate | None:
-        """The bound on the excess risk, if the chosen solver has one."""
-        return getattr(self.plan, "certificate", None)
-
-    @property
-    def event(self) -> Event:
-        """What is charged."""
-        return self.plan.event
-
-    @property
-    def mechanism(self) -> str:
-        """How the noise is added, in words."""
-        return self.plan.mechanism
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return self.plan.theorem
-
-    @property
-    def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
-        return self.plan.noise
-
-    def run(
-        self, records: list[ArrayRecords], entropy: Entropy, progress: base.Progress | None = None
-    ) -> base.Release:
-        """Run the chosen plan."""
-        return self.plan.run(records, entropy, progress)
-
-    def __str__(self) -> str:
-        return f"{self.plan}\n{plan_line('chosen by solver=auto', self.reason)}"
 
 
 base.register(AutomaticChoice.name, AutomaticChoice)

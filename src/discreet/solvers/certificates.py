@@ -7,16 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet.box_bounds import BoxBounds
-from discreet.geometries import Geometry
-from discreet.losses import CappedLogistic, HuberRegression, Logistic, Squared
+from discreet.privacy.guarantee import SLACK
 from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
-from discreet.records.kernels import gamma, gradient_rounding
+from discreet.records.base import Records
+from discreet.records.bounds import BoxBounds
+from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.sets import Geometry
 from discreet.solvers import base
-from discreet.solvers.sensitivity import sigmoid
-
-SLACK = 1 + 2.0**-40  # pays for the rounding of formulas and of iterates that leave the set by an ulp
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,8 @@ def geometry_of(problem: Problem, solver: str, *, corners: bool = False) -> Geom
     geometry = problem.geometry
     if geometry is None:
         raise ValueError(
-            f"solver {solver!r} keeps the coefficients in a bounded set and needs one: constraint=, for instance "
-            "L2Ball(5.0, n_features + 1) of discreet.geometries, or an estimator with a radius (PrivateLasso, "
+            f"solver {solver!r} keeps the coefficients in a bounded set and needs one: pass constraint=, for instance "
+            "L2Ball(5.0, n_features + 1) of discreet.sets, or an estimator with a radius (PrivateLasso, "
             "PrivateSparseLogisticRegression)"
         )
     size = problem.n_features * problem.loss.n_outputs
@@ -73,13 +70,8 @@ def record_bound(problem: Problem) -> tuple[float, float]:
 
 def slope(problem: Problem, reach: float) -> float:
     """Bound on |f'(y, t)| for |t| <= reach and every legal label."""
-    loss = problem.loss
-    if isinstance(loss, Logistic | CappedLogistic):
-        return min(loss.lipschitz, sigmoid(reach) * SLACK)
-    label_bound = loss.label_bound if isinstance(loss, Squared) else problem.label_bound
-    if isinstance(loss, Squared | HuberRegression) and label_bound is not None:
-        return min(loss.lipschitz, (reach + label_bound) * SLACK)
-    return loss.lipschitz
+    own = problem.loss.label_bound
+    return problem.loss.derivative_bound(reach, problem.label_bound if own is None else own)
 
 
 def curvature(problem: Problem, geometry: Geometry) -> float:
@@ -89,8 +81,10 @@ def curvature(problem: Problem, geometry: Geometry) -> float:
     return problem.loss.smoothness * (bound * geometry.diameter(norm)) ** 2 + ridge
 
 
-def score_rounding(problem: Problem, geometry: Geometry) -> float:
+def score_rounding(problem: Problem, geometry: Geometry, offset: float = 0.0) -> float:
     """Bound on the error of a computed score <s, gradient> of a point s of the set (sum scale).
+
+    ``offset`` bounds an intercept that is added to predictions and is no part of the set.
 
     The gradient is off by at most ``gradient_rounding`` in the norm dual to that of s, the ridge term and the inner
     product round once per term (docs/proofs/frank-wolfe.md, section 3).
@@ -98,23 +92,23 @@ def score_rounding(problem: Problem, geometry: Geometry) -> float:
     loss, n, p = problem.loss, problem.n_samples, geometry.n_features
     bound, norm = record_bound(problem)
     radius = geometry.radius(norm) * SLACK
-    gradient_error = gradient_rounding(loss, n, problem.n_features, bound, radius)
+    gradient_error = gradient_rounding(loss, n, problem.n_features + 1, bound, radius + offset)
     size = n * loss.lipschitz * bound + gradient_error + n * (problem.l2 or 0.0) * geometry.radius(2.0)
     return radius * (gradient_error + gamma(p + 4) * size) * SLACK
 
 
 def label_bound(problem: Problem) -> float | None:
-    """The largest absolute label: declared, or that of a loss that declares it itself; 1 for classes."""
-    if problem.loss.family in ("logistic", "monotone"):
-        return 1.0
-    own = problem.loss.label_bound if isinstance(problem.loss, Squared) else None
-    known = [bound for bound in (problem.label_bound, own) if bound is not None]
+    """The largest absolute label: the problem's bound or the loss's, whichever is less."""
+    known = [bound for bound in (problem.label_bound, problem.loss.label_bound) if bound is not None]
     return min(known) if known else None
 
 
-def with_bounded_labels(records: list[ArrayRecords], problem: Problem) -> list[ArrayRecords]:
+def with_bounded_labels(records: list[Records], problem: Problem) -> list[Records]:
     """The same records, with targets clipped to the bound that the price relies on."""
     bound = label_bound(problem)
-    if problem.loss.family != "general" or bound is None:
+    labeled = (
+        problem.loss.family != "general" and bound == problem.loss.label_bound
+    )  # valid labels are within it
+    if bound is None or labeled:
         return records
     return [part.with_labels(np.clip(part.labels, -bound, bound)) for part in records]

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet import _inputs
-from discreet.estimators import _fit
+from discreet import _checks
+from discreet._checks import ParameterError, Setting, calm
 from discreet.mechanisms.additive import LaplaceMechanism
-from discreet.mechanisms.entropy import Entropy, fresh_entropy
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event
-from discreet.privacy.guarantee import Guarantee, Sensitivity
-from discreet.transfer import _path, partition, teachers
-from discreet.transfer.rows import as_table, take
+from discreet.privacy.guarantee import Guarantee, Sensitivity, relation_of
+from discreet.records.open import read_labels
+from discreet.release import carry_out
+from discreet.transfer import base, teachers
+from discreet.transfer.base import as_table
+from discreet.transfer.teachers import assign_rows, take
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
     from discreet.privacy.statement import PrivacyStatement
 
 
@@ -95,6 +98,11 @@ class ErrorRate:
     upper: float
     privacy_: PrivacyStatement
 
+    @property
+    def released_(self) -> dict[str, Any]:
+        """What the ledger keeps a digest of (`release_digest`); ``upper`` follows from it."""
+        return {"rate": self.rate}
+
     def unstable_among(self, n_queries: int, beta: float = 0.05) -> int:
         """Questions, of ``n_queries``, likely to be unstable if every third wrong vote makes one so.
 
@@ -105,6 +113,7 @@ class ErrorRate:
         return max(1, math.ceil(3 * (expected + math.sqrt(expected * math.log(n_queries / beta) / 2))))
 
 
+@calm()
 def private_error_rate(
     estimator: Any,
     X: Any,
@@ -138,41 +147,46 @@ def private_error_rate(
     a time: ``estimator.predict`` must be a function of each row by itself, as it is for the models of scikit-learn. One
     that scales or ranks the rows it is given against each other is not covered.
     """
-    relation = _fit.relation_of(neighboring)
+    relation = relation_of(neighboring)
     if not relation.size_is_public:
-        raise ValueError(
-            "the error rate needs a public number of held-out rows: use neighboring='replace-one' or 'zero-out'"
+        raise ParameterError(
+            "neighboring",
+            "must make the number of held-out rows public",
+            Setting("neighboring", "replace-one", "zero-out"),
         )
     if not 0 < validation_fraction < 1:
-        raise ValueError(f"validation_fraction must lie between 0 and 1, got {validation_fraction!r}")
+        raise ParameterError("validation_fraction", f"must lie between 0 and 1, got {validation_fraction!r}")
     X, y = as_table("X", X), np.asarray(y)
     if y.shape != (X.shape[0],):
-        raise ValueError(f"y must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
+        raise ParameterError("y", f"must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
     n_rows = X.shape[0]
     n_train = n_rows - max(1, round(validation_fraction * n_rows))
-    count = _inputs.count("n_teachers", n_teachers, at_least=2)
+    count = _checks.count("n_teachers", n_teachers, at_least=2)
     if count > n_train:
         raise ValueError(f"n_teachers={count} is more than the {n_train} records left for training")
-    epsilon = _inputs.real("epsilon", epsilon, above=0)
+    epsilon = _checks.real("epsilon", epsilon, above=0)
     plan = ErrorRatePlan(Guarantee(epsilon, 0.0, relation), count, n_rows - n_train)
-    labels = _fit.read_labels(y, classes, "error", droppable=False)
-    seed = _inputs.seed(random_state)
-    _fit.charge(ledger, plan, "private_error_rate")
-    entropy = fresh_entropy()
-    votes = teachers.collect_votes(
-        estimator,
-        take(X, slice(0, n_train)),
-        labels.codes[:n_train],
-        partition.assign_rows(n_train, count, entropy),
-        take(X, slice(n_train, n_rows)),
-        labels.classes,
-        count,
-        seed,
-        n_jobs,
-        apart=True,
-    )
-    right = votes[np.arange(plan.n_validation), labels.codes[n_train:]].astype(np.int64).sum()
-    rate = plan.run(count * plan.n_validation - int(right), entropy)
+    labels = read_labels(y, classes, "error", droppable=False)
+    seed = _checks.seed(random_state)
+
+    def n_wrong(entropy: Entropy) -> int:
+        votes = teachers.collect_votes(
+            estimator,
+            take(X, slice(0, n_train)),
+            labels.codes[:n_train],
+            assign_rows(n_train, count, entropy),
+            take(X, slice(n_train, n_rows)),
+            labels.classes,
+            count,
+            seed,
+            n_jobs,
+            apart=True,
+        )
+        right = votes[np.arange(plan.n_validation), labels.codes[n_train:]].astype(np.int64).sum()
+        return count * plan.n_validation - int(right)
+
+    carried = carry_out(plan, n_wrong, ledger, "private_error_rate", published=lambda rate: {"rate": rate})
+    rate = carried.release
     upper = min(1.0, rate + plan.sensitivity * math.log(1 / (2 * 0.05)) / epsilon)
     stated = (
         labels.assumption,
@@ -180,4 +194,4 @@ def private_error_rate(
         "a model predicts the label of a row from that row alone, not from others asked with it (given by the user)",
     )
     bounds: dict[str, float | str] = {"teachers": float(count), "held-out rows": float(plan.n_validation)}
-    return ErrorRate(rate, upper, _path.state(plan, bounds, stated, entropy.secure))
+    return ErrorRate(rate, upper, base.state(plan, carried, bounds, stated))

@@ -13,18 +13,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet import _inputs
-from discreet.estimators import _fit
-from discreet.mechanisms.entropy import fresh_entropy
+from discreet import _checks
+from discreet._checks import ParameterError, ParameterTypeError, silence
+from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.voting import Counts
-from discreet.transfer import _path, stream_file, teachers
+from discreet.online import stream_file
+from discreet.privacy.statement import answers_digest
+from discreet.records.open import read_labels
+from discreet.release import Budget, begin, bind, resume
+from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
-from discreet.transfer.plan import TransferPlan
-from discreet.transfer.planner import plan_transfer
-from discreet.transfer.rows import Columns, as_table, check_same_columns
+from discreet.transfer.base import Columns, as_table, check_same_columns
+from discreet.transfer.plan import TransferPlan, plan_transfer
+from discreet.transfer.teachers import assign
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
     from discreet.privacy.statement import PrivacyStatement
 
 
@@ -65,7 +69,8 @@ n_jobs, ledger, random_state :
     noise of the running threshold. Give out its answers, never the object or its file. Pickling and copying are
     refused, because two copies would spend one budget twice, and so is a forked process; ``save`` keeps a stream in one
     file of which only the last holder can ask. A copy of that file can be continued twice, which no file can prevent.
-    When the stream halts, teachers, votes and the threshold are deleted, in the file as well; of the private table the
+    When the stream halts, or with ``close``, its answers are bound to the charge (the ledger keeps `answers_digest` of
+    them) and teachers, votes and the threshold are deleted, in the file as well; of the private table the
     number and the names of the columns remain, which are public.
 
     Examples
@@ -118,10 +123,12 @@ n_jobs, ledger, random_state :
         self.random_state = random_state
         self._lock = threading.Lock()
         self._file: tuple[Path, int] | None = None
+        self._account: Budget = None
+        self._answers: str | None = None
 
     def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
         """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users."""
-        chosen = _path.settings(self, None, n_samples, by_group)
+        chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
@@ -148,11 +155,11 @@ n_jobs, ledger, random_state :
         """
         if hasattr(self, "plan_"):
             raise RuntimeError("this labeler has a running stream; make a new one for other data")
-        seed = _inputs.seed(self.random_state)
-        inputs = _path.read_inputs(X, y, X if pool is None else pool, groups)
-        labels = _fit.read_labels(inputs.y, self.classes, "error", droppable=False)
+        seed = _checks.seed(self.random_state)
+        inputs = base.read_inputs(X, y, X if pool is None else pool, groups)
+        labels = read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
-        chosen = _path.settings(self, _path.n_units(n_rows, groups), self.n_samples, by_group)
+        chosen = base.settings(self, inputs.n_units, self.n_samples, by_group)
         plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
         if pool is not None:
             teachers.rehearse(
@@ -163,21 +170,21 @@ n_jobs, ledger, random_state :
             shape = (plan.n_samples // plan.n_teachers, inputs.X.shape[1])
             made_up = np.sin(np.arange(math.prod(shape)) ** 2.0).reshape(shape)
             teachers.rehearse(self.estimator, made_up, labels.classes, len(made_up))
-        _fit.charge(self.ledger, plan, type(self).__name__)
-        entropy = fresh_entropy()
-        chunks = _path.assign(n_rows, groups, plan.n_teachers, entropy)
-        shared = self.estimator, inputs.X, labels.codes, chunks
-        last = labels.classes, plan.n_teachers, seed, self.n_jobs
-        with _path.training(plan.n_teachers, self.n_jobs, n_rows) as step:
+        begun = begin(plan, self.ledger, type(self).__name__)
+        with silence():
+            chunks = assign(n_rows, groups, plan.n_teachers, begun.release)
+            shared = self.estimator, inputs.X, labels.codes, chunks
+            last = labels.classes, plan.n_teachers, seed, self.n_jobs
             if pool is None:
-                self._teachers = teachers.train_all(*shared, *last, step)
+                self._teachers = teachers.train_all(*shared, *last)
             else:
-                self._votes = teachers.collect_votes(*shared, inputs.queries, *last, step)
+                self._votes = teachers.collect_votes(*shared, inputs.queries, *last)
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to compare questions with
-        stated = _path.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
-        self.privacy_ = _path.state(plan, plan.sizes, stated, entropy.secure)
-        self._stream: VoteRun = plan.start(entropy)
+        stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
+        self.privacy_ = base.state(plan, begun, plan.sizes, stated)
+        self._stream: VoteRun = plan.start(begun.release)
+        self._account, self._answers = begun.account, answers_digest([])
         self._process = os.getpid()
         return self
 
@@ -220,9 +227,11 @@ n_jobs, ledger, random_state :
             raise TypeError("this labeler has no pool; ask with label(X), or fit with pool=X_public")
         places = np.asarray(rows)
         if places.ndim != 1 or places.dtype.kind not in "iu":
-            raise TypeError("rows must be a list of row numbers of the pool")
+            raise ParameterTypeError("rows", "must be a list of row numbers of the pool")
         if np.any((places < 0) | (places >= len(self._votes))):
-            raise ValueError(f"rows must lie between 0 and {len(self._votes) - 1}, the rows of the pool")
+            raise ParameterError(
+                "rows", f"must lie between 0 and {len(self._votes) - 1}, the rows of the pool"
+            )
         return self._answer(lambda: self._votes[places])
 
     def _check_asking(self) -> None:
@@ -234,22 +243,56 @@ n_jobs, ledger, random_state :
 
     def _answer(self, count: Callable[[], Counts]) -> NDArray[Any]:
         """Answer, note what was spent, and forget everything private once nothing is left to spend."""
-        with self._lock:
+        with self._lock, silence():
             self._check_asking()  # another thread may have asked the last question
             stream, counts = self._stream, count()
+
+            def give() -> tuple[NDArray[Any], dict[str, Any]]:
+                labels = labels_of(stream.answer(counts), self.classes_)
+                if self._answers is not None:
+                    self._answers = answers_digest(labels, self._answers)
+                return labels, self._secret_state()
+
             if self._file is None:
-                codes = stream.answer(counts)
+                labels, _ = give()
                 self._forget_if_halted()
             else:
-                path, generation = self._file
-                codes = stream_file.spend(
-                    path,
-                    generation,
-                    lambda: (stream.answer(counts), stream.secret_state()),
-                    self._forget_if_halted,
-                    held=stream.secret_state(),
+                labels = stream_file.spend(
+                    *self._file, give, self._forget_if_halted, held=self._secret_state()
                 )
-        return labels_of(codes, self.classes_)
+            if self._stream.halted:
+                self._bind()
+        return labels
+
+    def close(self) -> None:
+        """End the stream: no further answer, teachers and votes are deleted, and its answers are bound to the charge.
+
+        A stream that halts does so by itself. Without a ledger the receipt stays as it is, bound to nothing.
+        """
+        self._running()
+        with self._lock, silence():
+            if not self._stream.halted:
+                held, self._stream = self._secret_state(), _ClosedRun()
+                if self._file is None:
+                    self._forget_if_halted()
+                else:
+                    stream_file.spend(
+                        *self._file, lambda: (None, self._secret_state()), self._forget_if_halted, held=held
+                    )
+            self._bind()
+
+    def _bind(self) -> None:
+        """Bind all answers to the charge, once, and keep the receipt that says so."""
+        receipt = bind(self._account, self.privacy_.paid, self._answers)
+        if receipt != self.privacy_.paid:
+            self.privacy_ = self.privacy_.paid_by(receipt)
+            if self._file is not None:
+                stream_file.spend(*self._file, lambda: (None, self._secret_state()), self._kept)
+
+    def _secret_state(self) -> dict[str, Any]:
+        """The state of the stream and the digest of its answers, if all are known."""
+        known = {} if self._answers is None else {"digest": self._answers}
+        return self._stream.secret_state() | known
 
     def _forget_if_halted(self) -> dict[str, Any] | None:
         """Delete teachers, votes and the last threshold at the end of the stream; what is kept then, or None before."""
@@ -258,8 +301,11 @@ n_jobs, ledger, random_state :
         for name in _SECRET:
             self.__dict__.pop(name, None)
         # Nothing secret is left in the state of a stream that has halted.
-        self._stream = self.plan_.resume(self._stream.secret_state(), fresh_entropy())
+        self._stream = self._resumed(self._stream.secret_state(), resume())
         return self._kept()
+
+    def _resumed(self, state: dict[str, int], entropy: Entropy) -> VoteRun:
+        return _ClosedRun() if "closed" in state else self.plan_.resume(state, entropy)
 
     def _kept(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in _UNSAVED}
@@ -283,17 +329,20 @@ n_jobs, ledger, random_state :
                     f"this stream is kept in {self._file[0]} already, up to date with every answer; a second file "
                     "would spend the same budget again"
                 )
-            generation = stream_file.create(path, self._kept(), self._stream.secret_state())
+            generation = stream_file.create(path, self._kept(), self._secret_state())
             self._file = (Path(path).resolve(), generation)
 
     @staticmethod
-    def resume(path: str | os.PathLike[str]) -> PrivateLabeler:
+    def resume(
+        path: str | os.PathLike[str], *, ledger: Ledger | str | os.PathLike[str] | None = None
+    ) -> PrivateLabeler:
         """Continue a saved stream exactly where it stopped; whoever held it before is refused from now on.
 
+        Nothing is charged. Pass the ``ledger`` that ``fit`` has charged to bind the answers to the charge at the end.
         Only open files that you trust: they hold pickled models.
         """
 
-        def check(content: Any, _: dict[str, int]) -> None:
+        def check(content: Any, _: dict[str, Any]) -> None:
             if not (isinstance(content, dict) and isinstance(content.get("plan_"), TransferPlan)):
                 raise stream_file.StreamError(f"{path} does not hold a PrivateLabeler")
 
@@ -302,10 +351,11 @@ n_jobs, ledger, random_state :
         labeler.__dict__.update(kept)
         labeler._lock = threading.Lock()
         labeler.ledger = None  # paid already
+        labeler._account, labeler._answers = ledger, state.pop("digest", None)
         labeler._file = (Path(path).resolve(), generation)
         labeler._process = os.getpid()
-        entropy = fresh_entropy()
-        labeler._stream = labeler.plan_.resume(state, entropy)
+        entropy = resume()
+        labeler._stream = labeler._resumed(state, entropy)
         if not entropy.secure:
             labeler.privacy_ = dataclasses.replace(labeler.privacy_, secure=False)
         return labeler
@@ -324,5 +374,20 @@ n_jobs, ledger, random_state :
         return counts
 
 
-_UNSAVED = ("_lock", "_stream", "_file", "_process", "ledger")
+class _ClosedRun:
+    """A stream that was ended by its holder."""
+
+    halted = True
+
+    def answer(self, counts: Counts) -> NDArray[np.int64]:
+        raise BudgetSpent("the labeler was closed")
+
+    def left(self) -> dict[str, int]:
+        return {}
+
+    def secret_state(self) -> dict[str, int]:
+        return {"closed": 1}
+
+
+_UNSAVED = ("_lock", "_stream", "_file", "_process", "_account", "_answers", "ledger")
 _SECRET = ("_teachers", "_votes")  # deleted when the stream has halted

@@ -1,20 +1,35 @@
-"""A calibrated transfer: what was chosen before any data is seen, what it costs, and the only thing that runs it."""
+"""Plan a transfer from public numbers: which aggregator, how many teachers, how many unstable answers.
+
+`plan_transfer` chooses, before any data is seen; `TransferPlan` is the choice, its price, and what runs it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.mechanisms.entropy import Entropy
-from discreet.mechanisms.voting import Counts, NoisyPlurality
-from discreet.privacy.events import Event
+from discreet import _checks
+from discreet._checks import ParameterError
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.mechanisms.sparse_vector import SparseVector
+from discreet.mechanisms.voting import ConfidentPlurality, Counts, NoisyPlurality
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee
-from discreet.transfer import partition
-from discreet.transfer.aggregation import Aggregator, SharedVotes, StableVotes, Streamed, VoteRun
+from discreet.transfer import base
+from discreet.transfer.aggregation import (
+    Aggregator,
+    PluralityVotes,
+    SharedVotes,
+    StableVotes,
+    Streamed,
+    VoteRun,
+)
 
 ASKED_FOR = "asked for"
 BETA = 0.05  # chance that a stable question is refused, or a clear vote overturned, at the stated lead
@@ -49,7 +64,7 @@ class TransferPlan:
     Privacy
     -------
     ``event`` covers every answer the aggregator gives. Questions must be public, and each record must reach the
-    chunk of ``transfer.partition`` alone.
+    chunk of ``transfer.teachers`` alone.
     """
 
     guarantee: Guarantee
@@ -171,7 +186,7 @@ class TransferPlan:
         return VoteRelease(stream.answer(counts), entropy.secure, stream.left())
 
     def __str__(self) -> str:
-        promise, counted = self.guarantee, partition.counted(self.guarantee)
+        promise, counted = self.guarantee, base.counted(self.guarantee)
         lines = [
             f"Plan: {self.mechanism}",
             f"  {'aggregator':<38}{self.aggregator.name}: {self.reason}",
@@ -236,3 +251,218 @@ def worth(n_queries: int, max_unstable: int) -> int:
     If n questions have a chance p of refusal each, n p <= _WASTED max_unstable is p <= BETA / this number.
     """
     return max(1, math.ceil(n_queries * BETA / (_WASTED * max_unstable)))
+
+
+AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
+_AGREEMENT = 0.95  # the share of teachers assumed to agree where agreement is to be had
+_LEAST_ROWS = 50  # records, or users, per teacher below which more teachers are not proposed
+_CHECK_SHARE = 0.25  # of the squared Gaussian-DP parameter, for the agreement checks of "confident"
+_CHECK_AT = 0.6  # share of the votes asked for by that check
+_EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
+# Noise on a lead, over the lead of unanimous teachers: what students are expected to average away.
+_SHARE_NOISE = 0.8
+
+
+def plan_transfer(
+    guarantee: Guarantee,
+    n_samples: int,
+    n_classes: int,
+    n_queries: int,
+    *,
+    n_teachers: int | str = "auto",
+    aggregator: str = "auto",
+    max_unstable: int | str = "auto",
+    expected_unstable: float | None = None,
+    changed: int = 1,
+    stream: bool = False,
+) -> TransferPlan:
+    """Choose what the public numbers allow.
+
+    Parameters
+    ----------
+    guarantee : the promise to keep.
+    n_samples, n_classes, n_queries : public sizes; the number of records, of users where these are protected, or a
+        public bound on it.
+    n_teachers : how many; "auto" takes as many as the aggregator needs at 95% agreement, or as make the noise on a
+        lead 80% of a unanimous lead ("shares"), with at least 50 records each.
+    aggregator : "shares" (noisy votes of all classes, for a student to average), "sparse-vector" (pays for unstable
+        questions only), "plurality" (answers everything, at a noise that grows with the square root of the
+        questions), "confident" (plurality that may abstain), or "auto".
+    max_unstable : refusals that sparse vector can afford; "auto" takes the most at which 95% agreement is
+        still enough, so that more teachers afford more of them.
+    expected_unstable : share of the questions on which teachers are expected to disagree: a public guess. None says
+        that nothing is known; then "auto" takes shares, which need no agreement, where the records suffice for them.
+    changed : votes that one protected unit can move.
+    stream : whether questions come one by one; then shares are out of the question.
+
+    Examples
+    --------
+    >>> print(plan_transfer(Guarantee(1.0, 1e-6), 494_000, 2, 5_000))
+    Plan: teachers on disjoint chunks, the sum of their opinions with Gaussian noise
+      aggregator                            shares: nothing is known of the agreement, ...
+      guarantee                             (1, 1e-06), replace-one, unit: record
+      records, classes, questions           494000, 2, 5000
+      teachers                              ...
+    """
+    n_samples = _checks.count("n_samples", n_samples)
+    n_classes = _checks.count("n_classes", n_classes, at_least=2)
+    n_queries = _checks.count("n_queries", n_queries)
+    name = _checks.choice("aggregator", aggregator, AGGREGATORS)
+    teachers = _wanted("n_teachers", n_teachers, at_least=2)
+    unstable = _wanted("max_unstable", max_unstable, at_least=1)
+    if expected_unstable is not None and not 0 <= expected_unstable <= 1:
+        raise ParameterError("expected_unstable", f"must lie between 0 and 1, got {expected_unstable!r}")
+    if guarantee.delta == 0:
+        raise ValueError("private votes need delta > 0; choose for instance delta = 1 / n_samples**2")
+    if teachers is not None and teachers > n_samples:
+        raise ValueError(
+            f"n_teachers={teachers} is more than the {n_samples} {base.counted(guarantee)}: some teachers would "
+            f"never see one; use at most {n_samples}, better n_samples // {_LEAST_ROWS} = "
+            f"{max(2, n_samples // _LEAST_ROWS)}"
+        )
+    if n_samples < 2:
+        raise ValueError("two teachers at least are needed, and so are two records")
+    sizes = _Sizes(guarantee, n_samples, n_classes, n_queries, changed)
+    share = _EXPECTED_UNSTABLE if expected_unstable is None else expected_unstable
+    expected = max(1, math.ceil(share * n_queries)) if unstable is None else unstable
+    reason = ASKED_FOR
+    if name == "auto":
+        averaging = expected_unstable is None and not stream
+        name, reason = _chosen(sizes, teachers, expected, averaging=averaging, counting=unstable is not None)
+    if name == "shares":
+        if stream:
+            raise ValueError(NO_STREAM)
+        shared = sizes.shares()
+        count = teachers or min(sizes.most_teachers, sizes.teachers_for_shares(shared))
+        return sizes.plan(count, shared, reason)
+    if name != "sparse-vector":
+        plurality = sizes.plurality()
+        # A wrong label now and then does not spoil a student: here one question at a time must come out right.
+        count = teachers or sizes.teachers_for(plurality.gap_needed(1, BETA))
+        return sizes.plan(count, plurality if name == "plurality" else sizes.confident(count), reason)
+    count = teachers or sizes.teachers_for(sizes.stable_gap(expected))
+    refusals = _largest_fitting(sizes, count) if unstable is None else unstable
+    return sizes.plan(count, sizes.stable(refusals), reason)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The public facts every choice is made from."""
+
+    guarantee: Guarantee
+    n_samples: int
+    n_classes: int
+    n_queries: int
+    changed: int
+
+    @property
+    def most_teachers(self) -> int:
+        return max(2, self.n_samples // _LEAST_ROWS)
+
+    def teachers_for(self, gap: float) -> int:
+        return min(self.most_teachers, max(2, math.ceil(gap / (2 * _AGREEMENT - 1))))
+
+    def teachers_for_shares(self, shared: SharedVotes) -> int:
+        return max(2, math.ceil(math.sqrt(2) * shared.stddev / _SHARE_NOISE))
+
+    def lead(self, n_teachers: int) -> float:
+        """The lead that agreement as assumed gives."""
+        return (2 * _AGREEMENT - 1) * n_teachers
+
+    def stable(self, max_unstable: int) -> StableVotes:
+        promise = self.guarantee
+        most = worth(self.n_queries, max_unstable)
+        vector = SparseVector.calibrated(promise.epsilon, promise.delta, max_unstable, most, BETA)
+        return StableVotes(vector, self.changed)
+
+    def stable_gap(self, max_unstable: int) -> float:
+        return self.stable(max_unstable).gap_needed(worth(self.n_queries, max_unstable), BETA)
+
+    def plurality(self) -> PluralityVotes:
+        def event(multiplier: float) -> Event:
+            return Repeated(Discretized(Gaussian(multiplier), self.n_classes), self.n_queries)
+
+        multiplier = calibrate(event, self.guarantee)
+        return PluralityVotes(NoisyPlurality(multiplier, self.n_classes, self.n_queries, self.changed))
+
+    def shares(self) -> SharedVotes:
+        size = self.n_queries * self.n_classes
+        multiplier = calibrate(lambda x: Discretized(Gaussian(x), size), self.guarantee)
+        return SharedVotes(multiplier, self.n_classes, self.n_queries, self.changed)
+
+    def confident(self, n_teachers: int) -> PluralityVotes:
+        check, vote = 1 / math.sqrt(_CHECK_SHARE), 1 / math.sqrt(1 - _CHECK_SHARE)
+
+        def event(multiplier: float) -> Event:
+            checks = Repeated(Discretized(Gaussian(check * multiplier), 1), self.n_queries)
+            votes = Repeated(Discretized(Gaussian(vote * multiplier), self.n_classes), self.n_queries)
+            return Composed((checks, votes))
+
+        multiplier = calibrate(event, self.guarantee)
+        return PluralityVotes(
+            ConfidentPlurality(
+                threshold=math.ceil(_CHECK_AT * n_teachers),
+                check_multiplier=check * multiplier,
+                vote_multiplier=vote * multiplier,
+                n_classes=self.n_classes,
+                n_queries=self.n_queries,
+                max_answers=self.n_queries,
+                changed=self.changed,
+            )
+        )
+
+    def plan(self, n_teachers: int, aggregator: Aggregator, reason: str) -> TransferPlan:
+        return TransferPlan(
+            self.guarantee, self.n_samples, self.n_classes, self.n_queries, n_teachers, aggregator, reason
+        )
+
+
+def _chosen(
+    sizes: _Sizes, teachers: int | None, expected: int, *, averaging: bool, counting: bool
+) -> tuple[str, str]:
+    """The aggregator by public rule, and why.
+
+    Sparse vector where refusals are to be counted. Without a guess of the disagreement, and for a student that
+    averages, shares where the records suffice. Otherwise the one that needs the smaller lead, and sparse vector also
+    where it fits anyway.
+    """
+    if counting:
+        return "sparse-vector", "refusals are counted"
+    most = sizes.most_teachers if teachers is None else teachers
+    if averaging and sizes.teachers_for_shares(sizes.shares()) <= most:
+        return "shares", "nothing is known of the agreement, and a student averages noisy votes"
+    stable, plural = sizes.stable_gap(expected), sizes.plurality().gap_needed(sizes.n_queries, BETA)
+    if stable <= max(plural, sizes.lead(most)):
+        return (
+            "sparse-vector",
+            f"{expected} unstable answers expected, for which it needs a lead of {stable:.0f}",
+        )
+    return "plurality", f"a lead of {plural:.0f} where sparse vector needs {stable:.0f}"
+
+
+def _largest_fitting(sizes: _Sizes, n_teachers: int) -> int:
+    """The most unstable answers whose lead the teachers can reach, at most the number of questions; or 1."""
+
+    def fits(count: int) -> bool:
+        return sizes.stable_gap(count) <= sizes.lead(n_teachers)
+
+    if not fits(1):
+        return 1
+    low, high = 1, sizes.n_queries + 1  # fits(low); the answer is below high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _wanted(name: str, value: Any, *, at_least: int) -> int | None:
+    if isinstance(value, str):
+        if value != "auto":
+            raise ParameterError(name, f"must be a whole number or 'auto', got {value!r}")
+        return None
+    hint = (
+        "with 0 nothing could ever be asked"
+        if name == "max_unstable"
+        else "one teacher alone has no majority"
+    )
+    return _checks.count(name, value, at_least=at_least, hint=hint)

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet import _inputs
-from discreet.estimators import _fit
-from discreet.mechanisms.entropy import Entropy, fresh_entropy
-from discreet.mechanisms.stability import StableRelease
+from discreet import _checks
+from discreet._checks import ParameterError, calm
+from discreet.estimators.groups import read_people
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.mechanisms.sparse_vector import StableRelease
 from discreet.mechanisms.voting import stability
 from discreet.privacy.events import Event
-from discreet.privacy.guarantee import Guarantee
-from discreet.transfer import _path, partition, teachers
-from discreet.transfer.rows import as_table, take
+from discreet.privacy.guarantee import Guarantee, relation_of
+from discreet.release import carry_out
+from discreet.transfer import base
+from discreet.transfer.teachers import assign, chunk_seed, isolated, take
 
 if TYPE_CHECKING:
-    from discreet.privacy.ledger import Ledger
+    from discreet.privacy.ledger.ledger import Ledger
     from discreet.privacy.statement import PrivacyStatement
 
 
@@ -87,7 +89,13 @@ class Agreement:
     value: Any | None
     privacy_: PrivacyStatement
 
+    @property
+    def released_(self) -> dict[str, Any]:
+        """What the ledger keeps a digest of (`release_digest`)."""
+        return _named(self.value)
 
+
+@calm()
 def subsample_and_aggregate(
     function: Callable[[Any], Any],
     X: Any,
@@ -99,6 +107,7 @@ def subsample_and_aggregate(
     neighboring: str = "replace-one",
     groups: ArrayLike | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
+    random_state: Any = None,
 ) -> Agreement:
     """Run ``function`` on disjoint chunks of rows and release the answer they agree on.
 
@@ -109,11 +118,12 @@ def subsample_and_aggregate(
     candidates : all possible answers, public, at least two.
     n_chunks : disjoint parts; public.
     epsilon, delta, neighboring, groups, ledger : as in :class:`PrivateTransferClassifier`.
+    random_state : seed of the global generators that ``function`` may draw from; never of the privacy noise.
 
     Privacy
     -------
-    (epsilon, delta)-DP under ``neighboring``, whatever ``function`` does with its rows, as long as it sees
-    nothing else.
+    (epsilon, delta)-DP under ``neighboring``, whatever ``function`` does with its rows, as long as it sees nothing
+    else and keeps nothing from one call to the next. NumPy's and Python's global generators are set for every chunk.
 
     Examples
     --------
@@ -122,39 +132,58 @@ def subsample_and_aggregate(
     >>> subsample_and_aggregate(larger, rows, ["first", "second"], n_chunks=100, epsilon=1.0, delta=1e-6).value
     'second'
     """
-    X = as_table("X", X)
-    relation = _fit.relation_of(neighboring)
+    X = base.as_table("X", X)
+    relation = relation_of(neighboring)
     if len(candidates) < 2:
-        raise ValueError(f"candidates must list at least two possible answers, got {list(candidates)!r}")
-    partition.check_groups(groups, X.shape[0])
+        raise ParameterError(
+            "candidates", f"must list at least two possible answers, got {list(candidates)!r}"
+        )
+    if groups is not None:
+        read_people(groups, X.shape[0], strict=True)
     promise = Guarantee(
-        _inputs.real("epsilon", epsilon, above=0),
-        _inputs.real("delta", delta, above=0),
+        _checks.real("epsilon", epsilon, above=0),
+        _checks.real("delta", delta, above=0),
         relation,
         "record" if groups is None else "user",
     )
-    changed = partition.changed_teachers(relation, by_group=groups is not None, label_private=False)
-    plan = SubsamplePlan(promise, _inputs.count("n_chunks", n_chunks, at_least=2), len(candidates), changed)
-    _fit.charge(ledger, plan, "subsample_and_aggregate")
-    entropy = fresh_entropy()
-    chunks = _path.assign(X.shape[0], groups, plan.n_chunks, entropy)
-    counts = [0] * len(candidates)
-    for number in range(plan.n_chunks):
-        counts[_vote(function, take(X, np.flatnonzero(chunks == number)), candidates)] += 1
-    winner = plan.run(counts, entropy)
+    changed = base.changed_teachers(relation, by_group=groups is not None, label_private=False)
+    plan = SubsamplePlan(promise, _checks.count("n_chunks", n_chunks, at_least=2), len(candidates), changed)
+    seed = _checks.seed(random_state)
+
+    def counts(entropy: Entropy) -> list[int]:
+        chunks = assign(X.shape[0], groups, plan.n_chunks, entropy)
+        votes = [0] * len(candidates)
+        for number in range(plan.n_chunks):
+            rows = take(X, np.flatnonzero(chunks == number))
+            votes[_vote(function, rows, candidates, chunk_seed(seed, number))] += 1
+        return votes
+
+    def value_of(winner: int | None) -> Any:
+        return None if winner is None else candidates[winner]
+
+    carried = carry_out(
+        plan,
+        counts,
+        ledger,
+        "subsample_and_aggregate",
+        published=lambda winner: _named(value_of(winner)),
+    )
     bounds: dict[str, float | str] = {"chunks": float(plan.n_chunks), "candidates": float(len(candidates))}
     stated = ("the candidates are public (given by the user)",)
-    return Agreement(
-        None if winner is None else candidates[winner], _path.state(plan, bounds, stated, entropy.secure)
-    )
+    return Agreement(value_of(carried.release), base.state(plan, carried, bounds, stated))
 
 
-def _vote(function: Callable[[Any], Any], rows: Any, candidates: Sequence[Any]) -> int:
+def _named(value: Any) -> dict[str, Any]:
+    """An answer of any type by its text, which for answers of the user's own types is all that can be hashed."""
+    return {"value": None if value is None else repr(value)}
+
+
+def _vote(function: Callable[[Any], Any], rows: Any, candidates: Sequence[Any], seed: int) -> int:
     """The index of a chunk's answer; the first candidate for an empty chunk, an error or another answer."""
     if rows.shape[0] == 0:
         return 0
     try:
-        with teachers.quiet():
+        with isolated(seed):
             return list(candidates).index(function(rows))
     except Exception:  # the content of the chunk must not decide whether this program goes on
         return 0

@@ -1,46 +1,237 @@
-"""Teachers: one model per chunk of records, trained in parallel, asked once and forgotten.
+"""Teachers: one model per disjoint chunk of records, trained in parallel, asked once and forgotten.
 
-A teacher votes for one class per question, or gives an opinion: its probabilities for all questions, as one vector of
-fixed length. After the charge nothing here may raise because of what a chunk contains: a chunk without records, a
-model that fails or a prediction that is no label becomes a fixed public vote, and a chunk with one class votes for it.
+Chunks. Equal consecutive parts would not do: one added row would move every later row to another part. Each record
+finds its chunk from its own row number, or its user's id, and a secret drawn for this run only.
+
+Isolation. Code that runs on a chunk must leave nothing behind for the next one. NumPy and Python have one global
+generator each; a model that draws from them would leave them where its chunk left them, and one record would change
+many teachers. A teacher is a function of its chunk, of public data and of its own seed.
+
+Votes. A teacher votes for one class per question, or gives an opinion: its probabilities for all questions, as one
+vector of fixed length. After the charge nothing here may raise because of what a chunk contains: a chunk without
+records, a model that fails or a prediction that is no label becomes a fixed public vote, and a chunk with one class
+votes for it.
+
+Clusters. Rows on a Dask cluster (extra ``dask``) move once, from their partition to the worker that trains the teachers
+of their chunks, and only votes travel back. Votes are gathered once, so that a task that was lost with its worker and
+computed again counts once. Noise is never drawn on a worker.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
 
+import joblib
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
-from numpy.typing import NDArray
+import scipy.sparse as sp
+from joblib import delayed
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from discreet import _inputs
-from discreet.estimators import _cells
-from discreet.transfer.rows import take
+from discreet._checks import is_from, silence
+from discreet.display import console
+from discreet.estimators.groups import read_people
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.records.arrow import FileRows
+from discreet.records.dask import DaskRows, declared_types
+from discreet.records.open import class_codes
+from discreet.tables.meaning import as_cells
 
-Votes = NDArray[np.integer[Any]]
 Codes = NDArray[np.int64]
-Step = Callable[[str], None]
+Votes = NDArray[np.integer[Any]]
 
 FALLBACK = 0  # the vote of a teacher that has nothing to say: the first class, fixed before any data is seen
 STEPS = 1 << 10  # of a vote, in which opinions are counted
 _QUERY_BLOCK = 100_000
 _TASKS_PER_WORKER = 16
 _ROWS_PER_TASK = 1 << 18
+_WAVE = 8  # tasks of a cluster whose votes are in this process at a time
+_turn = threading.RLock()  # global generators belong to one chunk at a time
+_LEAVES = (str, bytes, int, float, complex, np.ndarray, type, ModuleType, FunctionType, MethodType)
+
+
+# -- chunks ----------------------------------------------------------------------------------------------------------
+
+
+def assign(n_rows: int, groups: ArrayLike | None, n_chunks: int, entropy: Entropy) -> Codes:
+    """The chunk of every row: by row, or by user where there are ``groups``."""
+    return (
+        assign_rows(n_rows, n_chunks, entropy) if groups is None else assign_groups(groups, n_chunks, entropy)
+    )
+
+
+def assign_rows(n_rows: int, n_chunks: int, entropy: Entropy) -> Codes:
+    """Independent uniform chunks, one per row.
+
+    Privacy
+    -------
+    Exchanging or blanking a record changes the content of its own chunk only. For adding and removing, the
+    words must be fresh, secret and never used for a second run: then the assignments of neighbors can be
+    coupled so that all common records keep their chunk (docs/proofs/sparse-vector.md, section 8).
+    """
+    return np.asarray(entropy.words(n_rows) % np.uint64(n_chunks), dtype=np.int64)
+
+
+def assign_groups(groups: ArrayLike, n_chunks: int, entropy: Entropy) -> Codes:
+    """The chunk of every row's user: a keyed hash of the id, so that all records of a user stay together.
+
+    Privacy
+    -------
+    Adding, removing or blanking a user changes one chunk, whatever the key. Exchanging a user for one with
+    another id changes two.
+    """
+    key = entropy.words(8).tobytes()
+    people = read_people(groups, strict=True)
+    hashes = [hashlib.blake2b(name.encode(), key=key, digest_size=8).digest() for name in people.names]
+    chunks = np.array([int.from_bytes(digest) for digest in hashes], dtype=np.uint64)
+    return np.asarray((chunks % np.uint64(n_chunks))[people.codes], dtype=np.int64)
+
+
+def take(X: Any, rows: NDArray[np.int64] | slice) -> Any:
+    """Some rows in the container they came in; of a mapped file as a matrix in memory, in ascending order only."""
+    if isinstance(X, FileRows):
+        return X.take(np.arange(X.shape[0])[rows])
+    return X.iloc[rows] if is_from(X, "pandas", "DataFrame") else X[rows]
+
+
+def stacked(blocks: Sequence[Any]) -> Any:
+    """Matrices below each other, dense or sparse."""
+    if sp.issparse(blocks[0]):
+        return sp.vstack(blocks, format="csr")
+    return np.concatenate(blocks)
+
+
+def chunk_rows(chunks: Codes, batch: range) -> list[Codes]:
+    """The rows of some chunks, each in the order in which they came."""
+    rows = np.flatnonzero((chunks >= batch.start) & (chunks < batch.stop))
+    rows = rows[np.argsort(chunks[rows], kind="stable")]
+    edges = np.searchsorted(chunks[rows], np.arange(batch.start, batch.stop + 1))
+    return [rows[low:high] for low, high in pairwise(edges)]
+
+
+def batches(n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:
+    """Chunks per task: few enough tasks that sending the queries to a worker does not dominate, and enough that the
+    records of one task fit into memory.
+    """
+    tasks = max(_TASKS_PER_WORKER * joblib.effective_n_jobs(n_jobs), -(-n_rows // _ROWS_PER_TASK))
+    tasks = min(n_chunks, tasks)
+    edges = np.linspace(0, n_chunks, tasks + 1).astype(int)
+    return (range(low, high) for low, high in pairwise(edges))
+
+
+def in_batches(task: Callable[[range], Any], n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[Any]:
+    """Results of the delayed calls ``task(batch)`` as they come, a few in flight, with a bar on a terminal."""
+    groups = list(batches(n_chunks, n_jobs, n_rows))
+    tasks = (task(batch) for batch in groups)
+    with console.progress("teachers", len(groups)) as step:
+        if joblib.effective_n_jobs(n_jobs) == 1:
+            with threadpool_limits(limits=1):  # small chunks: more threads would only wait for each other
+                for function, args, kwargs in tasks:
+                    yield function(*args, **kwargs)
+                    step("teachers")
+            return
+        workers = joblib.Parallel(
+            n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1
+        )
+        for found in workers(tasks):
+            yield found
+            step("teachers")
+
+
+def chunk_seed(seed: np.random.SeedSequence, number: int) -> int:
+    """A seed of the chunk's own, independent of every chunk's content."""
+    child = np.random.SeedSequence(entropy=seed.entropy, spawn_key=(*seed.spawn_key, number))
+    return int(child.generate_state(1)[0] >> np.uint32(1))
+
+
+# -- isolation -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def isolated(seed: int) -> Iterator[None]:
+    """Set the global generators of NumPy and Python from ``seed``; restore them in the end.
+
+    Threads take turns. Models inside run sequentially: generators of worker processes would be out of reach. Warnings
+    and floating-point errors speak of the chunk and are not shown.
+    """
+    with _turn, joblib.parallel_config(backend="sequential"):
+        ours, pythons = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
+        bits = type(np.random.get_bit_generator())(seed)  # type: ignore[attr-defined]
+        try:
+            np.random.set_state({**bits.state, "has_gauss": 0, "gauss": 0.0})  # noqa: NPY002
+            random.seed(seed)
+            with silence():
+                yield
+        finally:
+            np.random.set_state(ours)  # noqa: NPY002
+            random.setstate(pythons)
+
+
+def seeded(estimator: Any, seed: int) -> Any:
+    """Return an unfitted copy that shares nothing with ``estimator``, every ``random_state`` in it set to ``seed``.
+
+    Reaches parameters of nested models and attributes of whatever they hold: pipelines, splitters, distributions.
+    """
+    copy = deepcopy(clone(estimator))  # a class may clone to itself
+    names = [name for name in copy.get_params(deep=True) if name.rpartition("__")[2] == "random_state"]
+    if names:
+        copy.set_params(**dict.fromkeys(names, seed))
+    for part in _parts(copy, set()):
+        if "random_state" in vars(part) or hasattr(type(part), "random_state"):
+            with suppress(AttributeError):  # read-only: computed from another part
+                part.random_state = seed
+    return copy
+
+
+def _parts(thing: Any, seen: set[int]) -> Iterator[Any]:
+    """All objects with attributes that can be reached from ``thing``, each once."""
+    if isinstance(thing, _LEAVES) or id(thing) in seen:
+        return
+    seen.add(id(thing))
+    held: Iterable[Any] = ()
+    if isinstance(thing, Mapping):
+        held = thing.values()
+    elif isinstance(thing, list | tuple | set | frozenset):
+        held = thing
+    elif hasattr(thing, "__dict__"):
+        yield thing
+        held = list(vars(thing).values())
+    for part in held:
+        yield from _parts(part, seen)
+
+
+def _renew() -> None:
+    """Free the turn in a forked child, in which the thread that had it does not exist."""
+    global _turn
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+# -- teachers and their votes ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """What became of one chunk: a fitted model, or a constant vote."""
+    """What became of one chunk: a fitted model with the seed it was trained and votes with, or a constant vote."""
 
     model: Any | None
     constant: int
+    seed: int = 0
 
     def vote(self, X: Any, classes: NDArray[Any], apart: bool = False) -> Codes:
         """Class codes for the rows of ``X``; never raises.
@@ -65,7 +256,7 @@ class Teacher:
     def _codes(self, X: Any, classes: NDArray[Any]) -> Codes:
         """One class code per row; raises where the model fails."""
         assert self.model is not None
-        with quiet():
+        with isolated(self.seed):
             codes = label_codes(self.model.predict(X), classes)
         if len(codes) != X.shape[0]:
             raise ValueError("a model gives one label per row")
@@ -109,7 +300,7 @@ class Teacher:
         shares = np.zeros((X.shape[0], len(classes)), dtype=np.float32)
         for part in _blocks(X.shape[0]):
             try:
-                with quiet():
+                with isolated(self.seed):
                     shares[part] = self.shares(take(X, part), classes)
             except Exception:  # as above
                 shares[part] = 1 / len(classes)
@@ -152,10 +343,36 @@ def train(estimator: Any, X: Any, codes: Codes, classes: NDArray[Any], seed: int
     if np.all(codes == codes[0]):
         return Teacher(None, int(codes[0]))
     try:
-        with quiet():
-            return Teacher(seeded(estimator, seed).fit(X, classes[codes]), FALLBACK)
+        with isolated(seed):
+            return Teacher(seeded(estimator, seed).fit(X, classes[codes]), FALLBACK, seed)
     except Exception:
         return Teacher(None, FALLBACK)
+
+
+def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -> None:
+    """Train once on public rows with made-up labels, so that a broken estimator is noticed free of charge."""
+    rows = np.arange(min(queries.shape[0], max(n_rows, 2 * len(classes))))
+    public = take(queries, rows)
+    if len(rows) < 2:
+        return
+    try:
+        with isolated(0):
+            model = seeded(estimator, 0).fit(public, classes[rows % len(classes)])
+            label_codes(model.predict(public), classes)
+            Teacher(model, FALLBACK).shares(public, classes)
+    except Exception as error:
+        # scikit-learn's error about a parameter is both, and read as a ValueError.
+        kind = TypeError if isinstance(error, TypeError) and not isinstance(error, ValueError) else ValueError
+        raise kind(
+            f"the estimator {type(estimator).__name__} fails on {len(rows)} rows that hold nothing private "
+            f"({type(error).__name__}: {error}); it would fail for the teachers as well. Nothing was charged."
+        ) from error
+
+
+def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
+    """Positions of labels among the ``classes``; the fallback for anything else."""
+    codes = class_codes(as_cells(labels).reshape(-1), classes)
+    return np.where(codes < 0, FALLBACK, codes)
 
 
 @dataclass(frozen=True)
@@ -183,7 +400,7 @@ class Poll:
         """The votes of some teachers, each trained on its own records, asked, and forgotten."""
         counts, places = self.none_yet(), np.arange(self.queries.shape[0])
         for number, (X, codes) in zip(batch, records, strict=True):
-            teacher = train(self.estimator, X, codes, self.classes, teacher_seed(self.seed, number))
+            teacher = train(self.estimator, X, codes, self.classes, chunk_seed(self.seed, number))
             if self.opinions:
                 counts += teacher.opinion(self.queries, self.classes)
             else:
@@ -201,7 +418,7 @@ def collect_votes(
     n_teachers: int,
     seed: np.random.SeedSequence,
     n_jobs: int | None = None,
-    step: Step | None = None,
+    *,
     opinions: bool = False,
     apart: bool = False,
 ) -> Votes:
@@ -212,17 +429,15 @@ def collect_votes(
     Rows on a Dask cluster are collected there.
     """
     poll = Poll(estimator, queries, classes, n_teachers, seed, opinions, apart)
-    if hasattr(X, "collect_votes"):
-        return cast(Votes, X.collect_votes(poll, codes, chunks, step))
+    if isinstance(X, ClusterRows):
+        return X.collect_votes(poll, codes, chunks)
+
+    def task(batch: range) -> Any:
+        return delayed(poll.votes)(batch, _records(X, codes, chunks, batch))
+
     total = poll.none_yet()
-    tasks = (
-        delayed(poll.votes)(batch, _records(X, codes, chunks, batch))
-        for batch in batches(n_teachers, n_jobs, X.shape[0])
-    )
-    for counts in run_tasks(tasks, n_jobs):
+    for counts in in_batches(task, n_teachers, n_jobs, X.shape[0]):
         total += counts
-        if step is not None:
-            step("teachers")
     return total
 
 
@@ -235,75 +450,14 @@ def train_all(
     n_teachers: int,
     seed: np.random.SeedSequence,
     n_jobs: int | None = None,
-    step: Step | None = None,
 ) -> list[Teacher]:
     """All teachers, kept: for streams whose questions are not known yet. They are as private as the data."""
-    tasks = (
-        delayed(_train_batch)(estimator, _records(X, codes, chunks, batch), classes, batch, seed)
-        for batch in batches(n_teachers, n_jobs, X.shape[0])
-    )
-    found: dict[int, list[Teacher]] = {}
-    for first, trained in run_tasks(tasks, n_jobs):
-        found[first] = trained
-        if step is not None:
-            step("teachers")
+
+    def task(batch: range) -> Any:
+        return delayed(_train_batch)(estimator, _records(X, codes, chunks, batch), classes, batch, seed)
+
+    found: dict[int, list[Teacher]] = dict(in_batches(task, n_teachers, n_jobs, X.shape[0]))
     return [teacher for first in sorted(found) for teacher in found[first]]
-
-
-def n_steps(n_teachers: int, n_jobs: int | None, n_rows: int) -> int:
-    """How often ``collect_votes`` reports progress."""
-    return len(list(batches(n_teachers, n_jobs, n_rows)))
-
-
-def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -> None:
-    """Train once on public rows with made-up labels, so that a broken estimator is noticed free of charge."""
-    rows = np.arange(min(queries.shape[0], max(n_rows, 2 * len(classes))))
-    public = take(queries, rows)
-    if len(rows) < 2:
-        return
-    try:
-        with quiet():
-            model = seeded(estimator, 0).fit(public, classes[rows % len(classes)])
-            label_codes(model.predict(public), classes)
-            Teacher(model, FALLBACK).shares(public, classes)
-    except Exception as error:
-        # scikit-learn's error about a parameter is both, and read as a ValueError.
-        kind = TypeError if isinstance(error, TypeError) and not isinstance(error, ValueError) else ValueError
-        raise kind(
-            f"the estimator {type(estimator).__name__} fails on {len(rows)} rows that hold nothing private "
-            f"({type(error).__name__}: {error}); it would fail for the teachers as well. Nothing was charged."
-        ) from error
-
-
-def seeded(estimator: Any, seed: int) -> Any:
-    """An unfitted copy whose own randomness is fixed, in pipelines and nested models as well."""
-    copy = clone(estimator)
-    names = [name for name in copy.get_params(deep=True) if name.rpartition("__")[2] == "random_state"]
-    return copy.set_params(**dict.fromkeys(names, seed)) if names else copy
-
-
-def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
-    """Positions of labels among the ``classes``; the fallback for anything else."""
-    codes = _cells.codes(_inputs.cells(labels).reshape(-1), classes)
-    return np.where(codes < 0, FALLBACK, codes)
-
-
-def batches(n_teachers: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:
-    """Teachers per task: few enough tasks that sending the queries to a worker does not dominate, and enough that the
-    records of one task fit into memory.
-    """
-    tasks = max(_TASKS_PER_WORKER * effective_n_jobs(n_jobs), -(-n_rows // _ROWS_PER_TASK))
-    tasks = min(n_teachers, tasks)
-    edges = np.linspace(0, n_teachers, tasks + 1).astype(int)
-    return (range(low, high) for low, high in pairwise(edges))
-
-
-def chunk_rows(chunks: Codes, batch: range) -> list[Codes]:
-    """The rows of some teachers, each in the order in which they came."""
-    rows = np.flatnonzero((chunks >= batch.start) & (chunks < batch.stop))
-    rows = rows[np.argsort(chunks[rows], kind="stable")]
-    edges = np.searchsorted(chunks[rows], np.arange(batch.start, batch.stop + 1))
-    return [rows[low:high] for low, high in pairwise(edges)]
 
 
 def _records(X: Any, codes: Codes, chunks: Codes, batch: range) -> list[tuple[Any, Codes]]:
@@ -318,29 +472,70 @@ def _train_batch(
     seed: np.random.SeedSequence,
 ) -> tuple[int, list[Teacher]]:
     teachers = [
-        train(estimator, X, codes, classes, teacher_seed(seed, number))
+        train(estimator, X, codes, classes, chunk_seed(seed, number))
         for number, (X, codes) in zip(batch, records, strict=True)
     ]
     return batch.start, teachers
 
 
-def teacher_seed(seed: np.random.SeedSequence, number: int) -> int:
-    """A seed of the teacher's own, independent of every chunk's content."""
-    child = np.random.SeedSequence(entropy=seed.entropy, spawn_key=(*seed.spawn_key, number))
-    return int(child.generate_state(1)[0] >> np.uint32(1))
+# -- rows on a cluster -----------------------------------------------------------------------------------------------
 
 
-def run_tasks(tasks: Iterator[Any], n_jobs: int | None) -> Iterator[Any]:
-    """Results of delayed calls as they come, with a few calls in flight at a time."""
-    if effective_n_jobs(n_jobs) == 1:
-        with threadpool_limits(limits=1):  # small chunks: more threads would only wait for each other
-            yield from (function(*args, **kwargs) for function, args, kwargs in tasks)
-        return
-    yield from Parallel(
-        n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1
-    )(tasks)
+class ClusterRows(DaskRows):
+    """Rows of a Dask array or data frame, on which teachers can be trained where they are."""
+
+    def __init__(self, X: Any) -> None:
+        if any(kind.kind not in "biuf" for kind in declared_types(X)):
+            raise ValueError(
+                "all columns of X must be declared as numbers; encode the others with a discreet.Schema"
+            )
+        super().__init__(X)
+
+    def collect_votes(self, poll: Poll, codes: Codes, chunks: Codes) -> Votes:
+        """The votes of all teachers; see `collect_votes`."""
+        asked, edges = self._workers, np.cumsum(self._sizes)[:-1]
+        groups = list(batches(poll.n_teachers, None, self.shape[0]))
+        count = len(self._blocks)
+        parted = asked.kept(
+            _parted, self._blocks, np.split(codes, edges), np.split(chunks, edges), [groups] * count
+        )
+        [question] = asked.kept(_itself, [poll])
+        total = poll.none_yet()
+        with console.progress("teachers", len(groups)) as step:
+            for first in range(0, len(groups), _WAVE):
+                wave = range(first, min(first + _WAVE, len(groups)))
+                tasks = [
+                    asked.combined(
+                        _votes, question, groups[number], *asked.kept(_piece, parted, [number] * count)
+                    )
+                    for number in wave
+                ]
+                for counts in asked.answers(_itself, tasks):
+                    total += counts
+                    step("teachers")
+        return total
 
 
-def quiet() -> warnings.catch_warnings[None]:
-    """Warnings of a teacher speak of its chunk; they are not for publication."""
-    return warnings.catch_warnings(action="ignore")
+Piece = tuple[Any, Codes, Codes]
+
+
+def _parted(X: Any, codes: Codes, chunks: Codes, groups: Sequence[range]) -> list[Piece]:
+    """A partition's rows, codes and chunks, by the group of teachers they belong to."""
+    edges = [groups[0].start, *(group.stop for group in groups)]
+    places = [np.flatnonzero((chunks >= low) & (chunks < high)) for low, high in pairwise(edges)]
+    return [(X[rows], codes[rows], chunks[rows]) for rows in places]
+
+
+def _piece(parted: list[Piece], number: int) -> Piece:
+    return parted[number]
+
+
+def _votes(poll: Poll, group: range, *pieces: Piece) -> Votes:
+    """The votes of a group of teachers, from the rows that all partitions have for them."""
+    X = stacked([rows for rows, _, _ in pieces])
+    codes, chunks = (np.concatenate([piece[place] for piece in pieces]) for place in (1, 2))
+    return poll.votes(group, [(X[part], codes[part]) for part in chunk_rows(chunks, group)])
+
+
+def _itself(value: Any) -> Any:
+    return value

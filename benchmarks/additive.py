@@ -1,0 +1,306 @@
+"""Private additive models on tables: AUC of classifiers, R^2 of regressors, on a held-out fifth.
+
+Ranges of numbers are public knowledge about the quantity, wide and round; categories are those that occur in the file
+and are treated as public. Bins are chosen by the fit and paid for. Run ``python -m benchmarks.additive``, which writes
+``results/additive.md``; ``--sets``, ``--epsilons``, ``--splits`` and ``--pairs`` narrow it down, and cells that were
+measured before are kept in ``results/additive.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from benchmarks import regression
+from benchmarks.data import VARIABLE, MissingData
+from discreet import Categorical, Numeric, PrivateAdditiveClassifier, PrivateAdditiveRegressor, Schema
+
+RESULTS = Path(__file__).parent / "results"
+DELTA = 1e-6
+EPSILONS = (0.1, 0.5, 1.0, 4.0)
+RELATIONS = {"AR": "add-remove-one", "RO": "replace-one"}
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table: its file, numeric columns with public ranges, which of them are logarithmic, and what is predicted."""
+
+    file: str
+    ranges: dict[str, Range]
+    target: str
+    positive: Callable[[str], bool]
+    logarithmic: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    prepared: Callable[[Any], Any] = field(default=lambda table: table)
+
+
+def _diagnosis(code: str) -> str:
+    """The chapter of an ICD-9 code, as the literature on this table groups them."""
+    if code in ("?", "nan", "None"):
+        return "missing"
+    if code[0] in "EV":
+        return code[0]
+    number = float(code)
+    if 250 <= number < 251:
+        return "diabetes"
+    chapters = {
+        "infections": (1, 140), "neoplasms": (140, 240), "endocrine": (240, 280), "mental": (290, 320),
+        "nervous": (320, 390), "circulatory": (390, 460), "respiratory": (460, 520), "digestive": (520, 580),
+        "genitourinary": (580, 630), "skin": (680, 710), "musculoskeletal": (710, 740), "symptoms": (780, 800),
+        "injury": (800, 1000),
+    }  # fmt: skip
+    return next((name for name, (low, high) in chapters.items() if low <= number < high), "other")
+
+
+def _grouped(table: Any) -> Any:
+    return table.assign(**{f"diag_{k}": table[f"diag_{k}"].astype(str).map(_diagnosis) for k in (1, 2, 3)})
+
+
+TABLES = {
+    "Adult": Source(
+        "adult_raw.parquet",
+        {
+            "age": (17, 90),
+            "education_num": (1, 16),
+            "capital_gain": (0, 100_000),
+            "capital_loss": (0, 5000),
+            "hours_per_week": (1, 99),
+        },
+        "income",
+        lambda text: text == ">50K",
+        ("capital_gain", "capital_loss"),
+        ("fnlwgt", "education", "split"),
+    ),
+    "Bank": Source(
+        "bank_marketing.parquet",
+        {
+            "age": (18, 95),
+            "balance": (-8000, 100_000),
+            "day": (1, 31),
+            "duration": (0, 4000),
+            "campaign": (1, 50),
+            "pdays": (-1, 900),
+            "previous": (0, 50),
+        },
+        "y",
+        lambda text: text == "yes",
+        ("duration", "campaign", "previous"),
+    ),
+    "Telco": Source(
+        "telco_churn.parquet",
+        {"tenure": (0, 72), "MonthlyCharges": (0, 150), "TotalCharges": (0, 10_000)},
+        "Churn",
+        lambda text: text == "Yes",
+    ),
+    "COMPAS": Source(
+        "compas.parquet",
+        {
+            "age": (18, 90),
+            "juv_fel_count": (0, 20),
+            "juv_misd_count": (0, 15),
+            "juv_other_count": (0, 20),
+            "priors_count": (0, 40),
+            "days_b_screening_arrest": (-500, 1100),
+        },
+        "two_year_recid",
+        lambda text: text == "1",
+        (),
+        ("is_recid", "decile_score", "score_text", "age_cat"),
+    ),
+    "Diabetes-130": Source(
+        "diabetes130_raw.parquet",
+        {
+            "time_in_hospital": (1, 14),
+            "num_lab_procedures": (1, 130),
+            "num_procedures": (0, 6),
+            "num_medications": (1, 80),
+            "number_outpatient": (0, 40),
+            "number_emergency": (0, 70),
+            "number_inpatient": (0, 20),
+            "number_diagnoses": (1, 16),
+        },
+        "readmitted",
+        lambda text: text != "NO",
+        (),
+        ("encounter_id", "patient_nbr", "weight", "examide", "citoglipton"),
+        _grouped,
+    ),
+}
+NOMINAL = {"bike": ("season", "yr", "mnth", "holiday", "weekday", "workingday", "weathersit")}
+TARGETS = {"California": "california", "Bike": "bike"}
+SETS = (*TABLES, *TARGETS)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A table in memory with its public domains."""
+
+    columns: dict[str, Any]
+    labels: Any
+    schema: Schema
+    bounds: Range | None
+
+    def part(self, rows: Any) -> tuple[dict[str, Any], Any]:
+        """Some of the rows."""
+        return {name: values[rows] for name, values in self.columns.items()}, self.labels[rows]
+
+
+def load(name: str) -> Data:
+    """A data set, or `MissingData` with what to do."""
+    folder = os.environ.get(VARIABLE)
+    file = TABLES[name].file if name in TABLES else regression.SOURCES[TARGETS[name]].file
+    if not folder or not (path := Path(folder) / file).exists():
+        raise MissingData(f"set {VARIABLE} to the folder that holds {file}")
+    return _table(path, TABLES[name]) if name in TABLES else _numbers(path, TARGETS[name])
+
+
+def _table(path: Path, source: Source) -> Data:
+    import pandas as pd
+
+    table = source.prepared(pd.read_parquet(path))
+    labels = table[source.target].astype(str).map(source.positive).to_numpy().astype(int)
+    columns: dict[str, Any] = {}
+    domains: dict[str, Any] = {}
+    for column in table.columns:
+        if column == source.target or column in source.left_out:
+            continue
+        if column in source.ranges:
+            low, high = source.ranges[column]
+            columns[column] = table[column].to_numpy(dtype=np.float64)
+            domains[column] = Numeric(float(low), float(high), logarithmic=column in source.logarithmic)
+        else:
+            columns[column] = table[column].astype(str).to_numpy(dtype=object)
+            domains[column] = Categorical(tuple(sorted(set(columns[column]))))
+    return Data(columns, labels, Schema(domains), None)
+
+
+def _numbers(path: Path, name: str) -> Data:
+    source = regression.SOURCES[name]
+    rows, y = regression._read(path, source)
+    nominal = NOMINAL.get(name, ())
+    columns = {
+        column: rows[:, place].astype(int) if column in nominal else rows[:, place]
+        for place, column in enumerate(source.columns)
+    }
+    domains = {
+        column: Categorical(tuple(range(int(low), int(high) + 1)))
+        if column in nominal
+        else Numeric(float(low), float(high))
+        for column, (low, high) in source.columns.items()
+    }
+    low, high = source.target_bounds
+    return Data(columns, np.clip(y, low, high), Schema(domains), source.target_bounds)
+
+
+def score(data: Data, epsilon: float, relation: str, pairs: int, seed: int) -> tuple[float, float]:
+    """AUC or R^2 of one split, and the seconds of the fit."""
+    order = np.random.default_rng(seed).permutation(len(data.labels))
+    train, test = np.split(order, [int(0.8 * len(order))])
+    told: dict[str, Any] = {
+        "neighboring": relation,
+        "n_samples": len(train),
+        "schema": data.schema,
+        "pairs": pairs,
+    }
+    X, y = data.part(train)
+    start = time.perf_counter()
+    if data.bounds is None:
+        model: Any = PrivateAdditiveClassifier(epsilon, DELTA, classes=[0, 1], **told).fit(X, y)
+    else:
+        model = PrivateAdditiveRegressor(epsilon, DELTA, target_bounds=data.bounds, **told).fit(X, y)
+    seconds = time.perf_counter() - start
+    X, y = data.part(test)
+    found = model.score(X, y) if data.bounds is not None else roc_auc_score(y, model.decision_function(X))
+    return float(found), seconds
+
+
+def cells(options: argparse.Namespace) -> Iterator[tuple[str, float, str, int]]:
+    """Everything that is asked for."""
+    for name in options.sets:
+        for pairs in options.pairs:
+            for relation in options.relations:
+                for epsilon in options.epsilons:
+                    yield name, epsilon, relation, pairs
+
+
+def measure(options: argparse.Namespace, known: dict[str, Any]) -> None:
+    """Fit what is missing; ``known`` maps a cell to its scores and seconds."""
+    loaded: dict[str, Data] = {}
+    for name, epsilon, relation, pairs in cells(options):
+        key = f"{name}|{epsilon:g}|{relation}|{pairs}"
+        found = known.setdefault(key, {"scores": [], "seconds": []})
+        for seed in range(len(found["scores"]), options.splits):
+            if name not in loaded:
+                loaded = {name: load(name)}
+            value, seconds = score(loaded[name], epsilon, RELATIONS[relation], pairs, seed)
+            found["scores"].append(round(value, 5))
+            found["seconds"].append(round(seconds, 2))
+        print(key, np.round(np.mean(found["scores"]), 4), found["seconds"], flush=True)
+        options.kept.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def report(known: dict[str, Any]) -> str:
+    """The table of everything that was measured."""
+    kinds = [(relation, pairs) for pairs in (0, 3) for relation in RELATIONS]
+    heads = [f"{relation}{f', {pairs} pairs' if pairs else ''}" for relation, pairs in kinds]
+    lines = [
+        "# Private additive models",
+        "",
+        "AUC of `PrivateAdditiveClassifier`, R² of `PrivateAdditiveRegressor` (California, Bike), defaults, on "
+        f"a held-out fifth: mean and standard error over splits, their number in brackets. delta = {DELTA:g}; AR is "
+        "add-remove-one with the number of rows declared, RO replace-one. Bins are chosen by the fit and paid for; "
+        "ranges are declared, categories are those of the file. Constants of the method were compared on other splits "
+        "of the same tables, so that these figures are a little too good. "
+        "These splits were looked at once before, with earlier constants, and that prompted some of the comparisons. "
+        "Seconds are wall time on a busy machine.",
+        "",
+        f"| data set | epsilon | {' | '.join(heads)} | seconds of a fit |",
+        "|---" * (len(heads) + 3) + "|",
+    ]
+    for name in SETS:
+        for epsilon in EPSILONS:
+            row = [known.get(f"{name}|{epsilon:g}|{relation}|{pairs}") for relation, pairs in kinds]
+            if any(row):
+                seconds = [second for one in row if one for second in one["seconds"]]
+                shown = " | ".join("" if not one else _shown(one["scores"]) for one in row)
+                lines.append(f"| {name} | {epsilon:g} | {shown} | {np.median(seconds):.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(scores: list[float]) -> str:
+    error = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else float("nan")
+    return f"{np.mean(scores):.3f} ± {error:.3f} ({len(scores)})"
+
+
+def main() -> None:
+    """Write and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--relations", nargs="*", default=["AR"], choices=list(RELATIONS))
+    parser.add_argument("--pairs", nargs="*", type=int, default=[0])
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--kept", type=Path, default=RESULTS / "additive.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "additive.md")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # that the answer will be mostly noise, where it is
+    known = json.loads(options.kept.read_text()) if options.kept.exists() else {}
+    measure(options, known)
+    text = report(known)
+    options.output.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Coverage of the intervals of private evaluations where counts are about as large as their noise.
+
+A repetition draws the exact tables from a known law and their noise from the mechanism of the plan; no model is fitted.
+``python -m benchmarks.near_noise`` runs 1,000 repetitions and writes ``results/coverage_near_noise.md``; so does
+``python -m benchmarks.coverage`` at the end. Exits with 1 if a coverage is not as stated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta
+
+from discreet import Guarantee, insecure_noise
+from discreet.evaluation.estimates import Estimate, Noise
+from discreet.evaluation.plans import TERMS, CountPlan, SumPlan
+from discreet.evaluation.report import calibration_of, centers, classifier_metrics, regressor_metrics
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+
+Array = NDArray[np.float64]
+#: One repetition: estimates by name, each with the truth and the range of what is possible.
+Answers = Mapping[str, tuple[Estimate, float, tuple[float, float]]]
+
+RESULTS = Path(__file__).parent / "results" / "coverage_near_noise.md"
+NOMINAL, LEAST = 0.95, 0.93
+CLASSES = np.array([0, 1])
+CLASSIFIERS = tuple(
+    # (records, expected positives, bins, epsilon, delta)
+    (4_000, positives, bins, 1.0, delta)
+    for delta in (1e-6, 0.0)
+    for bins in (20, 100)
+    for positives in (30, 60, 100, 200)
+)
+REGRESSORS = tuple(
+    # (records, largest target, epsilon, delta): the fewer, or the smaller, the less rises above the noise
+    (records, largest, 1.0, delta)
+    for delta in (1e-6, 0.0)
+    for records, largest in ((30, 0.8), (60, 0.8), (150, 0.8), (1_000, 0.1), (1_000, 0.2), (1_000, 0.3))
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Coverage of one metric in one setting.
+
+    Attributes
+    ----------
+    coverage : of all repetitions; the whole range covers.
+    given, coverage_given : how often an estimate is given at all, and the coverage of those.
+    narrow, coverage_narrow : how often the interval is narrower than the whole range, and the coverage of those.
+    above, below : how often the whole interval lies above the truth, or below.
+    """
+
+    what: str
+    repeats: int
+    coverage: float
+    given: float
+    coverage_given: float
+    narrow: float
+    coverage_narrow: float
+    above: float
+    below: float
+
+    @property
+    def good(self) -> bool:
+        """Whether the coverage is as stated; the last condition can hold only if narrow intervals are no exception."""
+        kept = [(self.coverage, NOMINAL, 1.0), (self.coverage_given, LEAST, self.given)]
+        if self.narrow >= 0.25:
+            kept.append((self.coverage_narrow, LEAST, self.narrow))
+        return all(
+            seen >= wanted - 2 * math.sqrt(wanted * (1 - wanted) / (self.repeats * part))
+            for seen, wanted, part in kept
+            if part > 0
+        )
+
+    def __str__(self) -> str:
+        cells = [f"{self.coverage:.3f}", *_pair(self.given, self.coverage_given)]
+        cells += [*_pair(self.narrow, self.coverage_narrow), f"{self.above:.3f}", f"{self.below:.3f}"]
+        return f"| {self.what} | " + " | ".join(cells) + " |"
+
+
+HEADER = (
+    "| metric and setting | coverage | given | their coverage | narrower than the range | their coverage "
+    "| misses above | misses below |\n|---|---|---|---|---|---|---|---|"
+)
+
+
+def _pair(part: float, coverage: float) -> tuple[str, str]:
+    return f"{part:.3f}", f"{coverage:.3f}" if part > 0 else "-"
+
+
+def classified(
+    rng: np.random.Generator, n: int, positives: float, bins: int, epsilon: float, delta: float
+) -> Answers:
+    """One evaluation of a classifier with few positives, and with a subgroup of one in twenty records."""
+    law = _law(positives / n, bins)
+    plan = CountPlan(Guarantee(epsilon, delta), ((2, 2, 2), (2, 2, bins)), 2, 0.5 / bins)
+    counts = np.stack(
+        [rng.multinomial(part, law.ravel()).reshape(2, bins) for part in (n // 20, n - n // 20)]
+    ).astype(np.float64)
+    spread = rng.normal(size=2) * np.sqrt(counts.sum(axis=(1, 2)) / 12) / bins
+    tables = _released(plan, [_predicted(counts), counts, spread])
+    noise, truth = Noise(plan.variance, NOMINAL, delta > 0), _true(law)
+    whole = [table.sum(axis=0) for table in tables]
+    found = {
+        name: (one, truth[name], (-1.0 if "mean" in name else 0.0, 1.0))
+        for name, one in classifier_metrics(CLASSES, noise, 2, *whole).items()
+    }
+    part = classifier_metrics(CLASSES, noise, 1, *(table[0] for table in tables))
+    for name in ("accuracy", "AUC", "mean predicted - observed"):
+        found[f"{name} of the subgroup"] = (part[name], truth[name], found[name][2])
+    places = [bins // 4, bins // 2, 3 * bins // 4]  # the farther up, the fewer records
+    for b, (_, _, share) in zip(places, calibration_of(whole[1][:, places], noise, 2), strict=True):
+        found[f"calibration from {b / bins:g}"] = (share, law[1, b] / law[:, b].sum(), (0.0, 1.0))
+    return found
+
+
+def _law(rate: float, bins: int) -> Array:
+    """Shares of true class by bin of the score."""
+    edges = np.linspace(0, 1, bins + 1)
+    return np.stack([(1 - rate) * np.diff(beta(1, 4).cdf(edges)), rate * np.diff(beta(3, 2).cdf(edges))])
+
+
+def _predicted(counts: Array) -> Array:
+    """True by predicted class, the last axis from bins to classes."""
+    half = counts.shape[-1] // 2
+    return np.stack([counts[..., :half].sum(axis=-1), counts[..., half:].sum(axis=-1)], axis=-1)
+
+
+def _true(law: Array) -> dict[str, float]:
+    """Metrics of the law itself, without noise."""
+    sure = np.stack([centers(law.shape[1]), centers(law.shape[1]) - 1])
+    table, below = _predicted(law), np.cumsum(law[0]) - law[0] / 2
+    return {
+        "accuracy": float(np.trace(table)),
+        "majority baseline": float(table.sum(axis=1).max()),
+        **{f"recall of {k}": float(table[k, k] / table[k].sum()) for k in CLASSES},
+        **{f"precision of {k}": float(table[k, k] / table[:, k].sum()) for k in CLASSES},
+        "AUC": float(law[1] @ below / (law[0].sum() * law[1].sum())),
+        "mean predicted - observed": float((sure * law).sum()),
+    }
+
+
+def regressed(rng: np.random.Generator, n: int, largest: float, epsilon: float, delta: float) -> Answers:
+    """One evaluation of a regressor on targets within ``largest`` of 0, of which it explains three quarters."""
+    x = largest * rng.uniform(-1, 1, size=n) * math.sqrt(0.75)
+    error = largest * rng.uniform(-1, 1, size=n) * 0.5
+    plan = SumPlan(Guarantee(epsilon, delta), 1)
+    y, q = x + error, error**2 / 4
+    terms = np.stack([np.ones(n), y, y**2, q, y**3, y**4, q * y, q * y**2, q * q]).sum(axis=1)
+    weights = np.array([weight for *_, weight in TERMS])
+    (sums,) = _released(plan, [terms * weights])
+    found = regressor_metrics(sums / weights, Noise(plan.variance, NOMINAL, delta > 0), 1.0)
+    return {
+        "R^2": (found["R^2"], 0.75, (-math.inf, 1.0)),
+        "mean squared error": (found["mean squared error"], largest**2 / 12, (0.0, 4.0)),
+    }
+
+
+def _released(plan: CountPlan | SumPlan, parts: list[Array]) -> list[Array]:
+    """The parts with the noise of the plan's mechanism."""
+    noisy = plan.release.release(np.concatenate([np.ravel(part) for part in parts]), fresh_entropy())
+    ends = np.cumsum([part.size for part in parts])[:-1]
+    return [one.reshape(part.shape) for one, part in zip(np.split(noisy, ends), parts, strict=True)]
+
+
+def settings() -> Iterator[tuple[str, Callable[[np.random.Generator], Answers]]]:
+    """Every setting by name."""
+    for n, positives, bins, epsilon, delta in CLASSIFIERS:
+        kind = "Gaussian" if delta > 0 else "Laplace"
+        what = f"{positives} positives of {n}, {bins} bins, {kind}"
+        yield (
+            what,
+            partial(classified, n=n, positives=positives, bins=bins, epsilon=epsilon, delta=delta),
+        )
+    for n, largest, epsilon, delta in REGRESSORS:
+        what = f"{n} targets within {largest:g}, {'Gaussian' if delta > 0 else 'Laplace'}"
+        yield what, partial(regressed, n=n, largest=largest, epsilon=epsilon, delta=delta)
+
+
+def measure(
+    repeats: int, what: str, one: Callable[[np.random.Generator], Answers], seed: int = 0
+) -> Iterator[Row]:
+    """Coverage of every metric in one setting."""
+    seen: dict[str, list[tuple[float, float, float, float, float, float]]] = defaultdict(list)
+    rng = np.random.default_rng(seed)
+    with insecure_noise(seed):
+        for _ in range(repeats):
+            for name, (found, truth, ends) in one(rng).items():
+                seen[name].append((found.value, found.lower, found.upper, truth, *ends))
+    for name, results in seen.items():
+        value, lower, upper, truth, least, most = np.array(results).T
+        above, below = lower > truth, upper < truth
+        given, narrow = ~np.isnan(value), (lower > least) | (upper < most)
+        hits = ~(above | below)
+        yield Row(
+            f"{name}, {what}",
+            repeats,
+            float(hits.mean()),
+            float(given.mean()),
+            float(hits[given].mean()) if given.any() else math.nan,
+            float(narrow.mean()),
+            float(hits[narrow].mean()) if narrow.any() else math.nan,
+            float(above.mean()),
+            float(below.mean()),
+        )
+
+
+def report(repeats: int, path: Path = RESULTS) -> list[Row]:
+    """Measure every setting, print the table and write it."""
+    rows: list[Row] = []
+    lines = [
+        "# Coverage of 95% intervals of `evaluate` near the noise",
+        "",
+        f"{repeats} repetitions each, epsilon 1: `python -m benchmarks.near_noise`. Coverage counts an unknown value,",
+        "the whole range, as covered. An estimate is given if its denominator clears its noise; its interval may",
+        "still be the whole range. An interval above the truth flatters the model, except for errors.",
+        "",
+        HEADER,
+    ]
+    print(HEADER)
+    for what, one in settings():
+        for row in measure(repeats, what, one):
+            rows.append(row)
+            lines.append(str(row))
+            print(row, flush=True)
+    lines += ["", f"{sum(row.good for row in rows)} of {len(rows)} coverages as stated."]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return rows
+
+
+def main() -> int:
+    """Print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=1000)
+    bad = [row.what for row in report(parser.parse_args().repeats) if not row.good]
+    print(*bad, sep="\n  not: ")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,226 @@
+"""What the library says about parameters, and when it says nothing.
+
+Checks of numbers and choices raise errors that name the parameter and say what is allowed and what to do. Once private
+data is at work, `silence` keeps every warning and floating-point error unheard, whatever the process has set: one
+person's tiny entry could otherwise decide whether anything is said, or whether the program goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, SupportsFloat, TypeVar, cast
+
+import numpy as np
+
+
+class Setting:
+    """A parameter that a hint asks for, with the values to choose from; none if any will do.
+
+    >>> str(Setting("bad_rows", "null", purpose="to ignore such rows"))
+    "pass bad_rows='null' to ignore such rows"
+    >>> str(Setting("solver", "output", "localized"))
+    "pass solver='output' or 'localized'"
+    >>> str(Setting("n_samples"))
+    'pass n_samples=...'
+    """
+
+    def __init__(self, name: str, *values: Any, purpose: str = "") -> None:
+        self.name, self.values, self.purpose = name, values, purpose
+
+    def __str__(self) -> str:
+        return self.worded(f"{self.name}={either(list(map(repr, self.values))) or '...'}")
+
+    def worded(self, assignment: str) -> str:
+        """The same advice with another way to write the assignment."""
+        return " ".join(filter(None, ("pass", assignment, self.purpose)))
+
+
+class HintedError(Exception):
+    """An error that knows what to do about it: ``hint`` lists alternatives, as text or as a parameter to set.
+
+    >>> print(HintedError("2 rows are empty", "correct them", Setting("bad_rows", "null")))
+    2 rows are empty; correct them or pass bad_rows='null'
+    """
+
+    def __init__(self, message: str, *hint: str | Setting) -> None:
+        super().__init__(message, *hint)  # all of it: exceptions are pickled by their arguments
+        self.message = message
+        self.hint: tuple[str | Setting, ...] = tuple(one for one in hint if one)
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (self.message, either(list(map(str, self.hint))))))
+
+
+class NamedError(HintedError):
+    """An error about a parameter: ``name`` is the parameter, ``problem`` what is wrong with it."""
+
+    def __init__(self, name: str, problem: str, *hint: str | Setting) -> None:
+        super().__init__(f"{name}{problem}" if problem[0] in ",:[" else f"{name} {problem}", *hint)
+        self.args = (name, problem, *hint)
+        self.name, self.problem = name, problem
+
+
+class ParameterError(NamedError, ValueError):
+    """A parameter has a value that is not allowed.
+
+    >>> error = ParameterError("epsilon", "must be a number greater than 0, got -1", "1.0 is a common choice")
+    >>> print(error)
+    epsilon must be a number greater than 0, got -1; 1.0 is a common choice
+    >>> error.name, error.hint
+    ('epsilon', ('1.0 is a common choice',))
+    """
+
+
+class ParameterTypeError(NamedError, TypeError):
+    """A parameter has a value of the wrong type."""
+
+
+def either(alternatives: list[str]) -> str:
+    """A list in words.
+
+    >>> either(["a"]), either(["a", "b"]), either(["a", "b", "c"])
+    ('a', 'a or b', 'a, b, or c')
+    """
+    *others, last = alternatives or [""]
+    return f"{', '.join(others)}{',' * (len(others) > 1)} or {last}" if others else last
+
+
+def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -> float:
+    """A finite real number, greater than ``above`` if given; booleans and strings are refused."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterTypeError(name, f"must be a number, got {value!r}", hint)
+    number = float(cast(SupportsFloat, value))
+    if not math.isfinite(number) or (above is not None and not number > above):
+        wanted = "a finite number" if above is None else f"a finite number greater than {above:g}"
+        raise ParameterError(name, f"must be {wanted}, got {value!r}", hint)
+    return number
+
+
+def count(name: str, value: Any, *, at_least: int = 1, hint: str = "") -> int:
+    """A whole number of at least ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ParameterTypeError(name, f"must be a whole number, got {value!r}", hint)
+    if int(value) < at_least:
+        raise ParameterError(name, f"must be at least {at_least}, got {value!r}", hint)
+    return int(value)
+
+
+def count_or_none(name: str, value: Any) -> int | None:
+    """A whole number of at least 1; or None, for a public rule to choose."""
+    return None if value is None else count(name, value)
+
+
+def interval(name: str, value: Any) -> tuple[float, float]:
+    """Two finite numbers, the lower one first."""
+    ends = tuple(value) if np.iterable(value) else ()
+    if len(ends) != 2:
+        raise ParameterError(name, f"must be two numbers (lowest, highest), got {value!r}")
+    low, high = (real(name, end) for end in ends)
+    if not low < high:
+        raise ParameterError(name, f"must be (lowest, highest) with lowest < highest, got {(low, high)}")
+    return low, high
+
+
+def choice(name: str, value: Any, allowed: Collection[str]) -> str:
+    """One of a few names."""
+    if value not in allowed:
+        raise ParameterError(name, f"must be one of {sorted(allowed)}, got {value!r}")
+    return str(value)
+
+
+def seed(random_state: Any) -> np.random.SeedSequence:
+    """Seed of splits and optimizers (never of privacy noise): None, a whole number, or a SeedSequence.
+
+    Generators are refused: scikit-learn copies constructor arguments, and a copied generator repeats itself.
+    """
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    if random_state is None:
+        return np.random.SeedSequence()
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return np.random.SeedSequence(int(random_state))
+    raise ParameterTypeError(
+        "random_state", f"must be None, a whole number or a numpy SeedSequence, got {random_state!r}"
+    )
+
+
+def is_from(value: object, library: str, *names: str) -> bool:
+    """Whether a value is of one of these classes of a library that need not be installed, without importing it."""
+    loaded = sys.modules.get(library)
+    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in names))
+
+
+def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
+    """Raise for arguments that a method does not take, and say why where people would expect it to."""
+    for name in given:
+        reason = ""
+        if name in ("sample_weight", "class_weight"):
+            reason = (
+                ": a record with weight w changes the model w times as much, which the guarantee does not cover. "
+                "Leave it out; to favor a rare class, move the threshold of the released scores"
+            )
+        raise ParameterTypeError(name, f"is not a parameter of {method}(){reason}")
+
+
+Result = TypeVar("Result")
+
+
+class _NoWarnings:
+    """While anyone is inside, no warning is shown or raised.
+
+    Counted, because the filter is global: of several concurrent users the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._ignoring: warnings.catch_warnings[None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._ignoring = warnings.catch_warnings(action="ignore")
+                self._ignoring.__enter__()
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._ignoring is not None:
+                self._ignoring.__exit__(None, None, None)
+
+
+_no_warnings = _NoWarnings()
+
+
+@contextmanager
+def calm() -> Iterator[None]:
+    """Ignore floating-point errors in this thread; warnings of the library are still shown.
+
+    >>> with np.errstate(all="raise"), calm():
+    ...     print(np.float64(1e-200) * np.float64(1e-200))
+    0.0
+    """
+    from scipy import special  # slow to import
+
+    with np.errstate(all="ignore"), special.errstate(all="ignore"):  # type: ignore[arg-type]
+        yield
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Ignore floating-point errors in this thread, and warnings in all of them."""
+    with _no_warnings, calm():
+        yield
+
+
+def silently(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call a function in silence: what threads and workers are given, because error states do not reach them."""
+    with silence():
+        return function(*arguments)

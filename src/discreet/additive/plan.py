@@ -1,0 +1,324 @@
+"""The plan of an additive model: bins, then shapes of columns, then a few pairs; one bill for all of it.
+
+Proofs: docs/proofs/additive-models.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _checks
+from discreet._checks import ParameterError
+from discreet._typing import Array, Mask, Progress
+from discreet.additive import bins as binning
+from discreet.additive import pairs as pairing
+from discreet.additive.bins import Bins, HistogramMechanism
+from discreet.additive.columns import Column, Integers
+from discreet.additive.coordinates import Coordinates, coordinates
+from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
+from discreet.additive.shapes import AdditiveModel, PairShape, Shape, predictions
+from discreet.additive.stages import Slopes, Stage, Task, class_slopes, target_slopes
+from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy import events
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.solvers import base
+from discreet.solvers.base import calibrated_unit, multiplier, share_event
+
+_BINS = 0.07  # of the squared Gaussian-DP parameter
+_SELECTION, _PAIRS = 0.03, 0.30  # where there are pairs
+_PRIORS: Mapping[Task, tuple[float, float]] = {"classes": (4.0, 1.0), "target": (0.3, 0.1)}
+_PAIR_CLIPS: Mapping[Task, float] = {"classes": 0.5, "target": 0.3}
+_SCALES = (
+    0.5,
+    0.3,
+)  # standard deviation of residuals before either stage, in units of half the range of targets
+
+
+@dataclass(frozen=True)
+class AdditiveProblem:
+    """What is public about an additive model.
+
+    Attributes
+    ----------
+    columns : names and domains.
+    task, n_classes : what is predicted: classes, or a target between bounds.
+    n_samples : public number of records, or an upper bound.
+    n_pairs : how many pairs of columns get a shape.
+    max_bins : how many bins a range is merged to, about; None for the public rule.
+    n_iterations : noisy gradients of a stage; None for the default.
+    """
+
+    columns: tuple[Column, ...]
+    task: Task
+    n_samples: int
+    n_classes: int = 2
+    n_pairs: int = 0
+    max_bins: int | None = None
+    n_iterations: int | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns."""
+        return len(self.columns)
+
+    @property
+    def n_outputs(self) -> int:
+        """Raw predictions of one record."""
+        return self.n_classes if self.task == "classes" and self.n_classes > 2 else 1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The private side: cells of every column, labels, and which records are null.
+
+    ``labels`` are class codes, or targets between -1 and 1.
+    """
+
+    columns: tuple[NDArray[Any], ...]
+    labels: Array
+    null: Mask
+
+
+@dataclass(frozen=True)
+class AdditiveRelease:
+    """What a run gives out: a model, and whether its noise was secret."""
+
+    model: AdditiveModel
+    secure: bool
+
+
+@dataclass(frozen=True)
+class AdditiveFit:
+    """The method, for `plan_for_groups` and for `plan`: it has no settings beyond the problem's."""
+
+    def plan(self, problem: AdditiveProblem, guarantee: Guarantee) -> AdditivePlan:
+        """Split the budget, calibrate all releases together."""
+        if guarantee.delta == 0:
+            raise ParameterError(
+                "delta", "must be greater than 0: additive models add Gaussian noise", "for example 1 / n**2"
+            )
+        _checks.count("pairs", problem.n_pairs, at_least=0)
+        if problem.n_pairs and problem.n_features < 2:
+            raise ParameterError("pairs", "must be 0 where there is one column")
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
+        signal = problem.n_samples * budget / guarantee.neighboring.contributions
+        n_bins = binning.default_bins(signal)
+        if problem.max_bins is not None:
+            n_bins = _checks.count("max_bins", problem.max_bins, at_least=2)
+        if problem.n_iterations is not None:
+            _checks.count("n_iterations", problem.n_iterations)
+        layout = Layout(problem, guarantee.neighboring, n_bins, 1.0)
+        unit = calibrated_unit(lambda unit: replace(layout, unit=unit).event, guarantee)
+        return AdditivePlan(problem, guarantee, replace(layout, unit=unit))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the budget is split, for a noise multiplier ``unit`` of one release with all of it."""
+
+    problem: AdditiveProblem
+    neighboring: Neighboring
+    n_bins: int
+    unit: float
+
+    @property
+    def event(self) -> events.Event:
+        """What everything costs, whatever bins and pairs are chosen."""
+        problem = self.problem
+        cells = binning.most_cells(problem.columns)
+        made = [share_event(self.unit, _BINS, cells), self.main.event]
+        if problem.n_pairs:
+            made += [events.Repeated(self.selection.event, problem.n_pairs), self.second.event]
+        return events.Composed(tuple(made))
+
+    @cached_property
+    def histograms(self) -> HistogramMechanism:
+        """The release that chooses bins."""
+        problem = self.problem
+        noise = multiplier(self.unit, _BINS)
+        return HistogramMechanism(problem.columns, problem.n_samples, self.n_bins, self.neighboring, noise)
+
+    @property
+    def main(self) -> Stage:
+        """The shapes of columns."""
+        share = 1 - _BINS - (_SELECTION + _PAIRS if self.problem.n_pairs else 0.0)
+        width = 1 + sum(self._most_bins(one) + int(one.ordered) for one in self.problem.columns)
+        return self._stage(share, width, 0)
+
+    @property
+    def selection(self) -> PairSelection:
+        """The choice of pairs: all choices together have the zCDP parameter of a Gaussian release of their share."""
+        problem = self.problem
+        epsilon = 2 * math.sqrt(_SELECTION / problem.n_pairs) / self.unit
+        clip = _PAIR_CLIPS[problem.task]
+        return PairSelection(problem.n_pairs, problem.n_samples, clip, self.neighboring, epsilon)
+
+    @property
+    def second(self) -> Stage:
+        """The shapes of pairs."""
+        sizes = sorted(
+            min(self._most_bins(one), COARSE if one.ordered else MOST_CATEGORIES)
+            for one in self.problem.columns
+        )
+        return self._stage(_PAIRS, self.problem.n_pairs * math.prod(sizes[-2:]), 1)
+
+    def _stage(self, share: float, width: int, place: int) -> Stage:
+        problem = self.problem
+        return Stage(
+            problem.task,
+            problem.n_samples,
+            width,
+            problem.n_outputs,
+            self.neighboring,
+            self.unit,
+            share,
+            _PRIORS[problem.task][place],
+            _SCALES[place],
+            2 * self.main.radius if place else 0.0,
+            problem.n_iterations,
+            name=("columns", "pairs")[place],
+        )
+
+    def _most_bins(self, one: Column) -> int:
+        if not one.is_range:
+            return one.n_levels
+        return binning.most_bins(self.n_bins) + int(one.marks_missing)
+
+
+@dataclass(frozen=True)
+class AdditivePlan(base.Plan):
+    """A calibrated fit of an additive model."""
+
+    problem: AdditiveProblem  # type: ignore[assignment]
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        _ = self.releases  # what can fail does so now, before a charge
+
+    @cached_property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """Everything that a run releases, in order; at its largest, for the widest records."""
+        layout = self.layout
+        made = [base.PlannedRelease(layout.histograms, "histograms"), *layout.main.releases]
+        if self.problem.n_pairs:
+            made.append(base.PlannedRelease(layout.selection, "choice of pairs", self.problem.n_pairs))
+            made += layout.second.releases
+        return tuple(made)
+
+    @property
+    def how(self) -> str:
+        """How the noise is added, in words."""
+        text = (
+            "Gaussian noise on the histograms of all columns, on the second moment of their coordinates, twice, and on "
+            f"{self.layout.main.steps} sums of clipped residuals"
+        )
+        if self.problem.n_pairs:
+            text += f"; {self.problem.n_pairs} pairs by the exponential mechanism, fitted in the same way"
+        return text
+
+    @property
+    def proof(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "sensitivity of histograms (Theorem 1), of second moments and of clipped residual sums (Theorem 3), and of "
+            "scores of pairs (Theorem 4), adaptive composition (Theorem 5); docs/proofs/additive-models.md"
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, float | str]:
+        """The public numbers of the run; the largest noise there can be, for records that are not shrunk."""
+        layout = self.layout
+        numbers: dict[str, float | str] = {
+            "histogram noise stddev": layout.histograms.gaussian.stddev,
+            "histogram sensitivity": layout.histograms.sensitivity.value,
+            "cells of a range": float(layout.histograms.n_cells),
+            "bins of a range, about": float(layout.n_bins),
+        }
+        stages = [layout.main, *([layout.second] if self.problem.n_pairs else [])]
+        for stage in stages:
+            for place in range(2):
+                name = f"second moment noise stddev, {stage.name}, look {place + 1} (sum scale)"
+                numbers[name] = stage.look(place, stage.most_features, 1.0).gaussian.stddev
+            largest = stage.residuals(stage.most_features, 1.0, 1.0).gaussian
+            numbers[f"largest gradient noise stddev, {stage.name} (sum scale)"] = largest.stddev
+            numbers[f"noisy steps, {stage.name}"] = float(stage.steps)
+        if self.problem.n_pairs:
+            numbers["epsilon of the choice of a pair"] = layout.selection.epsilon
+        return {**numbers, "sampler": f"exact discrete Gaussian, {SOURCE}"}
+
+    @property
+    def sizes(self) -> Mapping[str, str]:
+        """Public sizes, as printed."""
+        problem = self.problem
+        return {
+            "records x columns": f"{problem.n_samples} x {problem.n_features}",
+            "coordinates of a record, at most": str(self.layout.main.most_features),
+        }
+
+    def run(  # type: ignore[override]
+        self, cells: Cells, entropy: Entropy, progress: Progress | None = None
+    ) -> AdditiveRelease:
+        """Choose bins, fit the shapes of columns, then choose and fit pairs."""
+        problem, layout = self.problem, self.layout
+        bins = layout.histograms.release(cells.columns, cells.null, entropy)
+        ordered = [one.ordered for one in problem.columns]
+        codes = [one.codes(values) for one, values in zip(bins, cells.columns, strict=True)]
+        codes = [np.where(cells.null, -1, code) for code in codes]
+        zero = np.zeros((1, problem.n_outputs))
+        made = coordinates(bins, ordered)
+        theta = layout.main.run(_records(made, codes, cells.null), self._slopes(cells, zero), entropy)
+        values, intercept = made.shapes(theta)
+        shapes = [
+            Shape(column, one, value, zero[0])
+            for column, one, value in zip(problem.columns, bins, values, strict=True)
+        ]
+        pairs: tuple[PairShape, ...] = ()
+        if problem.n_pairs:
+            pairs = self._pairs(bins, codes, cells, predictions(intercept, shapes, (), codes), entropy)
+        centered = [shape.centered() for shape in shapes]
+        intercept = intercept + sum(mean for _, mean in centered)
+        model = AdditiveModel(intercept, tuple(shape for shape, _ in centered), pairs)
+        return AdditiveRelease(model, entropy.secure)
+
+    def _pairs(
+        self, bins: Sequence[Bins], codes: Sequence[Integers], cells: Cells, offset: Array, entropy: Entropy
+    ) -> tuple[PairShape, ...]:
+        """Pairs that explain what the shapes of columns left over, and their shapes."""
+        layout = self.layout
+        slopes = self._slopes(cells, offset)
+        residuals = slopes(np.zeros_like(offset))
+        sizes = np.linalg.norm(residuals, axis=1)
+        clip = layout.selection.clip
+        residuals *= (np.where(cells.null, 0.0, clip) / np.maximum(sizes, clip))[:, None]
+        tables = pairing.candidates(bins, [one.ordered for one in self.problem.columns])
+        chosen = layout.selection.choose(tables, codes, residuals, entropy)
+        if not chosen:
+            return ()
+        made = pairing.pair_coordinates(chosen)
+        records = _records(made, [table.cells(codes) for table in chosen], cells.null)
+        values, _ = made.shapes(layout.second.run(records, slopes, entropy))
+        return tuple(
+            PairShape(table.columns, table.coarse, value.reshape(*table.sizes, -1))
+            for table, value in zip(chosen, values, strict=True)
+        )
+
+    def _slopes(self, cells: Cells, offset: Array) -> Slopes:
+        if self.problem.task == "target":
+            return target_slopes(cells.labels, offset)
+        return class_slopes(cells.labels, self.problem.n_outputs, offset)
+
+
+def _records(made: Coordinates, codes: Sequence[Integers], null: Mask) -> ArrayRecords:
+    """The records of bins; labels enter through their residuals."""
+    rows = made.rows(codes)
+    return ArrayRecords(rows, np.zeros(len(rows)), Bounds(1.0, intercept=False), null)

@@ -1,0 +1,290 @@
+"""Shapes: what each bin of a column, or of a pair of columns, adds to a prediction. Everything here is released."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import isotonic_regression
+
+from discreet._typing import Array
+from discreet.additive.bins import Bins
+from discreet.additive.columns import Column, Integers
+from discreet.tables.domains import Numeric
+from discreet.tables.schema import Schema
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of one column.
+
+    Attributes
+    ----------
+    column : the column with its public domain.
+    bins : its bins, with noisy counts.
+    values : what each bin adds, of shape (bins, outputs); the last bin is that of missing cells if they have one.
+    missing : what a missing cell adds if it has no bin, of shape (outputs,).
+    """
+
+    column: Column
+    bins: Bins
+    values: Array
+    missing: Array
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.column.name
+
+    def add_to(self, total: Array, codes: Integers) -> None:
+        """Add to the predictions of records in these bins."""
+        total += np.vstack([self.values, self.missing])[codes]
+
+    def centered(self) -> tuple[Shape, Array]:
+        """The shape without its mean over the noisy counts, and that mean."""
+        mass = np.maximum(self.bins.counts, 0.0)
+        total = float(mass.sum())
+        mean = mass @ self.values / total if total > 0 else self.values.mean(axis=0)
+        return replace(self, values=self.values - mean, missing=self.missing - mean), np.asarray(mean)
+
+    def monotone(self, sign: int) -> Shape:
+        """The nearest shape that rises (sign 1) or falls (-1), weighted by the noisy counts."""
+        inside = self.bins.n_bins
+        mass = np.maximum(self.bins.counts[:inside], 1.0)
+        values = self.values.copy()
+        for output in range(values.shape[1]):
+            values[:inside, output] = isotonic_regression(
+                self.values[:inside, output], sample_weight=mass, increasing=sign > 0
+            )
+        return replace(self, values=values)
+
+    @property
+    def importance(self) -> float:
+        """Mean absolute value over the noisy counts."""
+        mass = np.maximum(self.bins.counts, 0.0)
+        return float(mass @ np.abs(self.values).mean(axis=1) / max(float(mass.sum()), 1.0))
+
+    def bin_labels(self) -> list[str]:
+        """The bins in words."""
+        if self.column.is_range or not self.column.labels:
+            edges = self._edges()
+            names = [f"[{low:g}, {high:g})" for low, high in itertools.pairwise(edges)]
+        else:
+            members: list[list[str]] = [[] for _ in range(self.bins.n_bins)]
+            for label, place in zip(self.column.labels, self.bins.places, strict=True):
+                members[place].append(label)
+            names = [", ".join(group) for group in members]
+        return [*names, "missing"] if self.bins.missing else names
+
+    def bin_range(self, places: Integers) -> str:
+        """Neighboring bins of an ordered column, in words."""
+        edges = self._edges()
+        return f"[{edges[places[0]]:g}, {edges[places[-1] + 1]:g})"
+
+    def _edges(self) -> list[float]:
+        """All edges of an ordered column, from the lowest declared value to the highest."""
+        domain = self.column.domain
+        if isinstance(domain, Numeric):
+            return [domain.lower, *(float(edge) for edge in self.bins.edges), domain.upper]
+        return [-math.inf, *(float(edge) for edge in getattr(domain, "edges", ())), math.inf]
+
+    def to_dict(self, outputs: Sequence[str] = ()) -> dict[str, Any]:
+        """The shape as a table: one list per column of it, for ``pandas.DataFrame`` and alike."""
+        table: dict[str, Any] = {"bin": self.bin_labels()}
+        if self.column.ordered:
+            edges = self._edges()
+            none = [math.nan] * int(self.bins.missing)
+            table |= {"lower": [*edges[:-1], *none], "upper": [*edges[1:], *none]}
+        if self.values.shape[1] == 1:
+            table["value"] = self.values[:, 0].tolist()
+        else:
+            names = outputs or [str(k) for k in range(self.values.shape[1])]
+            table |= {f"value {name}": self.values[:, k].tolist() for k, name in enumerate(names)}
+        return table | {"count": self.bins.counts.tolist()}
+
+
+@dataclass(frozen=True)
+class PairShape:
+    """The shape of two columns together.
+
+    Attributes
+    ----------
+    columns : places of the two columns among all.
+    coarse : for each of them, the coarse bin of every bin.
+    values : what each pair of coarse bins adds, of shape (bins, bins, outputs); a missing cell adds nothing.
+    """
+
+    columns: tuple[int, int]
+    coarse: tuple[Integers, Integers]
+    values: Array
+
+    def cells(self, codes: Sequence[Integers]) -> Integers:
+        """The place of every record in the table, row by row; -1 where a cell is missing."""
+        return pair_cells(self.coarse, [codes[place] for place in self.columns])
+
+    def to_dict(self, shapes: Sequence[Shape]) -> dict[str, Any]:
+        """The names of the columns, the bins along each side in words, and the values."""
+        sides = [shapes[place] for place in self.columns]
+        labels = [
+            [
+                " or ".join(np.array(side.bin_labels())[table == group])
+                if not side.column.ordered
+                else side.bin_range(np.flatnonzero(table == group))
+                for group in range(int(table.max()) + 1)
+            ]
+            for side, table in zip(sides, self.coarse, strict=True)
+        ]
+        values = self.values[..., 0] if self.values.shape[2] == 1 else self.values
+        return {"columns": [side.name for side in sides], "bins": labels, "values": values.tolist()}
+
+    def add_to(self, total: Array, codes: Sequence[Integers]) -> None:
+        """Add to the predictions of records in these bins."""
+        outputs = self.values.shape[2]
+        table = np.vstack([self.values.reshape(-1, outputs), np.zeros((1, outputs))])
+        total += table[self.cells(codes)]
+
+
+def pair_cells(coarse: tuple[Integers, Integers], codes: Sequence[NDArray[Any]]) -> Integers:
+    """The place of every record in the table of two columns, row by row; -1 where a cell is missing."""
+    first, second = (np.append(table, -1)[code] for table, code in zip(coarse, codes, strict=True))
+    width = int(coarse[1].max()) + 1
+    return np.where((first >= 0) & (second >= 0), first * width + second, -1)
+
+
+def predictions(
+    intercept: Array, shapes: Sequence[Shape], pairs: Sequence[PairShape], codes: Sequence[Integers]
+) -> Array:
+    """The raw predictions of records, of shape (rows, outputs), summed in a fixed order.
+
+    Each is a function of its own row, to the last bit.
+    """
+    total = np.tile(intercept, (len(codes[0]), 1))
+    for shape, code in zip(shapes, codes, strict=True):
+        shape.add_to(total, code)
+    for pair in pairs:
+        pair.add_to(total, codes)
+    return total
+
+
+@dataclass(frozen=True)
+class AdditiveModel:
+    """All that an additive model consists of; predictions need nothing else.
+
+    Attributes
+    ----------
+    intercept : of shape (outputs,).
+    shapes : of all columns, in order.
+    pairs : of pairs of columns.
+    """
+
+    intercept: Array
+    shapes: tuple[Shape, ...]
+    pairs: tuple[PairShape, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Names and domains of the columns."""
+        return tuple(shape.column for shape in self.shapes)
+
+    def raw(self, cells: Sequence[NDArray[Any]]) -> Array:
+        """The raw predictions of rows, of shape (rows, outputs)."""
+        codes = [shape.bins.codes(values) for shape, values in zip(self.shapes, cells, strict=True)]
+        return predictions(self.intercept, self.shapes, self.pairs, codes)
+
+    def scaled(self, factor: float, shift: float | Array) -> AdditiveModel:
+        """The model of predictions times ``factor`` plus ``shift``."""
+        shapes = tuple(
+            replace(shape, values=factor * shape.values, missing=factor * shape.missing)
+            for shape in self.shapes
+        )
+        pairs = tuple(replace(pair, values=factor * pair.values) for pair in self.pairs)
+        return AdditiveModel(factor * self.intercept + shift, shapes, pairs)
+
+    def with_shape(self, place: int, shape: Shape) -> AdditiveModel:
+        """The model with another shape of one column."""
+        return replace(self, shapes=(*self.shapes[:place], shape, *self.shapes[place + 1 :]))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The model as arrays of numbers and one of words, for a file."""
+        schema = Schema({shape.name: shape.column.domain for shape in self.shapes})
+        outputs = len(self.intercept)
+        return {
+            "schema": np.array([json.dumps(schema.to_dict())]),
+            "intercept": self.intercept,
+            "bins": np.array([shape.bins.n_bins for shape in self.shapes], dtype=np.int64),
+            "edges": _joined([shape.bins.edges for shape in self.shapes], np.float64),
+            "places": _joined([shape.bins.places for shape in self.shapes], np.int64),
+            "counts": _joined([shape.bins.counts for shape in self.shapes], np.float64),
+            "values": np.concatenate([shape.values for shape in self.shapes]),
+            "missing": np.array([shape.missing for shape in self.shapes]),
+            "pairs": np.array([pair.columns for pair in self.pairs], dtype=np.int64).reshape(-1, 2),
+            "coarse": _joined([table for pair in self.pairs for table in pair.coarse], np.int64),
+            "pair_values": _joined([pair.values.ravel() for pair in self.pairs], np.float64).reshape(
+                -1, outputs
+            ),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> AdditiveModel:
+        """The model that `to_arrays` described; ``ValueError``, ``KeyError`` or ``TypeError`` for anything else."""
+        schema = Schema.from_dict(json.loads(str(np.asarray(arrays["schema"])[0])))
+        columns = [Column(name, domain) for name, domain in schema.columns.items()]
+        read = {
+            name: _Reader(arrays[name])
+            for name in ("edges", "places", "counts", "values", "coarse", "pair_values")
+        }
+        shapes = []
+        for one, n_bins, missing in zip(columns, arrays["bins"].tolist(), arrays["missing"], strict=True):
+            edges = read["edges"].next(n_bins - 1 if one.is_range else 0)
+            places = read["places"].next(0 if one.is_range else one.n_levels)
+            size = n_bins + int(one.marks_missing)
+            bins = Bins(edges, places, read["counts"].next(size), n_bins, one.marks_missing)
+            if len(places) and not (places.min() >= 0 and places.max() < n_bins):
+                raise ValueError("categories are in bins that do not exist")
+            shapes.append(Shape(one, bins, read["values"].next(size), missing))
+        pairs = []
+        for first, second in arrays["pairs"].tolist():
+            coarse = tuple(read["coarse"].next(shapes[place].bins.size) for place in (first, second))
+            sizes = [int(table.max()) + 1 for table in coarse]
+            values = read["pair_values"].next(math.prod(sizes))
+            pairs.append(PairShape((first, second), (coarse[0], coarse[1]), values.reshape(*sizes, -1)))
+        for reader in read.values():
+            reader.end()
+        model = cls(arrays["intercept"], tuple(shapes), tuple(pairs))
+        outputs = model.intercept.shape
+        every = [*(shape.values for shape in shapes), *(pair.values for pair in pairs)]
+        if len(outputs) != 1 or any(part.shape[-1:] != outputs for part in every):
+            raise ValueError("shapes and intercept do not belong together")
+        if any(shape.missing.shape != outputs or shape.values.ndim != 2 for shape in shapes):
+            raise ValueError("shapes and intercept do not belong together")
+        return model
+
+
+class _Reader:
+    """The parts of an array, one after the other."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array, self._at = np.asarray(array), 0
+
+    def next(self, size: int) -> NDArray[Any]:
+        """The next ``size`` entries."""
+        part = self._array[self._at : self._at + size]
+        self._at += size
+        if size < 0 or len(part) != size:
+            raise ValueError("an array of the model is too short")
+        return part
+
+    def end(self) -> None:
+        """Refuse what is left."""
+        if self._at != len(self._array):
+            raise ValueError("an array of the model is too long")
+
+
+def _joined(parts: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
+    return np.concatenate([*(np.asarray(part, dtype=kind) for part in parts), np.empty(0, dtype=kind)])

@@ -1,0 +1,271 @@
+"""One stage of a fit: two looks at the second moment of records, then clipped gradients and their posterior mean.
+
+The first stage fits the shapes of single columns, the second those of pairs, to what the first left over. Proofs:
+docs/proofs/additive-models.md, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from discreet._typing import Array
+from discreet.losses import HuberRegression, Logistic, Loss, Softmax
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy import events
+from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF
+from discreet.solvers.base import PlannedRelease, multiplier, share_event
+from discreet.solvers.gradients.clipped_gradients import ClippedGradient, ClippedGradientMechanism
+from discreet.solvers.gradients.descent import mapped
+from discreet.solvers.gradients.posterior import (
+    Curvature,
+    PosteriorMean,
+    ResidualScale,
+    prior_root,
+    unclipped_share,
+)
+from discreet.solvers.gradients.preconditioning import (
+    Reshaping,
+    look_mechanism,
+    reshaped,
+    reshaped_cap,
+    row_error,
+)
+from discreet.solvers.statistics import MomentMechanism, NoisyMoments
+
+Task = Literal["classes", "target"]
+Slopes = Callable[[Array], Array]
+
+_LOOKS = 0.05, 0.10  # of the stage's budget, for two looks at the second moment
+_CLIP = 1.5  # reshaped records are clipped to this multiple of their root mean square
+_UNSURE = 2.0  # standard deviations by which that mean square may be larger than it looks
+_REACH = 4.0  # coefficients stay within this multiple of the root mean square that the prior expects
+_STEPS = {"classes": 40, "target": 30}
+_CURVATURE_WEIGHT = {"classes": 1.0, "target": 0.25}
+_SLOPE = 0.2  # of the logistic function, on average
+_FULL_CAP = 0.6  # a cap beyond which that slope is felt in full
+_LEAST_SHARE = 0.2
+
+
+@dataclass(frozen=True)
+class ResidualMechanism(ClippedGradientMechanism):
+    """The sum of clipped residuals times records, for one or more outputs, with its companion.
+
+    The residuals of one record, one per output, are clipped to the norm ``cap`` together. Each record may have an
+    offset of at most ``offset_bound``: a prediction that is not fitted here, and a function of its own row to the last
+    bit.
+
+    Privacy
+    -------
+    Event: one ``Gaussian(noise_multiplier)`` on n_features * n_outputs + 1 numbers.
+    """
+
+    n_outputs: int = 1
+    offset_bound: float = 0.0
+
+    @property
+    def _slope_error(self) -> float:
+        """The offset is added to the prediction, which rounds once more."""
+        reach = self.feature_norm * self.radius + self.offset_bound
+        return super()._slope_error + 2 * UNIT_ROUNDOFF * self.loss.smoothness * reach
+
+    @cached_property
+    def gaussian(self) -> GaussianMechanism:
+        """The mechanism behind the release; each output is rounded on its own."""
+        exact = sum_sensitivity(self.cap * self.feature_norm, self.neighboring).value
+        rounding = super().gaussian.sensitivity.value - exact
+        value = exact + rounding * math.sqrt(self.n_outputs)
+        return GaussianMechanism(
+            Sensitivity(value), self.noise_multiplier, self.n_features * self.n_outputs + 1
+        )
+
+    def release_sums(
+        self, records: ArrayRecords, theta: Array, slopes: Slopes, entropy: Entropy
+    ) -> ClippedGradient:
+        """The noisy sums at ``theta``, of shape (n_features, n_outputs); ``slopes`` makes residuals of predictions."""
+        raw = np.column_stack([records.raw_predictions(np.ascontiguousarray(one)) for one in theta.T])
+        found = slopes(raw)
+        sizes = np.sqrt(np.square(found).sum(axis=1)) if self.n_outputs > 1 else np.abs(found[:, 0])
+        clipped = found * (self.cap / np.maximum(sizes, self.cap))[:, None]
+        squares = np.square(np.minimum(sizes / self.cap, 1.0))
+        exchanged = self.neighboring.contributions == 2
+        terms = np.where(records.scales == 0, 0.0, squares if exchanged else 1 - squares)
+        pieces = [terms[at : at + MAX_CHUNK_ROWS].sum() for at in range(0, len(terms), MAX_CHUNK_ROWS)]
+        sums = [records.weighted_sum(one) for one in clipped.T]
+        noisy = self.gaussian.release(np.append(sums, self.weight * math.fsum(pieces)), entropy)
+        companion = float(noisy[-1]) / (self.weight * self.n_samples)
+        gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
+        stddev = self.gaussian.stddev
+        return ClippedGradient(
+            gradient,
+            stddev,
+            companion if exchanged else 1 - companion,
+            stddev / (self.weight * self.n_samples),
+        )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A calibrated stage.
+
+    Parameters
+    ----------
+    task : classes, whose residuals are probabilities minus labels, or a target between -1 and 1.
+    n_samples : public number of records, or an upper bound.
+    most_features : the largest width that records can have, whatever bins are chosen.
+    n_outputs : 1, or the number of classes if there are more than two.
+    neighboring, unit, share : the relation; the noise multiplier of one release with the whole budget; the part of its
+        squared parameter that this stage has.
+    prior : variance of a coefficient before any data.
+    scale : standard deviation of residuals before any data.
+    offset_bound : largest absolute offset of a record.
+    n_iterations : noisy gradients; None for the default of the task.
+    """
+
+    task: Task
+    n_samples: int
+    most_features: int
+    n_outputs: int
+    neighboring: Neighboring
+    unit: float
+    share: float
+    prior: float
+    scale: float = 0.5
+    offset_bound: float = 0.0
+    n_iterations: int | None = None
+    name: str = field(default="columns", kw_only=True)
+
+    @property
+    def steps(self) -> int:
+        """Number of noisy gradients."""
+        return _STEPS[self.task] if self.n_iterations is None else self.n_iterations
+
+    @property
+    def signal(self) -> float:
+        """Records times the Gaussian-DP parameter of the stage, over the records that differ between neighbors."""
+        return self.n_samples * math.sqrt(self.share) / self.unit / self.neighboring.contributions
+
+    @cached_property
+    def radius(self) -> float:
+        """Of the ball of coefficients in reshaped coordinates: they grow as much as directions shrink."""
+        noise = multiplier(self.unit, self.share * _LOOKS[1]) * math.sqrt(2 * self.most_features)
+        return _REACH * math.sqrt(self.prior * self.most_features * (1 + self.n_samples / noise))
+
+    @property
+    def loss(self) -> Loss:
+        """Whose derivatives are the residuals: constants for the rounding of their sums."""
+        if self.task == "target":
+            return HuberRegression(1.0)
+        return Logistic() if self.n_outputs == 1 else Softmax(self.n_outputs)
+
+    @property
+    def event(self) -> events.Event:
+        """What the stage costs at most: for the widest records."""
+        p = self.most_features
+        looks = [share_event(self.unit, self.share * look, p * (p + 1) // 2) for look in _LOOKS]
+        gradient = share_event(self.unit, self._gradient_share, p * self.n_outputs + 1)
+        return events.Composed((*looks, events.Repeated(gradient, self.steps)))
+
+    @property
+    def _gradient_share(self) -> float:
+        return self.share * (1 - sum(_LOOKS)) / self.steps
+
+    def look(self, place: int, width: int, norm: float) -> MomentMechanism:
+        """The release of the second moment of records of this width and norm."""
+        noise = multiplier(self.unit, self.share * _LOOKS[place])
+        return look_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
+
+    def _problem(self, width: int) -> Problem:
+        return Problem(self.loss, Bounds(1.0, intercept=False), self.n_samples, width)
+
+    def residuals(self, width: int, norm: float, cap: float) -> ResidualMechanism:
+        """The release of one gradient."""
+        return ResidualMechanism(
+            self.loss,
+            cap,
+            self.n_samples,
+            width,
+            norm,
+            self.radius,
+            self.neighboring,
+            multiplier(self.unit, self._gradient_share),
+            row_error(self._problem(width)),
+            self.n_outputs,
+            self.offset_bound,
+        )
+
+    @cached_property
+    def releases(self) -> tuple[PlannedRelease, ...]:
+        """Everything that the stage releases, at its largest: for the widest records, not shrunk."""
+        width = self.most_features
+        looks = [
+            PlannedRelease(self.look(place, width, 1.0), f"second moment of {self.name}")
+            for place in range(len(_LOOKS))
+        ]
+        gradient = self.residuals(width, 1.0, 1.0)
+        return (*looks, PlannedRelease(gradient, f"gradients of {self.name}", self.steps))
+
+    def run(self, records: ArrayRecords, slopes: Slopes, entropy: Entropy) -> Array:
+        """Coefficients of the records' coordinates, of shape (width, outputs)."""
+        width = records.n_features
+        noisy = self.look(0, width, 1.0).release(records, entropy)
+        first = self._reshaped(noisy, 1.0)
+        noisy = self.look(1, width, first.norm).release(mapped(records, first.matrix, first.norm), entropy)
+        second = self._reshaped(noisy, first.norm)
+        shape = first.then(second)
+        shaped = mapped(records, shape.matrix, shape.norm).in_memory()
+        curvature = Curvature.seen(noisy, second.matrix)
+        root = prior_root(shape.matrix, np.full(width, self.prior))
+        weight = _CURVATURE_WEIGHT[self.task]
+        means = [
+            PosteriorMean(curvature, root, radius=self.radius, curvature_weight=weight)
+            for _ in range(self.n_outputs)
+        ]
+        scale = ResidualScale(self.scale)
+        theta = np.zeros((width, self.n_outputs))
+        for _ in range(self.steps):
+            cap, factor = self._clipping(scale.scale, width)
+            mechanism = self.residuals(width, shape.norm, cap)
+            found = mechanism.release_sums(shaped, theta, slopes, entropy)
+            for output, mean in enumerate(means):
+                theta[:, output] = mean.update(found.gradient[:, output], found.stddev, factor)
+            scale.update(found.mean_square, found.mean_square_stddev, cap)
+        return np.asarray(shape.matrix @ theta)
+
+    def _reshaped(self, noisy: NoisyMoments, bound: float) -> Reshaping:
+        """Coordinates in which directions that rise above the noise are shrunk to it."""
+        return reshaped(noisy, self.n_samples, bound, 1.0, _CLIP, unsure=_UNSURE)
+
+    def _clipping(self, scale: float, width: int) -> tuple[float, float]:
+        """The cap of residuals, and the slope that gradients are expected to have."""
+        if self.task == "classes":
+            cap = reshaped_cap(self.signal)
+            several = 1.0 if self.n_outputs == 1 else 4 * max(1 / self.n_outputs, 0.3)
+            return cap, _SLOPE * several * min(1.0, cap / _FULL_CAP)
+        multiple = min(4.0, max(0.8, 0.6 * (self.signal / width) ** 0.3))
+        cap = min(1.0, multiple * scale)
+        return cap, max(_LEAST_SHARE, unclipped_share(cap / scale))
+
+
+def class_slopes(codes: Array, n_outputs: int, offset: Array) -> Slopes:
+    """Probabilities minus labels, of two classes (one output) or more."""
+    truth = codes[:, None] == (np.arange(n_outputs) if n_outputs > 1 else 1)
+    if n_outputs == 1:
+        return lambda raw: np.asarray(expit(raw + offset) - truth)
+    return lambda raw: np.asarray(softmax(raw + offset, axis=1) - truth)
+
+
+def target_slopes(targets: Array, offset: Array) -> Slopes:
+    """Predictions minus targets."""
+    return lambda raw: raw + offset - targets[:, None]

@@ -1,0 +1,306 @@
+"""What can be audited by its class name: mechanisms, streams, recommenders, voters, linear models.
+
+Mechanisms run on the pairs that their proofs call the worst, everything else on the worst pairs known for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discreet.audit.subjects import (
+    DELTA,
+    EPSILON,
+    LINEAR_MODELS,
+    Subject,
+    classifiers,
+    most_different,
+    planned_as,
+    regressors,
+    subject_of,
+    unfitted,
+)
+from discreet.audit.workflow import transfer, workflow
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.gamma_norm import GammaNormMechanism
+from discreet.mechanisms.level_selection import LeveledSelection, LeveledTotals, largest_range
+from discreet.mechanisms.matrices import SymmetricGaussianMechanism
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
+from discreet.mechanisms.sparse_vector import SparseVector, StableRelease
+from discreet.mechanisms.tree import TreeMechanism
+from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.events import Discretized, Event, Gaussian, Repeated
+from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+
+RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT)
+_KINDS = {  # beginnings of the names in every part: a part is not made to find out that a name is not in it
+    "mechanisms": (
+        *("gaussianmech", "laplace", "gammanorm", "symmetric", "exponentialmech", "leveled", "stable"),
+        *("sparsevector", "noisyplurality", "confidentplurality", "treemech"),
+    ),
+    "streams": ("privateftrl", "privateonlinelinear"),
+    "workflow": (
+        *("private_quantiles", "private_norm_bound", "private_domains", "evaluate", "coefficient_intervals"),
+        *("describe", "privatesearchcv", "privatemedian", "gridwalk"),
+    ),
+    "transfer": ("privatetransfer", "privatelabeler", "private_error_rate"),
+    "recommenders": ("privatematrixcompletion",),
+    "classifiers": ("privatelinearsvc", "privatelogisticregression"),
+}
+_ALIASES = {"privateselection": "privatesearchcv"}
+ANY = Neighboring.REPLACE_ONE
+_PROMISE = Guarantee(EPSILON, DELTA)
+
+
+def parts(solvers: Sequence[str] = (), others: int = 300, match: str = "") -> dict[str, Iterator[Subject]]:
+    """All subjects by part; ``solvers`` restricts the classifiers to some solvers, ``match`` the regressors by name."""
+    from discreet import solvers as package
+    from discreet.solvers import base
+
+    for module in pkgutil.walk_packages(package.__path__, "discreet.solvers."):
+        importlib.import_module(module.name)
+    kinds = [kind for kind in LINEAR_MODELS if match in kind]
+    return {
+        "mechanisms": mechanisms(),
+        "streams": streams(),
+        "workflow": workflow(),
+        "transfer": transfer(),
+        "recommenders": recommenders(),
+        "regressors": regressors(RELATIONS, kinds),
+        "classifiers": classifiers(RELATIONS, list(solvers) or base.names(), others),
+    }
+
+
+def named(name: str) -> Subject:
+    """The subject whose name is, or begins with, ``name``; without regard to case."""
+    wanted = name.lower()
+    for kind in LINEAR_MODELS:
+        if kind.lower() == wanted:
+            return next(subject for subject in regressors(RELATIONS[:1], [kind]))
+    wanted = _ALIASES.get(wanted, wanted)
+    made = parts(["auto"])
+    for part, kinds in _KINDS.items():
+        if any(kind.startswith(wanted) or wanted.startswith(kind) for kind in kinds):
+            for subject in made[part]:
+                if subject.name.lower().startswith(wanted):
+                    return subject
+    raise ValueError(
+        f"nothing named {name!r} is known to the audit: give a model file, logistic, svm, "
+        f"{', '.join(LINEAR_MODELS)}, or anything else that benchmarks/results/audit.md names"
+    )
+
+
+def mechanisms() -> Iterator[Subject]:
+    """Every mechanism on inputs at the declared distance."""
+    yield from _additive()
+    yield from _selections()
+    yield from _votes()
+    tree = TreeMechanism(
+        Sensitivity(1.0), _multiplier(lambda m: Repeated(_gaussian(m), 3)), size=1, horizon=4
+    )
+    yield _subject(
+        "TreeMechanism, 4 steps", lambda data: _prefixes(tree, data), [1.0, 0, 0, 0], [0.0] * 4, tree.event
+    )
+
+
+def _additive() -> Iterator[Subject]:
+    for mechanism in (
+        GaussianMechanism(Sensitivity(1.0), _multiplier(_gaussian), size=1),
+        LaplaceMechanism(Sensitivity(1.0, norm=1), 1 / EPSILON, size=1),
+        GammaNormMechanism(Sensitivity(1.0), 1 / EPSILON, size=1),
+    ):
+
+        def run(value: float, tested: Any = mechanism) -> ArrayLike:
+            return np.asarray(tested.release([value], fresh_entropy()))
+
+        yield _subject(type(mechanism).__name__, run, 1.0, 0.0, mechanism.event)
+    symmetric = SymmetricGaussianMechanism(Sensitivity(1.0), _multiplier(_gaussian), order=2)
+
+    def matrix(value: float) -> ArrayLike:
+        return float(symmetric.release(np.diag([value, 0.0]), fresh_entropy())[0, 0])
+
+    yield _subject(type(symmetric).__name__, matrix, 1.0, 0.0, symmetric.event)
+
+
+def _selections() -> Iterator[Subject]:
+    """A leader that leads by so much that others are rare, and their odds move by almost e^epsilon.
+
+    Of an exponential mechanism two candidates are the worst case; of noisy maxima one stands against several.
+    """
+    for kind, size, leads in (
+        (ExponentialMechanism, 2, (1.0, 1.25, 1.5)),
+        (LaplaceNoisyMax, 9, (0.25, 0.5, 0.75)),
+    ):
+        mechanism = kind(1.0, EPSILON, size)
+
+        def run(scores: Any, tested: Any = mechanism) -> ArrayLike:
+            return float(tested.select(scores, fresh_entropy()))
+
+        pairs = [([0.0] + [-lead] * (size - 1), [-1.0] + [-lead] * (size - 1)) for lead in leads]
+        if kind is ExponentialMechanism:
+            pairs = [([0.0, -lead], [0.0, -lead - 1.0]) for lead in leads]
+        yield most_different([_subject(kind.__name__, run, *pair, mechanism.event) for pair in pairs])
+
+    leveled = LeveledSelection(largest_range(EPSILON, 6), EPSILON, 1)
+
+    def choose(totals: Any) -> ArrayLike:
+        return float(leveled.select(LeveledTotals(np.array(totals), leveled.shift, 1 << 10), fresh_entropy()))
+
+    # Two candidates, +-G: the likely one loses as much as its opposite, the rare one, gains.
+    half = leveled.step_range // 2
+    yield _subject("LeveledSelection", choose, [110], [110 - half], leveled.event)
+
+
+def _votes() -> Iterator[Subject]:
+    stable = StableRelease(EPSILON, DELTA)
+
+    def decide(distance: int) -> ArrayLike:
+        return float(stable.release(1, distance, fresh_entropy()) is not None)
+
+    yield _subject("StableRelease", decide, 3, 2, stable.event)
+
+    vector = SparseVector.calibrated(EPSILON, DELTA, max_unstable=1, n_queries=8, refresh=False)
+
+    def ask(distances: Any) -> ArrayLike:
+        return vector.start(fresh_entropy()).ask_many(np.array(distances) + vector.margin)
+
+    # Three questions become easier while the last one becomes harder: the worst direction of the proof.
+    yield _subject("SparseVector, 4 questions", ask, [2, 2, 2, 0], [1, 1, 1, 1], vector.event, exact=False)
+
+    plain = NoisyPlurality(_multiplier(_votes_gaussian), 2, n_queries=1)
+    checked = ConfidentPlurality(10, _multiplier(_checked), _multiplier(_checked), 2, 1, 1)
+    for mechanism in (plain, checked):
+
+        def vote(counts: Any, tested: Any = mechanism) -> ArrayLike:
+            code = tested.start(fresh_entropy()).answer(np.array([counts]))[0]
+            return np.array([code == 0, code == 1], dtype=np.float64)
+
+        # One voter changes sides. In doubt are the winner, and whether it has enough votes, both at once.
+        pairs = [([top, low], [top - 1, low + 1]) for top in range(6, 15) for low in range(4, top)]
+        yield most_different(
+            [_subject(type(mechanism).__name__, vote, *pair, mechanism.event) for pair in pairs]
+        )
+
+
+def _subject(name: str, run: Any, first: Any, second: Any, event: Event, *, exact: bool = True) -> Subject:
+    return Subject(name, ANY, run, (first, second), run, first, second, event, exact)
+
+
+def _prefixes(tree: TreeMechanism, vectors: Any) -> ArrayLike:
+    """The noisy blocks that hold the first step, as prefix sums show them."""
+    run, entropy = tree.start(), fresh_entropy()
+    shown = []
+    for step, value in enumerate(vectors, start=1):
+        run.add([value], entropy)
+        if step.bit_count() == 1:
+            shown.append(float(run.prefix()[0]))
+    return np.array(shown)
+
+
+def _gaussian(multiplier: float) -> Event:
+    return Discretized(Gaussian(multiplier), 1)
+
+
+def _votes_gaussian(multiplier: float) -> Event:
+    return Discretized(Gaussian(multiplier), 2)
+
+
+def _checked(multiplier: float) -> Event:
+    return ConfidentPlurality(10, multiplier, multiplier, 2, 1, 1).event
+
+
+def _multiplier(event: Callable[[float], Event]) -> float:
+    """The least noise at epsilon 1, delta 0.01."""
+    return math.nextafter(calibrate(event, _PROMISE), math.inf)
+
+
+def streams() -> Iterator[Subject]:
+    """Online learners."""
+    from discreet import PrivateFTRL, PrivateOnlineLinearModel
+
+    for method in ("tree", "sampling"):
+        plan = PrivateFTRL(2, 4, EPSILON, DELTA, method=method).plan()
+
+        def actions(costs: Any, method: str = method, plan: Any = plan) -> ArrayLike:
+            player = planned_as(PrivateFTRL(2, 4, EPSILON, DELTA, method=method), plan)
+            chosen = []
+            for row in costs:
+                player.learn_one(row)
+                if player.step < 4:
+                    chosen.append(float(player.predict_one()))
+            return np.array(chosen)
+
+        tried = []
+        for lead in (0.0, 0.5, 1.0):  # later costs that make the action which the record favors rare
+            costs = np.array([[1.0, -1.0], [-lead, lead], [-lead, lead], [0.0, 0.0]])
+            other = np.vstack([-costs[:1], costs[1:]])
+            tried.append(subject_of(f"PrivateFTRL, {method}", actions, costs, other, plan.event))
+        yield most_different(tried)
+
+    options: dict[str, Any] = {"classes": [0, 1], "fit_intercept": False, "radius": 1e6}
+    stream = PrivateOnlineLinearModel(2, 16, EPSILON, DELTA, **options).plan()
+
+    def models(sign: float) -> ArrayLike:
+        """An adversary who watches: the ninth record is misclassified, and nearly orthogonal to the model."""
+        model = planned_as(PrivateOnlineLinearModel(2, 16, EPSILON, DELTA, **options), stream)
+        path = []
+        for step in range(1, 17):
+            record = np.zeros(2)
+            if step == 9:
+                along = model.coef_ / np.linalg.norm(model.coef_)
+                record = 0.01 * along + sign * 0.9999 * np.array([-along[1], along[0]])
+            path.append(model.learn_one(record, 0).coef_)
+        return np.array(path)
+
+    # A record that can be chosen after models were seen is in one block less than is paid for.
+    yield subject_of("PrivateOnlineLinearModel", models, 1.0, -1.0, stream.event)
+
+
+def recommenders() -> Iterator[Subject]:
+    """Every method, on two users of extreme taste: of other items, of the same items, or of half of them."""
+    from discreet.recommend.methods import METHODS
+
+    for method in METHODS:
+        yield most_different(list(_users(method)))
+
+
+def _users(method: str) -> Iterator[Subject]:
+    import scipy.sparse as sp
+
+    from discreet import PrivateMatrixCompletion
+    from discreet.recommend.ratings import Scale, read
+
+    others = np.array([[3.0, 4.0, 0.0, 2.0], [0.0, 2.0, 5.0, 3.0], [1.0, 0.0, 4.0, 0.0]])
+    model = PrivateMatrixCompletion(method, EPSILON, DELTA, rank=3)
+    plan = model.plan(len(others) + 1, 4)
+
+    def run(ratings: Any) -> ArrayLike:
+        released = plan.run(ratings, fresh_entropy())
+        return np.asarray(
+            next(
+                vars(released)[name]
+                for name in ("base", "directions", "bases", "factors")
+                if name in vars(released)
+            )
+        )
+
+    def program(data: Any) -> Any:
+        return unfitted(model).fit(data)
+
+    for one, two in (
+        ([5.0, 1.0, 0.0, 0.0], [0.0, 0.0, 5.0, 1.0]),
+        ([5.0, 1.0, 5.0, 1.0], [1.0, 5.0, 1.0, 5.0]),
+        ([5.0, 1.0, 5.0, 1.0], [5.0, 5.0, 1.0, 1.0]),
+    ):
+        tables = tuple(sp.csr_array(np.vstack([[row], others])) for row in (one, two))
+        sides = [read(part, Scale(1.0, 5.0), None)[0] for part in tables]
+        name, relation = f"PrivateMatrixCompletion, {method}", plan.guarantee.neighboring
+        yield Subject(name, relation, program, (tables[0], tables[1]), run, sides[0], sides[1], plan.event)

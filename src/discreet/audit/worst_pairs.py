@@ -1,0 +1,320 @@
+"""Worst neighbors: pairs of data sets, and points of coefficient space, that bring bounds close to equality.
+
+For a loss of one linear prediction (and the softmax) two records v and v' shift the summed gradient most when
+they point in opposite directions and both are badly misclassified. Opposite records have opposite predictions,
+so both at once needs a small common component along which the coefficients are large: v = (r, s), v' = (-r, s)
+with s small, and coefficients far out along the second axis. Then |shift| = 2 r L, as close to the bound 2 R L as
+one likes.
+
+Neighbors for coefficients that are drawn from a ball: one coefficient, which a record pulls one way or the other.
+
+The density of an exponential mechanism over a ball is the product of what other records and the one that differs say.
+Its logarithm is concave, and one record changes it by a function that is about linear in the coefficient; the ratio of
+two such densities reaches its ends only at the ends of the interval, and in more dimensions only near two points of
+the ball. So one coefficient is worst. Others pull one way, which makes the far end rare, and its odds move most. Under
+zero-out a record in a wide ball is as good as indifferent on one half of it: there the change has its whole range on
+the other half.
+
+Neighbors for sums by class: a row of full length that leaves one class and enters another.
+
+Leaving changes one sum by the whole row and its constant, entering changes another by as much: sqrt(2) of the longest
+row, whatever the two rows are. Exchanged within a class a row keeps its constant, unless it is so long that clipping
+leaves none. So the labels differ, and the rows are free to strain what comes after: gradients of scores along the
+direction that the sums give.
+
+Scores are about 1 for most rows, and clipped at 2. Few others share the column of the row that differs, all in one
+class, and the rest are alike: then the score of that column is beyond the clip, and the image of the row as long as
+any. A hinge is as steep for one label as for the other while coefficients are small, as they are where the classes are
+of one size and few rows tell them apart. A logistic loss is steep for records on the wrong side. Under replace-one both
+of them should be: most others are of one class, so that the constant denies the label of a row that keeps its constant,
+only a part of which lies in that column; its neighbor is so long that next to no constant is left after the clip, and
+it is the score that denies its label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from scipy.optimize import brentq
+from sklearn.base import clone
+
+from discreet._typing import Array
+from discreet.privacy.guarantee import Neighboring
+from discreet.problem import Problem
+from discreet.solvers import base
+
+_FAR = 2.0**20  # how far out adversarial coefficients lie, in units of 1 / R
+_COMMON = 2.0**-10  # the common component s of the two records, in units of R
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighboring data sets ``(X, y)`` and the relation between them."""
+
+    first: tuple[Any, Any]
+    second: tuple[Any, Any]
+    neighboring: Neighboring
+
+
+def worst_pair(
+    neighboring: Neighboring | str,
+    *,
+    n_columns: int = 2,
+    n_rest: int = 0,
+    feature_bound: float = 1.0,
+    fit_intercept: bool = True,
+    labels: tuple[Any, Any] = (0, 1),
+    common: float = _COMMON,
+    flip: bool = False,
+) -> Pair:
+    """Data sets whose first row differs as much as the relation allows.
+
+    Parameters
+    ----------
+    neighboring : relation. Replace: the row is exchanged for one in the opposite direction. Zero-out: it is
+        replaced by a row of nan, a null record under ``bad_rows="null"``. Add-remove: it is left out.
+    n_columns : number of columns; at least 2 without an intercept.
+    n_rest : number of further rows, all alike, which push the coefficients to where the first row is
+        misclassified.
+    labels : the label of the further rows, and that of the row that differs.
+    common : share of a record's norm along the axis on which the coefficients grow.
+    flip : under replace-one, keep the row almost as it is and change its label instead: two equal contributions of
+        opposite sign. It shows what opposite rows hide, a constant column outside the clip.
+
+    Examples
+    --------
+    >>> pair = worst_pair("replace-one", n_columns=1)
+    >>> pair.first[0].round(2).tolist(), pair.second[0].round(2).tolist()
+    ([[1024.0]], [[-1024.0]])
+    """
+    relation = Neighboring(neighboring)
+    if n_columns < 1 or (n_columns < 2 and not fit_intercept):
+        raise ValueError("the worst pair needs two directions: two columns, or one column and an intercept")
+    row, rest = np.zeros(n_columns), np.zeros(n_columns)
+    if fit_intercept:
+        # Beside a constant 1, and then clipped to the bound.
+        row[0] = max(feature_bound, np.sqrt(1 / common**2 - 1)) if common < 1 else 0.0
+    else:
+        row[:2] = feature_bound * np.sqrt(1 - common**2), feature_bound * common
+        rest[1] = feature_bound
+    opposite = row.copy()
+    if flip:
+        if n_columns < 2:
+            raise ValueError("flip needs two columns")
+        row[1] = common * row[0]
+        opposite[:2] = row[0], -row[1]
+    else:
+        opposite[0] = -row[0]
+    others = np.tile(rest, (n_rest, 1))
+    y = np.array([labels[1]] + [labels[0]] * n_rest)
+    first = np.vstack([row[None, :], others])
+    if relation is Neighboring.REPLACE_ONE:
+        second, other_y = np.vstack([opposite[None, :], others]), y.copy()
+        other_y[0] = labels[0] if flip else y[0]
+    elif relation is Neighboring.ZERO_OUT:
+        second, other_y = np.vstack([np.full((1, n_columns), np.nan), others]), y
+    else:
+        second, other_y = others, y[1:]
+    return Pair((first, y), (second, other_y), relation)
+
+
+def neighbors_of(
+    X: Any, y: Any, index: int, neighboring: Neighboring | str, row: Any = None, label: Any = None
+) -> Pair:
+    """The data set and its neighbor in which record ``index`` is replaced, blanked out or removed.
+
+    Parameters
+    ----------
+    X, y : data set.
+    index : which record differs.
+    row, label : what it is replaced by, under replace-one.
+    """
+    relation = Neighboring(neighboring)
+    X, y = np.array(X, dtype=np.float64), np.array(y)
+    if relation is Neighboring.ADD_REMOVE_ONE:
+        return Pair((X, y), (np.delete(X, index, axis=0), np.delete(y, index)), relation)
+    other, other_y = X.copy(), y.copy()
+    if relation is Neighboring.ZERO_OUT:
+        other[index] = np.nan
+    else:
+        other[index], other_y[index] = row, label
+    return Pair((X, y), (other, other_y), relation)
+
+
+def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
+    """Linear classifiers like the given one, each with a pair on which its runs may differ most.
+
+    The guarantee, the relation, the solver and the bounds stay; data, sizes and the ridge coefficient are the
+    adversary's.
+
+    * A hinge has its steepest slope at zero coefficients. One record stands alone, and so much ridge that noise moves
+      no prediction across the kink: the coefficients are then an affine image of noise plus gradient. Where
+      coefficients are drawn from a ball, ridge hides the record: the same without it.
+    * The logistic and the softmax loss are steep only where the canary is badly misclassified. Many others (``others``)
+      hold the coefficients there. Where the canary is exchanged for its opposite and noise is part of the objective,
+      more of them, of both labels, lie along the direction in which the two differ: their curvature keeps noise from
+      deciding for one of the two. Of the canary's norm the share that pays most is spent on being misclassified.
+    * Under noise on a minimizer curvature hides the canary, and a ridge is needed: the same without those others. On
+      the last of a few passes less of it will do.
+    """
+    needed = ("neighboring", "classes", "fit_intercept", "feature_bound", "l2", "n_samples")
+    if missing := [name for name in needed if not hasattr(estimator, name)]:
+        raise ValueError(
+            f"worst-case data is known for linear classifiers, not for {type(estimator).__name__} (no {missing[0]}); "
+            "replay it on neighbors of your own with discreet.audit.replay"
+        )
+    relation = Neighboring(estimator.neighboring)
+    radius, tight = float(estimator.feature_bound), min(1.0, float(estimator.epsilon))
+    if type(estimator).__name__ == "PrivateLinearSVC":
+        ridges = (200 * radius**2 / tight, 0.0)
+        return [_case(estimator, relation, 1, 0, _COMMON, ridge) for ridge in ridges]
+    ridge, share, steady = 2.5 / tight, 1.0, 0
+    if relation is Neighboring.REPLACE_ONE:
+        share, steady = _misclassified_share(others, ridge), 2 * (others // 8)
+    return [_case(estimator, relation, others, steady, share, 0.0)] + [
+        _case(estimator, relation, others, 0, _misclassified_share(others, part), part * radius**2)
+        for part in (ridge, ridge / 8)
+    ]
+
+
+def _case(
+    estimator: Any, relation: Neighboring, n_rest: int, n_steady: int, share: float, ridge: float
+) -> tuple[Any, Pair]:
+    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+    intercept = bool(estimator.fit_intercept)
+    case = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null")
+    n_samples = n_rest + n_steady + 1
+    # The least ridge coefficient that a solver's proof allows is taken where a smaller one is asked for.
+    case.set_params(n_samples=n_samples, l2=max(ridge / n_samples, 1e-12))
+    pair = worst_pair(
+        relation,
+        n_columns=1 if intercept else 2,
+        n_rest=n_rest,
+        feature_bound=estimator.feature_bound,
+        fit_intercept=intercept,
+        labels=(classes[0], classes[1]),
+        common=share,
+    )
+    return case, _steadied(pair, n_steady, (classes[0], classes[1]))
+
+
+def _steadied(pair: Pair, count: int, labels: tuple[Any, Any]) -> Pair:
+    """The same pair with ``count`` more rows along the first column, of both labels in turn."""
+    if not count:
+        return pair
+    sides = []
+    for X, y in (pair.first, pair.second):
+        rows = np.zeros((count, X.shape[1]))
+        rows[:, 0] = 2.0**20 * np.abs(X).max()
+        sides.append((np.vstack([X, rows]), np.concatenate([y, np.resize(labels, count)])))
+    return Pair(sides[0], sides[1], pair.neighboring)
+
+
+def _misclassified_share(others: int, ridge: float) -> float:
+    """The common component s that makes 2 sqrt(1 - s^2) sigmoid(s t) largest, R = 1, coefficients held at t.
+
+    Without noise t solves others x sigmoid(-t) = ridge x t.
+    """
+    t = float(brentq(lambda t: others / (1 + np.exp(t)) - ridge * t, 0.0, 100.0))
+    shares = np.linspace(0.05, 0.95, 181)
+    return float(shares[np.argmax(np.sqrt(1 - shares**2) / (1 + np.exp(-shares * t)))])
+
+
+def adversarial_points(problem: Problem) -> list[Array]:
+    """Coefficients at which the gradients of `worst_pair` reach their bounds, and zero.
+
+    Along each of the last two axes, one class's prediction is sent far above another's, in all orders.
+    """
+    points = [np.zeros(problem.shape)]
+    far = _FAR / problem.bounds.feature_norm
+    for axis in sorted({problem.n_features - 1, min(1, problem.n_features - 1)}):
+        if problem.loss.n_outputs == 1:
+            directions = [np.array(sign) for sign in (-far, far)]
+        else:
+            pairs = itertools.islice(itertools.permutations(range(problem.loss.n_outputs), 2), 12)
+            directions = [far * _between(problem.loss.n_outputs, up, down) for up, down in pairs]
+        for direction in directions:
+            point = np.zeros(problem.shape)
+            point[axis] = direction
+            points.append(point)
+    return points
+
+
+def _between(size: int, up: int, down: int) -> Array:
+    vector = np.zeros(size)
+    vector[up], vector[down] = 1.0, -1.0
+    return vector
+
+
+# In units of R^2 / epsilon: it keeps a noisy minimizer where the record is as steep as can be.
+_RIDGE = 20.0
+
+
+def draws_from_ball(estimator: Any) -> bool:
+    """Whether the estimator's solver draws coefficients from a ball around the origin or around a noisy minimizer."""
+    return hasattr(base.resolve(estimator.solver), "most_tries")
+
+
+def ball_cases(estimator: Any) -> list[tuple[Any, Pair]]:
+    """Linear classifiers like the given one, with its guarantee, relation and kind of solver, each with a pair."""
+    relation, solver = Neighboring(estimator.neighboring), base.resolve(estimator.solver)
+    if not hasattr(solver, "radius"):  # around a noisy minimizer: the ball is what the noise makes it
+        return [_case_balls(estimator, solver, others=1, ridge=_RIDGE)]
+    if relation is Neighboring.REPLACE_ONE:
+        # The change is linear in a small ball; in a larger one a hinge is bent, and the change steepest inside.
+        balls = [(reach, math.ceil(pull / estimator.epsilon)) for reach in (0.05, 1.5) for pull in (4, 5)]
+    else:
+        balls = [(12.0, int(relation is Neighboring.ADD_REMOVE_ONE))]
+    return [
+        _case_balls(
+            estimator, dataclasses.replace(cast(Any, solver), radius=reach / estimator.feature_bound), others
+        )
+        for reach, others in balls
+    ]
+
+
+def _case_balls(estimator: Any, solver: Any, others: int, ridge: float = 0.0) -> tuple[Any, Pair]:
+    size, count = float(estimator.feature_bound), others + 1
+    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+    rows, labels = np.full((count, 1), size), np.full(count, classes[1])
+    pair = neighbors_of(rows, labels, 0, estimator.neighboring, [-size], classes[1])
+    model = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null", fit_intercept=False)
+    l2 = ridge * size**2 / min(1.0, estimator.epsilon) / count
+    return model.set_params(n_samples=count, solver=solver, l2=max(l2, 1e-12)), pair
+
+
+_OTHERS = 6000  # rows; more where noise is stronger
+_TELLING = 30  # of them, in the column of the row that differs
+_LEAST_EPSILON = 0.1  # below, no more rows are taken
+_CROWD = 0.8  # of the rows, where the constant is to deny a label
+_PART = 0.3  # of the norm of a row with a constant, in the column that tells
+_LONG = 30.0  # in units of the longest row: beside it, the constant of a clipped row is small
+
+
+def sums_classes(estimator: Any) -> bool:
+    """Whether the estimator's solver releases the sums of the classes first."""
+    return hasattr(base.resolve(estimator.solver), "sums_share")
+
+
+def class_case(estimator: Any) -> tuple[Any, Pair]:
+    """A linear classifier like the given one, with its guarantee, relation, solver and bounds, and the pair above."""
+    relation, size = Neighboring(estimator.neighboring), float(estimator.feature_bound)
+    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+    noise = 1 / min(1.0, max(_LEAST_EPSILON, float(estimator.epsilon)))
+    count, telling = math.ceil(_OTHERS * noise), math.ceil(_TELLING * noise)
+    logistic = type(estimator).__name__ != "PrivateLinearSVC"
+    both = logistic and relation is Neighboring.REPLACE_ONE
+    X, long = np.zeros((count + 1, 2)), [0.0, _LONG * size]
+    X[1 : telling + 1, 1] = X[telling + 1 :, 0] = size
+    X[0] = [size * math.sqrt(1 - _PART**2), size * _PART] if both else long
+    # The second class comes first, with all rows that tell.
+    codes = (np.arange(count + 1) <= count * (1 - _CROWD if both else 0.5)).astype(int)
+    codes[0] = int(both)
+    pair = neighbors_of(X, np.array(classes)[codes], 0, relation, long, classes[1 - codes[0]])
+    changes = {"classes": classes, "ledger": None, "bad_rows": "null", "n_samples": count + 1, "l2": None}
+    return clone(estimator).set_params(**changes), pair

@@ -1,0 +1,160 @@
+"""Commands about tables: ``schema`` (templates and checks), and ``demo``, the whole path on invented people."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+import tempfile
+from pathlib import Path
+
+from discreet.cli import options
+from discreet.cli.options import Command, argument, command
+
+FORMATS = (
+    "toml",
+    "json",
+    "yaml",
+)  # spelled out: help must not import NumPy
+
+_HEADER = """\
+# A template, read off a sample that must be PUBLIC. Correct it by what is known without the private data:
+# lower and upper should hold for anybody who could be in the table, categories should list all there can be.
+"""
+
+
+@command(
+    "template",
+    "guess a schema from a public sample, for you to correct",
+    "Guess a schema from a PUBLIC sample and write it to standard output. Never use the private "
+    "table or a part of it: its extremes and rarest words would be published.",
+    argument("sample", metavar="SAMPLE", help="public table, .csv or .parquet"),
+    argument("--target", metavar="COLUMN", help="the column to predict"),
+    argument("--group", metavar="COLUMN", help="the column that says whose row it is"),
+    argument(
+        "--max-categories",
+        type=options.count,
+        default=50,
+        metavar="N",
+        help="columns of words with more different values are hashed as text (default: 50)",
+    ),
+    argument("--format", choices=FORMATS, default="toml", help="default: toml"),
+)
+def template(arguments: argparse.Namespace) -> None:
+    """Print the template."""
+    from discreet.display.console import say
+    from discreet.tables import schema_files
+    from discreet.tables.reading import read_table
+    from discreet.tables.template import template as guessed
+
+    made = guessed(
+        read_table(arguments.sample),
+        target=arguments.target,
+        group=arguments.group,
+        max_categories=arguments.max_categories,
+    )
+    text = schema_files.text(made.to_dict(), arguments.format)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What every schema file is, whatever the terminal's language.
+        sys.stdout.reconfigure(encoding="utf-8")
+    say((text if arguments.format == "json" else f"{_HEADER}\n{text}").rstrip("\n"))
+
+
+@command(
+    "show",
+    "check a schema file and show the features it gives",
+    None,
+    argument("schema", metavar="FILE", help="schema, .toml, .json or .yaml"),
+)
+def show(arguments: argparse.Namespace) -> None:
+    """Print what the schema declares."""
+    from discreet.display.console import say
+    from discreet.tables.schema import Schema
+
+    schema = Schema.from_file(arguments.schema)
+    target = schema.target
+    facts = {
+        "columns": str(len(schema.columns)),
+        "features": str(schema.n_features),
+        "longest row": f"{schema.row_norm_bound:.6g}",
+        "feature_bound": f"{schema.feature_bound():.6g} (intercept included)",
+        "target": "none" if target is None else f"{target.column}: {target.bounds or list(target.classes)}",
+        "group": schema.group or "none: each row is one person",
+    }
+    for name, value in facts.items():
+        say(f"{name + ':':<16}{value}")
+    for name, domain in schema.columns.items():
+        features = domain.feature_names(name)
+        shown = ", ".join(features[:6]) + (f" and {len(features) - 6} more" if len(features) > 6 else "")
+        say(f"  {name} ({domain.kind}): {shown}")
+
+
+@command(
+    "check",
+    "count the cells of a table that its schema does not describe; PRIVATE, for the holder of the table",
+    "Compare a private table with its schema before a budget is spent: a misspelled category or a "
+    "wrong bound raises no error in a fit. Nothing is charged and nothing is protected: the counts are exact, "
+    "describe single people, and MUST NOT BE PUBLISHED. Correct the schema from what is public, not from the "
+    "counts.",
+    argument("schema", metavar="SCHEMA", help="schema, .toml, .json or .yaml"),
+    argument("data", metavar="DATA", help="private table, .csv or .parquet"),
+)
+def check(arguments: argparse.Namespace) -> None:
+    """Print how many cells the schema does not describe."""
+    from discreet.display.console import paragraph, say, table, working
+    from discreet.tables import schema_check
+    from discreet.tables.reading import read_table
+    from discreet.tables.schema import Schema
+
+    schema = Schema.from_file(arguments.schema)
+    with working("reading the table"):
+        found = schema_check.check(schema, read_table(arguments.data, schema.needed))
+    say("PRIVATE: exact counts of single people's cells. Do not publish them; nothing was charged.\n")
+    table(
+        f"{arguments.data}: {found.n_rows} rows",
+        ("column", "kind", "missing", "unknown or out of bounds", "meaningless"),
+        [(one.column, one.kind, one.missing, one.unexpected, one.meaningless) for one in found.columns],
+    )
+    say()
+    for one in found.columns:
+        if 2 * (one.unexpected + one.meaningless) > found.n_rows:
+            paragraph(
+                f"{one.column!r}: most cells are not what the schema declares. Compare its spelling, units and bounds "
+                "with the code book."
+            )
+    paragraph(
+        f"Rows that a fit with --bad-rows null would leave out, for meaningless cells or want of a label: "
+        f"{found.n_left_out}. All others count, with numbers clipped to their bounds and unknown words as zeros or in "
+        "their bucket."
+    )
+
+
+schema = Command(
+    "schema",
+    "write and check schemas: the public facts about a table's columns",
+    "A schema says what is public about a table. Nothing in it may be read off the private data.",
+    actions=(template, show, check),
+)
+
+
+@command(
+    "demo",
+    "train private models on a synthetic cohort and show what it costs",
+    "Invent a hospital cohort, train with and without privacy, charge a ledger.",
+    argument(
+        "--people", type=options.count, default=50_000, metavar="N", help="at least 2000 (default: 50000)"
+    ),
+    argument(
+        "--output", metavar="FOLDER", help="keep cohort, schema and ledger here, for the other commands"
+    ),
+)
+def demo(arguments: argparse.Namespace) -> None:
+    """Run the demonstration in the given or a temporary folder."""
+    from discreet.cli import demonstration
+
+    if arguments.output is not None:
+        Path(arguments.output).mkdir(parents=True, exist_ok=True)
+        demonstration.run(Path(arguments.output), n_people=arguments.people, keep=True)
+        return
+    with tempfile.TemporaryDirectory(prefix="discreet-demo-") as folder:
+        demonstration.run(Path(folder), n_people=arguments.people, keep=False)

@@ -1,0 +1,111 @@
+"""Report what a command has done when it ends early, and word errors with the options that the command has."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from discreet._checks import HintedError
+
+
+class Outcome:
+    """The file that a command wrote and the charge that it made, as far as it came."""
+
+    def __init__(self) -> None:
+        self._path: str | None = None
+        self._charging = False
+        self._charge: Any = None
+        self._written = ""
+
+    def ledger(self, path: str | None) -> Any:
+        """The ledger that the command will charge, None if none was given."""
+        if path is None:
+            return None
+        from discreet.privacy.ledger.ledger import Ledger
+
+        class Watched(Ledger):
+            """A ledger whose charges are noted: others may charge the same file meanwhile."""
+
+            def charge(watched, *event: Any, **remarks: Any) -> Any:
+                self._charging = True
+                try:
+                    self._charge = super().charge(*event, **remarks)
+                except Exception:  # refused: nothing was charged
+                    self._charging = False
+                    raise
+                return self._charge
+
+        self._path = path
+        return opened(path, Watched)
+
+    def wrote(self, what: str) -> None:
+        """Note what is safe on disk."""
+        self._written = what
+
+    def told(self) -> list[str]:
+        """What was done, in a few words; nothing if nothing was."""
+        told = [self._written] if self._written else []
+        stays = "" if told else ", and a charge stays, whether or not anything was released"
+        if self._charge is not None:
+            told.append(
+                f"the ledger was charged (number {self._charge.sequence}, {self._charge.label}){stays}"
+            )
+        elif self._charging:
+            told.append(f"the ledger may have been charged{stays}")
+        return told
+
+    def told_of_ledger(self) -> list[str]:
+        """What was done or not, and what to do about the ledger, if there is one."""
+        if self._path is None:
+            return self.told()
+        nothing = [] if self._charging else ["nothing was charged"]
+        return [*nothing, *self.told(), f"`discreet ledger show {self._path}` tells what is left"]
+
+
+def opened(path: str, kind: Any = None) -> Any:
+    """An existing ledger; a missing one is an error, not a new one."""
+    from discreet.privacy.ledger.ledger import Ledger
+
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no ledger {path!r}; `discreet ledger create` makes one")
+    return (kind or Ledger)(path)
+
+
+_OPTIONS = {"n_samples": "max_rows"}  # where the library and the command line name a parameter differently
+
+
+def worded(error: HintedError, arguments: argparse.Namespace) -> str:
+    """Return the message of an error with options in place of parameters, and no hint that the command lacks.
+
+    >>> from discreet._checks import ParameterError, Setting
+    >>> error = ParameterError("n_samples", "must be at least 1, got 0", Setting("n_samples"), "stop")
+    >>> worded(error, argparse.Namespace(max_rows=0))
+    '--max-rows must be at least 1, got 0; pass --max-rows N or stop'
+    >>> worded(error, argparse.Namespace())
+    'n_samples must be at least 1, got 0; stop'
+    """
+    from discreet._checks import NamedError, either  # not before it is needed: help must not wait for NumPy
+
+    message = error.message
+    if isinstance(error, NamedError) and (option := _option(error.name, arguments)):
+        message = message.replace(error.name, option, 1)
+    return "; ".join(filter(None, (message, either(list(_hints(error, arguments))))))
+
+
+def _hints(error: HintedError, arguments: argparse.Namespace) -> Iterator[str]:
+    from discreet._checks import either
+
+    for hint in error.hint:
+        if isinstance(hint, str):
+            yield hint
+        elif option := _option(hint.name, arguments):
+            yield hint.worded(f"{option} {either(list(map(str, hint.values))) or 'N'}")
+
+
+def _option(parameter: str, arguments: argparse.Namespace) -> str | None:
+    """The option for a parameter of the library, if the command has one."""
+    name = _OPTIONS.get(parameter, parameter)
+    return f"--{name.replace('_', '-')}" if hasattr(arguments, name) else None

@@ -1,0 +1,287 @@
+"""Commands that say how far a model can be trusted: ``evaluate``, ``verify``, ``audit``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from discreet.cli import options
+from discreet.cli.options import GUARANTEE, LEDGER, MAX_ROWS_PER_GROUP, argument, command
+from discreet.cli.session import opened
+
+_LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, besides those of the bins
+
+
+@command(
+    "evaluate",
+    "private accuracy, AUC, calibration and confusion of a model on a held-out table",
+    "Evaluate a model on private rows it was not trained on. What can be wrong is checked before the "
+    "ledger is charged; all metrics together cost one epsilon.",
+    argument("model", metavar="MODEL", help="model file written by `discreet fit`"),
+    argument("data", metavar="DATA", help="private table, .csv or .parquet"),
+    *GUARANTEE,
+    *LEDGER,
+    argument("--by", metavar="COLUMN", help="categorical column of the schema: metrics for each category"),
+    argument("--group", metavar="COLUMN", help=argparse.SUPPRESS),
+    MAX_ROWS_PER_GROUP,
+    argument(
+        "--bins", type=options.count, default=20, metavar="B", help="bins of probabilities (default: 20)"
+    ),
+    argument(
+        "--confidence",
+        type=options.fraction,
+        default=0.95,
+        metavar="C",
+        help="of every interval (default: 0.95)",
+    ),
+    argument("--output", metavar="FILE", help="also write metrics and statement (JSON)"),
+    argument("--overwrite", action="store_true", help="replace an existing file of metrics"),
+)
+def evaluate(arguments: argparse.Namespace) -> None:
+    """Load, read, check, charge, evaluate, write, state."""
+    options.check_max_rows(arguments)
+    if arguments.group is not None:
+        raise ValueError(
+            f"metrics of subgroups are asked for with --by {arguments.group} now; people are the schema's group column"
+        )
+    if sys.stdout is None and arguments.output is None:
+        raise ValueError(
+            "standard output is closed, so the metrics would be paid for and lost; open it, or name a file "
+            "with --output"
+        )
+    model, schema = options.model_and_schema(arguments.model, "use discreet.evaluate in Python")
+    with options.output(
+        arguments,
+        arguments.model,
+        arguments.data,
+        arguments.ledger,
+        size=_LARGEST_REPORT + 256 * arguments.bins,
+        reason=", and metrics cannot be had twice for one price",
+    ):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        _release(_evaluated(arguments, model, schema, ledger), arguments)
+    options.tell_balance(arguments, ledger)
+
+
+def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> Any:
+    from discreet.display.console import working
+    from discreet.evaluation.evaluate import evaluate as evaluated
+    from discreet.tables.reading import read_table
+
+    with working("evaluating"):
+        table = read_table(arguments.data, schema.needed)
+        rows, labels = schema.encode(table)
+        groups = options.people(schema, table, arguments.max_rows_per_group)
+        by, values = _subgroups(schema, table, arguments.by)
+        return evaluated(
+            model,
+            rows,
+            labels,
+            epsilon=arguments.epsilon,
+            delta=arguments.delta,
+            neighboring=arguments.neighboring,
+            confidence=arguments.confidence,
+            bins=arguments.bins,
+            by=by,
+            by_values=values,
+            groups=groups,
+            max_rows_per_group=arguments.max_rows_per_group,
+            n_samples=arguments.max_rows,
+            ledger=ledger,
+        )
+
+
+def _release(result: Any, arguments: argparse.Namespace) -> None:
+    """Write and print metrics that are paid for: where one way fails, another must be left."""
+    import json
+
+    from discreet._files import write_atomically
+    from discreet.display.console import say
+
+    failure = None
+    if arguments.output is not None:
+        try:
+            write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
+            arguments.outcome.wrote(f"the metrics are in {arguments.output}")
+        except OSError as error:
+            failure = error
+    try:
+        say(result)
+    except OSError:
+        if arguments.output is None or failure is not None:
+            print(result, file=sys.stderr)
+        raise
+    if failure is not None:
+        raise failure
+    if arguments.output is not None:
+        say(f"Written to {arguments.output}")
+
+
+def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any] | None]:
+    """The category of every row and the public list of categories; rows of other categories are in no subgroup."""
+    if name is None:
+        return None, None
+    import numpy as np
+
+    from discreet.tables.domains import Categorical, category_codes
+    from discreet.tables.reading import column
+
+    categories = getattr(schema.columns.get(name), "categories", None)
+    if categories is None:
+        known = [other for other, domain in schema.columns.items() if isinstance(domain, Categorical)]
+        raise ValueError(
+            f"--by needs a categorical column of the model's schema, got {name!r}; there are {known}"
+        )
+    labels = np.array([*categories, None], dtype=object)
+    return labels[category_codes(column(table, name), tuple(categories))], list(categories)
+
+
+@command(
+    "verify",
+    "recompute the epsilon that a model file claims",
+    "Check that a model file is whole, that its claimed epsilon follows from its events, and, where "
+    "a key or a ledger is given, who signed it and which charge paid for it. Exit code 1 if anything is wrong.",
+    argument("model", metavar="MODEL", help="model file written by `discreet fit`"),
+    argument("--key", metavar="FILE", help="public key (PEM) that must have signed the model"),
+    argument(
+        "--ledger", metavar="FILE", help="ledger that must hold the charge which the model names as its own"
+    ),
+)
+def verify(arguments: argparse.Namespace) -> None:
+    """Verify and print what was found."""
+    from discreet import card
+    from discreet.display.console import say
+
+    if arguments.key is not None and not Path(arguments.key).is_file():
+        raise FileNotFoundError(f"there is no key file {arguments.key!r}")
+    ledger = None if arguments.ledger is None else opened(arguments.ledger)
+    say(str(card.verify(arguments.model, key=arguments.key, ledger=ledger)))
+
+
+@command(
+    "audit",
+    "attack a model's promise and replay its mechanisms on worst-case neighbors",
+    "Fit the same configuration many times on invented worst-case neighbors and bound epsilon from "
+    "below. Reads no private data and charges no ledger.",
+    argument(
+        "subject",
+        metavar="MODEL_OR_ESTIMATOR",
+        help=f"a model file written by `discreet fit`; one of {', '.join(options.MODELS)}; or a mechanism, stream, "
+        "recommender or model by its class name, such as GaussianMechanism, PrivateFTRL or PrivateRidge, at epsilon 1, "
+        "delta 0.01",
+    ),
+    argument("--epsilon", type=options.epsilon, metavar="E", help="of an estimator (default: 1)"),
+    argument("--delta", type=options.fraction, metavar="D", help="of an estimator (default: 0.01)"),
+    argument("--neighboring", choices=options.NEIGHBORING, help="of an estimator (default: replace-one)"),
+    argument(
+        "--solver",
+        metavar="NAME",
+        help="of an estimator (default: objective), or in place of the one that a model file was fitted by",
+    ),
+    argument(
+        "--at-delta",
+        type=options.fraction,
+        default=1e-2,
+        metavar="D",
+        help="where to measure (default: 0.01)",
+    ),
+    argument("--runs", type=options.count, default=2000, metavar="N", help="per data set (default: 2000)"),
+    argument("--confidence", type=options.fraction, default=0.95, metavar="C", help="default: 0.95"),
+    argument("--seed", type=int, metavar="S", help="repeatable noise; by default the real noise is attacked"),
+    argument(
+        "--twin",
+        action="store_true",
+        help="also attack a copy with half the noise, to show that it is noticed",
+    ),
+    argument("--plot", action="store_true", help="also draw the attacker's scores"),
+    argument("--output", metavar="FILE.html", help="write the report with its charts to a page"),
+    argument("--overwrite", action="store_true", help="replace an existing page"),
+)
+def audit(arguments: argparse.Namespace) -> int:
+    """Attack and print; 1 if the promise turned out to be false."""
+    from discreet._files import write_atomically
+    from discreet.audit.report import bars, histogram, page
+    from discreet.display.charts import require
+    from discreet.display.console import say
+
+    if arguments.runs < 20:
+        raise ValueError(f"--runs must be at least 20 to say anything, got {arguments.runs}")
+    if not 0 < arguments.confidence < 1:
+        raise ValueError("--confidence must lie strictly between 0 and 1")
+    if arguments.output is not None and not arguments.output.endswith(".html"):
+        raise ValueError(f"--output must end in .html, got {arguments.output}")
+    if arguments.output is not None:
+        require()
+    with options.output(arguments):
+        report = _attacked(arguments)
+        if arguments.output is not None:
+            write_atomically(arguments.output, page(report).encode())
+    say(report)
+    say(bars(report))
+    if arguments.plot:
+        say(histogram(report.attacked))
+    if arguments.output is not None:
+        say(f"Written to {arguments.output}")
+    return 0 if report.passed else 1
+
+
+def _attacked(arguments: argparse.Namespace) -> Any:
+    from discreet import NoiseWarning, PrivacyWarning
+    from discreet.display.console import working
+
+    with working(f"fitting {2 * arguments.runs} models"), warnings.catch_warnings():
+        # Worst cases are a few invented records, of which every fit would warn.
+        warnings.simplefilter("ignore", NoiseWarning)
+        warnings.simplefilter("ignore", PrivacyWarning)
+        return _audited(arguments)
+
+
+def _audited(arguments: argparse.Namespace) -> Any:
+    from discreet.audit import catalog, report
+
+    chosen = {
+        "runs": arguments.runs,
+        "delta": arguments.at_delta,
+        "confidence": arguments.confidence,
+        "seed": arguments.seed,
+        "with_twin": arguments.twin,
+    }
+    name = arguments.subject
+    path = Path(name)
+    if name not in options.MODELS and not (path.exists() or path.suffix or len(path.parts) > 1):
+        _refuse(arguments, "epsilon", "delta", "neighboring", "solver")
+        return report.audit_subject(catalog.named(name), **chosen)
+    return report.audit(_subject(arguments), **chosen)
+
+
+def _subject(arguments: argparse.Namespace) -> Any:
+    """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
+    if arguments.subject not in options.MODELS:
+        from discreet import card
+        from discreet.audit.subjects import pinned
+
+        _refuse(arguments, "epsilon", "delta", "neighboring")
+        found = card.read(arguments.subject)
+        return pinned(found.model(), arguments.solver or found.parameters.get("solver"))
+    from discreet.estimators import classifiers
+
+    kind = getattr(classifiers, options.MODELS[arguments.subject])
+    return kind(
+        epsilon=1.0 if arguments.epsilon is None else arguments.epsilon,
+        delta=1e-2 if arguments.delta is None else arguments.delta,
+        neighboring=arguments.neighboring or "replace-one",
+        solver=arguments.solver or "objective",
+        classes=[0, 1],
+    )
+
+
+def _refuse(arguments: argparse.Namespace, *names: str) -> None:
+    """Raise if an option was given that the subject decides for itself."""
+    given = [name for name in names if getattr(arguments, name) is not None]
+    if given:
+        raise ValueError(
+            f"--{given[0]} is for {' and '.join(options.MODELS)}; {arguments.subject} is audited as it is"
+        )

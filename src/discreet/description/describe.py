@@ -1,0 +1,241 @@
+"""Describe a private table: validate, plan, charge, run, state."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from discreet import _checks
+from discreet._checks import ParameterError, Setting
+from discreet.description.columns import Column, Places, Scale, columns_of
+from discreet.description.estimates import Law
+from discreet.description.plan import DescriptionPlan
+from discreet.description.report import Description, described, released_numbers
+from discreet.estimators.groups import bounded_rows
+from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default, relation_of
+from discreet.privacy.statement import OTHER_RELEASES, POPULATION
+from discreet.release import PLATFORM_ASSUMPTIONS, carry_out, size_facts, unit_assumption
+from discreet.tables.domains import SchemaError
+from discreet.tables.reading import TableError, TableLike, column, require_columns
+from discreet.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger.ledger import Ledger
+
+BINS, MOST_BINS = 16, 64
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def describe(
+    table: TableLike,
+    schema: Schema,
+    *,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    neighboring: str = "replace-one",
+    pairs: Iterable[tuple[str, str]] = (),
+    quantiles: Sequence[float] = LEVELS,
+    bins: int | Mapping[str, int] = 16,
+    intervals: str = "table",
+    confidence: float = 0.95,
+    groups: Any = None,
+    max_rows_per_group: int | None = None,
+    n_samples: int | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    bad_rows: str = "error",
+) -> Description:
+    """Counts, means, histograms, quantiles and two-way tables of a private table, in one release.
+
+    Parameters
+    ----------
+    table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
+    schema : the public domains of its columns. All are described, the target included: numbers with bounds by counts,
+        mean and quantiles, categories, truth values and given intervals by counts, text by how often there is any.
+    epsilon, delta, neighboring : the price of everything together; delta None is 1 / n_samples**2, which needs 32 rows,
+        delta 0 gives Laplace noise. More columns and tables need more noise, more categories do not.
+    pairs : names of two columns each, for two-way tables of their histograms.
+    quantiles : levels between 0 and 1.
+    bins : of the histogram of a number, from 2 to 64, or one such number for each column by name (others have 16).
+        Quantiles are found to a sixteenth of a bin.
+    intervals : {"table", "population"}
+        What intervals cover: the same numbers of this table without noise, or those of the population from which its
+        rows were drawn independently. The release is the same.
+    confidence : of each interval.
+    groups : ids of people, one per row; the promise is then about all rows of a person. None takes the group column of
+        the schema, or protects single rows if there is none.
+    max_rows_per_group : how many rows of one person count, needed with groups; the noise is as many times larger. A
+        public choice. Which rows count is drawn for each person alone.
+    n_samples : public upper bound on the number of rows, under "add-remove-one".
+    ledger : charged when all inputs are found to be in order, before anything is released.
+    bad_rows : {"error", "null"}
+        What to do with a cell that has no meaning in its column, such as text among numbers, and with a row without an
+        id. "null" counts such a cell as missing, and leaves such a row out, silently.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the whole description; proofs and the laws of intervals: docs/proofs/describe.md.
+    Unit: one row or, with groups, all rows of a person. What is missing is counted with noise like all else.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import Categorical, Numeric, Schema, describe
+    >>> rng = np.random.default_rng(0)
+    >>> table = {"age": rng.normal(50, 15, size=20_000), "ward": rng.choice(["north", "south"], size=20_000)}
+    >>> schema = Schema({"age": Numeric(0, 100), "ward": Categorical(("north", "south"))})
+    >>> found = describe(table, schema, epsilon=1.0, pairs=[("age", "ward")])
+    >>> abs(found.columns["age"].mean.value - 50) < 1
+    True
+    >>> abs(found["age"].quantiles[0.5].value - 50) < 2, abs(found["ward"].histogram["north"].value - 10_000) < 500
+    (True, True)
+    """
+    strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    columns = columns_of(schema, _bins(schema, bins))
+    crossed = _pairs(columns, pairs)
+    levels = [_share("quantiles", level) for level in quantiles]
+    require_columns(table, schema.needed)
+    places = [_read(part, table, strict) for part in columns]
+    n_rows = _same_length(columns, places)
+    relation = relation_of(neighboring)
+    rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
+    ids = schema.groups(table) if groups is None and schema.group is not None else groups
+    # Where the number of people is public each has the same number of places, so that it tells nothing more.
+    slots = bounded_rows(ids, rows, n_rows, strict=strict, padded=relation.size_is_public)
+    if slots is not None:
+        places = [part.take(slots.rows[~slots.empty]) for part in places]
+    n_places = n_rows if slots is None else len(slots.rows)
+    guarantee, size = guarantee_of(epsilon, delta, neighboring, n_places, n_samples)
+    plan = _plan(guarantee, columns, crossed, rows, delta, size)
+    law = Law(
+        plan.variance,
+        _share("confidence", confidence),
+        plan.guarantee.delta > 0,
+        _checks.choice("intervals", intervals, ("table", "population")) == "population",
+        plan.max_rows,
+    )
+    total = float(n_rows) if relation.size_is_public and slots is None else None
+    carried = carry_out(plan, places, ledger, "describe", published=released_numbers)
+    statement = carried.state(
+        plan,
+        bounds={"rows per unit": float(plan.max_rows)},
+        assumptions=(
+            *size_facts(relation, size, rows, delta),
+            unit_assumption(plan.guarantee),
+            "the schema, the pairs and the bins were chosen without looking at the private data (given by the user)",
+            *PLATFORM_ASSUMPTIONS,
+        ),
+        not_covered=("how long the description took and how much memory it used", POPULATION, OTHER_RELEASES),
+    )
+    return described(plan, carried.release, levels, law, total, statement)
+
+
+def plan_description(
+    schema: Schema,
+    n_rows: int,
+    *,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    neighboring: str = "replace-one",
+    pairs: Iterable[tuple[str, str]] = (),
+    bins: int | Mapping[str, int] = 16,
+    max_rows_per_group: int | None = None,
+) -> DescriptionPlan:
+    """What `describe` would release of so many rows, and with how much noise, before any table is read.
+
+    Parameters
+    ----------
+    n_rows : number of rows, or the public bound on it; with groups, of people times ``max_rows_per_group``.
+    schema, epsilon, delta, neighboring, pairs, bins, max_rows_per_group : as for `describe`.
+
+    Examples
+    --------
+    >>> from discreet import Boolean
+    >>> plan = plan_description(Schema({"smoker": Boolean()}), 10_000, epsilon=1.0, delta=1e-6)
+    >>> plan.sensitivity.value, round(plan.noise["noise stddev of one of them"], 1)
+    (1.41..., 6.0)
+    """
+    rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
+    bounded_rows(None if schema.group is None else [], rows, 0, strict=True, padded=True)  # both, or neither
+    columns = columns_of(schema, _bins(schema, bins))
+    guarantee, size = guarantee_of(epsilon, delta, neighboring, None, n_rows, declared="n_rows")
+    return _plan(guarantee, columns, _pairs(columns, pairs), rows, delta, size)
+
+
+def _plan(
+    guarantee: Guarantee,
+    columns: tuple[Column, ...],
+    pairs: tuple[tuple[int, int], ...],
+    rows: int | None,
+    delta: float | None,
+    size: int,
+) -> DescriptionPlan:
+    refuse_large_default(delta, size)
+    if rows is not None:
+        guarantee = replace(guarantee, unit="user")
+    return DescriptionPlan(guarantee, columns, pairs, rows or 1)
+
+
+def _bins(schema: Schema, bins: int | Mapping[str, int]) -> dict[str, int]:
+    """Number of bins of every column that is a number."""
+    given = dict(bins) if isinstance(bins, Mapping) else {}
+    names = [part.name for part in columns_of(schema, defaultdict(lambda: BINS)) if isinstance(part, Scale)]
+    if unknown := [name for name in given if name not in names]:
+        raise ParameterError("bins", f"names {unknown[0]!r}, which is no numeric column of the schema")
+    found = {name: given.get(name, BINS) if isinstance(bins, Mapping) else bins for name in names}
+    for value in found.values():
+        if _checks.count("bins", value, at_least=2) > MOST_BINS:
+            raise ParameterError("bins", f"must be at most {MOST_BINS}, got {value}")
+    return found
+
+
+def _pairs(columns: Sequence[Column], pairs: Iterable[tuple[str, str]]) -> tuple[tuple[int, int], ...]:
+    """The places of two columns for every two-way table."""
+    names, given = [part.name for part in columns], [tuple(pair) for pair in pairs]
+    for pair in given:
+        if len(pair) != 2 or pair[0] == pair[1] or not set(pair) <= set(names) or given.count(pair) > 1:
+            raise ParameterError(
+                "pairs",
+                f"must name two different columns of the schema each, and no pair twice, got {pair!r}",
+                Setting("pairs", purpose=f"for example [({names[0]!r}, {names[-1]!r})]"),
+            )
+    return tuple((names.index(first), names.index(second)) for first, second in given)
+
+
+def _share(name: str, value: Any) -> float:
+    found = _checks.real(name, value, above=0)
+    if not found < 1:
+        raise ParameterError(name, f"must lie strictly between 0 and 1, got {value!r}")
+    return found
+
+
+def _read(part: Column, table: TableLike, strict: bool) -> Places:
+    """The places of a column's cells; cells without a meaning are refused, or count as missing."""
+    try:
+        places, malformed = part.read(column(table, part.name))
+    except SchemaError as error:
+        raise SchemaError(f"column {part.name!r}, declared {part.domain.kind}, {error}") from None
+    if strict and malformed.any():
+        raise SchemaError(
+            f"column {part.name!r} is declared {part.domain.kind}, but has cells without a meaning there, the first "
+            f"in row {int(np.argmax(malformed))} (counted from 0)",
+            "correct them",
+            "leave them empty",
+            Setting("bad_rows", "null", purpose="to count such cells as missing"),
+        )
+    return places
+
+
+def _same_length(columns: Sequence[Column], places: Sequence[Places]) -> int:
+    """The number of rows, which all columns must have."""
+    lengths = [len(part.codes) for part in places]
+    for part, length in zip(columns, lengths, strict=True):
+        if length != lengths[0]:
+            raise TableError(f"column {part.name!r} has {length} rows, the first one {lengths[0]}")
+    if not lengths[0]:
+        raise TableError("the table has no rows")
+    return lengths[0]

@@ -1,0 +1,125 @@
+"""The one release behind a description: all counts and sums of all columns and tables, with noise.
+
+Proofs: docs/proofs/describe.md, sections 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from discreet._typing import Array
+from discreet.description.columns import Categories, Column, Places, Scale
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
+from discreet.solvers.base import single_release, variance_of
+
+
+@dataclass(frozen=True)
+class DescriptionPlan:
+    """Counts and sums of every column, and two-way tables; made of public facts, and printable.
+
+    Attributes
+    ----------
+    columns : every column, as it is counted.
+    pairs : places among the columns of the two that each two-way table counts.
+    max_rows : largest number of rows of one person; 1 where records are protected.
+
+    Notes
+    -----
+    Privacy: the vectors that two rows add are farthest apart where they are so in every column and table at once. So
+    powers of distances add up, and the sensitivity is exact; that of a person is ``max_rows`` times as large.
+    """
+
+    guarantee: Guarantee
+    columns: tuple[Column, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+    max_rows: int = 1
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Of the two-way tables."""
+        cells = [len(column.labels) for column in self.columns]
+        return tuple((cells[first], cells[second]) for first, second in self.pairs)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers are released of every column, then of every table."""
+        return (
+            *(column.size for column in self.columns),
+            *(rows * columns for rows, columns in self.shapes),
+        )
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of all released numbers together."""
+        norm = 1.0 if self.guarantee.delta == 0 else 2.0
+        exchanged = self.guarantee.neighboring.contributions == 2
+        moved = sum(column.apart(norm) if exchanged else column.length(norm) for column in self.columns)
+        moved += len(self.pairs) * self.guarantee.neighboring.contributions
+        return Sensitivity(self.max_rows * moved ** (1 / norm) * SLACK, norm)
+
+    @cached_property
+    def release(self) -> GaussianMechanism | LaplaceMechanism:
+        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
+        return single_release(self.guarantee, self.sensitivity, sum(self.sizes))
+
+    @property
+    def event(self) -> Event:
+        """What is charged."""
+        return self.release.event
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        kind = "Laplace" if self.guarantee.delta == 0 else "Gaussian"
+        bounded = f"; at most {self.max_rows} rows of every group" if self.guarantee.unit == "user" else ""
+        return f"discrete {kind} noise on counts and sums: {'; '.join(self.listed())}{bounded}"
+
+    def listed(self) -> list[str]:
+        """What is released, in words."""
+        names = [column.name for column in self.columns]
+        counted = [column.name for column in self.columns if isinstance(column, Categories)]
+        summed = [column.name for column in self.columns if isinstance(column, Scale)]
+        tables = [f"{names[first]} x {names[second]}" for first, second in self.pairs]
+        return [
+            f"{what} of {', '.join(of)}"
+            for what, of in (("counts", counted), ("counts and sums", summed), ("two-way tables", tables))
+            if of
+        ]
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "sensitivity of stacked counts and sums: docs/proofs/describe.md, section 1"
+
+    @property
+    def variance(self) -> float:
+        """Of the noise in one released number."""
+        return variance_of(self.release)
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "released numbers": float(sum(self.sizes)),
+            "noise stddev of one of them": self.variance**0.5,
+        }
+
+    def run(self, places: Sequence[Places], entropy: Entropy) -> Array:
+        """The noisy numbers of all columns and tables, one after the other."""
+        sums = [column.sums(of) for column, of in zip(self.columns, places, strict=True)]
+        shown = [column.shown[of.codes] for column, of in zip(self.columns, places, strict=True)]
+        for (first, second), (rows, columns) in zip(self.pairs, self.shapes, strict=True):
+            cells = shown[first] * columns + shown[second]
+            sums.append(np.bincount(cells, minlength=rows * columns).astype(np.float64))
+        return self.release.release(np.concatenate(sums), entropy)
+
+    def split(self, released: Array) -> list[Array]:
+        """The released numbers of every column, then of every table."""
+        return np.split(released, np.cumsum(self.sizes)[:-1])

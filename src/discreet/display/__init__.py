@@ -1,0 +1,1 @@
+"""How results are shown: console text, charts. Knows nothing of privacy."""

@@ -1,0 +1,223 @@
+"""Private linear classifiers with the scikit-learn interface: what they share, then one class per loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from discreet import _checks
+from discreet._typing import Array, Mask
+from discreet.estimators.linear import PrivateLinearModel, as_fitted
+from discreet.estimators.parameters import (
+    ClassifierParameters,
+    coefficient_set,
+    estimator,
+    intercept,
+    norm_bound,
+    parameter,
+    ridge,
+)
+from discreet.losses import HuberHinge, Logistic, Loss, Softmax
+from discreet.problem import Problem
+from discreet.records.open import Labels, checked_classes, checked_rows, read_labels
+from discreet.sets import Geometry
+from discreet.solvers import base
+
+
+class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLinearModel):  # type: ignore[misc]
+    """Linear classification; subclasses name the loss of a number of classes, and how many models it takes."""
+
+    coef_: Array
+    intercept_: Array
+    classes_: NDArray[Any]
+    multi_class_: str
+
+    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
+        raise NotImplementedError
+
+    def plan(self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False) -> base.Plan:
+        """What a fit on data of this shape would run and cost; no data is needed.
+
+        Parameters
+        ----------
+        n_samples, n_features, n_classes : public shape of the training data; under "add-remove-one" ``n_samples`` is
+            a public upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
+        """
+        _checks.count("n_features", n_features)
+        _checks.count("n_classes", n_classes, at_least=2)
+        solver = base.resolve(self.solver)
+        loss, n_models = self._loss(solver, n_classes)
+        return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
+
+    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
+        return checked_classes(self, X, y, strict=strict)
+
+    def _targets(self, y: NDArray[Any]) -> Labels:
+        return read_labels(y, self.classes, self.bad_rows)
+
+    def _planned(self, n_samples: int, n_columns: int, targets: Labels, *, sparse: bool) -> base.Plan:
+        return self.plan(n_samples, n_columns, len(targets.classes), sparse=sparse)
+
+    def _labels(self, targets: Labels, problem: Problem) -> list[NDArray[Any]]:
+        if problem.loss.n_outputs > 1:
+            return [targets.codes]
+        positives = [1] if len(targets.classes) == 2 else range(len(targets.classes))
+        return [np.where(targets.codes == k, 1.0, -1.0) for k in positives]
+
+    def _null(self, targets: Labels) -> Mask:
+        return targets.codes < 0
+
+    def _numbers(self, theta: Array, targets: Labels, problem: Problem) -> dict[str, Any]:
+        coef, intercept = self._split(theta[0].T if problem.loss.n_outputs > 1 else theta)
+        return {"coef_": coef, "intercept_": intercept}
+
+    def _about(self, targets: Labels, problem: Problem) -> dict[str, Any]:
+        joint = problem.loss.n_outputs > 1
+        return {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
+
+    def _facts(self, targets: Labels) -> tuple[str, ...]:
+        return (targets.assumption,)
+
+    def decision_function(self, X: Any) -> Array:
+        """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""
+        check_is_fitted(self)
+        raw = as_fitted(self)._raw(checked_rows(self, X), self.coef_, self.intercept_)
+        return raw.ravel() if len(self.coef_) == 1 else raw
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely label of every row."""
+        raw = self.decision_function(X)
+        codes = (raw > 0).astype(int) if raw.ndim == 1 else raw.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+
+class LogOddsClassifier(PrivateLinearClassifier):
+    """A classifier whose decision function is the log-odds of a class, or the logits of a softmax."""
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probability of every class, of rows shrunk or cut to ``feature_bound``.
+
+        So are the rows that most solvers train on. Where a solver centers or levels rows first, it shrinks what is left
+        of them instead, and may train on longer rows than those it predicts for: labels are the same, probabilities of
+        rows beyond ``feature_bound`` are nearer to 1/2.
+        """
+        raw = self.decision_function(X)
+        if raw.ndim == 1:
+            return np.column_stack([expit(-raw), expit(raw)])
+        if self.multi_class_ == "ovr":
+            chances = expit(raw)
+            return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+        return np.asarray(softmax(raw, axis=1))
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithm of `predict_proba`."""
+        return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
+
+
+@estimator
+class PrivateLogisticRegression(LogOddsClassifier):
+    """Logistic regression under differential privacy, binary or multinomial.
+
+    Rows are clipped to ``feature_bound`` in L2 norm, the intercept's constant column included. With the defaults
+    there is nothing to tune: noise and regularization follow from public numbers.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_, intercept_ : released coefficients, of clipped rows.
+    classes_ : labels, in the order of the rows of ``coef_``.
+    {fitted}
+
+    Notes
+    -----
+    {privacy}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLogisticRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 3))
+    >>> y = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
+    >>> model = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X, y)
+    >>> bool(model.score(X, y) > 0.9)
+    True
+    >>> model.privacy_.epsilon
+    1.0
+    """
+
+    feature_bound: float = norm_bound()
+    l2: float | None = ridge()
+    fit_intercept: bool = intercept()
+    multi_class: str = parameter(
+        "auto",
+        '{"auto", "softmax", "ovr"}',
+        "One softmax with one noise matrix, or one model per class, priced together.",
+    )
+    constraint: Geometry | None = coefficient_set(
+        "The coefficients of a softmax are one vector, column by column of X; one-vs-rest models have one each."
+    )
+    solver: str | base.Solver = parameter(
+        "auto",
+        "str or solver object",
+        '"auto" chooses by public facts; others are "objective" (tight objective perturbation), "noisy-gd", '
+        '"noisy-sgd", "newton", "discriminant", "refocused-sums", "output", "psgd", and names ending in '
+        '"-dissertation" for the printed calibrations.',
+    )
+
+    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
+        choice = _checks.choice("multi_class", self.multi_class, ("auto", "softmax", "ovr"))
+        if n_classes == 2:
+            return Logistic(), 1
+        one_vs_rest = choice == "ovr" or (choice == "auto" and solver.multiclass == "one-vs-rest")
+        return (Logistic(), n_classes) if one_vs_rest else (Softmax(n_classes), 1)
+
+
+@estimator
+class PrivateLinearSVC(PrivateLinearClassifier):
+    """Linear support vector classification (Huber-smoothed hinge loss) under differential privacy.
+
+    More than two classes are fitted one-vs-rest and priced jointly.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Notes
+    -----
+    {privacy}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLinearSVC
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(20_000, 3))
+    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, "yes", "no")
+    >>> bool(PrivateLinearSVC(epsilon=1.0, classes=["no", "yes"]).fit(X, y).score(X, y) > 0.9)
+    True
+    """
+
+    feature_bound: float = norm_bound()
+    l2: float | None = ridge()
+    fit_intercept: bool = intercept()
+    huber_width: float = parameter(
+        0.5,
+        "float",
+        "Half-width of the quadratic piece that replaces the hinge's corner: smaller is closer to the hinge and needs "
+        "more regularization.",
+    )
+    constraint: Geometry | None = coefficient_set("Each one-vs-rest model has its own coefficients.")
+
+    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
+        loss = HuberHinge(_checks.real("huber_width", self.huber_width, above=0))
+        return loss, 1 if n_classes == 2 else n_classes

@@ -1,0 +1,205 @@
+"""Private mixtures: models whose weights are at least 0 and add up to a public total.
+
+Each column is an expert: a forecast of the target, or a vote for a class. The private model is a weighted average of
+experts, and its price grows with the logarithm of their number (Jain and Thakurta, 2014, section 5).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from discreet import _checks
+from discreet._checks import ParameterError
+from discreet._typing import Array
+from discreet.estimators.classifiers import LogOddsClassifier
+from discreet.estimators.linear import PrivateLinearModel
+from discreet.estimators.parameters import entry_bound, estimator, parameter
+from discreet.estimators.regressors import PrivateLinearRegressor, ScaledTargets
+from discreet.losses import Logistic, Loss, Squared
+from discreet.problem import Problem
+from discreet.records.bounds import Bounds, BoxBounds
+from discreet.sets import Simplex
+from discreet.solvers import base
+
+_RADII = (1e-2, 1e3)
+
+
+class _OverSimplex(PrivateLinearModel):
+    """What both estimators share: entrywise bounds, a simplex, a certificate; no intercept."""
+
+    fit_intercept = False
+
+    def _size(self) -> float:
+        """Sum of the weights in the solver's units, in which features lie between -1 and 1."""
+        return 1.0
+
+    def _feature_scale(self) -> float:
+        """Half the width of the range of a feature."""
+        raise NotImplementedError
+
+    def _bounds(self, n_columns: int) -> BoxBounds:
+        return BoxBounds.of(n_columns, self._feature_scale(), intercept=False)
+
+    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
+        return self._bounds(n_columns).clip
+
+    def _problem(
+        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
+    ) -> Problem:
+        free = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
+        return dataclasses.replace(free, geometry=Simplex(self._size(), free.n_features))
+
+    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+        return {
+            "half width of the range of features": self._feature_scale(),
+            "sum of the weights (features scaled to [-1, 1])": self._size(),
+        }
+
+
+@estimator
+class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
+    """The best weighted average of forecasts under differential privacy.
+
+    minimize mean (sum_j coef_j x_j - y)^2 / 2 over weights coef_j >= 0 that sum to 1. Every column of X is a forecast
+    of y, in the unit of y; both are clipped to ``target_bounds``.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_ : released weights of clipped forecasts; multiples of 1 / m after m draws.
+    intercept_ : 0.
+    certificate_ : bound on the excess empirical risk over all mixtures, of targets scaled to [-1, 1]; that of
+        ``plan(n, p).certificate``, available before fitting, may be larger.
+    {fitted}
+
+    Notes
+    -----
+    {privacy}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateSimplexRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.uniform(0, 10, size=20_000)
+    >>> forecasts = np.column_stack([y + 1, y - 1, *rng.uniform(0, 10, size=(98, 20_000))])
+    >>> model = PrivateSimplexRegressor(epsilon=8.0, target_bounds=(0, 10)).fit(forecasts, y)
+    >>> round(float(model.coef_.sum()), 9), bool(model.score(forecasts, y) > 0.5)
+    (1.0, True)
+    """
+
+    solver: str | base.Solver = parameter(
+        "simplex-sampling",
+        "str or solver object",
+        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
+        "the number of draws.",
+    )
+
+    def _feature_scale(self) -> float:
+        return self._target_range()[1]
+
+    def _loss(self, half_width: float) -> Loss:
+        # A little room for iterates that leave the simplex by an ulp: inside, the loss is exactly the squared one.
+        return Squared(prediction_bound=1 + 1e-9, label_bound=1.0)
+
+    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, Any]:
+        rows, targets = super()._checked(X, y, strict)
+        self._target_range()
+        return self._dense(rows), targets
+
+    def _dense(self, rows: Any) -> Any:
+        """Centering fills a sparse matrix, unless it is centered already."""
+        middle, _ = self._target_range()
+        if sp.issparse(rows) and middle != 0:
+            raise ParameterError(
+                "X",
+                "is sparse, and centering forecasts at the middle of target_bounds would fill it",
+                "pass a dense X, or target_bounds that are symmetric about 0",
+            )
+        return rows
+
+    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
+        middle, _ = self._target_range()
+        return partial(_clip_around, middle, super()._clip(n_columns))
+
+    def _numbers(self, theta: Array, targets: ScaledTargets, problem: Problem) -> dict[str, Any]:
+        return {"coef_": theta[0].copy(), "intercept_": 0.0}
+
+    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
+        """Averages of clipped forecasts, less the middle of the range."""
+        return np.asarray(self._clip(rows.shape[1])(self._dense(rows)) @ coef * self._feature_scale())
+
+
+def _clip_around(middle: float, clip: Callable[[Any], Any], rows: Any) -> Any:
+    # In float64 as the cut that follows: one cell that is no number may decide the type of all others.
+    return clip(rows if middle == 0 else np.subtract(rows, middle, dtype=np.float64))
+
+
+@estimator
+class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
+    """The best weighted vote of experts under differential privacy.
+
+    minimize the mean logistic loss of log-odds sum_j coef_j x_j over weights coef_j >= 0 with feature_bound sum_j
+    coef_j = radius; more than two classes are fitted one-vs-rest, priced together. Weights are nonnegative, so
+    a column cannot count against a class. To allow that, append the negated column.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_, classes_, privacy_ : as for `PrivateLogisticRegression`.
+    intercept_ : zeros.
+    certificate_ : bound on the excess empirical risk over all mixtures (of each model where there are several).
+
+    Notes
+    -----
+    {privacy}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateSimplexClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.choice([-1.0, 1.0], size=(20_000, 200))
+    >>> model = PrivateSimplexClassifier(epsilon=8.0, classes=[-1, 1]).fit(X, X[:, 3])
+    >>> bool(model.score(X, X[:, 3]) > 0.9)
+    True
+    """
+
+    feature_bound: float = entry_bound()
+    radius: float = parameter(5.0, "float", "The largest log-odds that a prediction can have.")
+    solver: str | base.Solver = parameter(
+        "simplex-sampling",
+        "str or solver object",
+        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
+        "the number of draws.",
+    )
+
+    def _size(self) -> float:
+        radius, (low, high) = _checks.real("radius", self.radius, above=0), _RADII
+        if not low <= radius <= high:
+            raise ParameterError("radius", f"must lie between {low:g} and {high:g}, got {radius!r}")
+        return radius
+
+    def _feature_scale(self) -> float:
+        return _checks.real("feature_bound", self.feature_bound, above=0)
+
+    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
+        return Logistic(), 1 if n_classes == 2 else n_classes
+
+    def _split(self, weights: Array) -> tuple[Array, Array]:
+        return weights / self._feature_scale(), np.zeros(weights.shape[:-1])
+
+    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
+        return np.asarray(self._clip(rows.shape[1])(rows) @ (coef * self._feature_scale()).T + intercept)

@@ -1,0 +1,181 @@
+"""The parameters of estimators: each declared and documented once.
+
+An estimator is a dataclass over these bases. It declares what is its own, and overrides a default by declaring the
+parameter again; ``@estimator`` writes the constructor and puts the descriptions in place of ``{parameters}`` in the
+class's docstring, what all of them promise in place of ``{privacy}``, and what all of them keep in place of
+``{fitted}``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import textwrap
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+from sklearn.base import BaseEstimator
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger.ledger import Ledger
+    from discreet.solvers.base import Solver
+
+Class = TypeVar("Class", bound=type)
+
+
+_PRIVACY = """\
+Privacy: (epsilon, delta)-DP of the released attributes under the stated relation; the unit is one row, or all
+rows of one person. Not covered: how long a fit takes, and anything else published from private rows."""
+_FITTED = """\
+privacy_ : the `PrivacyStatement`; print it.
+fitted_parameters_ : parameters of this fit; predictions and saved files use these, not values set afterwards."""
+
+
+def parameter(default: Any, kind: str, description: str, *, positional: bool = False) -> Any:
+    """Declare a parameter: its default, its type in words, and what it does."""
+    about = {"kind": kind, "description": description}
+    return dataclasses.field(default=default, kw_only=not positional, metadata=about)
+
+
+@dataclass_transform()  # not more: to a type checker every parameter has a default, and may be positional
+def estimator(kind: Class) -> Class:
+    """Give a class the constructor and the documentation of its declared parameters."""
+    made: Class = dataclasses.dataclass(eq=False, repr=False, kw_only=True)(kind)  # type: ignore[assignment]
+    if made.__doc__ and "{parameters}" in made.__doc__:
+        text = "\n".join(_described(field) for field in _in_order(made))
+        for name, words in {"parameters": text, "privacy": _PRIVACY, "fitted": _FITTED}.items():
+            made.__doc__ = made.__doc__.replace(f"{{{name}}}", textwrap.indent(words, "    ").lstrip())
+    return made
+
+
+def _in_order(kind: type) -> list[dataclasses.Field[Any]]:
+    """The parameters as the constructor lists them."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    names = list(inspect.signature(kind).parameters)
+    return [fields[name] for name in names]
+
+
+def _described(field: dataclasses.Field[Any]) -> str:
+    about = field.metadata
+    wrapped = textwrap.fill(about["description"], 106, initial_indent="    ", subsequent_indent="    ")
+    return f"{field.name} : {about['kind']}, default {field.default!r}\n{wrapped}"
+
+
+@estimator
+class PrivacyParameters(BaseEstimator):  # type: ignore[misc]
+    """What every private estimator is told: the promise, the budget, and how rows are counted."""
+
+    epsilon: float = parameter(
+        1.0, "float", "Privacy budget of one fit, in nats. Smaller is more private.", positional=True
+    )
+    delta: float | None = parameter(
+        None,
+        "float",
+        "Probability with which epsilon may be exceeded; None is 1 / n_samples**2.",
+        positional=True,
+    )
+    neighboring: str = parameter(
+        "replace-one",
+        '{"replace-one", "add-remove-one", "zero-out"}',
+        'Which data sets must be indistinguishable. Under "add-remove-one" the number of rows is private, and '
+        "``n_samples`` declares an upper bound.",
+    )
+    ledger: Ledger | str | os.PathLike[str] | None = parameter(
+        None, "Ledger or path", "Budget that every fit is charged to before it runs."
+    )
+    bad_rows: str = parameter(
+        "error",
+        '{"error", "null"}',
+        "What to do with invalid rows (not finite, label missing or unknown): raise an error before any charge, or "
+        "treat them as null records, so that no error depends on a private value.",
+    )
+    n_samples: int | None = parameter(
+        None, "int", 'Public upper bound on the number of rows, needed only under "add-remove-one".'
+    )
+    max_rows_per_group: int | None = parameter(
+        None,
+        "int",
+        "With ``fit(..., groups=ids)``: how many rows of one person are used at most. The promise then covers all "
+        "rows of a person, and the number of people is public instead of the number of rows. A public choice.",
+    )
+
+
+@estimator
+class LinearParameters(PrivacyParameters):
+    """Parameters of all linear models."""
+
+    solver: str | Solver = parameter("auto", "str or solver object", '"auto" chooses by public facts.')
+    random_state: Any = parameter(
+        None, "None, int or SeedSequence", "Repeatability of optimizers; never of the privacy noise."
+    )
+
+
+@estimator
+class ClassifierParameters(LinearParameters):
+    """Parameters of linear classifiers."""
+
+    classes: Any = parameter(
+        None,
+        "list",
+        "The public label set. If None it is read from the data, with a warning and a note in the statement.",
+    )
+
+
+@estimator
+class RegressorParameters(LinearParameters):
+    """Parameters of linear regressors."""
+
+    target_bounds: tuple[float, float] | None = parameter(
+        None,
+        "(float, float)",
+        "Lowest and highest target, declared from public knowledge; targets outside are clipped. Required.",
+    )
+
+
+def norm_bound() -> Any:
+    """Declare ``feature_bound`` of models whose rows are bounded in L2 norm."""
+    return parameter(
+        1.0,
+        "float",
+        "Largest L2 norm of a row, the intercept's 1 included; longer rows are scaled down. A public choice.",
+    )
+
+
+def entry_bound() -> Any:
+    """Declare ``feature_bound`` of models whose entries are bounded one by one."""
+    return parameter(
+        1.0, "float", "Largest absolute entry of X; larger entries are clipped. A public choice."
+    )
+
+
+def intercept() -> Any:
+    """Declare ``fit_intercept``."""
+    return parameter(
+        True, "bool", "Whether to add a constant column (regularized and perturbed like every other)."
+    )
+
+
+def ridge() -> Any:
+    """Declare ``l2``."""
+    return parameter(
+        None,
+        "float",
+        "Ridge coefficient relative to the mean loss; None chooses one from public numbers. Raised where the privacy "
+        "proof needs more.",
+    )
+
+
+def solver_choice(*names: str) -> Any:
+    """Declare ``solver`` of models for which these were proved and measured."""
+    listed = ", ".join(f'"{name}"' for name in names)
+    return parameter("auto", "str or solver object", f'"auto" chooses by public facts; or {listed}.')
+
+
+def coefficient_set(units: str) -> Any:
+    """Declare ``constraint``; ``units`` says what its numbers mean."""
+    return parameter(
+        None,
+        "set of `discreet.sets`",
+        f"Where the coefficients must lie, the intercept last. {units} "
+        '"frank-wolfe", "mirror-descent", "noisy-gd", "objective" and "output" support sets.',
+    )

@@ -1,0 +1,256 @@
+"""Confidence intervals for coefficients: noisy Newton steps from a released model, paid for.
+
+A Newton step from a point near the population's minimizer lands on the sample's minimizer without regularization, up
+to a remainder that has a bound; what was added to hide one record is Gaussian with a known variance. So the interval
+needs no knowledge of how the starting model was made, only that it is near. Proofs: docs/proofs/uncertainty.md.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ncx2
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from discreet import _checks
+from discreet._checks import ParameterError, calm
+from discreet._typing import Array
+from discreet.estimators.groups import bounded_rows
+from discreet.estimators.linear import as_fitted
+from discreet.intervals.newton import IntervalPlan, Landing, plan_intervals
+from discreet.losses import Logistic, Loss, Squared
+from discreet.privacy.guarantee import PrivacyWarning, guarantee_of, refuse_large_default, relation_of
+from discreet.privacy.statement import PrivacyStatement
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.records.open import checked_rows, read_labels, take
+from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, check_unit, unit_assumption
+from discreet.tables.meaning import as_cells, to_numbers
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger.ledger import Ledger
+
+
+_STEPS = 3  # for the logistic loss: the starting model may be far off, and two steps from it left a bias
+
+
+@dataclass(frozen=True)
+class CoefficientIntervals:
+    """Estimates and intervals of a linear model's coefficients in the population the records came from.
+
+    Attributes
+    ----------
+    estimate : one number per column, then the intercept if the model has one; without regularization.
+    standard_error : of noise and sampling together.
+    noise : the part of it that is privacy noise.
+    remainder : bound on the error of linearizing the last step, by which the intervals are longer; 0 for the squared
+        loss.
+    lower, upper : ends of the intervals, infinite where ``doubt`` says why.
+    level : probability with which one interval covers, in the limit of many records.
+    doubt : why the intervals are infinite, or nothing.
+    """
+
+    estimate: Array
+    standard_error: Array
+    noise: Array
+    remainder: Array
+    lower: Array
+    upper: Array
+    level: float
+    doubt: str
+    privacy_: PrivacyStatement = field(repr=False)
+
+    @property
+    def released_(self) -> dict[str, Any]:
+        """All numbers, of which the ledger keeps a digest (`release_digest`)."""
+        return {name: value for name, value in vars(self).items() if name != "privacy_"}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{100 * self.level:g}% intervals   estimate   std. error   of it noise     lower      upper"
+        ]
+        for j, name in enumerate([*map(str, range(len(self.estimate)))]):
+            values = (self.estimate[j], self.standard_error[j], self.noise[j], self.lower[j], self.upper[j])
+            lines.append(f"{name:<14}" + "".join(f"{value:12.5g}" for value in values))
+        return "\n".join([*lines, self.doubt] if self.doubt else lines)
+
+
+@calm()
+def coefficient_intervals(
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    epsilon: float = 1.0,
+    delta: float | None = None,
+    level: float = 0.95,
+    robust: bool = False,
+    steps: int | None = None,
+    n_samples: int | None = None,
+    groups: Any = None,
+    max_rows_per_group: int | None = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+) -> CoefficientIntervals:
+    """Noise-aware intervals for the coefficients of a linear or binary logistic regression.
+
+    Parameters
+    ----------
+    model : fitted `PrivateLogisticRegression` (two classes), `PrivateRidge` or `PrivateLinearRegression`; it is the
+        starting point, and its bounds and relation are used.
+    X, y : private records, those of the fit or others; rows as the model itself takes them.
+    epsilon, delta : the price of the intervals, on top of the model's; delta None is 1 / n_samples**2, which needs 32
+        records.
+    level : probability with which one interval covers, in the limit of many records: a claim that is asymptotic, and
+        measured (docs/uncertainty.md).
+    robust : False assumes the model (logistic, or errors of equal variance); True estimates the spread of gradients
+        as well, which holds for any law of the records and needs more of them.
+    steps : Newton steps; None is 1 for the squared loss, where one is exact, and 3 for the logistic. If the starting
+        model is so far off that the last step is still long, the intervals are infinite: more steps come nearer, but
+        each has its part of epsilon.
+    n_samples : public upper bound on the number of rows, under "add-remove-one".
+    groups : ids of people, one per row; the promise is then about all rows of a person. None protects single rows.
+        A model that was fitted with groups needs them here, too.
+    max_rows_per_group : how many rows of one person are used, needed with ``groups``: a public choice. The noise is as
+        many times larger, and so is the allowance for rows of a person that are alike.
+    ledger : charged before anything private runs.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
+    docs/proofs/uncertainty.md. Covers the population's
+    coefficients of CLIPPED rows, without regularization; not after a choice of columns on the same data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLinearRegression, coefficient_intervals
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, size=(50_000, 2))
+    >>> y = X @ [2.0, -1.0] + rng.uniform(-0.5, 0.5, size=50_000)
+    >>> model = PrivateLinearRegression(target_bounds=(-2, 2), feature_bound=1.3).fit(X, y)
+    >>> found = coefficient_intervals(model, X, y, epsilon=1.0)
+    >>> found.estimate.shape, bool(found.noise.max() < found.standard_error.min())
+    ((3,), False)
+    """
+    _check_model(model)
+    if not 0 < level < 1:
+        raise ParameterError("level", f"must lie strictly between 0 and 1, got {level!r}")
+    model = as_fitted(model)
+    check_unit(model, groups)
+    rows = checked_rows(model, X).astype(np.float64, copy=False)
+    loss, start, labels, unit, shift = _public_parts(model, as_cells(y))
+    bounds = Bounds(float(model.feature_bound), bool(model.fit_intercept))
+    if len(start) != bounds.n_features(rows.shape[1]) or len(labels) != rows.shape[0]:
+        raise ValueError("X and y must have the columns and rows of the model's data")
+    per_group = (
+        None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
+    )
+    padded = relation_of(model.neighboring).size_is_public
+    slots = bounded_rows(groups, per_group, len(labels), strict=True, padded=padded)
+    if slots is not None:
+        rows, labels = take(rows, slots.rows), labels[slots.rows]
+    guarantee, size = guarantee_of(epsilon, delta, model.neighboring, len(labels), n_samples)
+    refuse_large_default(delta, size)
+    if slots is not None:
+        guarantee = replace(guarantee, unit="user")
+    quadratic = "quadratic" in loss.proved_for
+    n_steps = _checks.count("steps", steps) if steps is not None else 1 if quadratic else _STEPS
+    problem = Problem(loss, bounds, size, len(start), label_bound=1.0 if quadratic else None)
+    radius = 2 * float(np.linalg.norm(start)) + 10 / bounds.feature_norm
+    plan = plan_intervals(problem, guarantee, radius, n_steps, bool(robust), per_group or 1)
+    records = ArrayRecords(rows, labels, bounds, None if slots is None else slots.empty)
+    carried = carry_out(plan, (records, start), ledger, "coefficient_intervals")
+    landing = carried.release
+    if landing.doubt:
+        warnings.warn(landing.doubt, PrivacyWarning, stacklevel=2)
+    error, noise = (
+        unit * np.sqrt(np.maximum(np.diag(part), 0.0)) for part in (landing.covariance, landing.noise)
+    )
+    estimate, remainder = unit * landing.theta, unit * landing.remainder
+    if bounds.intercept:
+        estimate[-1] += shift
+    # The error is normal around a point that may be as far off as the remainder: the quantile of |z + remainder|.
+    half = np.sqrt(ncx2.ppf(level, 1, np.square(remainder / error))) * error
+    found = CoefficientIntervals(
+        estimate,
+        error,
+        noise,
+        remainder,
+        estimate - half,
+        estimate + half,
+        level,
+        landing.doubt,
+        _state(plan, carried),
+    )
+    return replace(found, privacy_=_state(plan, carried.binding(found.released_)))
+
+
+def _check_model(model: Any) -> None:
+    """Refuse what is not a fitted linear model, and say where one is to be found."""
+    inside = ""
+    if isinstance(model, Pipeline):
+        # Whether its other steps treat each row alone is not known, and the sensitivity rests on it.
+        inside = "pipeline[-1], with the rows that pipeline[:-1].transform(X) gives"
+    elif hasattr(model, "best_estimator_"):
+        inside = "search.best_estimator_"
+    if inside:
+        raise TypeError(
+            f"intervals start from a linear model itself, not from a {type(model).__name__}; pass {inside}"
+        )
+    check_is_fitted(model, ["coef_", "privacy_"])
+
+
+def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, float, float]:
+    """Loss, starting point, labels as the loss wants them, unit of the coefficients and shift of the intercept."""
+    if hasattr(model, "classes_"):
+        if len(model.classes_) != 2 or not hasattr(model, "predict_proba"):
+            raise ValueError("intervals are proved for logistic regression with two classes")
+        codes = read_labels(y, model.classes_, "error", droppable=False).codes
+        start = np.append(model.coef_[0], model.intercept_) if model.fit_intercept else model.coef_[0].copy()
+        return Logistic(), start, np.where(codes == 1, 1.0, -1.0), 1.0, 0.0
+    if type(model).__name__ not in ("PrivateRidge", "PrivateLinearRegression"):
+        raise ValueError(
+            f"intervals are proved for linear and logistic regression, not for {type(model).__name__}"
+        )
+    low, high = model.target_bounds
+    middle, half = low / 2 + high / 2, high / 2 - low / 2
+    weights = np.asarray(model.coef_, dtype=np.float64).ravel() / half
+    if model.fit_intercept:
+        weights = np.append(weights, (model.intercept_ - middle) / half)
+    targets = to_numbers(y)
+    if not np.all(np.isfinite(targets)):
+        raise ParameterError(
+            "y",
+            "holds targets that are not finite numbers",
+            "correct them, or leave their rows out",
+        )
+    labels = np.clip((targets - middle) / half, -1.0, 1.0)
+    return Squared(prediction_bound=1.0, label_bound=1.0), weights, labels, half, middle
+
+
+def _state(plan: IntervalPlan, carried: Carried[Landing]) -> PrivacyStatement:
+    return carried.state(
+        plan,
+        bounds={"records": float(plan.problem.n_samples), "row norm": plan.problem.bounds.feature_norm},
+        assumptions=(unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+        not_covered=_NOT_COVERED,
+    )
+
+
+_ASSUMPTIONS = (
+    "the starting coefficients are released already, under a promise of their own that adds to this one",
+    "coverage, not privacy: records are independent and enough for the normal approximation; the starting model is "
+    "near enough, or the intervals are infinite",
+    *PLATFORM_ASSUMPTIONS,
+)
+_NOT_COVERED = (
+    "how long the computation took",
+    "other releases from the same data, the starting model among them: their costs add up",
+)

@@ -1,0 +1,420 @@
+"""Noisy Newton steps from a released model, and how well the point where they land is known.
+
+The last curvature is taken halfway along the last step, where it is the mean curvature of the way up to third order.
+Proofs: docs/proofs/uncertainty.md.
+
+Noisy gradients, curvatures and squared residuals of a linear model at a released point.
+
+Everything is a sum over clipped records at coefficients that everybody knows; sensitivities include the rounding of
+the sums. Proofs: docs/proofs/uncertainty.md, section 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.events import Composed, Event, Repeated
+from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, worst_additions
+from discreet.solvers.base import gradient_mechanism
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The weight w(y, t) of a matrix sum_i w_i v_i v_i^T: curvature or squared slope of a loss.
+
+    largest : sup of w, which is never negative.
+    slope : Lipschitz constant of w in the raw prediction t.
+    """
+
+    loss: Loss
+    squared_slope: bool
+
+    @property
+    def largest(self) -> float:
+        """sup of w."""
+        return (self.loss.lipschitz**2 if self.squared_slope else self.loss.smoothness) * SLACK
+
+    @property
+    def slope(self) -> float:
+        """Lipschitz constant of w."""
+        if self.squared_slope:
+            return 2 * self.loss.lipschitz * self.loss.smoothness
+        return 0.0 if "quadratic" in self.loss.proved_for else self.loss.curvature_slope
+
+    def __call__(self, y: Array, raw_prediction: Array) -> Array:
+        """w(y, t); the curvature of the squared loss is 1 wherever it is asked for."""
+        if self.squared_slope:
+            return np.square(self.loss.derivative(y, raw_prediction))
+        if "quadratic" in self.loss.proved_for:
+            return np.ones_like(raw_prediction)
+        return self.loss.second_derivative(y, raw_prediction)
+
+
+def matrix_mechanism(
+    weight: Weight, problem: Problem, radius: float, neighboring: Neighboring, noise_multiplier: float
+) -> GaussianMechanism:
+    """The release of sum w v v^T at any point of the ball: upper triangle, off-diagonal entries times sqrt(2).
+
+    Two records' terms have a Frobenius product of at least 0, so exchanging one moves the sum by at most
+    sqrt(2) W R^2, and not by 2 W R^2.
+    """
+    n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
+    exact = acute_sum_sensitivity(weight.largest * norm**2, neighboring).value
+    evaluation = weight.slope * gamma(p + 3) * norm * radius
+    evaluation += weight.largest * (2 * weight.loss.evaluation_error + 16) * UNIT_ROUNDOFF
+    summation = weight.largest * gamma(worst_additions(n) + 16)
+    rounding = 1.01 * n * norm**2 * (evaluation + summation)
+    return GaussianMechanism(Sensitivity((exact + 2 * rounding) * SLACK), noise_multiplier, p * (p + 1) // 2)
+
+
+def release_matrix(
+    mechanism: GaussianMechanism, records: ArrayRecords, weight: Weight, theta: Array, entropy: Entropy
+) -> Array:
+    """The noisy symmetric matrix; its noise has variance s^2 on the diagonal and s^2 / 2 beside it."""
+    p = records.n_features
+    records.check_labels(weight.loss)
+    matrix = records.gram(weight(records.labels, records.raw_predictions(theta)))
+    rows, columns = np.triu_indices(p)
+    scales = np.where(rows == columns, 1.0, math.sqrt(2.0))
+    noisy = np.zeros((p, p))
+    noisy[rows, columns] = mechanism.release(matrix[rows, columns] * scales, entropy) / scales
+    return np.asarray(noisy + np.triu(noisy, 1).T)
+
+
+def residual_mechanism(
+    problem: Problem, radius: float, noise_multiplier: float, counted: bool
+) -> GaussianMechanism:
+    """The release of the sum of squared residuals, each clipped to [0, L^2], and of the number of records times L^2.
+
+    One record moves the sum by at most L^2. The number is ``counted`` where it is private; a record moves it by L^2.
+    """
+    n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
+    slope, entries = problem.loss.lipschitz, 2 if counted else 1
+    each = 2 * slope * gamma(p + 3) * norm * radius + slope**2 * gamma(n + 16)
+    sensitivity = Sensitivity((math.sqrt(entries) * slope**2 + 2.02 * n * each) * SLACK)
+    return GaussianMechanism(sensitivity, noise_multiplier, entries)
+
+
+def release_residuals(
+    mechanism: GaussianMechanism, records: ArrayRecords, loss: Loss, theta: Array, entropy: Entropy
+) -> tuple[float, float]:
+    """The noisy sum of squared slopes of the loss, and the number of records, noisy where it is private."""
+    # A null record has scale 0 and must add nothing.
+    present = records._scales > 0
+    slopes = np.where(present, loss.derivative(records._y, records.raw_predictions(theta)), 0.0)
+    squares, count = float(np.sum(np.square(slopes))), float(np.count_nonzero(present))
+    if mechanism.size == 1:
+        return float(mechanism.release([squares], entropy)[0]), float(len(slopes))
+    unit = loss.lipschitz**2
+    noisy = mechanism.release([squares, unit * count], entropy)
+    return float(noisy[0]), float(noisy[1]) / unit
+
+
+# Parts of the squared Gaussian-DP parameter: the last step's gradient decides the width of the intervals.
+_SHARES = {"gradient": 0.5, "curvature": 0.3, "spread": 0.1}
+_APPROACH = {"gradient": 0.2, "curvature": 0.1}  # of each step before the last, in the same unit
+_LEAST_CURVATURE = 1.5  # smallest eigenvalue of the curvature in units of the largest of its noise
+_FIXED_POINT = 40  # iterations: each shrinks the error to a third at most
+_LONG_START, _SHORT_START = (
+    8.0,
+    2.0,
+)  # norm of a start times the bound of rows: beyond, and what it is drawn to
+_LONGEST_STEP = 2.0  # the last one times the bound of rows; what is beyond no longer follows from the step
+
+FAINT = (
+    "the released curvature is not distinguishable from its noise: there are too few records (or, with unbalanced "
+    "labels, too few of the rare class) for this many columns at this epsilon, and the intervals are infinite"
+)
+FAR = (
+    "the starting model was too far off: the last step is still so long that its error is not known, and the intervals "
+    "are infinite; start from a better model (larger epsilon, less regularization), or pass more steps"
+)
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Where the last step lands, and how well that is known.
+
+    Attributes
+    ----------
+    theta : the point.
+    covariance : of noise and sampling.
+    noise : the part of it that is noise.
+    remainder : bound, for each coefficient, on what the expansion leaves out.
+    doubt : why nothing is known of the error, or nothing.
+    """
+
+    theta: Array
+    covariance: Array
+    noise: Array
+    remainder: Array
+    doubt: str = ""
+
+
+def _unknown(theta: Array, doubt: str) -> Landing:
+    infinite = np.full((len(theta), len(theta)), np.inf)
+    return Landing(theta, infinite, infinite, np.zeros_like(theta), doubt)
+
+
+@dataclass(frozen=True)
+class IntervalPlan:
+    """Calibrated Newton steps from public coefficients.
+
+    Attributes
+    ----------
+    problem, guarantee : as for a solver.
+    radius : of the ball in which all points stay.
+    steps : number of Newton steps; one is exact for the squared loss, from a point where no slope is at its bound.
+    robust : whether the spread of gradients is released as a matrix, or follows from the model.
+    unit : multiplier of one Gaussian release that costs as much as everything.
+    max_rows : largest number of rows of one person; 1 where records are protected.
+    """
+
+    problem: Problem
+    guarantee: Guarantee
+    radius: float
+    steps: int
+    robust: bool
+    unit: float
+    max_rows: int = 1
+
+    def _multiplier(self, part: str, last: bool = True) -> float:
+        """Of one release, whose part of the budget is its share of all shares."""
+        whole = sum(_SHARES.values()) + (self.steps - 1) * sum(_APPROACH.values())
+        if not self._releases_spread:
+            whole -= _SHARES["spread"]
+        return self.unit * math.sqrt(whole / (_SHARES if last else _APPROACH)[part])
+
+    @property
+    def _quadratic(self) -> bool:
+        """Whether one Newton step is exact."""
+        return "quadratic" in self.problem.loss.proved_for
+
+    @property
+    def _releases_spread(self) -> bool:
+        """The spread that a logistic model itself implies is its curvature, and needs no release."""
+        return self.robust or self._quadratic
+
+    def gradient(self, last: bool) -> GaussianMechanism:
+        """The noisy gradient of one step."""
+        loss, relation = self.problem.loss, self.guarantee.neighboring
+        return self._for_all_rows(
+            gradient_mechanism(self.problem, loss, self.radius, relation, self._multiplier("gradient", last))
+        )
+
+    def curvature(self, last: bool) -> GaussianMechanism:
+        """The noisy Hessian of one step."""
+        weight, multiplier = Weight(self.problem.loss, False), self._multiplier("curvature", last)
+        return self._for_all_rows(
+            matrix_mechanism(weight, self.problem, self.radius, self.guarantee.neighboring, multiplier)
+        )
+
+    def _for_all_rows(self, mechanism: GaussianMechanism) -> GaussianMechanism:
+        """The mechanism with the sensitivity of all rows of a person: that of one row, as many times."""
+        value = mechanism.sensitivity.value * self.max_rows
+        return replace(mechanism, sensitivity=replace(mechanism.sensitivity, value=value))
+
+    @cached_property
+    def spread(self) -> GaussianMechanism | None:
+        """The noisy sum of g g^T over the records' gradients, or of squared residuals."""
+        if not self._releases_spread:
+            return None
+        multiplier, relation = self._multiplier("spread"), self.guarantee.neighboring
+        if not self.robust:
+            counted = not relation.size_is_public or self.guarantee.unit == "user"
+            return self._for_all_rows(residual_mechanism(self.problem, self.radius, multiplier, counted))
+        weight = Weight(self.problem.loss, True)
+        return self._for_all_rows(matrix_mechanism(weight, self.problem, self.radius, relation, multiplier))
+
+    @property
+    def event(self) -> Event:
+        """What is charged: every release of every step."""
+        parts: list[Event] = [self.gradient(True).event, self.curvature(True).event]
+        if self.steps > 1:
+            approach = Composed((self.gradient(False).event, self.curvature(False).event))
+            parts.append(Repeated(approach, self.steps - 1))
+        return Composed(tuple(parts if self.spread is None else [*parts, self.spread.event]))
+
+    @property
+    def mechanism(self) -> str:
+        """How the noise is added, in words."""
+        made = f"Gaussian noise on curvature and gradients of {self.steps} Newton steps from a released model"
+        user = self.guarantee.unit == "user"
+        return f"{made}; at most {self.max_rows} rows of every group" if user else made
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "sensitivities of docs/proofs/uncertainty.md, section 1; exact composition of Gaussian releases"
+        )
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "gradient noise stddev (sum scale)": self.gradient(True).stddev,
+            "curvature noise stddev (sum scale)": self.curvature(True).stddev,
+            "steps": float(self.steps),
+            "radius": self.radius,
+        }
+
+    @property
+    def _reach(self) -> float:
+        """Norm of the points whose gradients are asked for: no slope of the squared loss is at its bound there."""
+        return min(self.radius, self.problem.loss.prediction_bound / self.problem.bounds.feature_norm)
+
+    def run(self, data: tuple[ArrayRecords, Array], entropy: Entropy) -> Landing:
+        """Step from the public starting point, beside the records; decisions are functions of what was released."""
+        records, start = data
+        theta, move = _inside(self._believable(start), self._reach), np.zeros_like(start)
+        curvature: Array | None = None
+        for _ in range(self.steps - 1):
+            gradient = self._gradient_at(records, theta, False, entropy)
+            curvature = self._curvature_at(records, theta, False, entropy)
+            theta = _inside(theta + self._cautious_move(curvature, gradient), self._reach)
+        gradient = self._gradient_at(records, theta, True, entropy)
+        if curvature is not None:
+            move = self._cautious_move(curvature, gradient)
+        halfway = _inside(theta + move / 2, self.radius)
+        curvature = self._curvature_at(records, halfway, True, entropy)
+        return self._landing(records, theta, halfway, gradient, curvature, entropy)
+
+    def _believable(self, start: Array) -> Array:
+        """The starting point, drawn towards 0 if it is a long one of a logistic loss: such a model is mostly noise."""
+        longest = self.problem.bounds.feature_norm * float(np.linalg.norm(start))
+        return start if self._quadratic or longest <= _LONG_START else start * (_SHORT_START / longest)
+
+    def _landing(
+        self,
+        records: ArrayRecords,
+        theta: Array,
+        halfway: Array,
+        gradient: Array,
+        curvature: Array,
+        entropy: Entropy,
+    ) -> Landing:
+        """The last step from theta, with the curvature halfway."""
+        stddev, blur = self.gradient(True).stddev, self.curvature(True).stddev
+        inverse = _inverse(curvature, blur)
+        if inverse is None:
+            return _unknown(theta, FAINT)
+        move = -inverse @ gradient
+        landed = theta + move
+        relative = self._relative_remainder(move, halfway - theta - move / 2)
+        if relative is None or float(np.linalg.norm(landed)) > self.radius:
+            return _unknown(landed, FAR)
+        # Without sampling first: where residuals are released, they are corrected by it.
+        noise = _with_blur(stddev**2 * np.eye(len(move)), move, inverse, blur)
+        # The rows of a person may be alike: their sum varies at most as many times as much as independent rows.
+        middle = self.max_rows * self._spread_at(records, landed, curvature, noise, entropy)
+        whole = _with_blur(stddev**2 * np.eye(len(move)) + middle, move, inverse, blur)
+        remainder = relative * math.sqrt(move @ curvature @ move) * np.sqrt(np.diag(inverse))
+        return Landing(landed, whole, whole - inverse @ middle @ inverse, remainder)
+
+    def _relative_remainder(self, move: Array, astray: Array) -> float | None:
+        """What the expansion may leave out, relative to the step in the norm of the curvature; None if unknown.
+
+        ``astray`` leads from the middle of the step to where the curvature was taken.
+        """
+        if self._quadratic:
+            return 0.0
+        largest = self.problem.bounds.feature_norm
+        half, off = (largest * float(np.linalg.norm(part)) for part in (move / 2, astray))
+        if 2 * half > _LONGEST_STEP or 2 * off > _LONGEST_STEP:
+            return None
+        return math.exp(off) * (math.sinh(half) / half if half > 0 else 1.0) - 1
+
+    def _cautious_move(self, curvature: Array, gradient: Array) -> Array:
+        """A Newton step of an approach, shortened so as not to overshoot.
+
+        Slowly where the curvature is not clear of the noise. For the logistic loss log(1 + x) / x of it, where x is
+        by how much the raw predictions would move (root of a mean weighted by curvature, from above): curvature
+        falls off exponentially in the tails, and a step that believes in a constant one overshoots by that much.
+        """
+        values, vectors = np.linalg.eigh(curvature)
+        values = np.maximum(values, self.curvature(False).stddev * math.sqrt(2 * len(values)))
+        along = (vectors.T @ gradient) / values
+        move = np.asarray(-vectors @ along)
+        if self._quadratic:
+            return move
+        x = self.problem.bounds.feature_norm * math.sqrt(values @ np.square(along) / values.sum())
+        return move * (math.log1p(x) / x if x > 0 else 1.0)
+
+    def _gradient_at(self, records: ArrayRecords, theta: Array, last: bool, entropy: Entropy) -> Array:
+        exact = records.value_and_gradient(self.problem.loss, theta)[1]
+        return self.gradient(last).release(exact, entropy)
+
+    def _curvature_at(self, records: ArrayRecords, theta: Array, last: bool, entropy: Entropy) -> Array:
+        return release_matrix(self.curvature(last), records, Weight(self.problem.loss, False), theta, entropy)
+
+    def _spread_at(
+        self, records: ArrayRecords, theta: Array, curvature: Array, noise: Array, entropy: Entropy
+    ) -> Array:
+        """An estimate of the sum of g g^T over records, g their gradients at the population's minimizer."""
+        if self.spread is None:
+            return _positive(curvature)
+        loss = self.problem.loss
+        if self.robust:
+            return _positive(release_matrix(self.spread, records, Weight(loss, True), theta, entropy))
+        squares, count = release_residuals(self.spread, records, loss, theta, entropy)
+        squares -= float(np.trace(noise @ curvature))  # residuals that are there because noise moved theta
+        return max(0.0, squares) / max(1.0, count - len(theta)) * _positive(curvature)
+
+
+def plan_intervals(
+    problem: Problem, guarantee: Guarantee, radius: float, steps: int, robust: bool, max_rows: int = 1
+) -> IntervalPlan:
+    """The smallest noise that meets the guarantee."""
+    if guarantee.delta == 0:
+        raise ValueError("intervals are made with Gaussian noise, which needs delta > 0")
+
+    def planned(unit: float) -> IntervalPlan:
+        return IntervalPlan(problem, guarantee, radius, steps, robust, unit, max_rows)
+
+    return planned(calibrate(lambda unit: planned(unit).event, guarantee))
+
+
+def _inside(theta: Array, radius: float) -> Array:
+    norm = float(np.linalg.norm(theta))
+    return theta if norm <= radius else theta * (radius / norm)
+
+
+def _inverse(matrix: Array, stddev: float) -> Array | None:
+    """The inverse, or None where an eigenvalue is not clear of the noise."""
+    least = _LEAST_CURVATURE * stddev * math.sqrt(2 * len(matrix))
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] <= least:
+        return None
+    return np.asarray((vectors / values) @ vectors.T)
+
+
+def _with_blur(middle: Array, move: Array, inverse: Array, blur: float) -> Array:
+    """The covariance C of the landing point: C = H^-1 (middle + (t^2 / 2) (trace(D) I + D)) H^-1, D = m m^T + C.
+
+    The noise of the curvature, of standard deviation t, acts on the way from the start to the population's minimizer,
+    which is the negative move up to an error of covariance C: a fixed point, found from below.
+    """
+    step, found = np.outer(move, move), np.zeros_like(middle)
+    for _ in range(_FIXED_POINT):
+        second = step + found
+        found = inverse @ (middle + blur**2 / 2 * (np.trace(second) * np.eye(len(move)) + second)) @ inverse
+    return np.asarray(found)
+
+
+def _positive(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

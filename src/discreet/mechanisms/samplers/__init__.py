@@ -1,0 +1,1 @@
+"""Exact samplers from a secret key."""

@@ -1,0 +1,1 @@
+"""A budget that charges are taken from, in memory or in a file."""

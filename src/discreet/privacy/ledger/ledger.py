@@ -1,0 +1,518 @@
+"""A durable budget: an append-only file of charges with a cap that no sequence of charges can pass.
+
+plan -> charge -> run: a charge is on disk before anything private is touched, and a charge that does not fit
+is refused before anything is written. Threads, processes and clones that name the same file share one budget.
+
+What a ledger answers when asked how much is gone and how much is left.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from discreet.privacy.events import Event, Gaussian
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.ledger.file import Charge, LedgerFile, Tail, Terms
+from discreet.privacy.ledger.refusals import binding
+from discreet.privacy.ledger.rules import (
+    Account,
+    AdaptiveRule,
+    Filter,
+    FixedRule,
+    Rule,
+    Verdict,
+    largest_pure,
+    least_noise,
+    price,
+)
+from discreet.privacy.ledger.sqlite import LedgerError
+from discreet.privacy.statement import Receipt
+
+
+@dataclass(frozen=True)
+class Spent:
+    """How much has been used: the smallest cap, at this delta, that would have admitted every charge."""
+
+    epsilon: float
+    delta: float
+    neighboring: Neighboring
+    n_charges: int
+
+    def __str__(self) -> str:
+        charges = f"{self.n_charges} charge{'' if self.n_charges == 1 else 's'}"
+        if self.n_charges == 0:
+            return "nothing spent"
+        return (
+            f"epsilon {number(self.epsilon)} at delta {self.delta:g} spent by {charges} ({self.neighboring})"
+        )
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What ONE further release could be, now; each number is an alternative to the others.
+
+    epsilon : price, alone and at the cap's delta, of the largest further Gaussian release; of a pure one if
+        the cap's delta is 0.
+    pure_epsilon : the largest further pure release.
+    noise_multiplier : the smallest of a further Gaussian release, infinite if none fits.
+    """
+
+    epsilon: float
+    delta: float
+    pure_epsilon: float
+    noise_multiplier: float
+    neighboring: Neighboring
+    closed: bool
+
+    def within(self, other: Remaining) -> Remaining:
+        """What is left where another ledger, with the same delta and relation, must admit the release too."""
+        pure = min(self.pure_epsilon, other.pure_epsilon)
+        noise = max(self.noise_multiplier, other.noise_multiplier)
+        epsilon = pure if math.isinf(noise) else min(self.epsilon, other.epsilon)
+        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, self.closed or other.closed)
+
+    def __str__(self) -> str:
+        if self.closed:
+            return "nothing remains: the first charge took the whole cap"
+        if self.epsilon == 0 and self.pure_epsilon == 0:
+            return "nothing further is sure to fit"
+        pure = f"a pure one of epsilon {number(self.pure_epsilon)}"
+        if math.isinf(self.noise_multiplier):
+            none = "; no Gaussian noise fits any more" if self.delta > 0 else ""
+            return f"one release: {pure}{none} ({self.neighboring})"
+        return (
+            f"one release: Gaussian noise of multiplier {number(self.noise_multiplier)} or more "
+            f"(epsilon {number(self.epsilon)} at delta {self.delta:g}), or {pure} ({self.neighboring})"
+        )
+
+
+def number(value: float) -> str:
+    """Four digits, for people."""
+    return "infinity" if math.isinf(value) else f"{value:.4g}"
+
+
+__all__ = ["BudgetExceeded", "Charge", "Ledger", "LedgerError", "Remaining", "Spent"]
+
+
+# What to do about a charge of the other unit.
+_OTHER_UNITS = {
+    "record": "Pass groups=... and max_rows_per_group=..., which protect all rows of a person; where each person has "
+    "one row, ids that all differ and 1",
+    "user": "Fit without groups=, which protects single rows",
+}
+
+
+class BudgetExceeded(LedgerError):
+    """The charge does not fit under the ledger's cap: it was not written, and must not be run."""
+
+
+class Ledger:
+    """A budget on disk, shared by everything that opens the same file.
+
+    Parameters
+    ----------
+    path : str or path
+        The file. It is created if it does not exist, which takes ``epsilon`` and ``delta``; its directory
+        must exist.
+    epsilon, delta : float, optional
+        The cap on everything charged, ever. For an existing ledger they may be left out, or must be the
+        stored ones.
+    neighboring : Neighboring or str, optional
+        The relation the cap is about; "replace-one" for a new ledger.
+    adaptive : bool, optional
+        True (a new ledger's default): the size of a charge may depend on results of earlier ones. False: you
+        declare that every charge was fixed before the first result was seen, and composition is priced more
+        tightly.
+
+    unit : {"record", "user"}, optional
+        Whom the cap protects; "record" for a new ledger. One of users admits no charge that protects single rows
+        only; one of records admits charges per user where these cover rows (under "replace-one").
+
+    Attributes
+    ----------
+    path, epsilon, delta, neighboring, adaptive, unit : what the file stores.
+
+    Privacy
+    -------
+    All results whose charges were admitted are together (epsilon, delta)-DP for each ``unit`` under ``neighboring``,
+    provided that every charge describes what is then run, once, and that nothing is run without a charge. A charge is
+    durable before ``charge`` returns. A refused or failed charge must not be run; a charge whose run fails
+    stays charged. The record is tamper-evident against edits, not proof against someone who rewrites the file
+    or restores an older copy. See docs/ledger.md for the file format and the proof.
+
+    Examples
+    --------
+    >>> import tempfile, os
+    >>> from discreet.privacy.events import Pure
+    >>> ledger = Ledger(os.path.join(tempfile.mkdtemp(), "budget.ledger"), epsilon=1.0, delta=0.0)
+    >>> ledger.charge(Pure(0.7), label="histogram").sequence
+    1
+    >>> print(ledger.spent())
+    epsilon 0.7 at delta 0 spent by 1 charge (replace-one)
+    >>> ledger.charge(Pure(0.4))
+    Traceback (most recent call last):
+        ...
+    discreet.privacy.ledger.ledger.BudgetExceeded: Pure(epsilon=0.4) (epsilon 0.4 alone) does not fit ...
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        neighboring: Neighboring | str | None = None,
+        adaptive: bool | None = None,
+        unit: str | None = None,
+    ) -> None:
+        relation = None if neighboring is None else Neighboring(neighboring)
+        where = _resolved(path)
+        if not where.exists():
+            LedgerFile.create(where, _new_terms(where, epsilon, delta, relation, adaptive, unit))
+        self._open(LedgerFile(where))
+        asked = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "neighboring": relation,
+            "adaptive": adaptive,
+            "unit": unit,
+        }
+        stored = {name: getattr(self._file.terms, name) for name in asked}
+        for name, value in asked.items():
+            if value is not None and value != stored[name]:
+                raise LedgerError(
+                    f"{where} was created with {name}={_plain(stored[name])} and opened with "
+                    f"{name}={_plain(value)}; leave {name} out to use it as it is, or choose another path"
+                )
+
+    def _open(self, file: LedgerFile) -> None:
+        terms = file.terms
+        self._file = file
+        cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
+        self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
+        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no
+        # lock: a thread that stores an older pair only makes the next one read a little more.
+        self._known: tuple[Account, Tail] = (Account(), Tail(0, terms.seal))
+        self.verify()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    @property
+    def epsilon(self) -> float:
+        """The cap."""
+        return self._file.terms.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The cap's delta."""
+        return self._file.terms.delta
+
+    @property
+    def neighboring(self) -> Neighboring:
+        """The relation the cap is about."""
+        return self._file.terms.neighboring
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the sizes of charges may depend on earlier results."""
+        return self._file.terms.adaptive
+
+    @property
+    def unit(self) -> str:
+        """Whom the cap protects."""
+        return self._file.terms.unit
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The cap as a guarantee: what all charges together promise."""
+        return Guarantee(self.epsilon, self.delta, self.neighboring, self.unit)
+
+    def charge(
+        self,
+        event: Event,
+        *,
+        label: str = "",
+        neighboring: Neighboring | str | None = None,
+        who: str | None = None,
+        unit: str | None = None,
+        kind: str = "dp",
+    ) -> Charge:
+        """Record ``event`` before it runs, or raise and record nothing.
+
+        Parameters
+        ----------
+        event : Event
+            What is about to run, once.
+        label : str
+            A remark for people. It is stored in clear: keep private data out of it.
+        neighboring : Neighboring or str, optional
+            The relation ``event`` was calibrated for, to be checked against the ledger's.
+        who : str, optional
+            Who asks; the user of the operating system by default. Stored in clear.
+        unit : {"record", "user"}, optional
+            Whom ``event`` protects, to be checked against the ledger's, which is the default.
+        kind : {"dp", "joint-dp"}
+            Whether everything that will be released is private, or all but what each person sees of their own.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the event does not fit under the cap.
+        LedgerError
+            If the file cannot be read, trusted or written, or the relation or the unit is another one.
+        UnsupportedEvent
+            If no accountant has a proof for the event under the ledger's relation.
+        """
+        if not isinstance(event, Event):
+            raise TypeError(f"a ledger is charged with an Event, got {event!r}")
+        who = _user() if who is None else who
+        for name, remark in (("label", label), ("who", who)):
+            if not isinstance(remark, str):
+                raise TypeError(f"{name} must be a string, got {remark!r}")
+        if neighboring is not None and Neighboring(neighboring) is not self.neighboring:
+            raise LedgerError(
+                f"the ledger {self.path} counts {self.neighboring} privacy and the charge is for "
+                f"{Neighboring(neighboring)}; calibrate it for {self.neighboring}, or use another ledger"
+            )
+        unit = self.unit if unit is None else unit
+        if not Guarantee(1.0, 0.0, self.neighboring, unit, kind).covers(self.unit):
+            raise LedgerError(
+                f"the ledger {self.path} promises privacy per {self.unit} and the charge is per {unit}, which under "
+                f"{self.neighboring} does not cover it. {_OTHER_UNITS.get(unit, 'It protects labels only')}. A second "
+                f"ledger with unit={unit!r} would be a second budget for the same people: what both promise adds up"
+            )
+        # Pricing may take a moment and is remembered; done here, no other process waits for it.
+        self._rule.cap.cost(event)
+        account, tail = self._known
+
+        def decide(news: list[Charge]) -> bool:
+            now = self._extended(account, news)
+            verdict = self._rule.verdict(now, event)
+            if verdict is Verdict.REFUSED:
+                raise _Refused(now)
+            return verdict is Verdict.CLOSING
+
+        try:
+            news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
+        except _Refused as refused:
+            raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
+        self._known = (self._extended(account, news.charges), news.tail)
+        return charge
+
+    def bind(self, receipt: Receipt, released: str) -> Receipt:
+        """Record what was released under a charge, by its digest (`release_digest`), so that it can be recognized.
+
+        A charge has one release. If the row cannot be written (another release is there, the disk is full, ...) the
+        receipt comes back as it was, ``bound`` to nothing: what was paid for is handed over all the same.
+        """
+        account, tail = self._known
+        try:
+            news = self._file.bind(tail, receipt.charge, receipt.digest, released)
+        except Exception:  # whatever it is must not cost a release that is paid for
+            return receipt
+        self._known = (self._extended(account, news.charges), news.tail)
+        return replace(receipt, released=released, head=news.tail.digest)
+
+    def admits(self, event: Event) -> bool:
+        """Whether a charge of ``event`` would be admitted now; charges nothing."""
+        self._rule.cap.cost(event)
+        return self._rule.verdict(self._refreshed(), event) is not Verdict.REFUSED
+
+    def spent(self, delta: float | None = None, *, first: int | None = None) -> Spent:
+        """How much has been used, as the smallest epsilon at ``delta`` (the cap's, by default).
+
+        ``first`` counts only so many of the first charges: what had been used then.
+
+        It is the smallest cap under which this ledger's rule would have admitted the same charges. Under
+        fixed sizes that is a guarantee of its own; under adaptive sizes the guarantee to quote is the cap.
+        """
+        at = self.delta if delta is None else float(delta)
+        if not 0 <= at < 1:
+            raise ValueError(f"delta must be at least 0 and less than 1, got {delta!r}")
+        account = self._refreshed() if first is None else self._extended(Account(), self.history()[:first])
+        return self._spent(account, at)
+
+    def _spent(self, account: Account, delta: float, quickly: bool = False) -> Spent:
+        return Spent(self._rule.spent(account, delta, quickly), delta, self.neighboring, account.n_charges)
+
+    def remaining(self) -> Remaining:
+        """The largest single release that would still be admitted, Gaussian or pure.
+
+        Under fixed sizes and a mixture of kinds somewhat more may fit: the slowest, tightest accountant is
+        asked only about an actual charge.
+        """
+        return self._remaining(self._refreshed())
+
+    def _remaining(self, account: Account) -> Remaining:
+        noise = least_noise(self._rule, account) if self.delta > 0 else math.inf
+        pure = largest_pure(self._rule, account)
+        epsilon = pure if math.isinf(noise) else self.price(Gaussian(noise))
+        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, account.closed)
+
+    def price(self, event: Event) -> float:
+        """The smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
+        return price(event, self.delta, self.neighboring)
+
+    def history(self) -> list[Charge]:
+        """List all charges in the order in which they were admitted, each checked against the chain."""
+        return self._file.read().charges
+
+    @property
+    def identity(self) -> str:
+        """The random name under which receipts know this ledger."""
+        return self._file.terms.identity
+
+    @property
+    def head(self) -> str:
+        """The chain's head: the digest of everything in the file now."""
+        self._refreshed()
+        return self._known[1].digest
+
+    def receipt(self, charge: Charge) -> Receipt:
+        """What names ``charge``, one of this ledger's, to those who hold what it paid for."""
+        return Receipt(self.identity, charge.sequence, charge.digest)
+
+    def verify(self) -> None:
+        """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
+        found = self._file.verify()
+        self._known = (self._extended(Account(), found.charges), found.tail)
+
+    def _refreshed(self) -> Account:
+        account, tail = self._known
+        news = self._file.read(tail)
+        account = self._extended(account, news.charges)
+        self._known = (account, news.tail)
+        return account
+
+    def _extended(self, account: Account, news: list[Charge]) -> Account:
+        for charge in news:
+            account = account.plus(charge.event, self._rule.cap.cost(charge.event), charge.closes)
+        return account
+
+    def _refusal(self, account: Account, event: Event, label: str) -> str:
+        alone = price(event, self.delta, self.neighboring, quickly=True)
+        asked = f"{f'the charge {label!r}' if label else event} (epsilon {number(alone)} alone)"
+        cap = f"the cap of epsilon {self.epsilon:g} at delta {self.delta:g}"
+        if account.closed:
+            return (
+                f"{asked} does not fit: the first charge took {cap} of {self.path} for itself and closed it; "
+                "nothing was charged. Use another ledger for another budget, with a smaller first charge"
+            )
+        spent = self._spent(account, self.delta, quickly=True)
+        advice = binding(self._rule, account, event)
+        if self.adaptive and account.n_charges:
+            advice += (
+                "; if all sizes are fixed in advance, a ledger created with adaptive=False (--fixed-sizes) counts "
+                "tighter"
+            )
+        return (
+            f"{asked} does not fit under {cap} of {self.path}, and nothing was charged. So far {spent}; what "
+            f"would fit: {self._remaining(account)}. {advice}"
+        )
+
+    def __sklearn_clone__(self) -> Ledger:
+        """Clones of an estimator share its budget."""
+        return self
+
+    def __copy__(self) -> Ledger:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ledger:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[[str, str], Ledger], tuple[str, str]]:
+        return _reopened, (str(self.path), self.identity)
+
+    def __eq__(self, other: object) -> bool:
+        return self.path == other.path if isinstance(other, Ledger) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __repr__(self) -> str:
+        return (
+            f"Ledger({str(self.path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
+            f"neighboring={self.neighboring.value!r}, adaptive={self.adaptive!r}, unit={self.unit!r})"
+        )
+
+
+class _Refused(Exception):
+    """Carries the account out of the transaction: no other process should wait for a message."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+
+
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    if os.fspath(path) == ":memory:":
+        raise LedgerError(
+            "a ledger must outlive its process, so ':memory:' cannot hold one; give the path of a file"
+        )
+    where = Path(path).expanduser().resolve()
+    if not where.parent.is_dir():
+        raise LedgerError(
+            f"cannot keep a ledger at {where}: the directory {where.parent} does not exist; create it"
+        )
+    if where.is_dir():
+        raise LedgerError(
+            f"cannot keep a ledger at {where}: it is a directory; give the path of a file in it"
+        )
+    return where
+
+
+def _new_terms(
+    path: Path,
+    epsilon: float | None,
+    delta: float | None,
+    neighboring: Neighboring | None,
+    adaptive: bool | None,
+    unit: str | None,
+) -> Callable[[str, str], Terms]:
+    """The terms of a ledger that does not exist yet."""
+    if epsilon is None or delta is None:
+        raise LedgerError(
+            f"there is no ledger at {path}; to create one give its cap, both epsilon and delta "
+            "(0 for pure privacy)"
+        )
+    cap = Guarantee(float(epsilon), float(delta), neighboring or Neighboring.REPLACE_ONE, unit or "record")
+    if math.isinf(cap.epsilon):
+        raise ValueError("a ledger needs a finite epsilon")
+    order = Filter.for_cap(cap.epsilon, cap.delta, cap.neighboring).order
+    return lambda identity, created: Terms(
+        cap.epsilon,
+        cap.delta,
+        cap.neighboring,
+        adaptive is not False,
+        order,
+        identity,
+        created,
+        cap.unit,
+    )
+
+
+def _reopened(path: str, identity: str) -> Ledger:
+    """The same ledger in another process; a different file at the same path is refused."""
+    ledger = Ledger.__new__(Ledger)
+    ledger._open(LedgerFile(Path(path), identity))
+    return ledger
+
+
+def _user() -> str:
+    """The user of the operating system; empty where there is none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
+def _plain(value: object) -> str:
+    return repr(value.value) if isinstance(value, Neighboring) else repr(value)

@@ -1,0 +1,134 @@
+"""Two older ways, for comparison: SVD after cleansing (McSherry and Mironov, 2009) and projected gradient descent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet._typing import Array
+from discreet.recommend.item_models import DescentModel, RidgeModel
+from discreet.recommend.methods.profile import ERROR_VARIANCE, learn_profile, profile_releases
+from discreet.recommend.methods.subspace import (
+    check_dense,
+    covariance,
+    covariance_release,
+    largest,
+    symmetric,
+)
+from discreet.recommend.plan import Facts, Noise, Release
+from discreet.recommend.ratings import Ratings, Users
+from discreet.sets.base import project_magnitudes
+
+Integers = NDArray[np.int64]
+
+_MOST_ITEMS_DESCENT = 5000  # full rows: n_users x n_items numbers pass through every round
+_FULL_ROWS = 4096  # users whose full rows are held at a time
+_COVARIANCE, _WEIGHTS = "covariance", "covariance weights"
+
+
+@dataclass(frozen=True)
+class Cleansing:
+    """Item means, then a noisy covariance divided by noisy weights, cleansed by a low-rank projection."""
+
+    name: str = "cleansing"
+    theorem: str = "item statistics and weighted covariance (docs/proofs/recommenders.md, Theorems 1 and 2)"
+
+    def releases(self, facts: Facts) -> tuple[Release, ...]:
+        """Means, covariance, weights."""
+        check_dense(facts)
+        weights = Release(_WEIGHTS, 0.2, facts.apart, 1, facts.n_items)
+        return (*profile_releases(facts, 0.15, 0), covariance_release(facts, _COVARIANCE, 0.65), weights)
+
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
+        """Estimate the covariance of ratings entry by entry, then keep its top directions."""
+        n, ones = facts.n_items, np.ones(facts.n_items)
+        model = learn_profile(facts, ratings, noise, 0).model(slopes=False)
+        unit = facts.row_clip**2
+        cov = unit * noise.release(_COVARIANCE, covariance(facts, ratings, model, ones))
+        nothing = RidgeModel(np.zeros(n), np.zeros((n, 1)), np.ones(1), 1.0)
+        counting = Facts(facts.guarantee, facts.n_users, n, row_clip=1.0, per_user=facts.per_user)
+        weights = noise.release(_WEIGHTS, covariance(counting, ratings.as_clicks(), nothing, ones))
+        beside = noise.stddev(_WEIGHTS)
+        shrink = max(float(weights.mean()), beside)
+        entry = (cov + shrink * cov.mean() / max(weights.mean(), beside)) / (
+            np.maximum(weights, 0.0) + shrink
+        )
+        deviation = unit * noise.stddev(_COVARIANCE) / (np.maximum(np.diag(weights), 0.0) + shrink)
+        scale = np.sqrt(np.maximum(deviation, 1e-12))
+        cleansed = entry / np.outer(scale, scale)
+        values, vectors = largest((cleansed + cleansed.T) / 2, min(facts.rank, n))
+        keep = values > 2 * math.sqrt(n)
+        directions = vectors[:, keep] * np.sqrt(values[keep]) * scale[:, None]
+        features = np.column_stack([model.features, np.clip(directions, -1.0, 1.0)])
+        prior = np.concatenate([model.prior, np.ones(int(keep.sum()))])
+        energy = float(np.trace(cov)) / max(float(np.trace(weights)), 1.0)
+        explained = float((features[:, 1:] ** 2).sum(axis=1).mean())
+        return RidgeModel(model.base, features, prior, min(max(energy - explained, 0.005), ERROR_VARIANCE))
+
+
+@dataclass(frozen=True)
+class ProjectedGradient:
+    """Gradient steps on full rows, projected onto a nuclear-norm ball through a noisy covariance of those rows."""
+
+    name: str = "pgd"
+    theorem: str = (
+        "symmetric Gaussian noise on bounded rank-one matrices (docs/proofs/recommenders.md, Theorem 1)"
+    )
+
+    def _rounds(self, facts: Facts) -> int:
+        return facts.n_iterations or 3
+
+    def releases(self, facts: Facts) -> tuple[Release, ...]:
+        """One covariance of full rows per round."""
+        if facts.n_items > _MOST_ITEMS_DESCENT:
+            raise ValueError(
+                f"method 'pgd' works on full rows and takes at most {_MOST_ITEMS_DESCENT} items, got {facts.n_items}; "
+                "use 'subspace' or 'profile'"
+            )
+        rounds, square = self._rounds(facts), facts.row_clip**2 * facts.n_items
+        return tuple(
+            Release(f"{_COVARIANCE} {t}", 1 / rounds, facts.apart, 1, facts.n_items, unit=square)
+            for t in range(rounds)
+        )
+
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> DescentModel:
+        """Step, clip, project."""
+        n, rank = facts.n_items, facts.rank
+        clip, rate = facts.row_clip * math.sqrt(n), 1.0
+        radius = facts.nuclear_norm * math.sqrt(facts.n_users * n)
+        model = DescentModel(np.zeros((0, n, rank)), np.zeros((0, rank)), rate, clip)
+        for t in range(self._rounds(facts)):
+            noisy = noise.release(f"{_COVARIANCE} {t}", _full_covariance(facts, ratings, model))
+            values, vectors = largest(noisy, rank)
+            singular = np.sqrt(np.maximum(values, 0.0))
+            kept = project_magnitudes(singular, radius)
+            gains = np.where(singular > 0, kept / np.maximum(singular, 1e-12), 0.0)
+            model = DescentModel(
+                np.concatenate([model.bases, vectors[None]]),
+                np.concatenate([model.gains, gains[None]]),
+                rate,
+                clip,
+            )
+        return model
+
+
+def _full_covariance(facts: Facts, ratings: Users, model: DescentModel) -> Array:
+    """Covariance of quantised full rows, by integer-valued matrix products that float64 holds exactly."""
+    bound = facts.bound(2)
+
+    def add(block: Ratings, sums: Integers) -> None:
+        for begin in range(0, block.n_users, _FULL_ROWS):
+            rows, _ = model.unprojected(block.part(begin, min(begin + _FULL_ROWS, block.n_users)))
+            quantised = np.trunc(rows * (bound / model.clip))
+            square = (quantised**2).sum(axis=1)  # integers below 2^53: exact
+            while np.any(square > bound**2):
+                quantised = np.where(
+                    (square > bound**2)[:, None], np.trunc(quantised * (1 - 2.0**-20)), quantised
+                )
+                square = (quantised**2).sum(axis=1)
+            sums += (quantised.T @ quantised).astype(np.int64)
+
+    return symmetric(ratings.total((facts.n_items, facts.n_items), add), 1 / bound**2)

@@ -1,0 +1,125 @@
+"""Latent directions without a dense covariance: block power iteration and Oja's rule on noisy products.
+
+    Y = sum_i a_i (a_i^T V) + noise,    V orthonormal, |a_i| <= row_clip.
+
+One release per iteration whatever the rank, of sensitivity sqrt(2) or 1 times row_clip^2 |V|_2 (Theorem 1). The
+block V is itself quantised, so that rank-one structure survives and sums are exact integers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet._typing import Array
+from discreet.recommend import kernels
+from discreet.recommend.item_models import RidgeModel
+from discreet.recommend.methods.profile import learn_profile, profile_releases
+from discreet.recommend.methods.subspace import Spikes, residual_integers, with_directions
+from discreet.recommend.plan import Facts, Noise, Release
+from discreet.recommend.ratings import Ratings, Users
+
+Integers = NDArray[np.int64]
+
+_PRODUCT = "product"
+_BLOCK_SCALE = 1 << 16  # integer length of a column of V
+_DROPPED = 1 << 10  # last bits dropped so that sums are exact in float64
+_PROFILE_SHARE = 0.4
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class PowerIteration:
+    """Block power iteration; with ``averaging``, Oja's rule V <- orth(V + step Y)."""
+
+    averaging: bool = False
+    theorem: str = "noisy products with a bounded block (docs/proofs/recommenders.md, Theorem 1)"
+
+    @property
+    def name(self) -> str:
+        """As in ``PrivateMatrixCompletion(method=...)``."""
+        return "oja" if self.averaging else "power"
+
+    def releases(self, facts: Facts) -> tuple[Release, ...]:
+        """Item profile, then one product per iteration."""
+        return (*profile_releases(facts, _PROFILE_SHARE), *product_releases(facts, 1 - _PROFILE_SHARE))
+
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
+        """Iterate, then add the directions found to the profile."""
+        profile = learn_profile(facts, ratings, noise)
+        model = profile.model(slopes=True)
+        found = iterate(facts, ratings, noise, model, profile.importance, averaging=self.averaging)
+        return with_directions(model, found, profile.n_users * model.error_variance, profile)
+
+
+def product_releases(facts: Facts, share: float) -> tuple[Release, ...]:
+    """One noisy product per iteration, whatever the rank."""
+    rounds, size = facts.n_iterations or _ROUNDS, facts.n_items * facts.rank
+    sensitivity, unit = product_sensitivity(facts), facts.row_clip**2
+    return tuple(
+        Release(f"{_PRODUCT} {t}", share / rounds, sensitivity, size, unit=unit) for t in range(rounds)
+    )
+
+
+def iterate(
+    facts: Facts,
+    ratings: Users,
+    noise: Noise,
+    model: RidgeModel,
+    importance: Array,
+    *,
+    averaging: bool = False,
+) -> Spikes:
+    """Noisy products from a random start; the directions whose length stands out of the noise."""
+    block = noise.public_directions(facts.n_items, facts.rank)
+    rounds, noisy = facts.n_iterations or _ROUNDS, block
+    stddev = noise.stddev(f"{_PRODUCT} 0")
+    step = 1 / (rounds * stddev * math.sqrt(facts.n_items))
+    for t in range(rounds):
+        exact = product(facts, ratings, model, importance, quantised_block(facts, block))
+        noisy = noise.release(f"{_PRODUCT} {t}", exact)
+        moved = block + step * noisy if averaging and t < rounds - 1 else noisy
+        block = np.linalg.qr(moved)[0]
+    left, lengths, _ = np.linalg.svd(noisy, full_matrices=False)
+    floor = stddev * math.sqrt(facts.n_items)
+    keep = lengths > 1.5 * floor
+    true = np.sqrt(lengths[keep] ** 2 - floor**2)
+    overlaps = true**2 / lengths[keep] ** 2
+    return Spikes(left[:, keep], true * overlaps, overlaps)
+
+
+def _integer_norm(facts: Facts) -> float:
+    """Bound on the spectral norm of a quantised orthonormal block, enforced by `quantised_block`."""
+    return _BLOCK_SCALE + math.sqrt(facts.n_items * facts.rank) + 1.0
+
+
+def product_sensitivity(facts: Facts) -> float:
+    """Distance of the products of neighbors in units of row_clip^2, with what dropping bits adds."""
+    bound = facts.bound(2) >> 3
+    apart = facts.apart if facts.rank > 1 else 1.0
+    steps = apart * bound**2 * _integer_norm(facts) + _DROPPED * math.sqrt(facts.n_items * facts.rank)
+    return steps / (bound**2 * _BLOCK_SCALE)
+
+
+def quantised_block(facts: Facts, block: Array) -> Integers:
+    """The block in integers, its spectral norm checked: a function of released numbers only."""
+    quantised = np.trunc(block * _BLOCK_SCALE).astype(np.int64)
+    while not np.linalg.norm(quantised.astype(np.float64), 2) * (1 + 1e-9) <= _integer_norm(facts):
+        quantised = quantised // 2
+    return quantised
+
+
+def product(facts: Facts, ratings: Users, model: RidgeModel, importance: Array, block: Integers) -> Array:
+    """sum_i a_i (a_i^T block) in units of row_clip^2, exact up to the dropped bits."""
+    bound = facts.bound(2) >> 3
+
+    def add(part: Ratings, sums: Integers) -> None:
+        kernels.add_product(
+            part.starts, part.items, residual_integers(facts, part, model, importance, bound), block, sums
+        )
+
+    sums = ratings.total(block.shape, add)
+    return np.asarray((sums // _DROPPED).astype(np.float64) * (_DROPPED / (bound**2 * _BLOCK_SCALE)))

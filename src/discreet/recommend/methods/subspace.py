@@ -1,0 +1,277 @@
+"""Latent directions from the noisy covariance of users' residual rows, with a local ridge on them.
+
+    W = sum_i a_i a_i^T + symmetric noise,    a_i = weighted residual of user i's own ridge fit, |a_i| <= row_clip.
+
+The residual is computed by the user from released numbers and their own row, so any local fit is free; the bound
+is enforced on integers. What follows the release is post-processing: eigenvectors above the edge of the noise,
+eigenvalues corrected for it, the diagonal (which sampling inflates) replaced by what the directions explain.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from discreet._typing import Array
+from discreet.mechanisms.matrices import mirror_lower
+from discreet.recommend import kernels
+from discreet.recommend.item_models import RidgeModel
+from discreet.recommend.methods.profile import Profile, learn_profile, profile_releases
+from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release
+from discreet.recommend.ratings import LANE_ENTRIES, Ratings, Users, check_memory, in_threads
+from discreet.records.clipped_rows import one_blas_thread
+
+Integers = NDArray[np.int64]
+
+_SPARSE = 6  # items per rating of a row up to which dense products are faster
+_SMALL = 2000  # items whose covariance stays in a processor's cache
+_NEAR_ENTRIES = 1 << 16  # ratings that do
+_DENSE_ENTRIES = 1 << 20  # of dense rows at a time
+RANK_ONE = (
+    "symmetric Gaussian noise on a sum of bounded rank-one matrices (docs/proofs/recommenders.md, Theorem 1)"
+)
+COVARIANCE, ENERGY = "covariance", "residual energy"
+_PROFILE_SHARE = 0.4
+_ENERGY_SHARE = 0.01
+# Row bound over the root mean square of residual rows: below 1, most rows get the same length, and the noise falls
+# faster than the signal.
+_ROW_RATIO = 0.8
+_EDGE_MARGIN = 1.02  # an eigenvalue must exceed the edge of the noise by this much to be believed
+_DIAGONAL_ROUNDS = 6
+_LARGE = 2000  # from here on, fewer rounds and looser eigenvectors: the noise is far larger
+
+
+def check_dense(facts: Facts) -> None:
+    """Refuse catalogs whose covariance does not fit."""
+    if facts.n_items**2 > MOST_ENTRIES:
+        raise ValueError(
+            f"a dense covariance of {facts.n_items} items needs {8 * facts.n_items**2 / 2**30:.0f} GB; use "
+            "method='power' (block power iteration), method='profile', or a smaller public catalog"
+        )
+    check_memory(8 * facts.n_items**2, "a dense covariance", "use method='power' or method='profile'")
+
+
+def covariance_release(facts: Facts, name: str, share: float) -> Release:
+    """One symmetric release, in units of row_clip^2: sensitivity sqrt(2) or 1 (Theorem 1)."""
+    check_dense(facts)
+    return Release(name, share, facts.apart, 1, facts.n_items)
+
+
+def residual_integers(
+    facts: Facts, block: Ratings, model: RidgeModel, importance: Array, bound: int
+) -> Integers:
+    """Every user's weighted residual in whole steps of row_clip / bound."""
+    q = np.zeros(len(block.items), dtype=np.int64)
+    kernels.residual_rows(
+        block.starts,
+        block.items,
+        block.values,
+        model.base,
+        model.features,
+        model.penalty,
+        importance,
+        facts.per_user,
+        facts.row_clip,
+        bound,
+        q,
+    )
+    return q
+
+
+def covariance(facts: Facts, ratings: Users, model: RidgeModel, importance: Array) -> Array:
+    """The exact covariance of quantised residual rows, in units of row_clip^2; symmetric."""
+    bound = facts.bound(2)
+
+    def add(block: Ratings, sums: Integers) -> None:
+        add_covariance(block, residual_integers(facts, block, model, importance, bound), sums)
+
+    return symmetric(ratings.total((facts.n_items, facts.n_items), add), 1 / bound**2)
+
+
+def energy_release(share: float) -> Release:
+    """The summed squared norms of weighted residual rows, each at most 1: moves by at most 1 under every relation."""
+    return Release(ENERGY, share, 1.0, 1)
+
+
+def adapted(facts: Facts, ratings: Users, noise: Noise, model: RidgeModel, profile: Profile) -> Facts:
+    """The row bound lowered to what residuals need; allowed, because covariances are released in units of it."""
+    wide = dataclasses.replace(facts, row_clip=1.0)
+    bound = facts.bound(2)
+
+    def add(block: Ratings, sums: Integers) -> None:
+        q = residual_integers(wide, block, model, profile.importance, bound)
+        sums[0] += q @ q
+
+    noisy = noise.release(ENERGY, ratings.total((1,), add) / bound**2)
+    energy = max(float(noisy[0]) + 2 * noise.stddev(ENERGY), 0.0) / profile.n_users
+    return dataclasses.replace(facts, row_clip=min(facts.row_clip, max(_ROW_RATIO * math.sqrt(energy), 1e-3)))
+
+
+@dataclass(frozen=True)
+class Spikes:
+    """Directions that rise above the noise.
+
+    Attributes
+    ----------
+    vectors : orthonormal columns.
+    values : eigenvalues with the noise's share removed, already multiplied by how well a vector points.
+    overlaps : squared cosine between each vector and the true one, estimated.
+    """
+
+    vectors: Array
+    values: Array
+    overlaps: Array
+
+
+def spikes(
+    noisy: Array, stddev: float, rank: int, *, unit: float = 1.0, keep_diagonal: bool = False
+) -> Spikes:
+    """Eigenpairs above the semicircle's edge sqrt(2) stddev sqrt(n), corrected for noise.
+
+    For a spike l under noise of edge e, the noisy eigenvalue is l + (e/2)^2 / l and the squared cosine
+    1 - (e/2)^2 / l^2 (Benaych-Georges and Nadakuditi, 2011); both are inverted here. Eigenvalues are given in units of
+    ``unit``. Unless it is kept, the diagonal of ``noisy`` is overwritten.
+    """
+    n = len(noisy)
+    edge = math.sqrt(2.0 * n) * stddev
+    diagonal = np.diag(noisy).copy() if keep_diagonal else np.zeros(n)
+    with one_blas_thread:
+        for _ in range(1 if keep_diagonal else 2 if n > _LARGE else _DIAGONAL_ROUNDS):
+            np.fill_diagonal(noisy, diagonal)
+            found, vectors = largest(noisy, min(rank, n))
+            above = found > max(_EDGE_MARGIN * edge, 1e-12)
+            found, vectors = found[above], vectors[:, above]
+            true = (found + np.sqrt(np.maximum(found**2 - edge**2, 0.0))) / 2
+            overlaps = 1 - (edge / 2) ** 2 / np.maximum(true, 1e-300) ** 2
+            values = true * overlaps
+            previous, diagonal = diagonal, vectors**2 @ values
+            if not len(found) or np.abs(diagonal - previous).max() < 1e-3 * max(diagonal.max(), 1e-300):
+                break
+    return Spikes(vectors, unit * values, overlaps)
+
+
+def largest(matrix: Array, count: int) -> tuple[Array, Array]:
+    """Algebraically largest eigenpairs, in decreasing order."""
+    n = len(matrix)
+    if n > 600 and count < n // 10:
+        from scipy.sparse.linalg import eigsh
+
+        generator = np.random.default_rng(0)  # the matrix is released: any start is post-processing
+        start = generator.normal(size=n)
+        values, vectors = eigsh(matrix, k=count, which="LA", v0=start, tol=1e-3 if n > _LARGE else 1e-8)
+    else:
+        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[n - count, n - 1])
+    order = np.argsort(values)[::-1]
+    return values[order], vectors[:, order]
+
+
+def with_directions(model: RidgeModel, found: Spikes, trace: float, profile: Profile) -> RidgeModel:
+    """Add directions, scaled so that users' coefficients have unit variance, and learn the error from the trace."""
+    reach, m = profile.reach, profile.n_users
+    doubt = (profile.count_noise / profile.counts * reach) ** 2
+    directions = found.vectors * np.sqrt(found.values * m) * (reach / (reach**2 + doubt))[:, None]
+    features = np.column_stack([model.features, directions])
+    prior = np.concatenate([model.prior, np.ones(directions.shape[1])])
+    weights = profile.counts * profile.importance**2
+    explained = float(weights @ (directions**2).sum(axis=1)) / float(weights.sum())
+    error = min(max(trace / m - explained, 0.02 * trace / m, 1e-4), 1.0)
+    return RidgeModel(model.base, features, prior, error)
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """Noisy covariance of residual rows and a local ridge on its top directions: the recommended method.
+
+    Parameters
+    ----------
+    centered : whether item effects are learned first (``svd`` leaves them out: one release, midpoint-centered rows).
+    """
+
+    centered: bool = True
+    theorem: str = RANK_ONE
+
+    @property
+    def name(self) -> str:
+        """As in ``PrivateMatrixCompletion(method=...)``."""
+        return "subspace" if self.centered else "svd"
+
+    def releases(self, facts: Facts) -> tuple[Release, ...]:
+        """Item profile, then one covariance per round."""
+        rounds = (facts.n_iterations or 1) if self.centered else 1
+        if not self.centered:
+            share, first = 1.0, profile_releases(facts, 0.1, 0)
+        else:
+            share, first = 1.0 - _PROFILE_SHARE, profile_releases(facts, _PROFILE_SHARE)
+        later = tuple(covariance_release(facts, f"{COVARIANCE} {t}", share / rounds) for t in range(rounds))
+        return (*first, energy_release(_ENERGY_SHARE), *later)
+
+    def run(self, facts: Facts, ratings: Users, noise: Noise) -> RidgeModel:
+        """Alternate noisy global steps and local ridges."""
+        simple = not self.centered
+        profile = learn_profile(facts, ratings, noise, 0 if simple else 1)
+        model = _plain(profile) if simple else profile.model(slopes=True)
+        facts = adapted(facts, ratings, noise, model, profile)
+        for t in range((facts.n_iterations or 1) if self.centered else 1):
+            name = f"{COVARIANCE} {t}"
+            noisy = noise.release(name, covariance(facts, ratings, model, profile.importance))
+            room = max(0, facts.rank - (model.features.shape[1] - (1 if simple else 3)))
+            if room:
+                unit = facts.row_clip**2
+                trace = unit * float(np.trace(noisy))
+                found = spikes(noisy, noise.stddev(name), room, unit=unit)
+                model = with_directions(model, found, trace, profile)
+        return model
+
+
+def _plain(profile: Profile) -> RidgeModel:
+    """Users' own offsets only, around the public middle."""
+    n = len(profile.effects)
+    flat = np.full(n, profile.global_mean)
+    return RidgeModel(flat, np.ones((n, 1)), np.array([0.05]), 0.2)
+
+
+def add_covariance(block: Ratings, q: Integers, sums: Integers) -> None:
+    """Lower triangle of sums += q_i q_i^T; threads share one large matrix by lines, of about equal work."""
+    n, size = len(sums), len(block.items)
+    if n <= _SMALL and n * block.n_users <= _SPARSE * size:
+        _add_dense(block, q, sums)
+        return
+    if n <= _SMALL and size > _NEAR_ENTRIES:  # the matrix is near, so that rows should be, too
+        for first, last in block.blocks(_NEAR_ENTRIES):
+            add_covariance(block.part(first, last), q[block.starts[first] : block.starts[last]], sums)
+        return
+    parts = 1 if sums.size <= LANE_ENTRIES else block.n_threads
+    cuts = [round(n * math.sqrt(part / parts)) for part in range(parts + 1)]
+    heads, order, begins = np.empty(n + 1, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
+    kernels.by_item(block.starts, block.items, heads, order, begins)
+
+    def one_part(part: int) -> None:
+        kernels.add_covariance(block.items, q, heads, order, begins, cuts[part], cuts[part + 1], sums)
+
+    in_threads(one_part, parts)
+
+
+def _add_dense(block: Ratings, q: Integers, sums: Integers) -> None:
+    """The whole matrix, by products of dense rows: integers that stay below 2^52 on the way, hence exact in float64."""
+    n = len(sums)
+    height = max(n, _DENSE_ENTRIES // n)
+    for first in range(0, block.n_users, height):
+        last = min(first + height, block.n_users)
+        rows = np.zeros((last - first, n))
+        kernels.spread(block.starts[first : last + 1], block.items, q, rows)
+        sums += (rows.T @ rows).astype(np.int64)
+
+
+def symmetric(lower: Integers, scale: float) -> Array:
+    """scale times the mirrored lower triangles, in the place of the integers: a matrix may fill half the memory."""
+    values = lower.view(np.float64)
+    for i in range(len(lower)):
+        values[i] = lower[i].astype(np.float64)  # exact: below 2^52
+    values *= scale
+    mirror_lower(values)
+    return values

@@ -1,0 +1,549 @@
+"""Clipped rows in memory, and the sums of their losses and gradients.
+
+Rows are cut into lanes and blocks of public sizes, so a sum has the same bits whatever the number of threads. Matrices
+are used in place where possible; the clip and the intercept are applied on the fly.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import ThreadpoolController
+
+from discreet._checks import ParameterError, Setting, silently
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.losses.base import Kernel
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds, without_duplicates
+from discreet.records.kernels import passes
+from discreet.records.kernels.numba_tools import WIDTH
+from discreet.records.kernels.passes import by_class, by_feature, groups, sparse_loss_and_gradient, wide
+from discreet.records.kernels.softmax import MOST_CLASSES
+
+if TYPE_CHECKING:
+    from discreet.records.arrays import ArrayRecords
+
+Result = TypeVar("Result")
+
+LANES = 16  # parts of the data that are summed independently; fixed, so results ignore the thread count
+COPY_ENTRIES = 1 << 16  # entries converted or multiplied at a time where rows cannot be used in place
+_SMALL = 1 << 18  # below this many entries threads cost more than they give
+COMPILED_FROM = (
+    1 << 18
+)  # entries of dense rows; with fewer, a compiled pass costs more to compile than it ever saves
+
+
+class ClippedRows(Records):
+    """Rows with their scales and labels, cut into pieces that are always summed in the same way."""
+
+    def __init__(
+        self,
+        X: Any,
+        y: ArrayLike,
+        bounds: Bounds,
+        null_rows: ArrayLike | None = None,
+        *,
+        n_threads: int | None = None,
+    ) -> None:
+        self.bounds = bounds
+        self.sparse = bool(sp.issparse(X))
+        self._X: Any = _usable_sparse(X) if self.sparse else _usable_dense(X)
+        self.n_samples, self.n_columns = (int(size) for size in self._X.shape)
+        self.n_features = bounds.n_features(self.n_columns)
+        self.n_threads = _check_threads(n_threads)
+        scales = bounds.row_scales(self._X)
+        null = np.zeros(self.n_samples, dtype=bool)
+        if null_rows is not None:
+            null = _check_length("null_rows", np.asarray(null_rows, dtype=bool), self.n_samples)
+        if np.any(bad := (scales == 0) & ~null):
+            raise ParameterError(
+                "X",
+                f"has {int(bad.sum())} rows with values that are not finite or exceed 2**300; the first is row "
+                f"{int(np.argmax(bad))}",
+                "correct them",
+                Setting("bad_rows", "null", purpose="to an estimator"),
+                "pass null_rows=~bounds.valid_rows(X) here",
+            )
+        scales[null] = 0.0
+        self._scales, self._null = scales, null
+        self._set_labels(y)
+        if self.sparse:
+            self._X = _without_rows(self._X, null)
+        self._in_place = not self.sparse and _is_native(self._X)
+        self._lanes = self._split()
+
+    def with_labels(self, y: ArrayLike) -> Self:
+        """The same rows with other labels; nothing is copied or computed again."""
+        other = copy.copy(self)
+        other._set_labels(y)
+        return other
+
+    @property
+    def matrix(self) -> Any:
+        """The rows as they are stored, not clipped; with null rows emptied where they are sparse. Not to be changed."""
+        return self._X
+
+    @property
+    def scales(self) -> Array:
+        """s_i for every row, 0 for null records. Not to be changed."""
+        return self._scales
+
+    @property
+    def labels(self) -> Array:
+        """One number per row, 0 for null records. Not to be changed."""
+        return self._y
+
+    def dense(self, rows: slice) -> Array:
+        """A dense float64 copy of some rows, not clipped, with null rows zeroed."""
+        return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
+
+    def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
+        """The sum of losses and the sum of their gradients; the gradient has the shape of theta."""
+        point = self._check(loss, theta)
+        if loss.kernel is not None and self._compiled(loss):
+            sums = self._sparse_sums if self.sparse else self._fused_sums
+            return sums(loss.kernel, point)
+
+        def lane_sum(lane: slice) -> tuple[float, Array]:
+            value, gradient = 0.0, np.zeros(point.shape)
+            for rows, block in self._blocks(lane):
+                # Chunks with null records are float64 copies; all must take the same path, because where a
+                # derivative jumps the last bit of a prediction decides (gradient-methods.md, "Corners").
+                block = self._doubles(block)
+                scales, raw = self._raw_predictions(rows, block, point)
+                losses, derivatives = loss.value_and_derivative(self._y[rows], raw)
+                value += float(np.where(scales > 0, losses, 0.0).sum())
+                self._combine(block, by_row(scales, derivatives), gradient)
+            return value, gradient
+
+        return _totals(self._map(lane_sum), point.shape)
+
+    def raw_predictions(self, theta: ArrayLike) -> Array:
+        """<v_i, theta> for every record (0 for null records)."""
+        point = np.ascontiguousarray(theta, dtype=np.float64)
+        raw = np.empty((self.n_samples, *point.shape[1:]))
+
+        def lane_fill(lane: slice) -> None:
+            for rows, block in self._blocks(lane, whole=point.ndim == 1 and self.n_columns >= WIDTH):
+                raw[rows] = self._raw_predictions(rows, block, point)[1]
+
+        self._map(lane_fill)
+        return raw
+
+    def weighted_sum(self, weights: ArrayLike) -> Array:
+        """sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
+        coefficients = self._scales * self._checked_weights(weights)
+
+        def lane_sum(lane: slice) -> Array:
+            total = np.zeros(self.n_features)
+            for rows, block in self._blocks(lane):
+                self._combine(self._doubles(block), coefficients[rows], total)
+            return total
+
+        return add_up(self._map(lane_sum), (self.n_features,))
+
+    def gram(self, weights: ArrayLike | None = None) -> Array:
+        """sum_i w_i v_i v_i^T for weights of at least 0, all 1 by default; symmetric up to rounding."""
+        given = np.ones(self.n_samples) if weights is None else self._checked_weights(weights)
+        squares = self._scales**2 * given
+        if self.sparse:
+            product = self._weighted_product(squares)
+            return np.column_stack([product(unit) for unit in np.eye(self.n_features)])
+
+        def add(rows: NDArray[np.int64], block: Array, total: Array) -> None:
+            self._add_gram(block, squares[rows], total)
+
+        return self._dense_sum(add, self.n_features)
+
+    def map_rows(
+        self, make: Callable[..., ArrayRecords], *arguments: Any, width: int, bounds: Bounds, sparse: bool
+    ) -> ArrayRecords:
+        """``make(self, *arguments)``: these records are one part."""
+        return make(self, *arguments)
+
+    def sum_rows(self, question: Callable[..., Array], *arguments: Any) -> Array:
+        """``question(self, *arguments)``: these records are one part."""
+        return question(self, *arguments)
+
+    def check_labels(self, loss: Loss) -> None:
+        """Refuse labels that the loss does not know; looks at them once per loss."""
+        if loss in self._checked_losses:
+            return
+        if np.any(bad := ~loss.valid_labels(self._y) & ~self._null):
+            raise ValueError(
+                f"{int(bad.sum())} labels are not valid for {loss}, the first in row "
+                f"{int(np.argmax(bad))}; encode the labels, or name the rows in null_rows"
+            )
+        self._checked_losses.add(loss)
+
+    # -- pieces --------------------------------------------------------------------------------------------
+
+    def _compiled(self, loss: Loss) -> bool:
+        """Whether value and gradient come from a compiled pass; of several outputs, only over dense rows.
+
+        Where a derivative jumps, the last bit of a prediction decides, so such losses take the same pass at all sizes.
+        """
+        if loss.kernel is None or (self._is_few and math.isfinite(loss.smoothness)):
+            return False
+        return loss.n_outputs == 1 or (not self.sparse and loss.n_outputs <= MOST_CLASSES)
+
+    @property
+    def _is_few(self) -> bool:
+        """Whether NumPy alone is quick enough: few dense entries, by public sizes."""
+        return not self.sparse and self.n_samples * self.n_columns < COMPILED_FROM
+
+    def _wide_blocks(self, lane: slice) -> Iterator[tuple[slice, Any]]:
+        """The lane's rows as the compiled kernels want them; rows of few columns are copied chunk by chunk."""
+        for rows, block in self._blocks(lane, whole=self.n_columns >= WIDTH):
+            yield rows, wide(block)
+
+    def _fused_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
+        """Value and gradient by a compiled pass."""
+        weights = by_class(theta, self.n_columns)
+        sizes = groups(len(weights))
+
+        def lane_sum(lane: slice) -> tuple[float, Array]:
+            value, gradient = 0.0, np.zeros(weights.shape)
+            for rows, block in self._wide_blocks(lane):
+                labeled = block, self._y[rows], self._scales[rows]
+                value += passes.loss_and_gradient(*kernel, *labeled, weights, sizes, self._height, gradient)
+            return value, gradient
+
+        value, gradient = _totals(self._map(lane_sum), weights.shape)
+        return value, by_feature(gradient, self.n_columns, theta.shape)
+
+    def _sparse_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
+        """Value and gradient by a compiled pass over the entries."""
+        matrix = self._X.data, self._X.indices, self._X.indptr
+
+        def lane_sum(lane: slice) -> tuple[float, Array]:
+            value, parts = 0.0, []
+            for rows, _ in self._blocks(lane):
+                place, part = (self.n_columns, rows.start, rows.stop), np.zeros(theta.shape)
+                value += sparse_loss_and_gradient(
+                    *kernel, *matrix, *place, self._y, self._scales, theta, part
+                )
+                parts.append(part)
+            return value, add_up(parts, theta.shape)
+
+        return _totals(self._map(lane_sum), theta.shape)
+
+    def _weighted_product(self, weights: Array) -> Callable[[Array], Array]:
+        """The map v -> sum_i weights_i <(x_i, 1), v> (x_i, 1)."""
+
+        def product(direction: Array) -> Array:
+            vector = np.ascontiguousarray(direction, dtype=np.float64)
+
+            def sparse_sum(lane: slice) -> Array:
+                total = np.zeros(self.n_features)
+                for rows, block in self._blocks(lane):
+                    self._combine(block, weights[rows] * self._dots(block, vector), total)
+                return total
+
+            if self.sparse:
+                return add_up(self._map(sparse_sum), vector.shape)
+            spread = by_class(vector, self.n_columns)
+
+            def lane_sum(lane: slice) -> Array:
+                total = np.zeros(spread.shape)
+                for rows, block in self._wide_blocks(lane):
+                    passes.weighted_product(block, weights[rows], spread, groups(1), self._height, total)
+                return total
+
+            return by_feature(add_up(self._map(lane_sum), spread.shape), self.n_columns, vector.shape)
+
+        return product
+
+    def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
+        """The scales and raw predictions of a block of rows."""
+        scales = self._scales[rows]
+        return scales, by_row(scales, self._dots(block, theta))
+
+    def _dots(self, block: Any, theta: Array) -> Array:
+        """<(x, 1), theta> for the rows of a block."""
+        if self._is_few and theta.ndim == 1:  # row by row, in an order that no other row changes
+            dots = np.einsum("ij,j->i", self._doubles(block), theta[: self.n_columns])
+            return cast(Array, dots + theta[-1] if self.bounds.intercept else dots)
+        if not self.sparse and theta.ndim == 1:
+            dots = np.empty((1, block.shape[0]))
+            passes.dot_products(wide(block), by_class(theta, self.n_columns), groups(1), self._height, dots)
+            return cast(Array, dots[0])
+        dots = block @ theta[: self.n_columns]
+        if self.bounds.intercept:
+            dots += theta[-1]
+        return cast(Array, dots)
+
+    def _doubles(self, block: Any) -> Any:
+        """A dense block in float64, a sparse one as it is."""
+        return block if self.sparse else np.asarray(block, dtype=np.float64)
+
+    def _checked_weights(self, weights: ArrayLike) -> Array:
+        """One finite weight per record, 0 for null records."""
+        given = np.array(weights, dtype=np.float64)
+        if given.shape != (self.n_samples,):
+            raise ParameterError(
+                "weights", f"must have one entry per row, shape ({self.n_samples},), got {given.shape}"
+            )
+        given[self._null] = 0.0
+        if not np.isfinite(given).all():
+            raise ParameterError("weights", "must be finite numbers")
+        return given
+
+    def _combine(self, block: Any, coefficients: Array, total: Array) -> None:
+        """total += sum_i coefficients_i (x_i, 1)."""
+        total[: self.n_columns] += block.T @ coefficients
+        if self.bounds.intercept:
+            total[-1] += coefficients.sum(axis=0)
+
+    def _dense_sum(
+        self, add: Callable[[NDArray[np.int64], Array, Array], None], size: int, every: int = 1
+    ) -> Array:
+        """Sum matrices of ``size`` rows over every ``every``-th record, scaled up to all records."""
+        # Many columns: enough rows that adding a block's matrix to the sum costs little beside forming it.
+        height = max(16, COPY_ENTRIES // max(1, self.n_columns), min(self.n_columns, 1024))
+        chosen = np.arange(0, self.n_samples, every)
+
+        def part_sum(rows: NDArray[np.int64]) -> Array:
+            total = np.zeros((size, size))
+            for start in range(0, len(rows), height):
+                block_rows = rows[start : start + height]
+                add(block_rows, self._copy_rows(block_rows), total)
+            return total
+
+        with one_blas_thread:
+            sums = np.sum(self._run(part_sum, np.array_split(chosen, LANES // 2)), axis=0)
+        return np.asarray(sums * (self.n_samples / max(1, len(chosen))))
+
+    def _add_gram(self, block: Array, weights: Array, total: Array) -> None:
+        """total += sum_i weights_i (x_i, 1) (x_i, 1)^T for weights >= 0; overwrites the block."""
+        d = self.n_columns
+        if self.bounds.intercept:
+            edge = weights @ block
+            total[d, :d] += edge
+            total[:d, d] += edge
+            total[d, d] += weights.sum()
+        block *= np.sqrt(weights)[:, None]
+        total[:d, :d] += block.T @ block
+
+    def _check(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Theta as a contiguous array of the right shape, after a check of the labels."""
+        point = np.ascontiguousarray(theta, dtype=np.float64)
+        shape = (self.n_features,) if loss.n_outputs == 1 else (self.n_features, loss.n_outputs)
+        if point.shape != shape:
+            raise ParameterError("theta", f"must have shape {shape}, got {point.shape}")
+        self.check_labels(loss)
+        return point
+
+    # -- rows in lanes, blocks and threads -------------------------------------------------------------------
+
+    def _set_labels(self, y: ArrayLike) -> None:
+        self._y = _check_length("y", np.array(y, dtype=np.float64), self.n_samples)
+        self._y[self._null] = 0.0
+        self._checked_losses: set[Loss] = set()
+
+    def _split(self) -> list[slice]:
+        """Cut the rows into lanes; a lane's chunks are summed one by one, then the lanes.
+
+        Fixes the rows of a block (what the compiled kernels sum at a time) and of a chunk (what BLAS or SciPy
+        sum at a time, or what is copied at a time), a whole number of blocks.
+        """
+        n, d = self.n_samples, self.n_columns
+        self._height = passes.block_rows(d)
+        lanes = 1 if self._is_few else LANES
+        if self.sparse:
+            # A lane holds one dense gradient to which each chunk adds: both must stay small beside the data.
+            per_row = max(1.0, self._X.nnz / max(1, n))
+            lanes = int(np.clip(self._X.nnz // max(1, 16 * d), 2, LANES))
+            self._chunk = int(np.clip(16 * d / per_row, 1024, passes.MAX_CHUNK_ROWS))
+        else:
+            blocks = np.clip(COPY_ENTRIES // max(1, d), self._height, passes.MAX_CHUNK_ROWS) // self._height
+            self._chunk = int(blocks) * self._height
+        edges = np.linspace(0, n, lanes + 1).astype(int).tolist()
+        pieces = [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
+        if self.sparse:
+            chunks = [rows for lane in pieces for rows in _cut(lane, self._chunk)]
+            self._csr_chunks = {rows.start: _csr_view(self._X, rows) for rows in chunks}
+        return pieces
+
+    def _blocks(self, lane: slice, *, whole: bool = False) -> Iterator[tuple[slice, Any]]:
+        """The lane's rows as CSR chunks or C-contiguous float64 or float32 chunks, views where possible.
+
+        ``whole`` hands out the lane in one piece where it can be used in place; kernels cut it themselves.
+        """
+        usable = self._in_place and not self._null[lane].any()
+        if whole and usable:
+            yield lane, self._X[lane]
+            return
+        for rows in _cut(lane, self._chunk):
+            if self.sparse:
+                yield rows, self._csr_chunks[rows.start]
+            else:
+                yield rows, self._X[rows] if usable else self._copy_rows(rows)
+
+    def _copy_rows(self, rows: Any) -> Array:
+        """A float64 copy of some rows, with null rows zeroed: 0 times nan is not 0."""
+        block = np.array(self._X[rows], dtype=np.float64, order="C")
+        null = self._null[rows]
+        if null.any():
+            block[null] = 0.0
+        return block
+
+    def _map(self, lane_task: Callable[[slice], Result]) -> list[Result]:
+        with one_blas_thread:
+            return self._run(lane_task, self._lanes)
+
+    def _run(self, task: Callable[[Any], Result], parts: list[Any]) -> list[Result]:
+        """Results in the order of the parts. Threads live for one pass: nothing to fork or pickle.
+
+        This thread works too; whoever is free takes the next part.
+        """
+        size = self._X.nnz if self.sparse else self.n_samples * self.n_columns
+        helpers = min(self.n_threads, len(parts)) - 1
+        if helpers < 1 or size < _SMALL:
+            return [task(part) for part in parts]
+        results: dict[int, Result] = {}
+        waiting = deque(enumerate(parts))
+
+        def work() -> None:
+            while True:
+                try:
+                    index, part = waiting.popleft()
+                except IndexError:  # all are taken
+                    return
+                results[index] = task(part)
+
+        with ThreadPoolExecutor(helpers) as pool:
+            others = [pool.submit(silently, work) for _ in range(helpers)]
+            work()
+        for other in others:
+            other.result()
+        return [results[index] for index in range(len(parts))]
+
+
+def _cut(rows: slice, height: int) -> list[slice]:
+    """Consecutive pieces of at most ``height`` rows."""
+    return [slice(i, min(i + height, rows.stop)) for i in range(rows.start, rows.stop, height)]
+
+
+def _check_length(name: str, values: NDArray[Any], n_samples: int) -> NDArray[Any]:
+    if values.shape != (n_samples,):
+        raise ParameterError(name, f"must have one entry per row, shape ({n_samples},), got {values.shape}")
+    return values
+
+
+def _check_threads(n_threads: int | None) -> int:
+    if n_threads is None:
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        asked = os.environ.get("OMP_NUM_THREADS", "")  # what joblib sets for each of several processes
+        return max(1, min(usable, int(asked)) if asked.isdecimal() else usable)
+    if isinstance(n_threads, bool) or not isinstance(n_threads, int) or n_threads < 1:
+        raise ParameterError("n_threads", f"must be a whole number of at least 1, got {n_threads!r}")
+    return n_threads
+
+
+def _usable_dense(X: Any) -> NDArray[Any]:
+    matrix = np.asarray(X)
+    if matrix.dtype.kind not in "biuf":
+        matrix = np.asarray(matrix, dtype=np.float64)
+    if matrix.ndim != 2:
+        raise ParameterError("X", f"must have two dimensions (rows, columns), got shape {matrix.shape}")
+    return matrix
+
+
+def _is_native(X: NDArray[Any]) -> bool:
+    usable = X.dtype in (np.float64, np.float32) and X.dtype.isnative
+    return bool(usable and X.flags.c_contiguous and X.flags.aligned)
+
+
+def _usable_sparse(X: Any) -> Any:
+    """CSR with each place stored at most once: two entries that add up would slip past the norm of a row."""
+    matrix = X if X.format == "csr" else X.tocsr()
+    if matrix.ndim != 2:
+        raise ParameterError("X", f"must have two dimensions (rows, columns), got shape {matrix.shape}")
+    if matrix.dtype.kind not in "biuf":
+        raise ParameterError("X", f"must hold real numbers, got dtype {matrix.dtype}")
+    matrix.check_format(full_check=True)
+    usable = matrix.dtype.kind in "iu" or matrix.dtype in (np.float64, np.float32)
+    if not (usable and matrix.dtype.isnative):
+        matrix = matrix.astype(np.float64)
+    return without_duplicates(matrix)
+
+
+def _without_rows(X: Any, null: NDArray[np.bool_]) -> Any:
+    """X with some rows emptied of values; the same object if there are none."""
+    if not null.any():
+        return X
+    data = X.data.copy()
+    data[np.repeat(null, np.diff(X.indptr))] = 0
+    return type(X)((data, X.indices, X.indptr), shape=X.shape)
+
+
+def _csr_view(X: Any, rows: slice) -> Any:
+    """A block of CSR rows that shares the entries of X."""
+    indptr = X.indptr[rows.start : rows.stop + 1]
+    entries = slice(int(indptr[0]), int(indptr[-1]))
+    return sp.csr_array(
+        (X.data[entries], X.indices[entries], indptr - indptr[0]), shape=(rows.stop - rows.start, X.shape[1])
+    )
+
+
+def add_up(parts: list[Array], shape: tuple[int, ...]) -> Array:
+    """The sum of parts from first to last, in the memory of the first; zeros where there are no records."""
+    if not parts:
+        return np.zeros(shape)
+    total, *others = parts
+    for other in others:
+        total += other
+    return total
+
+
+def _totals(parts: list[tuple[float, Array]], shape: tuple[int, ...]) -> tuple[float, Array]:
+    """The sums of the lanes' values and gradients."""
+    return float(sum(value for value, _ in parts)), add_up([gradient for _, gradient in parts], shape)
+
+
+def by_row(scales: Array, values: Array) -> Array:
+    """Multiply row i of ``values`` by ``scales[i]``, in place."""
+    values *= scales if values.ndim == 1 else scales[:, None]
+    return values
+
+
+class OneBlasThread:
+    """While anyone is inside, BLAS uses one thread: ours already occupy the processors.
+
+    Counted, because the limit is global: of several concurrent users the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._controller: Any = None
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._users == 0:
+                self._controller = self._controller or ThreadpoolController()
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+            self._users += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limit.restore_original_limits()
+
+
+one_blas_thread = OneBlasThread()

@@ -1,0 +1,296 @@
+"""Compiled passes over dense and CSR rows, and the proved bound on their rounding errors.
+
+Every dense kernel walks a C-contiguous matrix of doubles or singles once, block by block: a block is small enough to
+stay in cache, so its rows are read from memory once although they are used twice (raw predictions, then the weighted
+sum) or twice per class. Singles are widened entry by entry, which is exact. CSR rows are taken a few at a time, for the
+same reason. Rows are never modified; the clip enters as the row scale s, and rows with s = 0 contribute nothing.
+
+Reassociation and fused multiply-add are allowed inside dot products, because the bound holds for every order
+of summation; flags that assume finite numbers or replace divisions are not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.losses.base import (
+    HINGE,
+    LOGISTIC,
+    SOFTMAX,
+    hinge_slope,
+    hinge_value,
+    logistic_slope,
+    residual_slope,
+    residual_value,
+)
+from discreet.mechanisms.samplers.numba_decorator import compiled
+from discreet.records.kernels.numba_tools import WIDTH
+from discreet.records.kernels.softmax import exponentials, softmax_coefficients
+from discreet.records.kernels.tiles import ROWS, SIZES, block_dots, block_sums
+
+UNIT_ROUNDOFF = 2.0**-53
+#: Largest number of rows in a block. Kernels multiply one factor per row, in [1, 2] or with up to 32 classes in
+#: [1, 32], before they take a logarithm, so a block must stay well below 1023 / 5 rows.
+MAX_BLOCK_ROWS = 128
+#: Largest number of rows that are summed in one unknown order (by BLAS or SciPy).
+MAX_CHUNK_ROWS = 8192
+
+
+def block_rows(n_columns: int) -> int:
+    """Rows per block: about an eighth of a megabyte, a multiple of 4 between 16 and 128 rows."""
+    return int(min(MAX_BLOCK_ROWS, max(16, 2**14 // max(1, n_columns) // ROWS * ROWS)))
+
+
+@compiled("reassoc")
+def _log_product(factors: Array, m: int) -> float:
+    """The sum of logarithms of factors in [1, 2], at most ``MAX_BLOCK_ROWS`` of them."""
+    product = 1.0
+    for k in range(m):
+        product *= factors[k]
+    return math.log(product)
+
+
+@compiled("reassoc")
+def _total(values: Array, m: int) -> float:
+    total = 0.0
+    for k in range(m):
+        total += values[k]
+    return total
+
+
+@compiled("contract")
+def block_coefficients(
+    formula: int, parameter: float, y: Array, scales: Array, t: Array, start: int, m: int, work: Array
+) -> float:
+    """Replace dot products in t by s f'(y, s t), 0 where s = 0; return the block's sum of losses.
+
+    The sum of log(1 + exp(-|z|)) is taken as the logarithm of a product.
+    """
+    values, factors = work[0], work[1]
+    s, label = scales[start : start + m], y[start : start + m]
+    if formula == LOGISTIC:
+        cap = parameter
+        # Before the corner the loss is a line of slope -cap.
+        corner, at_corner = -np.inf, 0.0
+        if cap < 1.0:
+            corner, at_corner = math.log((1.0 - cap) / cap), -math.log(1.0 - cap)
+        for k in range(m):
+            t[k] *= label[k] * s[k]
+            factors[k] = -abs(t[k])
+        exponentials(factors, m)
+        for k in range(m):
+            z, decay = t[k], factors[k]
+            value = max(0.0, -z) if z >= corner else at_corner + cap * (corner - z)
+            values[k] = value if s[k] > 0.0 else 0.0
+            t[k] = -label[k] * logistic_slope(z, decay, cap) * s[k]
+            factors[k] = 1.0 + decay if z >= corner and s[k] > 0.0 else 1.0
+        return _total(values, m) + _log_product(factors, m)
+    width = parameter
+    if formula == HINGE:
+        for k in range(m):
+            z = label[k] * (s[k] * t[k])
+            slope = hinge_slope(z, width)
+            values[k] = hinge_value(z, slope, width) if s[k] > 0.0 else 0.0
+            t[k] = -label[k] * slope * s[k]
+        return _total(values, m)
+    for k in range(m):
+        residual = s[k] * t[k] - label[k]
+        slope = residual_slope(residual, width)
+        values[k] = residual_value(residual, slope) if s[k] > 0.0 else 0.0
+        t[k] = slope * s[k]
+    return _total(values, m)
+
+
+@compiled()
+def loss_and_gradient(
+    formula: int,
+    parameter: float,
+    X: Any,
+    y: Array,
+    scales: Array,
+    theta: Array,
+    sizes: NDArray[np.int64],
+    height: int,
+    gradient: Array,
+) -> float:
+    """Add the gradient of the rows' losses to ``gradient`` and return their sum; theta and gradient ``by_class``."""
+    n = X.shape[0]
+    t, work = np.empty((len(theta), height)), np.empty((2, height))
+    value = 0.0
+    for start in range(0, n, height):
+        m = min(height, n - start)
+        fetched = block_dots(X, start, m, theta, sizes, t)
+        if formula == SOFTMAX:
+            value += softmax_coefficients(parameter, y, scales, t, start, m, work)
+        else:
+            value += block_coefficients(formula, parameter, y, scales, t[0], start, m, work)
+        block_sums(X, start, m, t, sizes, gradient, fetched)
+    return value
+
+
+@compiled()
+def dot_products(X: Any, theta: Array, sizes: NDArray[np.int64], height: int, out: Array) -> None:
+    """out[c, i] = <(x_i, 1), theta_c>, before any scaling."""
+    n = X.shape[0]
+    t = np.empty((len(theta), height))
+    for start in range(0, n, height):
+        stop = min(start + height, n)
+        block_dots(X, start, stop - start, theta, sizes, t)
+        for c in range(len(theta)):
+            for i in range(start, stop):
+                out[c, i] = t[c, i - start]
+
+
+@compiled()
+def weighted_product(
+    X: Any, weights: Array, direction: Array, sizes: NDArray[np.int64], height: int, total: Array
+) -> None:
+    """total += sum_i weights_i <(x_i, 1), direction> (x_i, 1); direction and total ``by_class``."""
+    n = X.shape[0]
+    t = np.empty((1, height))
+    for start in range(0, n, height):
+        m = min(height, n - start)
+        fetched = block_dots(X, start, m, direction, sizes, t)
+        for k in range(m):
+            t[0, k] *= weights[start + k]
+        block_sums(X, start, m, t, sizes, total, fetched)
+
+
+def gamma(k: float) -> float:
+    """Higham's gamma_k = k u / (1 - k u): k roundings change a sum of products by at most this factor."""
+    ku = k * UNIT_ROUNDOFF
+    if not ku < 0.01:
+        raise ValueError(f"a sum of {k:g} terms is too long for the rounding analysis; split the data")
+    return ku / (1.0 - ku)
+
+
+def worst_additions(n_samples: int) -> int:
+    """The most additions any record's term passes through, however the rows are stored and split."""
+    return min(n_samples, MAX_CHUNK_ROWS + n_samples // 256 + 64)
+
+
+def gradient_rounding(
+    loss: Loss,
+    n_samples: int,
+    n_features: int,
+    feature_norm: float,
+    theta_norm: float,
+    additions: int | None = None,
+) -> float:
+    """A proved bound on |computed - exact| (L2) for a sum of n record gradients at a theta of the given norm.
+
+        e = n R (beta gamma_{p+3} R |theta| + (kappa + 2) u L + gamma_{m+2} L) (1 + 1/100) + underflow,
+
+    where p counts features with the intercept, m = ``additions`` is the largest number of additions any
+    record's term passes through (by default the most that any storage needs), and kappa is the loss's own
+    evaluation error. Reads public numbers only. Proof: docs/proofs/rounding.md, sections 2 to 4.
+    """
+    if additions is None:
+        additions = worst_additions(n_samples)
+    margin = loss.smoothness * gamma(n_features + 3) * feature_norm * theta_norm
+    evaluation = (loss.evaluation_error + 2.0) * UNIT_ROUNDOFF * loss.lipschitz
+    summation = gamma(additions + 2) * loss.lipschitz
+    underflow = 2.0**-140 * (1.0 + loss.smoothness) * (1.0 + loss.lipschitz) * n_features * loss.n_outputs
+    return 1.01 * n_samples * feature_norm * (margin + evaluation + summation) + n_samples * underflow
+
+
+def groups(n_classes: int) -> NDArray[np.int64]:
+    """Cut classes into groups that share a tile, without a single one left over."""
+    sizes: list[int] = []
+    while (left := n_classes - sum(sizes)) > 0:
+        sizes.append(next(size for size in SIZES if size <= left and left - size != 1))
+    return np.array(sizes, dtype=np.int64)
+
+
+def wide(X: NDArray[Any]) -> NDArray[Any]:
+    """A block of at least ``WIDTH`` columns: X, or if it has fewer its copy with columns of zeros."""
+    if X.shape[1] >= WIDTH:
+        return X
+    padded = np.zeros((len(X), WIDTH), X.dtype)
+    padded[:, : X.shape[1]] = X
+    return padded
+
+
+def by_class(theta: Array, n_columns: int) -> Array:
+    """One row of theta per class, the intercept (0 if there is none) after the columns of ``wide`` blocks.
+
+    Rows begin where vectors may be loaded at once: at multiples of ``WIDTH`` doubles.
+    """
+    columns = theta.reshape(len(theta), -1)
+    place = max(n_columns, WIDTH)
+    width = (place // WIDTH + 1) * WIDTH
+    memory = np.zeros(columns.shape[1] * width + WIDTH)
+    begin = -(memory.ctypes.data // memory.itemsize) % WIDTH
+    rows = memory[begin : begin + columns.shape[1] * width].reshape(-1, width)
+    rows[:, :n_columns] = columns[:n_columns].T
+    if len(theta) > n_columns:
+        rows[:, place] = columns[n_columns]
+    return rows
+
+
+def by_feature(rows: Array, n_columns: int, shape: tuple[int, ...]) -> Array:
+    """Undo ``by_class``: an array of the shape of theta."""
+    theta = np.empty(shape)
+    columns = theta.reshape(len(theta), -1)
+    columns[:n_columns] = rows[:, :n_columns].T
+    if len(theta) > n_columns:
+        columns[n_columns] = rows[:, max(n_columns, WIDTH)]
+    return theta
+
+
+@compiled("contract")
+def _dot(data: Any, columns: Any, begin: int, end: int, theta: Array) -> float:
+    """A row times theta, in four sums that do not wait for each other."""
+    a = b = c = d = 0.0
+    whole = end - (end - begin) % 4
+    for j in range(begin, whole, 4):
+        a += data[j] * theta[np.uint64(columns[j])]
+        b += data[j + 1] * theta[np.uint64(columns[j + 1])]
+        c += data[j + 2] * theta[np.uint64(columns[j + 2])]
+        d += data[j + 3] * theta[np.uint64(columns[j + 3])]
+    for j in range(whole, end):
+        a += data[j] * theta[np.uint64(columns[j])]
+    return (a + b) + (c + d)
+
+
+@compiled("contract")
+def sparse_loss_and_gradient(
+    formula: int,
+    parameter: float,
+    data: Any,
+    columns: Any,
+    row_starts: Any,
+    n_columns: int,
+    first: int,
+    stop: int,
+    y: Array,
+    scales: Array,
+    theta: Array,
+    gradient: Array,
+) -> float:
+    """Add the gradient of the losses of rows ``first`` .. ``stop`` to ``gradient`` and return their sum.
+
+    Places of entries are taken as unsigned numbers, which spares a test for negative ones: they were checked before.
+    """
+    t, work = np.empty(MAX_BLOCK_ROWS), np.empty((2, MAX_BLOCK_ROWS))
+    intercept = len(theta) > n_columns
+    offset = theta[n_columns] if intercept else 0.0
+    value = 0.0
+    for start in range(first, stop, MAX_BLOCK_ROWS):
+        m = min(MAX_BLOCK_ROWS, stop - start)
+        for k in range(m):
+            t[k] = _dot(data, columns, row_starts[start + k], row_starts[start + k + 1], theta) + offset
+        value += block_coefficients(formula, parameter, y, scales, t, start, m, work)
+        for k in range(m):
+            weight = t[k]
+            for j in range(row_starts[start + k], row_starts[start + k + 1]):
+                gradient[np.uint64(columns[j])] += weight * data[j]
+            if intercept:
+                gradient[n_columns] += weight
+    return value

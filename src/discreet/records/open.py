@@ -1,0 +1,458 @@
+"""Where data become records: read and check what users pass, and hand solvers what they sum over.
+
+Everything that knows how data are stored is here. An estimator asks for checked rows and labels, and later hands them
+back to get records; it never looks inside. Kinds of data are told apart by their types.
+
+Errors name a place and quote nothing. With ``bad_rows="null"`` what becomes of a cell depends on that cell alone: a
+word in one person's row neither raises an error nor changes how the rows of others are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from discreet._checks import ParameterError, ParameterTypeError, Setting, is_from
+from discreet._typing import Array, Mask
+from discreet.privacy.guarantee import PrivacyWarning
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.records.bounds import LARGEST_ENTRY, Bounds
+from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
+from discreet.tables.reading import column_names, is_frame, raw_column
+
+if TYPE_CHECKING:
+    from discreet.records.partitioned import PartitionedRecords
+
+
+def as_numbers(values: Any) -> Any:
+    """Numbers, NaN where a cell is none; arrays and sparse matrices of numbers as they are, all else as float64."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return values
+    if is_from(values, "pandas", "DataFrame") and all(
+        is_from(kind, "pandas", "SparseDtype") for kind in values.dtypes
+    ):
+        values = values.sparse.to_coo()
+    if is_frame(values) and not is_from(values, "pandas", "DataFrame"):
+        # By columns: together, polars and Arrow make numbers of dates where NumPy has a type for both.
+        columns = [to_numbers(raw_column(values, name)) for name in column_names(values)]
+        return np.column_stack(columns) if columns else np.empty((len(values), 0))
+    sparse = bool(sp.issparse(values))
+    if sparse and values.dtype.kind in "fiub":
+        return values
+    return entries_to_numbers(values) if sparse else to_numbers(values)
+
+
+def missing(labels: NDArray[Any]) -> Mask:
+    """Which labels are none: NaN, infinite, None, NA."""
+    if labels.dtype.kind == "f":
+        return np.asarray(~np.isfinite(labels))
+    if labels.dtype.kind != "O":
+        return np.zeros(labels.shape, dtype=bool)
+    none = [not isinstance(label, str) and cell_text(label) is None for label in labels]
+    return np.array(none, dtype=bool)
+
+
+def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of every label among the classes, -1 where it is none of them, whatever else it is."""
+    found = np.full(len(labels), -1, dtype=np.int64)
+    huge = labels.dtype.kind in "iuf" and any(_is_huge(label) for label in classes.tolist())
+    if labels.dtype.kind not in "OU" and not huge:
+        for code, label in enumerate(classes):
+            found[np.asarray(labels == label, dtype=bool)] = code
+        return found
+    places = {label: code for code, label in enumerate(classes)}
+    try:
+        return np.array([places.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+    except TypeError:  # among them is a list, say, which can be no class
+        for row, label in enumerate(labels):
+            with contextlib.suppress(TypeError):
+                found[row] = places.get(label, -1)
+        return found
+
+
+def _is_huge(label: object) -> bool:
+    """Whether NumPy, which compares whole numbers with others in floating point, may take this one for another."""
+    return isinstance(label, int | float) and abs(label) >= 2.0**53
+
+
+def described(labels: NDArray[Any], most: int = 5) -> str:
+    """Labels with their kinds, each once: "0" as text and 0 as a number are different labels.
+
+    >>> described(np.array(["0", 0, True, 0], dtype=object))
+    "'0' (text), 0 (number), True (true/false)"
+    """
+    kinds = {str: "text", bool: "true/false", int: "number", float: "number"}
+    shown = dict.fromkeys(
+        f"{label!r} ({kinds.get(type(label), type(label).__name__)})" for label in labels.tolist()
+    )
+    return ", ".join(list(shown)[:most]) + (" and others" if len(shown) > most else "")
+
+
+def refuse_words(X: Any, values: Any, *, fitting: bool) -> None:
+    """Raise for the first cell of X that is no number, as its ``values`` from `as_numbers` tell; NaN is one here."""
+    if np.iscomplexobj(X):
+        raise ValueError("Complex data not supported: every cell of X must be a real number")
+    if values is X or not len(places := _nan_places(values)):
+        return
+    row, column = (int(place) for place in places[0])
+    kind: type[ParameterError | ParameterTypeError] = ParameterError
+    if not sp.issparse(X):
+        frame = is_from(X, "pandas", "DataFrame")
+        cell = X.iloc[row, column] if frame else as_cells(X)[row, column]
+        if isinstance(cell, float | np.floating):
+            return
+        kind = ParameterError if isinstance(cell, str) else ParameterTypeError
+    problem = (
+        f"{_place(X, row, column)}: not a number. Every cell of this argument must be a number, or a string that "
+        "spells a number"
+    )
+    if fitting:
+        problem += (
+            "; for a column of words or dates, declare its public values in a discreet.Schema and put a SchemaEncoder "
+            "before the model"
+        )
+    raise kind("X", problem, *_advice(fitting)) from None
+
+
+def _nan_places(values: Any) -> NDArray[Any]:
+    """Row and column of every cell of a matrix that is NaN."""
+    if not bool(sp.issparse(values)):
+        return np.argwhere(np.isnan(values))
+    entries = values.tocoo()
+    return np.asarray(np.column_stack(entries.coords)[np.isnan(entries.data)])
+
+
+def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None:
+    """Raise for the first cell of the matrix ``rows``, made of X, that is NaN or beyond ``largest``."""
+    sparse = sp.issparse(rows)
+    entries = rows.data if sparse else rows
+    with np.errstate(invalid="ignore"):
+        if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
+            return  # NaN would be both the smallest and the largest
+    bad = np.argwhere(~(np.abs(entries) <= largest))[0]
+    if sparse:
+        row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
+        bad = np.array([row, rows.indices[bad[0]]])
+    raise ParameterError(
+        "X",
+        f"{_place(X, int(bad[0]), int(bad[1]))}: missing (NaN), infinite or beyond 2**300. Do not fill gaps with means "
+        "or medians of private data: use a public default",
+        *_advice(fitting),
+    )
+
+
+def refuse_label(row: int) -> NoReturn:
+    """Raise for a label that is missing."""
+    raise ParameterError(
+        "y",
+        f"has no label (NaN, infinity or a missing value) in row {row} (counted from 0)",
+        *_advice(fitting=True),
+    )
+
+
+def refuse_target(row: int) -> NoReturn:
+    """Raise for a target that is NaN."""
+    raise ParameterError(
+        "y",
+        f"has targets that are not finite numbers, the first in row {row} (counted from 0)",
+        *_advice(fitting=True),
+    )
+
+
+def _advice(fitting: bool) -> tuple[str | Setting, ...]:
+    ignore = Setting("bad_rows", "null", purpose="to ignore such rows") if fitting else "leave such rows out"
+    return "correct it", ignore
+
+
+def _place(X: Any, row: int, column: int) -> str:
+    if is_frame(X):
+        return f"[{column_names(X)[column]!r}], row {row} (counted from 0)"
+    return f"[{row}, {column}]"
+
+
+_FLOATS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+
+
+class Rows(ABC):
+    """Rows that are not a matrix in memory: a mapped file, or partitions on a cluster."""
+
+    feature_names: tuple[str, ...]
+    assumptions: ClassVar[tuple[str, ...]] = ()  # what a promise assumes of this kind of storage
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+
+    @abstractmethod
+    def valid(self, bounds: Bounds) -> Mask:
+        """Which rows are finite and not absurd."""
+
+    @abstractmethod
+    def records(
+        self, labels: NDArray[Any], bounds: Bounds, null_rows: Mask | None, clip: Callable[[Any], Any]
+    ) -> PartitionedRecords:
+        """Records of the rows with these labels; ``null_rows`` contribute nothing."""
+
+
+@contextmanager
+def open_rows(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
+    """Rows and labels: files are mapped, Dask collections persisted, all else is as it is.
+
+    Parameters
+    ----------
+    X : array, frame or sparse matrix; the path of a file; a Dask collection; or `Rows`.
+    y : labels, unless they are in the file.
+    target : the file's column of labels.
+    """
+    if isinstance(X, str | os.PathLike):
+        from discreet.records import arrow
+
+        if y is not None:
+            raise ValueError("labels are read from the file: pass target='column' instead of y")
+        with arrow.opened(X, target=target) as rows:
+            yield rows, rows.labels
+        return
+    if isinstance(X, Rows):
+        yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
+        return
+    if target is not None:
+        raise ParameterError(
+            "target",
+            "names a column of a file",
+            "with data in memory pass y",
+        )
+    collections = sys.modules.get("dask.base")
+    if collections is not None:
+        from discreet.records.dask import DaskRows, labels_of
+
+        y = labels_of(y) if collections.is_dask_collection(y) else y
+        X = DaskRows(X) if collections.is_dask_collection(X) else X
+    yield X, y
+
+
+def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
+    """The rows, with their number and names of columns noted on the model as scikit-learn does."""
+    if not reset:
+        raise ValueError("predict on rows in memory: pass one partition or batch at a time")
+    model.n_features_in_ = rows.shape[1]
+    if rows.feature_names:
+        model.feature_names_in_ = np.array(rows.feature_names, dtype=object)
+    return rows
+
+
+def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False) -> Any:
+    """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
+    if isinstance(X, Rows):
+        return _noted(model, X, reset=reset)
+    values = as_numbers(X)
+    rows = _two_dimensional(values, model)
+    validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
+    if strict:
+        refuse_words(X, values, fitting=reset)
+        largest = LARGEST_ENTRY if reset else np.finfo(np.float64).max
+        refuse_infinite(X, rows, float(largest), fitting=reset)
+    return rows
+
+
+def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, NDArray[Any]]:
+    """Rows and one label per row, of any type that can be a class."""
+    _check_given(model, y)
+    rows = checked_rows(model, X, strict=strict, reset=True)
+    labels = _one_label_each(y) if strict else as_cells(y)
+    _check_one_per_row("label", rows, labels)
+    if strict:
+        if (none := missing(labels)).any():
+            refuse_label(int(np.argmax(none)))
+        check_classification_targets(labels)
+    return rows, labels
+
+
+def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, Array]:
+    """Rows and one real target per row."""
+    _check_given(model, y)
+    rows = checked_rows(model, X, strict=strict, reset=True)
+    targets = np.asarray(as_numbers(y), dtype=np.float64)
+    _check_one_per_row("target", rows, targets)
+    if strict and not np.all(finite := np.isfinite(targets)):
+        refuse_target(int(np.argmin(finite)))
+    return rows, targets
+
+
+def take(rows: Any, places: NDArray[np.int64]) -> Any:
+    """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
+    if isinstance(rows, Rows):
+        raise ValueError("groups need rows in memory; fit on an array or a data frame")
+    return rows[places]
+
+
+def blanked(rows: Any, nulls: Mask) -> Any:
+    """The rows with zeros in place of some; a CSR matrix stores no entry more, and nothing is copied without need."""
+    if not nulls.any():
+        return rows
+    if not bool(sp.issparse(rows)):
+        return np.where(nulls[:, None], 0.0, rows)
+    made = rows.copy()
+    made.data[np.repeat(nulls, np.diff(made.indptr))] = 0.0
+    return made
+
+
+def as_records(
+    rows: Any,
+    labels: Sequence[NDArray[Any]],
+    bounds: Bounds,
+    *,
+    null_rows: Mask | None,
+    strict: bool,
+    clip: Callable[[Any], Any] | None = None,
+) -> list[Records]:
+    """Records of every model: the same rows, with each model's labels.
+
+    Parameters
+    ----------
+    rows : what ``checked_rows`` gave.
+    labels : the labels of each model, as its loss wants them.
+    bounds : the public promise about rows.
+    null_rows : rows that must contribute nothing, whatever they hold; None for none.
+    strict : whether rows that are not finite were refused; otherwise they are null records.
+    clip : cuts rows where ``bounds`` alone would shrink them; None for rows as they are.
+    """
+    if isinstance(rows, Rows):
+        if not strict:
+            bad = ~rows.valid(bounds)
+            null_rows = bad if null_rows is None else bad | null_rows
+        whole = rows.records(np.asarray(labels[0], dtype=np.float64), bounds, null_rows, clip or _unchanged)
+        return cast(list[Records], [whole, *(whole.with_labels(other) for other in labels[1:])])
+    if not strict:
+        bad = ~bounds.valid_rows(rows)
+        null_rows = bad if null_rows is None else bad | null_rows
+    first = ArrayRecords(rows if clip is None else clip(rows), labels[0], bounds, null_rows)
+    return [first, *(first.with_labels(other) for other in labels[1:])]
+
+
+def _unchanged(rows: Any) -> Any:
+    return rows
+
+
+def _one_label_each(y: Any) -> NDArray[Any]:
+    """Labels as scikit-learn reads them, unless it would rewrite one because of another."""
+    labels = np.asarray(column_or_1d(y, warn=True))
+    if isinstance(y, np.ndarray) and y.dtype != object:
+        return labels
+    given = as_cells(y).ravel()
+    return labels if given.dtype != object or labels.tolist() == given.tolist() else given
+
+
+def _two_dimensional(values: Any, model: Any) -> Any:
+    """A matrix of numbers as scikit-learn checks it, infinities included; its own error would print a single column."""
+    try:
+        with np.errstate(all="ignore"):  # of numbers that float64 does not hold
+            return check_array(values, ensure_all_finite=False, estimator=model, **_FLOATS)
+    except ValueError as error:
+        if "Reshape your data" not in str(error):
+            raise
+        raise ValueError(
+            "Expected 2D array, got fewer dimensions: X must have rows and columns. Reshape your data: "
+            "array.reshape(-1, 1) is one column, array.reshape(1, -1) is one row"
+        ) from None
+
+
+def _check_given(model: Any, y: Any) -> None:
+    if y is None:
+        raise ValueError(f"{type(model).__name__} requires y to be passed, but the target y is None")
+
+
+def _check_one_per_row(what: str, rows: Any, values: NDArray[Any]) -> None:
+    if values.ndim != 1 or len(values) != rows.shape[0]:
+        raise ParameterError(
+            "y", f"must hold one {what} per row: {rows.shape[0]} rows, y of shape {values.shape}"
+        )
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as codes into a public label set; -1 marks a null record."""
+
+    classes: NDArray[Any]
+    codes: NDArray[np.int64]
+    declared: bool
+
+    @property
+    def assumption(self) -> str:
+        """What a promise assumes about the label set."""
+        if self.declared:
+            return "the label set was declared by the user"
+        return (
+            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
+            "would be revealed"
+        )
+
+
+def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
+    """Codes of the labels; the label set is the declared one, or read from the data with a warning.
+
+    ``droppable`` says whether the caller could leave bad rows out, which is advised then.
+    """
+    if classes is not None:
+        known = _declared(classes)
+    else:
+        if bad_rows == "null":
+            raise ParameterError(
+                "classes", "must list the public labels where bad_rows='null'", Setting("classes")
+            )
+        known = np.unique(y)
+        if len(known) < 2:
+            raise ParameterError(
+                "y",
+                f"holds {len(known)} class; a classifier needs at least two",
+                Setting(
+                    "classes", purpose="to declare the public label set, if this data has one class only"
+                ),
+            )
+        warnings.warn(
+            "the label set was read from the private data and is treated as public; pass classes=[...] to declare it",
+            PrivacyWarning,
+            stacklevel=4,
+        )
+    codes = class_codes(y, known)
+    if bad_rows == "error" and np.any(codes < 0):
+        raise ParameterError(
+            "y",
+            f"holds labels outside classes: {described(y[codes < 0])}; declared are "
+            f"{described(known, most=20)}{'' if droppable else '. Nothing was charged'}",
+            "correct the labels or classes",
+            *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
+        )
+    return Labels(known, codes, classes is not None)
+
+
+def _declared(classes: Any) -> NDArray[Any]:
+    """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
+    plain = isinstance(classes, list | tuple)
+    given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()
+    kinds = {np.asarray(label).dtype.kind for label in given}
+    if len({"number" if kind in "iuf" else kind for kind in kinds}) > 1:
+        raise ParameterError(
+            "classes",
+            "must be all text, all numbers or all true/false, not a mixture, got "
+            f"{described(given, most=20)}",
+        )
+    known = np.unique(np.asarray(classes))
+    if len(known) < 2 or len(known) != len(given):
+        raise ParameterError("classes", f"must list at least two different labels, got {classes!r}")
+    return known

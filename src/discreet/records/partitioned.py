@@ -1,0 +1,193 @@
+"""Records in several parts, wherever the parts live: passes run on the parts, and only their sums come together.
+
+A part is an `ArrayRecords`. The parts may be blocks of one memory-mapped file or partitions in the memory of other
+processes; this module knows only how to ask all of them the same question and how to add up the answers. Every part is
+asked once per pass and its answer is counted once, in the order of the parts, so that a partition that was lost and
+computed again changes nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds
+from discreet.records.kernels import passes
+
+
+class Parts(Protocol):
+    """A sequence of `ArrayRecords`, somewhere."""
+
+    def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``question(part, *arguments)`` of every part, in the order of the parts."""
+
+    def with_labels(self, labels: Sequence[NDArray[Any]]) -> Parts:
+        """The same rows with other labels."""
+
+    def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> Parts:
+        """``make(part, *arguments)`` of every part, kept where the part is."""
+
+
+class PartitionedRecords(Records):
+    """Sums over records that are kept in parts; the answers are those of `ArrayRecords`, up to rounding.
+
+    Parameters
+    ----------
+    parts : where the records are.
+    sizes : number of records of every part.
+    n_columns, sparse, bounds, labels : as of `ArrayRecords`; labels are known here as well as in the parts.
+
+    Privacy
+    -------
+    As for `ArrayRecords`: a record's term passes through the additions of its part and then through one addition per
+    part. Their number stays below what sensitivities were declared for, because too many tiny parts are refused
+    (docs/proofs/rounding.md, section 7).
+    """
+
+    whole = False
+
+    def __init__(
+        self,
+        parts: Parts,
+        sizes: Sequence[int],
+        n_columns: int,
+        sparse: bool,
+        bounds: Bounds,
+        labels: NDArray[Any],
+    ) -> None:
+        self._parts = parts
+        self._sizes = list(sizes)
+        self.bounds, self.sparse, self.n_columns, self._labels = bounds, sparse, n_columns, labels
+        self.n_samples = sum(self._sizes)
+        _check_parts(self._sizes)
+        self.n_features = bounds.n_features(n_columns)
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """All labels, in the order of the parts. Not to be changed."""
+        return self._labels
+
+    def with_labels(self, y: ArrayLike) -> Self:
+        """The same rows with other labels, which travel to the parts once."""
+        other = copy.copy(self)
+        other._labels = np.asarray(y, dtype=np.float64)
+        other._parts = self._parts.with_labels(np.split(other._labels, np.cumsum(self._sizes)[:-1]))
+        return other
+
+    def map_rows(
+        self, make: Callable[..., ArrayRecords], *arguments: Any, width: int, bounds: Bounds, sparse: bool
+    ) -> PartitionedRecords:
+        """``make(part, *arguments)`` of every part, kept where the part is."""
+        parts = self._parts.derived(make, *arguments)
+        return PartitionedRecords(parts, self._sizes, width, sparse, bounds, self._labels)
+
+    def sum_rows(self, question: Callable[..., Array], *arguments: Any) -> Array:
+        """The sum of ``question(part, *arguments)`` over the parts."""
+        return _sum(self._parts.ask(question, *arguments))
+
+    def in_memory(self) -> ArrayRecords:
+        """Refuse: only sums of these records come together."""
+        raise ValueError("these records are kept in parts, and single rows are not read; load the rows")
+
+    def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
+        """The sum of losses and the sum of their gradients."""
+        answers = self._parts.ask(ArrayRecords.value_and_gradient, loss, np.asarray(theta))
+        return float(sum(value for value, _ in answers)), _sum([gradient for _, gradient in answers])
+
+    def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:
+        """The map v -> H v for the Hessian of the summed loss at theta; two passes over the data per call."""
+        point = np.asarray(theta)
+        return lambda direction: _sum(self._parts.ask(_hessian_product, loss, point, direction))
+
+    def hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1, smoothing: float = 0.0) -> Array:
+        """The Hessian of the summed loss as a matrix, possibly estimated from some of the records."""
+        return _sum(self._parts.ask(_hessian, loss, np.asarray(theta), every, smoothing))
+
+    def mean_class_hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1) -> Array:
+        """A softmax's Hessian averaged over its outputs."""
+        return _sum(self._parts.ask(_mean_class_hessian, loss, np.asarray(theta), every))
+
+    def weighted_sum(self, weights: ArrayLike) -> Array:
+        """sum_i w_i v_i; the weights travel to the parts in place of the labels."""
+        return self.with_labels(weights).sum_rows(_label_sum)
+
+    def gram(self, weights: ArrayLike | None = None) -> Array:
+        """sum_i w_i v_i v_i^T; weights travel to the parts in place of the labels."""
+        if weights is None:
+            return self.sum_rows(ArrayRecords.gram)
+        return self.with_labels(weights).sum_rows(_label_gram)
+
+    def additions(self, loss: Loss) -> int:
+        """Additions a record's term can pass through: those of its part, and one for every part."""
+        within = max(self._parts.ask(ArrayRecords.additions, loss), default=0)
+        return min(self.n_samples, within + len(self._sizes))
+
+
+class LocalParts:
+    """Parts in this process, asked one after the other; each uses all threads for itself."""
+
+    def __init__(self, parts: Sequence[ArrayRecords], after: Callable[[], None] = lambda: None) -> None:
+        self._list = list(parts)
+        self._after = after
+
+    def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """``question(part, *arguments)`` of every part; ``after`` is called behind each."""
+        answers = []
+        for part in self._list:
+            answers.append(question(part, *arguments))
+            self._after()
+        return answers
+
+    def with_labels(self, labels: Sequence[NDArray[Any]]) -> LocalParts:
+        """The same rows with other labels."""
+        renamed = [part.with_labels(y) for part, y in zip(self._list, labels, strict=True)]
+        return LocalParts(renamed, self._after)
+
+    def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> LocalParts:
+        """``make(part, *arguments)`` of every part."""
+        return LocalParts(self.ask(make, *arguments), self._after)
+
+
+def _check_parts(sizes: Sequence[int]) -> None:
+    """Refuse parts so many and so small that adding them up would round more than `worst_additions` allows."""
+    total, largest = sum(sizes), max(sizes, default=0)
+    if total > passes.MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
+        raise ValueError(
+            "there are too many small partitions to add up with a proved rounding error; use partitions of at least "
+            "256 rows"
+        )
+
+
+def _sum(terms: Sequence[Array]) -> Array:
+    total = np.zeros(terms[0].shape)
+    for term in terms:
+        total += term
+    return total
+
+
+def _hessian_product(part: ArrayRecords, loss: Loss, theta: Array, direction: Array) -> Array:
+    return part.hessian_product(loss, theta)(direction)
+
+
+def _hessian(part: ArrayRecords, loss: Loss, theta: Array, every: int, smoothing: float) -> Array:
+    return part.hessian(loss, theta, every=every, smoothing=smoothing)
+
+
+def _mean_class_hessian(part: ArrayRecords, loss: Loss, theta: Array, every: int) -> Array:
+    return part.mean_class_hessian(loss, theta, every=every)
+
+
+def _label_sum(part: ArrayRecords) -> Array:
+    return part.weighted_sum(part.labels)
+
+
+def _label_gram(part: ArrayRecords) -> Array:
+    return part.gram(part.labels)

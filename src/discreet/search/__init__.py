@@ -1,0 +1,5 @@
+"""Choose among models with the cost of choosing inside the promise."""
+
+from discreet.search.search import PrivateSearchCV, PrivateSelection
+
+__all__ = ["PrivateSearchCV", "PrivateSelection"]

@@ -1,0 +1,317 @@
+"""The path of a private search: validate, plan, carry out, state."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from discreet import _checks
+from discreet._checks import ParameterError, Setting, calm
+from discreet.estimators.groups import bounded_rows
+from discreet.estimators.linear import released, unfitted
+from discreet.mechanisms.repetition import permutation
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy.accounting.repetition import LAWS, law_with_mean
+from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default
+from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
+from discreet.records.bounds import Bounds
+from discreet.records.open import Labels, Rows, blanked, checked_rows, read_labels, refuse_target, take
+from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, size_facts, unit_assumption
+from discreet.search.plans import SelectionPlan, plan_split, plan_tries
+from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
+from discreet.solvers import base
+from discreet.tables.meaning import as_cells, to_numbers
+
+if TYPE_CHECKING:
+    from discreet.privacy.events import Event
+    from discreet.privacy.ledger.ledger import Ledger
+
+METHODS = ("tries", "split", "split-parallel")
+
+
+def _chosen_has(name: str) -> Any:
+    return lambda search: hasattr(getattr(search, "best_estimator_", search._example()), name)
+
+
+class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """What both searches share; a subclass says with ``_all`` what the candidates are, and with ``_example`` gives one.
+
+    Parameters and attributes are those of `PrivateSelection`.
+    """
+
+    best_estimator_: Any
+    best_index_: int
+    best_score_: float | None
+    privacy_: PrivacyStatement
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float | None,
+        neighboring: str,
+        method: str,
+        expected_tries: float | None,
+        tries: str,
+        holdout: float,
+        classes: Any,
+        ledger: Ledger | str | os.PathLike[str] | None,
+        bad_rows: str,
+        max_rows_per_group: int | None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighboring = neighboring
+        self.method = method
+        self.expected_tries = expected_tries
+        self.tries = tries
+        self.holdout = holdout
+        self.classes = classes
+        self.ledger = ledger
+        self.bad_rows = bad_rows
+        self.max_rows_per_group = max_rows_per_group
+
+    def _all(self) -> list[Any]:
+        """The unfitted candidates."""
+        raise NotImplementedError
+
+    def _example(self) -> Any:
+        """One of them, which shows what a search can do before it is fitted; None if there is none."""
+        raise NotImplementedError
+
+    def plan(
+        self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False
+    ) -> SelectionPlan:
+        """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed.
+
+        With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound.
+        """
+        candidates = self._checked()
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        refuse_large_default(self.delta, size)
+        if not guarantee.neighboring.size_is_public:
+            raise ParameterError(
+                "neighboring",
+                "must make the numbers of training and held-out records public",
+                Setting("neighboring", "replace-one", "zero-out"),
+            )
+        rows = self._rows_per_group()
+        if rows is not None:
+            guarantee = replace(guarantee, unit="user")
+        per_unit = rows or 1
+        n_train = size - per_unit * self._n_held_out(size // per_unit)
+        classifies = is_classifier(candidates[0])
+
+        def plan_candidate(index: int, one: Guarantee, n_each: int) -> Event:
+            # Labels decide nothing but their number, so a plan may use any label set of this size.
+            labels = np.arange(n_classes) if classifies else None
+            ready = prepared(candidates[index], one, labels, self.bad_rows, rows)
+            kinds = n_classes if classifies else None
+            return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
+
+        method = _checks.choice("method", self.method, METHODS)
+        if method == "tries":
+            mean = 2.0 * len(candidates) if self.expected_tries is None else self.expected_tries
+            law = law_with_mean(
+                _checks.choice("tries", self.tries, LAWS), _checks.real("expected_tries", mean)
+            )
+            return plan_tries(plan_candidate, len(candidates), n_train, guarantee, law, per_unit)
+        training = "composed" if method == "split" else "parallel"
+        if training == "parallel" and n_train // per_unit < 2 * len(candidates):
+            raise ValueError(f"{n_train} training records are too few for {len(candidates)} disjoint parts")
+        return plan_split(plan_candidate, len(candidates), n_train, guarantee, training, per_unit)  # type: ignore[arg-type]
+
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+        """Search privately; charges the ledger once, before anything private runs.
+
+        Parameters
+        ----------
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
+        y : labels or targets, one per row.
+        groups : ids of people, one per row, with ``max_rows_per_group``.
+        """
+        fitted = unfitted(self)
+        with calm():
+            fitted._search(X, y, groups)
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _search(self, X: Any, y: Any, groups: Any) -> None:
+        candidates = self._checked()
+        if isinstance(X, Rows):
+            raise ValueError("a search needs rows in memory: pass an array, a data frame or a sparse matrix")
+        records, labels = self._records(candidates[0], X, y, groups)
+        n_rows, n_columns = records.X.shape
+        known = None if labels is None else labels.classes
+        n_classes = 2 if known is None else len(known)
+        plan = self.plan(n_rows, n_columns, n_classes, sparse=bool(sp.issparse(records.X)))
+        rows = self._rows_per_group()
+        ready = [prepared(one, plan.fit_guarantee, known, self.bad_rows, rows) for one in candidates]
+        examine(ready, records)
+        n_units = n_rows // (rows or 1)
+        n_held_out = self._n_held_out(n_units)
+
+        def split(entropy: Entropy) -> Trainer:
+            order = permutation(n_units, entropy)
+            return Trainer(ready, records, order[n_held_out:], order[:n_held_out], rows)
+
+        def published(chosen: Chosen) -> dict[str, Any]:
+            if hasattr(self, "feature_names_in_"):
+                # It was trained on bare rows, and must refuse columns in another order all the same.
+                chosen.model.feature_names_in_ = self.feature_names_in_
+            return released(chosen.model)
+
+        carried = carry_out(plan, split, self.ledger, type(self).__name__, published=published)
+        chosen = carried.release
+        self.best_index_, self.best_estimator_ = chosen.index, chosen.model
+        # How many rows of several people were held out is private, and so a share of them cannot be given.
+        shared = chosen.score is not None and rows in (None, 1)
+        self.best_score_ = min(1.0, max(0.0, chosen.score / n_held_out)) if shared else None  # type: ignore[operator]
+        if known is not None:
+            self.classes_ = known
+        self.best_estimator_.released_ = dict(carried.published)
+        self.privacy_ = self._state(plan, carried, n_rows, labels)
+        # The chosen model on its own is worth no less than the search it comes from.
+        self.best_estimator_.privacy_ = self.privacy_
+        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
+
+    def _checked(self) -> list[Any]:
+        candidates = self._all()
+        if not candidates:
+            raise ValueError("there is nothing to choose from: pass at least one candidate")
+        for candidate in candidates:
+            check_candidate(candidate)
+        if len({is_classifier(one) for one in candidates}) > 1:
+            raise ParameterError("candidates", "must be all classifiers or all regressors of this package")
+        if is_regressor(candidates[0]) and len({one._target_range() for one in candidates}) > 1:
+            raise ParameterError(
+                "candidates",
+                "must have the same target_bounds: they are compared by their errors as shares of "
+                "that range, so that the widest would seem best. Declare one range for all of them",
+            )
+        return candidates
+
+    def _rows_per_group(self) -> int | None:
+        rows = self.max_rows_per_group
+        return None if rows is None else _checks.count("max_rows_per_group", rows)
+
+    def _n_held_out(self, n_rows: int) -> int:
+        share = _checks.real("holdout", self.holdout, above=0)
+        if share >= 1 or n_rows < 4:
+            raise ParameterError(
+                "holdout", f"must lie between 0 and 1 and leave records to train on, got {self.holdout!r}"
+            )
+        return min(n_rows - 2, max(1, round(share * n_rows)))
+
+    def _records(self, first: Any, X: Any, y: Any, groups: Any = None) -> tuple[Records, Labels | None]:
+        """All records, blanked where they are null, and the label set; raises before any charge.
+
+        What becomes of a record depends on that record alone, or on the rows of its person. With groups every person
+        has as many places as rows may be used; those left empty hold null records.
+        """
+        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+        rows: Any = checked_rows(self, X, strict=strict, reset=True)
+        cells = as_cells(y)
+        if cells.shape != (rows.shape[0],):
+            raise ParameterError(
+                "y", f"must hold one value per row: {rows.shape[0]} rows, y of shape {cells.shape}"
+            )
+        slots = bounded_rows(groups, self._rows_per_group(), len(cells), strict=strict, padded=True)
+        empty = np.zeros(len(cells), dtype=bool) if slots is None else slots.empty
+        if slots is not None:
+            rows, cells = take(rows, slots.rows), cells[slots.rows]
+        usable = Bounds().valid_rows(rows) & ~empty
+        if is_classifier(first):
+            declared = self.classes if self.classes is not None else getattr(first, "classes", None)
+            labels = read_labels(cells, declared, self.bad_rows)
+            codes = np.where(usable, labels.codes, -1)
+            known = labels.classes if strict else np.array([*labels.classes.tolist(), None], dtype=object)
+            return Records(blanked(rows, codes < 0), known[codes], codes, empty), labels
+        numbers = to_numbers(cells)
+        if strict and not np.all(finite := np.isfinite(numbers)):
+            refuse_target(int(np.argmin(finite)))
+        truth = np.where(usable & np.isfinite(numbers), numbers, np.nan)
+        return Records(blanked(rows, np.isnan(truth)), np.where(empty, numbers, truth), truth, empty), None
+
+    def _state(
+        self, plan: SelectionPlan, carried: Carried[Chosen], n_rows: int, labels: Labels | None
+    ) -> PrivacyStatement:
+        rows = self._rows_per_group()
+        given = [*size_facts(plan.guarantee.neighboring, n_rows, rows, plan.guarantee.delta)]
+        if labels is not None:
+            given.append(labels.assumption)
+        for candidate in self._checked():  # any of them may have been tried
+            inside = getattr(candidate, "constraint", None)
+            given += [fact for fact in base.believed(candidate.solver, inside) if fact not in given]
+        time = (
+            "HOW LONG THE SEARCH TOOK: it tells the number of tries, without whose secrecy nothing is promised"
+            if self.method == "tries"
+            else "how long the search took and how much memory it used"
+        )
+        fit = carried.release.model.privacy_
+        made = carried.state(
+            plan,
+            bounds={
+                **fit.bounds,
+                "records": float(n_rows),
+                "held-out records": float((rows or 1) * self._n_held_out(n_rows // (rows or 1))),
+            },
+            assumptions=(*given, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            not_covered=(time, *_NOT_COVERED),
+        )
+        return replace(made, secure=carried.secure and fit.secure)
+
+    @available_if(_chosen_has("predict"))  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predictions of the chosen model."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.predict(X))
+
+    @available_if(_chosen_has("predict_proba"))  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Probabilities of the chosen model."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.predict_proba(X))
+
+    @available_if(_chosen_has("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Scores of the chosen model."""
+        check_is_fitted(self, "best_estimator_")
+        return np.asarray(self.best_estimator_.decision_function(X))
+
+    def score(self, X: Any, y: Any) -> float:
+        """The chosen model's score, without noise: to be published only where X and y are public."""
+        check_is_fitted(self, "best_estimator_")
+        return float(self.best_estimator_.score(X, y))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        example = self._example()
+        if hasattr(example, "__sklearn_tags__"):
+            inner = example.__sklearn_tags__()
+            tags.estimator_type = inner.estimator_type
+            tags.classifier_tags = inner.classifier_tags
+            tags.regressor_tags = inner.regressor_tags
+            tags.target_tags = inner.target_tags
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        return tags
+
+
+_ASSUMPTIONS = (
+    "candidates were chosen without looking at the private data (given by the user)",
+    "columns were scaled and chosen without looking at the private data (given by the user)",
+    *PLATFORM_ASSUMPTIONS,
+)
+_NOT_COVERED = (
+    "models that were not chosen, and their scores: they must not leave the trusted process",
+    "scores and predictions computed on private rows and published afterwards",
+    OTHER_RELEASES,
+)

@@ -1,0 +1,260 @@
+"""Two ways to choose among candidates, each calibrated before any data is seen.
+
+``TriesPlan``: draw a candidate by lot, train it, score it with noise; do so a random number of times and release the
+best. ``SplitPlan``: train every candidate on one part of the records and choose by the exponential mechanism on the
+other. Proofs: docs/proofs/selection.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.repetition import below, draw_tries
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.mechanisms.selection import ExponentialMechanism
+from discreet.privacy.accounting import accountants
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.accounting.repetition import TriesLaw
+from discreet.privacy.events import Composed, Discretized, Event, Gaussian, OneOf
+from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.statement import Stated
+from discreet.search.trial import Chosen, Trainer
+
+PlanCandidate = Callable[[int, Guarantee, int], Event]  # (candidate, guarantee, records) -> event of its fit
+Training = Literal["composed", "parallel"]
+
+_CLOSE = 1e-3  # relative waste of epsilon at which a search stops
+_MIN_SHARE = 1e-3  # of epsilon, below which a fit is not worth planning
+
+
+class SelectionPlan(Stated, Protocol):
+    """What a search needs of either way."""
+
+    @property
+    def fit_guarantee(self) -> Guarantee: ...
+    def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
+        """Choose and train; afterwards only the chosen model may be looked at."""
+        ...
+
+
+P = TypeVar("P", bound=SelectionPlan)
+
+
+@dataclass(frozen=True)
+class TriesPlan:
+    """A random number of tries, each a fit on one part of the records and a noisy score on the other.
+
+    Attributes
+    ----------
+    guarantee : of the whole search.
+    fit_guarantee : of one try.
+    law : of the number of tries.
+    fits : event of every candidate's fit.
+    score_multiplier : noise of the score over its sensitivity.
+    max_rows : largest number of rows of one person; 1 where records are protected.
+    """
+
+    guarantee: Guarantee
+    fit_guarantee: Guarantee
+    law: TriesLaw
+    fits: tuple[Event, ...]
+    score_multiplier: float
+    max_rows: int = 1
+
+    @property
+    def score(self) -> GaussianMechanism | LaplaceMechanism:
+        """The noisy score: a record moves the number of right answers by at most 1, a person by its number of rows."""
+        moved = float(self.max_rows)
+        if self.guarantee.delta == 0:
+            return LaplaceMechanism(Sensitivity(moved, norm=1), self.score_multiplier, 1)
+        return GaussianMechanism(Sensitivity(moved), self.score_multiplier, 1)
+
+    @property
+    def event(self) -> Event:
+        """What is charged, once."""
+        return _tries_event(self.law, self.fits, self.score.event, self.guarantee)
+
+    @property
+    def mechanism(self) -> str:
+        """How the choice is made, in words."""
+        return (
+            f"best of a secret number of tries, {self.law.mean:.4g} expected; every try trains one of {len(self.fits)} "
+            "candidates drawn by lot and scores it on held-out records with noise"
+        )
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "random number of tries (Liu and Talwar, 2019; Papernot and Steinke, 2022): docs/proofs/selection.md, 3"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "candidates": float(len(self.fits)),
+            "expected tries": self.law.mean,
+            "epsilon of one try": self.fit_guarantee.epsilon,
+            "delta of one try": self.fit_guarantee.delta,
+            "score noise (records)": self.max_rows * self.score_multiplier,
+            "law of the number of tries": f"{self.law.law}, shape {self.law.shape:g}, scale {self.law.scale:.6g}",
+        }
+
+    def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
+        """Draw the number of tries, try, keep the best; ties go to the first."""
+        best: Chosen | None = None
+        for _ in range(draw_tries(self.law, entropy)):
+            index = below(len(self.fits), entropy)
+            model = trainer.fitted(index, self.fits[index])
+            score = float(self.score.release([trainer.score(model)], entropy)[0])
+            if best is None or best.score is None or score > best.score:
+                best = Chosen(index, model, score)
+        assert best is not None
+        return best
+
+
+def plan_tries(
+    plan_candidate: PlanCandidate,
+    n_candidates: int,
+    n_train: int,
+    guarantee: Guarantee,
+    law: TriesLaw,
+    max_rows: int = 1,
+) -> TriesPlan:
+    """The largest budget of one try whose search meets the guarantee."""
+
+    def planned(epsilon: float) -> TriesPlan:
+        one = _with(guarantee, epsilon, guarantee.delta / law.mean)
+        fits = tuple(plan_candidate(index, one, n_train) for index in range(n_candidates))
+        multiplier = 1 / epsilon
+        if guarantee.delta > 0:
+            multiplier = calibrate(lambda m: Discretized(Gaussian(m), 1), one)
+        return TriesPlan(guarantee, one, law, fits, multiplier, max_rows)
+
+    return _largest(planned, guarantee)
+
+
+@dataclass(frozen=True)
+class SplitPlan:
+    """Candidates trained on one part of the records, one of them chosen on the other.
+
+    Attributes
+    ----------
+    guarantee : of the whole search, and of either part.
+    fit_guarantee : of one candidate's fit.
+    fits : event of every candidate's fit.
+    training : "composed", all candidates on all training records; "parallel", each on records of its own.
+    max_rows : largest number of rows of one person; 1 where records are protected.
+    """
+
+    guarantee: Guarantee
+    fit_guarantee: Guarantee
+    fits: tuple[Event, ...]
+    training: Training
+    max_rows: int = 1
+
+    @property
+    def choice(self) -> ExponentialMechanism:
+        """The exponential mechanism on numbers of right answers.
+
+        Exchanging a record moves each by at most 1, one up while another goes down; blanking it moves all down. With
+        several rows per person each of them adds as much.
+        """
+        moved = float(self.max_rows * self.guarantee.neighboring.contributions)
+        return ExponentialMechanism(moved, self.guarantee.epsilon, len(self.fits))
+
+    @property
+    def event(self) -> Event:
+        """What is charged, once: a record is trained on or chosen on, never both."""
+        return _split_event(self.fits, self.choice.event, self.training, self.guarantee)
+
+    @property
+    def mechanism(self) -> str:
+        """How the choice is made, in words."""
+        shared = "the same records" if self.training == "composed" else "disjoint records"
+        return f"{len(self.fits)} candidates trained on {shared}, one chosen by the exponential mechanism on others"
+
+    @property
+    def theorem(self) -> str:
+        """The theorem behind the guarantee."""
+        return "disjoint parts and the exponential mechanism: docs/proofs/selection.md, sections 1 and 5"
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            "candidates": float(len(self.fits)),
+            "epsilon of one fit": self.fit_guarantee.epsilon,
+            "delta of one fit": self.fit_guarantee.delta,
+            "Gumbel scale of the choice (records)": self.choice.scale,
+        }
+
+    def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
+        """Train all, choose one."""
+        share = len(self.fits) if self.training == "parallel" else 1
+        models = [trainer.fitted(index, event, share) for index, event in enumerate(self.fits)]
+        index = self.choice.select([trainer.score(model) for model in models], entropy)
+        return Chosen(index, models[index], None)
+
+
+def plan_split(
+    plan_candidate: PlanCandidate,
+    n_candidates: int,
+    n_train: int,
+    guarantee: Guarantee,
+    training: Training,
+    max_rows: int = 1,
+) -> SplitPlan:
+    """The largest budget of one fit whose search meets the guarantee."""
+
+    def planned(epsilon: float) -> SplitPlan:
+        one = _with(guarantee, epsilon, guarantee.delta)
+        units = n_train // max_rows
+        n_each = max_rows * (units if training == "composed" else units // n_candidates)
+        fits = tuple(plan_candidate(index, one, n_each) for index in range(n_candidates))
+        return SplitPlan(guarantee, one, fits, training, max_rows)
+
+    return _largest(planned, guarantee)
+
+
+def _largest(planned: Callable[[float], P], guarantee: Guarantee) -> P:
+    """The plan with the largest budget of one fit that meets the guarantee, to within a thousandth."""
+
+    def meets(plan: P) -> bool:
+        price = accountants.epsilon(plan.event, guarantee.delta, guarantee.neighboring)
+        return price <= guarantee.epsilon
+
+    # A hair below, because the inverse of a profile is rounded up.
+    whole = planned(guarantee.epsilon * (1 - 1e-9))
+    if meets(whole):  # disjoint parts, each at full price
+        return whole
+    low, high = _MIN_SHARE * guarantee.epsilon, guarantee.epsilon
+    best = planned(low)
+    if not meets(best):
+        raise ValueError(
+            f"epsilon = {guarantee.epsilon:g} is too small for so many tries or candidates: not even "
+            f"epsilon = {low:g} for each fits; raise epsilon, or compare fewer candidates"
+        )
+    while high - low > _CLOSE * high:
+        middle = planned((low + high) / 2)
+        if meets(middle):
+            best, low = middle, middle.fit_guarantee.epsilon
+        else:
+            high = middle.fit_guarantee.epsilon
+    return best
+
+
+def _with(guarantee: Guarantee, epsilon: float, delta: float) -> Guarantee:
+    return Guarantee(epsilon, delta, guarantee.neighboring, guarantee.unit)
+
+
+def _tries_event(law: TriesLaw, fits: tuple[Event, ...], score: Event, guarantee: Guarantee) -> Event:
+    one = OneOf(tuple(dict.fromkeys((*fits, score))), guarantee.delta, guarantee.neighboring.value)
+    return law.event(one, guarantee.delta, guarantee.neighboring)
+
+
+def _split_event(fits: tuple[Event, ...], choice: Event, training: Training, guarantee: Guarantee) -> Event:
+    trained = (Composed(fits),) if training == "composed" else tuple(dict.fromkeys(fits))
+    return OneOf((*trained, choice), guarantee.delta, guarantee.neighboring.value)

@@ -1,0 +1,204 @@
+"""Private search over candidates, with the surface of scikit-learn's search classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.base import clone
+from sklearn.model_selection import ParameterGrid
+
+from discreet._checks import ParameterError
+from discreet.search.base import PrivateSearch
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger.ledger import Ledger
+
+
+class PrivateSelection(PrivateSearch):
+    """The best of several private models, chosen privately; the stated epsilon covers training and choosing.
+
+    Parameters
+    ----------
+    candidates : list of unfitted linear models of this package
+        All classifiers, or all regressors with the same ``target_bounds``, and no pipelines: encode the rows first.
+        Their own epsilon, delta, relation and ledger are replaced by the search's.
+    epsilon, delta, neighboring : the promise of the whole search; delta None is 1 / n_samples**2, which needs 32
+        records. Under "add-remove-one" the sizes of the two parts would be private; it is refused.
+    method : {"tries", "split", "split-parallel"}
+        "tries": a random number of times, a candidate drawn by lot is trained and scored with noise, and the best is
+        released. Its price hardly depends on the number of candidates. "split": every candidate is trained on the
+        same records, at the price of all fits together, and one is chosen by the exponential mechanism. \
+"split-parallel": every candidate is trained on records of its own, at full price.
+    expected_tries : float, default None
+        For "tries"; None is twice the number of candidates.
+    tries : {"geometric", "logarithmic", "poisson"}
+        The law of the number of tries. The logarithmic law costs least and often tries only once; the Poisson law
+        costs most and hardly ever does.
+    holdout : float, default 0.2
+        Share of the records that models are compared on, and not trained on.
+    classes : list, default None
+        The public label set; None takes the first candidate's, or reads it from the data with a warning.
+    ledger : Ledger or path, default None
+        Charged once, before the first try.
+    bad_rows : {"error", "null"}
+        What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null ones count for
+        nothing in training and in scores.
+    max_rows_per_group : int, default None
+        Protect people, with ``fit(..., groups=ids)``: at most so many rows of each are used, and people are held out
+        instead of rows. A public choice; the candidates' own must be None.
+
+    Attributes
+    ----------
+    best_estimator_, best_index_ : the released model, which carries the statement of the whole search, and which
+        candidate it is.
+    best_score_ : its noisy share of right answers (or mean of 1 - squared error over squared range), paid for under
+        "tries"; None under "split", and where people may have several rows. Being the best of several, it flatters:
+        evaluate on other data.
+    privacy_ : the `PrivacyStatement` of the whole search.
+
+    Privacy
+    -------
+    (epsilon, delta)-DP of everything released; docs/proofs/selection.md. NOT covered under "tries": how long the
+    search took, because it tells the number of tries, which must stay secret. No table of all scores is kept: it would
+    have to be paid for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLogisticRegression, PrivateSelection
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
+    >>> y = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
+    >>> bounds = [PrivateLogisticRegression(feature_bound=bound) for bound in (0.01, 1.0, 3.0)]
+    >>> search = PrivateSelection(bounds, epsilon=1.0, classes=[0, 1]).fit(X, y)
+    >>> search.privacy_.epsilon, bool(search.score(X, y) > 0.9)
+    (1.0, True)
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Any],
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        neighboring: str = "replace-one",
+        method: str = "tries",
+        expected_tries: float | None = None,
+        tries: str = "geometric",
+        holdout: float = 0.2,
+        classes: Any = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        bad_rows: str = "error",
+        max_rows_per_group: int | None = None,
+    ) -> None:
+        self.candidates = candidates
+        super().__init__(
+            epsilon,
+            delta,
+            neighboring,
+            method,
+            expected_tries,
+            tries,
+            holdout,
+            classes,
+            ledger,
+            bad_rows,
+            max_rows_per_group,
+        )
+
+    def _all(self) -> list[Any]:
+        return list(self.candidates)
+
+    def _example(self) -> Any:
+        return next(iter(self.candidates), None)
+
+
+class PrivateSearchCV(PrivateSearch):
+    """Search over a grid of parameters with the surface of scikit-learn's ``GridSearchCV``, for one stated epsilon.
+
+    Records are held out once instead of being folded: every fold would have to be paid for. There is no refit on all
+    records for the same reason.
+
+    Parameters
+    ----------
+    estimator : unfitted linear model of this package.
+    param_grid : dict or list of dicts, as for ``GridSearchCV``.
+    epsilon, delta, neighboring, method, expected_tries, tries, holdout, classes, ledger, bad_rows, \
+max_rows_per_group
+        As for `PrivateSelection`.
+
+    Attributes
+    ----------
+    best_params_ : parameters of the chosen candidate.
+    best_estimator_, best_index_, best_score_, privacy_ : as for `PrivateSelection`.
+
+    Privacy
+    -------
+    As for `PrivateSelection`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLogisticRegression, PrivateSearchCV
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3))
+    >>> y = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
+    >>> model = PrivateLogisticRegression(classes=[0, 1])
+    >>> search = PrivateSearchCV(model, {"feature_bound": [0.01, 1.0], "l2": [1e-5, 1e-4]}).fit(X, y)
+    >>> sorted(search.best_params_), search.privacy_.epsilon
+    (['feature_bound', 'l2'], 1.0)
+    """
+
+    best_params_: dict[str, Any]
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Any,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        *,
+        neighboring: str = "replace-one",
+        method: str = "tries",
+        expected_tries: float | None = None,
+        tries: str = "geometric",
+        holdout: float = 0.2,
+        classes: Any = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
+        bad_rows: str = "error",
+        max_rows_per_group: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.param_grid = param_grid
+        super().__init__(
+            epsilon,
+            delta,
+            neighboring,
+            method,
+            expected_tries,
+            tries,
+            holdout,
+            classes,
+            ledger,
+            bad_rows,
+            max_rows_per_group,
+        )
+
+    def _all(self) -> list[Any]:
+        refused = {"epsilon", "delta", "neighboring", "ledger", "max_rows_per_group"}
+        for parameters in self._grid():
+            if wrong := refused & set(parameters):
+                raise ParameterError("param_grid", f"must not vary {sorted(wrong)}: the search sets them")
+        return [clone(self.estimator).set_params(**parameters) for parameters in self._grid()]
+
+    def _example(self) -> Any:
+        return self.estimator
+
+    def _grid(self) -> list[dict[str, Any]]:
+        return list(ParameterGrid(self.param_grid))
+
+    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+        """Search privately; charges the ledger once, before anything private runs."""
+        super().fit(X, y, groups=groups)
+        self.best_params_ = self._grid()[self.best_index_]
+        return self

@@ -1,1 +1,0 @@
-"""Choose among models with the cost of choosing inside the promise."""

@@ -1,0 +1,26 @@
+"""Constraint sets: what a solver may ask of the set its coefficients must lie in.
+
+Every set acts on flat vectors of ``n_features`` numbers and knows its projection, linear minimizer, gauge,
+diameters and Gaussian width, so that a certificate can be computed from public numbers before any data is seen.
+"""
+
+from discreet._typing import Array
+from discreet.sets.balls import BallIntersection, Box, L1Ball, L2Ball, Simplex
+from discreet.sets.base import Geometry, Polytope
+from discreet.sets.norms import GroupedL1Ball, InterpolationBall, NuclearBall
+from discreet.sets.vertices import VertexPolytope
+
+__all__ = [
+    "Array",
+    "BallIntersection",
+    "Box",
+    "Geometry",
+    "GroupedL1Ball",
+    "InterpolationBall",
+    "L1Ball",
+    "L2Ball",
+    "NuclearBall",
+    "Polytope",
+    "Simplex",
+    "VertexPolytope",
+]

@@ -1,0 +1,1 @@
+"""Solvers that release noisy gradients and second moments."""

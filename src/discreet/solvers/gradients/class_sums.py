@@ -1,0 +1,140 @@
+"""Sums of the rows of every class, released together.
+
+A row enters as its positive and its negative part, side by side, and a constant: no entry is negative. Two such rows
+never make an obtuse angle, so that exchanging one for another within a class moves the sums no more than moving a row
+to another class does. Proofs: docs/proofs/discriminant.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from discreet._typing import Array
+from discreet.losses import Linear
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds, without_duplicates
+from discreet.records.kernels.passes import gradient_rounding
+
+CONSTANT = 0.25  # beside a row of norm 1; a power of two, so that counts are multiples of it
+_DOUBT = 3.0  # standard deviations of its noise by which the sum of all counts may miss the number of rows
+
+
+@dataclass(frozen=True)
+class NoisyClassSums:
+    """Noisy sums in units of the longest row.
+
+    Attributes
+    ----------
+    features : one row per class.
+    sizes : of absolute values, over all classes.
+    counts : rows of every class, a row that was shrunk as the fraction that is left of it.
+    left : of all rows, as far as can be known: 1 where their number is private.
+    variance, count_variance : of the noise in one number of ``features`` and of ``counts``.
+    """
+
+    features: Array
+    sizes: Array
+    counts: Array
+    left: float
+    variance: float
+    count_variance: float
+
+
+@dataclass(frozen=True)
+class ClassSumsMechanism:
+    """The noisy sums of all classes for rows clipped to ``row_norm``.
+
+    Privacy
+    -------
+    Gaussian DP with parameter 1 / noise_multiplier (Theorem 1 of docs/proofs/discriminant.md).
+    """
+
+    n_samples: int
+    n_columns: int
+    n_classes: int
+    row_norm: float
+    neighboring: Neighboring
+    noise_multiplier: float
+    row_error: float = 0.0  # how far a row may be from what it would be without rounding
+
+    @property
+    def bounds(self) -> Bounds:
+        """The promise about a row and its constant."""
+        return Bounds(self.row_norm * math.sqrt(1 + CONSTANT**2) * SLACK, intercept=False)
+
+    @property
+    def width(self) -> int:
+        """Columns of a split row."""
+        return 2 * self.n_columns + 1
+
+    @cached_property
+    def gaussian(self) -> GaussianMechanism:
+        """The release of all sums."""
+        norm = self.bounds.feature_norm
+        rounding = gradient_rounding(Linear(), self.n_samples, self.width, norm, 0.0)
+        exact = acute_sum_sensitivity(norm, self.neighboring).value
+        errors = math.sqrt(self.n_classes) * rounding + self.n_samples * self.row_error
+        computed = (exact + 2.0 * errors) * SLACK
+        return GaussianMechanism(Sensitivity(computed), self.noise_multiplier, self.n_classes * self.width)
+
+    def release(self, records: Records, codes: NDArray[Any], entropy: Entropy) -> NoisyClassSums:
+        """The noisy sums; ``codes`` are class numbers, which null records do not use."""
+        rows = split(records, self.row_norm * CONSTANT, self.bounds)
+        exact = [rows.weighted_sum(codes == k) for k in range(self.n_classes)]
+        noisy = self.gaussian.release(np.concatenate(exact), entropy) / self.row_norm
+        return self.read(noisy.reshape(self.n_classes, self.width))
+
+    def read(self, noisy: Array) -> NoisyClassSums:
+        """What released sums say. Negative parts that are small are taken for noise: counts, for one, have none."""
+        positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
+        variance = (self.gaussian.stddev / self.row_norm) ** 2
+        counts = noisy[:, -1] / CONSTANT
+        left = 1.0
+        if self.neighboring.size_is_public:
+            missing = self.n_samples - float(counts.sum())
+            doubt = math.sqrt(self.n_classes * variance) / CONSTANT
+            if abs(missing) <= _DOUBT * doubt:
+                counts = counts + missing / self.n_classes
+            else:
+                left = min(1.0, max(float(counts.sum()), 2 * doubt) / self.n_samples)
+        features, sizes, terms = positive, positive, 1
+        if 2 * negative.sum() > positive.sum():
+            features, sizes, terms = positive - negative, positive + negative, 2
+        variances = terms * variance, variance / CONSTANT**2
+        return NoisyClassSums(features, sizes.sum(axis=0), counts, left, *variances)
+
+
+def split(records: Records, constant: float, bounds: Bounds) -> Records:
+    """The rows as positive parts, negative parts and a constant, clipped by ``bounds``; a copy."""
+    width = 2 * records.n_columns + 1
+    return records.map_rows(_split, constant, bounds, width=width, bounds=bounds, sparse=records.sparse)
+
+
+def _split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecords:
+    null = records.scales == 0
+    if records.sparse:
+        matrix: Any = _split_sparse(without_duplicates(records.matrix), constant)
+    else:
+        rows = np.where(null[:, None], 0.0, records.matrix)
+        matrix = np.hstack([np.maximum(rows, 0.0), np.maximum(-rows, 0.0), np.full((len(rows), 1), constant)])
+    return ArrayRecords(matrix, records.labels, bounds, null, n_threads=records.n_threads)
+
+
+def _split_sparse(matrix: Any, constant: float) -> Any:
+    n_rows, n_columns = matrix.shape
+    columns = matrix.indices + np.where(matrix.data < 0, n_columns, 0).astype(np.int64)
+    sizes = np.abs(matrix.data.astype(np.float64))  # of int8 entries, abs(-128) would stay negative
+    parts = sp.csr_array((sizes, columns, matrix.indptr), shape=(n_rows, 2 * n_columns))
+    blocks: list[Any] = [parts, np.full((n_rows, 1), constant)]
+    return sp.csr_array(sp.hstack(blocks, format="csr"))

@@ -1,0 +1,153 @@
+"""A noisy sum of gradients with clipped derivatives, and beside it, at no further price, how much was clipped.
+
+A record pulls by psi w, where psi is the derivative of its loss held within [-cap, cap]. The mean of (psi / cap)^2
+tells whether the cap suits the residuals. A record that pulls with all its might moves the gradient as far as it can
+and this mean hardly at all, so that both together are released with the noise of the gradient alone.
+Proofs: docs/proofs/second-order-regression.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy import events
+from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sensitivity
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF, gamma, worst_additions
+from discreet.solvers.statistics import summation_rounding
+
+
+def companion_weight(neighboring: Neighboring) -> float:
+    """How much the companion may count, in units of cap times the norm of records, without adding to the sensitivity.
+
+    1 where one record is added, removed or blanked out. Where one is exchanged, the root of (11 + 5 sqrt(5)) / 8,
+    rounded down.
+
+    >>> companion_weight(Neighboring.ZERO_OUT), companion_weight(Neighboring.REPLACE_ONE)
+    (1.0, 1.665)
+    """
+    return 1.0 if neighboring.contributions == 1 else 1.665
+
+
+@dataclass(frozen=True)
+class ClippedGradient:
+    """What one release gives.
+
+    Attributes
+    ----------
+    gradient, stddev : the noisy sum of psi w, and the noise in each entry.
+    mean_square, mean_square_stddev : the noisy mean of (psi / cap)^2 over the declared number of records, and its
+        noise.
+    """
+
+    gradient: Array
+    stddev: float
+    mean_square: float
+    mean_square_stddev: float
+
+
+@dataclass(frozen=True)
+class ClippedGradientMechanism:
+    """Release of a sum of gradients with derivatives clipped to [-cap, cap], together with its companion.
+
+    Parameters
+    ----------
+    loss : whose derivative is clipped.
+    cap : bound on the derivative of one record.
+    n_samples, n_features, feature_norm : public sizes and the bound on records.
+    radius : points at which gradients are asked for lie in the ball of this radius.
+    row_error : how far a record may be from what it would be without rounding, for records made of others.
+
+    Privacy
+    -------
+    Event: one ``Gaussian(noise_multiplier)`` on n_features + 1 numbers.
+    """
+
+    loss: Loss
+    cap: float
+    n_samples: int
+    n_features: int
+    feature_norm: float
+    radius: float
+    neighboring: Neighboring
+    noise_multiplier: float
+    row_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        _ = self.gaussian  # what can fail does so now
+
+    @property
+    def weight(self) -> float:
+        """What one unit of the companion counts beside the gradient."""
+        return companion_weight(self.neighboring) * self.cap * self.feature_norm
+
+    @cached_property
+    def gaussian(self) -> GaussianMechanism:
+        """The mechanism behind the release; its sensitivity covers the rounding of both sums."""
+        exact = sum_sensitivity(self.cap * self.feature_norm, self.neighboring).value
+        value = (exact + 2 * (self._gradient_rounding + self._companion_rounding)) * SLACK
+        return GaussianMechanism(Sensitivity(value), self.noise_multiplier, self.n_features + 1)
+
+    @property
+    def _slope_error(self) -> float:
+        """How far a computed derivative may be from that of the record as it should be."""
+        loss, radius = self.loss, self.radius * SLACK
+        margin = loss.smoothness * gamma(self.n_features + 3) * self.feature_norm * radius
+        return (
+            margin
+            + loss.evaluation_error * UNIT_ROUNDOFF * loss.lipschitz
+            + loss.smoothness * radius * self.row_error
+        )
+
+    @property
+    def _gradient_rounding(self) -> float:
+        n, cap = self.n_samples, self.cap
+        summation = (gamma(worst_additions(n) + 2) + 2 * UNIT_ROUNDOFF) * cap
+        underflow = 2.0**-140 * (1.0 + self.loss.smoothness) * (1.0 + self.loss.lipschitz) * self.n_features
+        each = self.feature_norm * (self._slope_error + summation) + cap * self.row_error
+        return 1.01 * n * (each + underflow)
+
+    @property
+    def _companion_rounding(self) -> float:
+        n = self.n_samples
+        return self.weight * (2.02 * n * self._slope_error / self.cap + summation_rounding(n, 1.0))
+
+    @property
+    def event(self) -> events.Event:
+        """What one release costs."""
+        return self.gaussian.event
+
+    def release(self, records: Records, theta: Array, entropy: Entropy) -> ClippedGradient:
+        """The noisy sums over the records at ``theta``, a point of the ball."""
+        exchanged = self.neighboring.contributions == 2
+        sums = records.sum_rows(clipped_sums, self.loss, self.cap, theta, exchanged)
+        sums[-1] *= self.weight
+        noisy = self.gaussian.release(sums, entropy)
+        companion = float(noisy[-1]) / (self.weight * self.n_samples)
+        mean_square = companion if exchanged else 1 - companion
+        stddev = self.gaussian.stddev
+        return ClippedGradient(noisy[:-1], stddev, mean_square, stddev / (self.weight * self.n_samples))
+
+
+def clipped_sums(records: ArrayRecords, loss: Loss, cap: float, theta: Array, squares: bool) -> Array:
+    """The sum of psi w over the records, and last the sum of (psi / cap)^2, or of what it lacks of 1.
+
+    Null records add 0 to all of them.
+    """
+    records.check_labels(loss)
+    slopes = np.clip(loss.derivative(records.labels, records.raw_predictions(theta)), -cap, cap)
+    terms = np.square(slopes / cap)
+    if not squares:
+        terms = 1 - terms
+    terms[records.scales == 0] = 0.0
+    # in pieces, so that no sum is long, whatever order it is formed in
+    pieces = np.add.reduceat(terms, np.arange(0, len(terms), MAX_CHUNK_ROWS)) if len(terms) else terms
+    return np.append(records.weighted_sum(slopes), pieces.sum())

@@ -1,0 +1,446 @@
+"""Projected gradient descent with Gaussian noise on every full-batch gradient.
+
+All noisy gradients together are the release; momentum, step sizes, projections and averages only process them. One
+step costs the Gaussian mechanism on a sum of gradients, T steps cost T of them, exactly:
+mu = sqrt(T) x sensitivity / stddev. Proofs: docs/proofs/gradient-methods.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet import _checks
+from discreet._checks import ParameterError, Setting
+from discreet._typing import Array, Progress
+from discreet.losses import Loss
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.repetition import poisson_sample
+from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy import events
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.solvers import base
+from discreet.solvers.base import gradient_mechanism
+from discreet.solvers.certificates import geometry_of
+from discreet.solvers.gradients.descent import (
+    STEP,
+    Descent,
+    capped,
+    centered,
+    coefficients,
+    default_cap,
+    default_radius,
+    flow_time,
+    images,
+    noisy_sum,
+    signal_over_noise,
+)
+from discreet.solvers.gradients.descent import project as project
+from discreet.solvers.gradients.row_centering import (
+    LEAST_LEFT,
+    CenteredBounds,
+    LeveledBounds,
+    leveled,
+    leveled_mechanism,
+    mean_mechanism,
+    recentered,
+    released_center,
+)
+
+_FEWEST, _MOST = 50, 400
+_MOMENTA = (0.8, 0.9, 0.95, 0.98)
+_WIDE = 1000  # columns beyond which the directions that rows share by convention are leveled
+_CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
+_SEEN = 40.0  # records over the noise in their sum, in one column, from which the mean is worth its price
+_LEVELED_CAP = 9 / 11  # of the cap of rows as they are
+
+
+@dataclass(frozen=True)
+class NoisyGradientDescent:
+    """Full-batch projected noisy gradient descent; every default follows from public facts.
+
+    Parameters
+    ----------
+    n_iterations : number of noisy gradients; None for the public rule.
+    learning_rate : step on the mean loss; None for the public rule.
+    momentum : Nesterov momentum in [0, 1); None for the public rule.
+    radius : the coefficients of each model stay in the L2 ball of this radius; None for the public rule.
+    cap : bound on a record's derivative (logistic and softmax only): 1, respectively sqrt(2), is no cap.
+        None for the public rule.
+    averaging : the last share of the iterates that is averaged.
+    level_rows : whether records lose the mean of their features and half of their constant before they are clipped
+        (logistic and softmax only); None: where there are more than 1000 columns.
+    center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
+        taken off all of them; 0 for none. None: a tenth where rows are leveled, have an intercept, and are many enough.
+    schedule : "constant" steps, or "strongly-convex": steps 2 / (l2 (t + 1)), averaged with weights t, for problems
+        with a ridge ``l2``; the excess risk then falls with the square of the noise.
+
+    In a problem with a set every iterate is projected onto it, and the set takes the place of ``radius``.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0, every relation, every loss with a bounded and Lipschitz derivative; the mean and
+    all iterates may be published. The number of steps is fixed before the data is seen.
+
+    References
+    ----------
+    Bassily, Smith and Thakurta (2014), Algorithm 1; exact Gaussian composition: Dong, Roth and Su (2022).
+    """
+
+    name: ClassVar[str] = "noisy-gd"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    n_iterations: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    radius: float | None = None
+    cap: float | None = None
+    averaging: float = 0.25
+    level_rows: bool | None = None
+    center_share: float | None = None
+    schedule: str = "constant"
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
+        """Fix field, ball, steps and noise from public numbers."""
+        base.refuse_pure(self.name, guarantee)
+        strength = self._strength(problem)
+        loss, likelihood = problem.loss, "likelihood" in problem.loss.proved_for
+        linked = likelihood and problem.geometry is None and not strength
+        if self.level_rows and not linked:
+            raise ValueError(
+                "level_rows applies to logistic and softmax losses in all of space, with constant steps; not to "
+                f"{loss} here"
+            )
+        wide = linked and problem.n_features > _WIDE
+        if wide if self.level_rows is None else self.level_rows:
+            problem = leveled(problem)
+        share = self._share(problem, guarantee)
+        wanted = _checks.count_or_none("n_iterations", self.n_iterations)
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
+        cap = self.cap
+        if cap is None and likelihood and loss.n_outputs == 1 and isinstance(problem.bounds, LeveledBounds):
+            cap = _LEVELED_CAP * default_cap(problem, guarantee, budget)
+        field = capped(problem, guarantee, budget, cap)
+        signal = signal_over_noise(problem, guarantee, field, budget)
+        radius = self._radius(problem, signal, share)
+        if strength:
+            steps, rate, momentum = self._shrinking(problem, field, strength, wanted)
+        else:
+            steps, rate, momentum = self._schedule(problem, field, signal, wanted)
+        return NoisyGradientPlan(
+            problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
+            descent_multiplier(problem, guarantee, steps, share=share), center_share=share, strength=strength,
+        )  # fmt: skip
+
+    def _strength(self, problem: Problem) -> float:
+        """The strong convexity by which steps shrink; 0 for constant ones."""
+        if _checks.choice("schedule", self.schedule, ("constant", "strongly-convex")) == "constant":
+            return 0.0
+        if not problem.l2:
+            raise ValueError("schedule='strongly-convex' needs a ridge: give the estimator l2 > 0")
+        if self.momentum:
+            raise ValueError(f"schedule='strongly-convex' has no momentum, got {self.momentum!r}")
+        return problem.l2
+
+    def _shrinking(
+        self, problem: Problem, field: Loss, strength: float, steps: int | None
+    ) -> tuple[int, float, float]:
+        """Steps, the largest rate and no momentum, for steps that shrink with a strength of convexity."""
+        stable = 1 / (field.typical_curvature * problem.bounds.feature_norm**2 + strength)
+        return steps or _MOST, stable if self.learning_rate is None else self.learning_rate, 0.0
+
+    def _radius(self, problem: Problem, signal: float, share: float) -> float:
+        """Of a ball in which all iterates lie."""
+        if problem.geometry is not None:
+            if self.radius is not None:
+                raise ParameterError(
+                    "radius",
+                    "is that of the set in which the coefficients must lie",
+                    "leave it at None",
+                )
+            return geometry_of(problem, self.name, corners=True).radius(2.0)
+        if self.radius is None:  # a coefficient grows as much as the records shrink, at most
+            return default_radius(problem, signal) / (math.sqrt(LEAST_LEFT) if share else 1.0)
+        return _checks.real("radius", self.radius, above=0)
+
+    def _share(self, problem: Problem, guarantee: Guarantee) -> float:
+        """The part of the budget for the mean of the records."""
+        possible = isinstance(problem.bounds, LeveledBounds) and problem.bounds.intercept
+        share = self.center_share
+        if share is None:
+            budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(_CENTER_SHARE)
+            seen = problem.n_samples * budget / guarantee.neighboring.contributions >= _SEEN
+            return _CENTER_SHARE if possible and seen else 0.0
+        if isinstance(share, bool) or not 0 <= share < 1:
+            raise ParameterError("center_share", f"must be at least 0 and less than 1, got {share!r}")
+        if share and not possible:
+            raise ParameterError(
+                "center_share", "needs leveled rows (level_rows) and an intercept, to take the mean off"
+            )
+        return float(share)
+
+    def _schedule(
+        self, problem: Problem, field: Loss, signal: float, steps: int | None
+    ) -> tuple[int, float, float]:
+        """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
+        largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
+        time = flow_time(problem, signal)
+        momenta = _MOMENTA if self.momentum is None else (self.momentum,)
+        needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
+        # The least momentum that gets there within the most steps; where few steps do, the next lets them start slowly.
+        choice = next((i for i, enough in enumerate(needed) if enough <= _MOST), len(momenta) - 1)
+        if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1:
+            choice = 1
+        momentum = momenta[choice]
+        if steps is None:
+            steps = min(max(needed[choice], _FEWEST), _MOST)
+        rate = self.learning_rate
+        if rate is None:
+            rate = min(largest_rate, time * (1 - momentum) / steps)
+        return steps, rate, momentum
+
+
+@dataclass(frozen=True)
+class NoisyGradientPlan(base.Plan):
+    """A calibrated run of noisy gradient descent."""
+
+    field: Loss
+    radius: float
+    n_iterations: int
+    learning_rate: float
+    momentum: float
+    averaging: float
+    noise_multiplier: float
+    sampling_rate: float = 1.0
+    center_share: float = 0.0
+    strength: float = 0.0
+
+    def __post_init__(self) -> None:
+        _ = self.release, self.mean, self.descent  # everything that can fail does so now, before a charge
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        return self.sampling_rate == 1.0
+
+    @property
+    def shape(self) -> LeveledBounds | None:
+        """The map that levels rows, None where they stay as they are."""
+        bounds = self.problem.bounds
+        return bounds if isinstance(bounds, LeveledBounds) else None
+
+    @property
+    def descent(self) -> Descent:
+        """The settings of the walk."""
+        return Descent(
+            self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius,
+            self.problem.geometry, self.strength,
+        )  # fmt: skip
+
+    @cached_property
+    def release(self) -> GaussianMechanism:
+        """The noisy sum of gradients of all models at one point; of centered rows, with as much norm as ever."""
+        mechanism = gradient_mechanism if self.shape is None else leveled_mechanism
+        return mechanism(
+            self.problem, self.field, self.radius, self.record_guarantee.neighboring, self.noise_multiplier
+        )
+
+    @cached_property
+    def mean(self) -> GaussianMechanism | None:
+        """The noisy sum of the records, None where they are not centered."""
+        if not self.center_share:
+            return None
+        multiplier = _mean_multiplier(self.noise_multiplier, self.n_iterations, self.center_share)
+        return mean_mechanism(self.problem, self.record_guarantee.neighboring, multiplier)
+
+    def centered(self, bounds: CenteredBounds) -> NoisyGradientPlan:
+        """The walk over centered records: the same steps and price; noise and flow time of the norm that is left."""
+        shrunk = (self.problem.bounds.feature_norm / bounds.feature_norm) ** 2
+        return replace(
+            self,
+            problem=replace(self.problem, bounds=bounds),
+            learning_rate=self.learning_rate * shrunk,
+            center_share=0.0,
+        )
+
+    @property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """Everything that a run releases, in order."""
+        gradients = base.PlannedRelease(self.release, "gradients", self.n_iterations, self.sampling_rate)
+        return (
+            (gradients,) if self.mean is None else (base.PlannedRelease(self.mean, "sum of rows"), gradients)
+        )
+
+    @property
+    def how(self) -> str:
+        """How the noise is added, in words."""
+        models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
+        batch = "full-batch" if self.sampling_rate == 1 else f"Poisson-sampled (rate {self.sampling_rate:g})"
+        rows = "" if self.shape is None else " of leveled rows"
+        if self.center_share:
+            rows = " of centered rows, and the sum of the rows,"
+        return f"{self.n_iterations} {batch} gradients{rows} with Gaussian noise, projected descent{models}"
+
+    @property
+    def proof(self) -> str:
+        """The theorem behind the guarantee."""
+        priced = (
+            "exact composition of Gaussian releases"
+            if self.sampling_rate == 1
+            else "dominating pairs of Poisson-sampled Gaussian noise (docs/proofs/composition.md)"
+        )
+        bound = "on a ball (Theorems 1 and 2)" if self.shape is None else "of leveled rows (Theorem 8)"
+        bound = "of centered rows (Theorem 9)" if self.center_share else bound
+        return f"gradient sensitivity {bound}, {priced}; docs/proofs/gradient-methods.md"
+
+    @property
+    def numbers(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        mean = {"noise stddev in the sum of rows": self.mean.stddev} if self.mean is not None else {}
+        return {
+            **mean,
+            "gradient noise stddev (sum scale)": self.release.stddev,
+            "gradient sensitivity": self.release.sensitivity.value,
+            "noisy steps": float(self.n_iterations),
+            "learning rate (mean loss)": self.learning_rate,
+            "momentum": self.momentum,
+            "radius": self.radius,
+            "derivative bound": self.field.lipschitz,
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
+        }
+
+    def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
+        """Walk down noisy gradients, of centered records if planned; the average of the last iterates is the answer."""
+        if self.mean is not None:
+            bounds = released_center(self.problem, records[0], self.mean, entropy)
+            first = recentered(records[0], bounds)
+            others = [first.with_labels(part.labels) for part in records[1:]]
+            return self.centered(bounds).run([first, *others], entropy, progress)
+        problem, ridge = self.problem, self.problem.l2 or 0.0
+        divisor = problem.n_samples * self.sampling_rate  # the expected size: the true one is secret
+
+        def noisy_gradient(point: Array) -> Array:
+            batch = self._batch(records, entropy)
+            noisy = noisy_sum(batch, self.field, point, self.release, entropy, self.shape)
+            gradient = noisy / divisor + ridge * images(coefficients(point, self.shape), self.shape)
+            if self.shape is not None:
+                gradient[:, -1] *= self.shape.pace
+            return gradient
+
+        theta = coefficients(self.descent.run(self._start(), noisy_gradient, progress), self.shape)
+        if problem.geometry is None:
+            theta = centered(theta, problem.loss.n_outputs)
+        return base.Release(theta, entropy.secure)
+
+    def _start(self) -> Array:
+        """The origin, or the center of the set, for every model."""
+        problem = self.problem
+        start = np.zeros((problem.n_models, *problem.shape))
+        return start if problem.geometry is None else start + problem.geometry.center().reshape(problem.shape)
+
+    def _batch(self, records: list[Records], entropy: Entropy) -> list[Records]:
+        if self.sampling_rate == 1:
+            return records
+        rows = poisson_sample(records[0].n_samples, self.sampling_rate, entropy)
+        return [part.in_memory().take(rows) for part in records]
+
+
+def _mean_multiplier(noise_multiplier: float, steps: int, share: float) -> float:
+    """The noise multiplier of a release that costs ``share`` of all, beside steps of ``noise_multiplier``."""
+    return noise_multiplier * math.sqrt((1 - share) / (share * steps))
+
+
+def _event(
+    problem: Problem, noise_multiplier: float, steps: int, sampling_rate: float, share: float
+) -> events.Event:
+    one: events.Event = events.Discretized(events.Gaussian(noise_multiplier), problem.n_coefficients)
+    if sampling_rate < 1:
+        one = events.Subsampled(one, sampling_rate)
+    gradients = events.Repeated(one, steps)
+    if not share:
+        return gradients
+    mean = events.Gaussian(_mean_multiplier(noise_multiplier, steps, share))
+    return events.Composed((events.Discretized(mean, problem.n_features), gradients))
+
+
+def descent_multiplier(
+    problem: Problem, guarantee: Guarantee, steps: int, sampling_rate: float = 1.0, share: float = 0.0
+) -> float:
+    return calibrate(lambda m: _event(problem, m, steps, sampling_rate, share), guarantee)
+
+
+base.register(NoisyGradientDescent.name, NoisyGradientDescent)
+
+
+@dataclass(frozen=True)
+class NoisySGD:
+    """Noisy descent on Poisson samples: the fields of `NoisyGradientDescent`, and the share of records in a step.
+
+    Sampling saves time, not privacy: full batches that end with as much noise cost no more. Gradients are divided by
+    the expected batch size, because the true size is as secret as the sample.
+
+    Parameters
+    ----------
+    sampling_rate : probability with which a record takes part in a step.
+    n_iterations, learning_rate, momentum, radius, cap, averaging, schedule : as for `NoisyGradientDescent`.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0 under zero-out and add-remove-one. Refused under replace-one: no dominating pair is
+    proved there for composed vector releases on Poisson samples.
+
+    References
+    ----------
+    Abadi et al. (2016); Zhu, Dong and Wang (2022) for dominating pairs.
+    """
+
+    name: ClassVar[str] = "noisy-sgd"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    sampling_rate: float = 0.1
+    n_iterations: int | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    radius: float | None = None
+    cap: float | None = None
+    averaging: float = 0.25
+    schedule: str = "constant"
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
+        """As without sampling, with noise calibrated for the sampled steps."""
+        if guarantee.neighboring.contributions != 1:
+            raise ParameterError(
+                "solver",
+                "'noisy-sgd' is proved under zero-out and add-remove-one only: for replace-one no dominating pair of "
+                "composed Poisson-sampled releases is proved",
+                Setting("neighboring", "zero-out", "add-remove-one"),
+                Setting("solver", "noisy-gd"),
+            )
+        rate = self.sampling_rate
+        if isinstance(rate, bool) or not 0 < rate <= 1:
+            raise ParameterError("sampling_rate", f"must be greater than 0 and at most 1, got {rate!r}")
+        full = NoisyGradientDescent(
+            *(self.n_iterations, self.learning_rate, self.momentum, self.radius, self.cap, self.averaging),
+            center_share=0.0,
+            schedule=self.schedule,
+        ).plan(problem, guarantee)
+        multiplier = descent_multiplier(problem, guarantee, full.n_iterations, rate)
+        return replace(full, noise_multiplier=multiplier, sampling_rate=float(rate))
+
+
+base.register(NoisySGD.name, NoisySGD)
+
+
+def consecutive(records: ArrayRecords, order: NDArray[np.int64], batch_size: int) -> list[Records]:
+    """The records in the given order, cut into full batches; a shorter rest at the end is left out."""
+    n_batches = len(order) // batch_size
+    return [records.take(order[i * batch_size : (i + 1) * batch_size]) for i in range(n_batches)]

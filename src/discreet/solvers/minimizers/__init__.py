@@ -1,0 +1,1 @@
+"""Searches for minimizers, certified within a public tolerance."""

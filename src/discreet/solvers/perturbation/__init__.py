@@ -1,0 +1,1 @@
+"""Solvers that perturb the objective or its minimizer."""

@@ -1,0 +1,1 @@
+"""Solvers that sample from a Gibbs distribution."""

@@ -1,0 +1,162 @@
+"""Where the parabolas of an envelope should touch the losses, so that few tries are needed.
+
+Near the mean of exp(-energy) on the balls, under a pull into them that leaves the envelope the least mass. Nothing here
+is certified: a poor center costs tries, never exactness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from discreet._typing import Array
+from discreet.mechanisms.gibbs import Ball
+from discreet.records.arrays import ArrayRecords
+from discreet.solvers.sampling.envelopes import Energy, best_tilts, intervals, parabolas, symmetric_gram
+
+_STEPS = 12
+_WORTH_A_MOVE = 0.1  # nats by which the mass of an envelope must fall
+
+
+def find_center(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> Array:
+    """Where parabolas should touch."""
+    return best_center(energy, balls, tilt_floor, *tilted_minimum(energy, balls, tilt_floor))[0]
+
+
+def best_center(
+    energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array, tilts: list[float]
+) -> tuple[Array, float]:
+    """Of the minima of the energy under weaker and stronger pulls one with few tries, and log of its envelope's mass.
+
+    The pull that is best for the target need not be the one that is best for an envelope above it.
+    """
+    lowest = log_mass_above(energy, balls, theta, tilt_floor)
+    reach = reach_of(energy.records, balls)
+    bends = curvature(energy, theta, reach)
+    reach = _averaging(energy, reach, bends, tilts)
+    for factor in (4.0, 0.25, 2.0, 0.5):
+        while True:
+            pulls = [max(tilt_floor, factor * tilt) for tilt in tilts]
+            moved = _minimum(energy, balls, pulls, bends, theta, reach)
+            found = log_mass_above(energy, balls, moved, tilt_floor)
+            if not found < lowest - _WORTH_A_MOVE:
+                break
+            theta, tilts, lowest = moved, pulls, found
+    return theta, lowest
+
+
+def tilted_minimum(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> tuple[Array, list[float]]:
+    """Near the mean of exp(-energy) on the balls: the minimum under the pull that a quadratic model asks for."""
+    theta = np.array(min(balls, key=lambda ball: ball.radius).center)
+    reach = widest = reach_of(energy.records, balls)
+    for _ in range(_STEPS):
+        bends, gradient = curvature(energy, theta, widest), smooth_gradient(energy, theta, reach)[1]
+        tilts = best_tilts(bends, gradient - bends @ theta, balls, tilt_floor)
+        reach = _averaging(energy, widest, bends, tilts)
+        moved = _minimum(energy, balls, tilts, bends, theta, reach)
+        step, theta = float(np.linalg.norm(moved - theta)), moved
+        if step < 1e-3 * min(ball.radius for ball in balls):
+            break
+    return theta, tilts
+
+
+def _minimum(
+    energy: Energy,
+    balls: Sequence[Ball],
+    tilts: Sequence[float],
+    bends: Array,
+    start: Array,
+    reach: Array,
+) -> Array:
+    """About the minimum of the energy plus the pull; in coordinates where the curvature is one, to a tenth of a nat.
+
+    A hinge is averaged over ``reach``: its minimum lies on corners, where descent would get stuck.
+    """
+    factor = scipy.linalg.cholesky(bends + sum(tilts) * np.eye(len(start)), lower=True)
+
+    def value(moved: Array) -> tuple[float, Array]:
+        theta = scipy.linalg.solve_triangular(factor, moved, lower=True, trans=1)
+        total, gradient = smooth_gradient(energy, theta, reach)
+        for tilt, ball in zip(tilts, balls, strict=True):
+            away = theta - np.array(ball.center)
+            total += 0.5 * tilt * float(away @ away)
+            gradient = gradient + tilt * away
+        return total, scipy.linalg.solve_triangular(factor, gradient, lower=True)
+
+    found = scipy.optimize.minimize(
+        value,
+        factor.T @ start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 100, "gtol": 1e-2, "ftol": 1e-13},
+    )
+    return np.asarray(scipy.linalg.solve_triangular(factor, found.x, lower=True, trans=1))
+
+
+def smooth_gradient(energy: Energy, theta: Array, reach: Array) -> tuple[float, Array]:
+    """The energy and its gradient; a hinge is averaged over ``reach`` on either side of its prediction."""
+    if math.isfinite(energy.loss.smoothness):
+        return energy.gradient(theta)
+    records, loss, y = energy.records, energy.loss, energy.records.labels
+    raw, used = records.raw_predictions(theta), records.scales > 0
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    means = sum(
+        0.5 * weight * loss.value(y, raw + node * reach) for node, weight in zip(nodes, weights, strict=True)
+    )
+    slopes = (loss.value(y, raw + reach) - loss.value(y, raw - reach)) / (2 * reach)
+    total = float(np.sum(np.where(used, means, 0.0))) + 0.5 * energy.l2 * float(theta @ theta)
+    gradient = records.weighted_sum(np.where(used, slopes, 0.0)) + energy.l2 * theta
+    return energy.rate * total, energy.rate * gradient
+
+
+def _averaging(energy: Energy, widest: Array, bends: Array, tilts: Sequence[float]) -> Array:
+    """How far around its prediction a hinge is averaged: as far as that varies."""
+    if math.isfinite(energy.loss.smoothness):
+        return widest
+    return np.minimum(widest, spread_of(energy.records, bends, tilts))
+
+
+def spread_of(records: ArrayRecords, bends: Array, tilts: Sequence[float]) -> Array:
+    """Half the width of the uniform law that has the spread of a prediction under a Gaussian of this precision."""
+    unit = np.eye(len(bends))
+    factor = scipy.linalg.cholesky(bends + sum(tilts) * unit, lower=True)
+    columns = scipy.linalg.solve_triangular(factor, unit, lower=True)
+    squares = np.zeros(records.n_samples)
+    for column in columns:
+        squares += np.square(records.raw_predictions(column))
+    return np.maximum(np.sqrt(3 * squares), 1e-9)
+
+
+def reach_of(records: ArrayRecords, balls: Sequence[Ball]) -> Array:
+    """How far around a prediction corners matter: not beyond what the balls allow."""
+    low, high = intervals(records, balls)
+    return np.clip(0.5 * (high - low), 1e-9, 1.0)
+
+
+def curvature(energy: Energy, theta: Array, reach: Array) -> Array:
+    """The Hessian with f'' averaged over ``reach`` on either side of a prediction, which sees corners from afar."""
+    records, y = energy.records, energy.records.labels
+    raw = records.raw_predictions(theta)
+    rise = energy.loss.derivative(y, raw + reach) - energy.loss.derivative(y, raw - reach)
+    bends = np.where(records.scales > 0, np.maximum(rise, 0.0) / (2 * reach), 0.0)
+    hessian = energy.rate * symmetric_gram(records, bends)
+    hessian[np.diag_indices(len(theta))] += energy.rate * energy.l2
+    return hessian
+
+
+def log_mass_above(energy: Energy, balls: Sequence[Ball], center: Array, tilt_floor: float) -> float:
+    """log of the mass of the envelope that touches at ``center``, up to a constant that the dimension determines."""
+    below = parabolas(energy, balls, center)
+    tilts = best_tilts(below.precision, below.linear, balls, tilt_floor)
+    p = len(center)
+    pulled = -below.linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
+    factor = scipy.linalg.cholesky(below.precision + sum(tilts) * np.eye(p), lower=True)
+    half = scipy.linalg.solve_triangular(factor, pulled, lower=True)
+    value = 0.5 * float(half @ half) - float(np.log(np.diag(factor)).sum()) - below.constant
+    for tilt, ball in zip(tilts, balls, strict=True):
+        value += 0.5 * tilt * (ball.radius**2 - float(np.dot(ball.center, ball.center)))
+    return value

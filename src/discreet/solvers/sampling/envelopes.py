@@ -1,0 +1,318 @@
+"""Gaussians that lie above exp(-energy) on balls, for energies that are sums of losses of a linear model.
+
+Every record's loss is bounded from below by a parabola that touches it; the parabolas add up to a quadratic form, which
+is the exponent of a Gaussian. A multiple of |theta - center|^2 - radius^2 <= 0 is added for every ball, which moves the
+Gaussian's mass into the balls. The constant that remains is computed with bounds on all rounding errors, so that the
+envelope holds for the numbers that are used. Proofs: docs/proofs/exponential-sampling.md, sections 4 and 5.
+
+The exponential mechanism pays for the range of the difference of two neighbors' energies, not for its size: how far one
+record can move the sum of losses from one theta to another (section 1 of the proofs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import scipy.optimize
+
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.mechanisms.gibbs import Ball, Envelope, LatticeGaussian, power_of_two_below
+from discreet.privacy.guarantee import SLACK, Neighboring
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import _squared_norms
+from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, worst_additions
+
+
+def energy_range(
+    loss: Loss,
+    n_samples: int,
+    n_features: int,
+    reach: float,
+    label_bound: float | None,
+    neighboring: Neighboring,
+) -> float:
+    """max - min over a ball of the difference of two neighbors' sums of losses, as computed in float64."""
+    exact = neighboring.contributions * loss.value_range(reach, label_bound)
+    rounding = value_rounding(loss, n_samples, n_features, reach, label_bound or 0.0)
+    return (exact + 4 * rounding) * SLACK
+
+
+def value_rounding(loss: Loss, n_samples: int, n_features: int, reach: float, label_bound: float) -> float:
+    """A proved bound on |computed - exact| for a sum of n losses at any theta with raw predictions up to ``reach``.
+
+    Reads public numbers only; rounding of the raw predictions, of the loss (64 units) and of the sum.
+    """
+    roundings = n_features + worst_additions(n_samples) + 96
+    return 1.02 * n_samples * loss.value_scale(reach, label_bound) * gamma(roundings) + 2.0**-400
+
+
+_NEAR = 0.02  # closer than this to an end of its interval, a parabola's curvature is taken from f'' instead
+_EXACT_STEPS = 2.0**50
+_PARTS, _LEAST_ROWS = 32, 512  # how the records are cut for early rejections
+
+
+def symmetric_gram(records: ArrayRecords, weights: Array) -> Array:
+    """sum_i weights_i v_i v_i^T for weights >= 0, symmetric to the last bit."""
+    gram = records.gram(weights)
+    return np.asarray(0.5 * (gram + gram.T))
+
+
+@dataclass(frozen=True)
+class Energy:
+    """energy(theta) = rate (sum of losses + l2 |theta|^2 / 2), a float64 number that theta and the data determine."""
+
+    records: ArrayRecords
+    loss: Loss
+    rate: float
+    l2: float = 0.0
+
+    def __call__(self, theta: Array) -> float:
+        """The energy, in one pass over the records."""
+        value, _ = self.records.value_and_gradient(self.loss, theta)
+        return self.rate * value + 0.5 * self.rate * self.l2 * float(theta @ theta)
+
+    def at(self, points: Array) -> Array:
+        """The energies at several points, one per row, of a dense table and up to rounding: not what samplers use."""
+        records = self.records
+        dots = np.asarray(records.matrix @ points[:, : records.n_columns].T)
+        if records.bounds.intercept:
+            dots = dots + points[:, -1]
+        used = records.scales > 0
+        raw = dots[used] * records.scales[used, None]
+        labels = np.broadcast_to(records.labels[used, None], raw.shape)
+        total = self.loss.value(labels, raw).sum(axis=0)
+        return np.asarray(self.rate * (total + 0.5 * self.l2 * np.square(points).sum(axis=1)))
+
+    def gradient(self, theta: Array) -> tuple[float, Array]:
+        """The energy and its gradient."""
+        value, gradient = self.records.value_and_gradient(self.loss, theta)
+        total = value + 0.5 * self.l2 * float(theta @ theta)
+        return self.rate * total, self.rate * (gradient + self.l2 * theta)
+
+
+def record_norms(records: ArrayRecords) -> Array:
+    """Upper bounds on the norms |v_i|, 0 for null records."""
+    one = 1.0 if records.bounds.intercept else 0.0
+    norms = np.zeros(records.n_samples)
+    with np.errstate(all="ignore"):
+        for rows, squares in _squared_norms(records.matrix):
+            norms[rows] = records.scales[rows] * np.sqrt(squares + one) * SLACK
+    usable = np.isfinite(norms) & (records.scales > 0)
+    norms = np.where(usable, norms, np.where(records.scales > 0, records.bounds.feature_norm, 0.0))
+    return np.asarray(np.minimum(norms, records.bounds.feature_norm))
+
+
+def intervals(records: ArrayRecords, balls: Sequence[Ball]) -> tuple[Array, Array]:
+    """For every record an interval that contains its raw prediction at every theta in all balls."""
+    norms = record_norms(records)
+    low, high = np.full(records.n_samples, -math.inf), np.full(records.n_samples, math.inf)
+    for ball in balls:
+        center = np.array(ball.center)
+        middle = records.raw_predictions(center) if np.any(center) else np.zeros(records.n_samples)
+        reach = norms * ball.radius * SLACK + 2.0**-36 * norms * float(np.linalg.norm(center)) + 2.0**-500
+        low, high = np.maximum(low, middle - reach), np.minimum(high, middle + reach)
+    return low, high
+
+
+def minorant_curvatures(loss: Loss, y: Array, z: Array, low: Array, high: Array, scale: float) -> Array:
+    """The curvature a of the parabola through f at z with f(t) >= f(z) + f'(z)(t - z) + a (t - z)^2 / 2 on [low, high].
+
+    For an f'' that rises and then falls the best a is found at an end of the interval (Lemma 4); close to z the formula
+    cancels, and the smaller of two second derivatives takes its place. Rounding is charged against a.
+    """
+    value, slope, bend = loss.value(y, z), loss.derivative(y, z), loss.second_derivative(y, z)
+    slope_error = slope_rounding(loss)
+    best = np.full(len(z), 4.0 * loss.lipschitz / _NEAR)
+    for end in (low, high):
+        gap = end - z
+        near = np.abs(gap) < _NEAR
+        wide = np.where(near, 1.0, gap)
+        error = 2.0**-44 * scale + slope_error * np.abs(wide)
+        parabola = 2.0 * (loss.value(y, end) - value - slope * wide - error) / wide**2
+        best = np.minimum(best, np.where(near, np.minimum(bend, loss.second_derivative(y, end)), parabola))
+    return np.asarray(np.maximum(best * (1 - 2.0**-36), 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Parabolas:
+    """constant + <linear, theta> + theta^T precision theta / 2 <= energy(theta) on the balls, up to rounding."""
+
+    precision: Array
+    linear: Array
+    constant: float
+    z: Array
+    bends: Array
+    rounding: float
+
+
+def parabolas(energy: Energy, balls: Sequence[Ball], center: Array) -> Parabolas:
+    """The sum of all records' parabolas that touch at ``center``, and a bound on everything rounding did to it."""
+    records, loss, rate = energy.records, energy.loss, energy.rate
+    y, n, p = records.labels, records.n_samples, records.n_features
+    low, high = intervals(records, balls)
+    z = np.clip(records.raw_predictions(center), low, high)
+    radius = outer_radius(balls)
+    reach = records.bounds.feature_norm * radius
+    label_bound = float(np.max(np.abs(y), initial=0.0))
+    scale = loss.value_scale(reach, label_bound)
+    bends = minorant_curvatures(loss, y, z, low, high, scale)
+    bends[records.scales == 0] = 0.0
+    slopes = loss.derivative(y, z)
+    linear = rate * records.weighted_sum(slopes - bends * z)
+    precision = rate * symmetric_gram(records, bends)
+    precision[np.diag_indices(p)] += rate * energy.l2
+    constants = np.where(records.scales > 0, loss.value(y, z) - slopes * z + 0.5 * bends * z * z, 0.0)
+    terms = n * (scale + loss.lipschitz * reach + float(np.max(bends, initial=0.0)) * reach**2)
+    rounding = 4 * terms * gamma(n + p + 128) + 2 * n * reach * slope_rounding(loss)
+    if math.isfinite(loss.smoothness):  # where f'' jumps, a rounded z may be on the wrong side
+        rounding += n * loss.smoothness * scale * 2.0**-52
+    rounding += value_rounding(loss, n, p, reach, label_bound) + energy.l2 * radius**2 * 2.0**-48
+    return Parabolas(precision, linear, rate * float(constants.sum()), z, bends, rate * rounding)
+
+
+def slope_rounding(loss: Loss) -> float:
+    """A bound on the rounding of a computed f'; one that jumps, a hinge's, is computed exactly."""
+    units = loss.evaluation_error if math.isfinite(loss.evaluation_error) else 0.0
+    return (units + 2) * UNIT_ROUNDOFF * loss.lipschitz
+
+
+def build(energy: Energy, balls: Sequence[Ball], grid: float, center: Array, tilt_floor: float) -> Envelope:
+    """An envelope of exp(-energy) on the common points of the balls, from parabolas that touch at ``center``.
+
+    ``center`` may be anything: a poor one costs tries, never exactness. `envelope_centers` finds good ones.
+    """
+    p, radius = energy.records.n_features, outer_radius(balls)
+    below = parabolas(energy, balls, center)
+    tilts = best_tilts(below.precision, below.linear, balls, tilt_floor)
+    while True:
+        tilted = below.precision + sum(tilts) * np.eye(p)
+        pulled = -below.linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
+        factor = scipy.linalg.cholesky(tilted, lower=True)
+        mean = scipy.linalg.cho_solve((factor, True), pulled)
+        proposal = LatticeGaussian(mean, factor, grid)
+        if proposal.farthest_center(radius) < _EXACT_STEPS * grid:
+            break
+        tilts = [4 * tilt for tilt in tilts]  # sums of centers and noise must be exact in float64
+
+    # What the factor and the mean leave over is measured, with a bound on the rounding of the measurement.
+    norm = float(np.linalg.norm(mean))
+    weight = float(np.linalg.norm(factor)) ** 2 + float(np.linalg.norm(tilted))
+    residual = float(np.linalg.norm(factor @ factor.T - tilted)) + 4 * gamma(p + 8) * weight
+    centers = sum(tilt * _norm(ball) for tilt, ball in zip(tilts, balls, strict=True))
+    left = float(np.linalg.norm(tilted @ mean - pulled))
+    left += 4 * gamma(p + 8) * (weight * norm + float(np.linalg.norm(pulled)) + centers)
+    slack = below.rounding + 0.5 * residual * (radius + norm) ** 2 + radius * left + proposal.excess(radius)
+    log_bound = 0.5 * float(mean @ tilted @ mean) - below.constant
+    for tilt, ball in zip(tilts, balls, strict=True):
+        log_bound += 0.5 * tilt * (ball.radius**2 - float(np.dot(ball.center, ball.center)))
+    size = weight * norm**2 + abs(below.constant) + sum(tilts) * sum(b.radius + _norm(b) for b in balls) ** 2
+    log_bound += slack * SLACK + 2.0**-44 * (p + 8) * size
+    refine = Remainders(energy, below.z, below.bends, below.rounding + 2.0**-20)
+    return Envelope(proposal, tuple(tilts), log_bound, refine)
+
+
+def _norm(ball: Ball) -> float:
+    return float(np.linalg.norm(ball.center))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is public about an energy on a set of the given radius: enough to choose a grid and to foretell tries."""
+
+    loss: Loss
+    n_samples: int
+    n_features: int
+    feature_norm: float
+    label_bound: float
+    radius: float
+    rate: float
+    l2: float
+
+    @property
+    def largest_precision(self) -> float:
+        """A bound on the precision that a useful envelope has in any direction."""
+        bend = min(self.loss.smoothness, 4.0 * self.loss.lipschitz / _NEAR)
+        pull = self.rate * self.n_samples * self.loss.lipschitz * self.feature_norm / self.radius
+        own = self.rate * (self.n_samples * bend * self.feature_norm**2 + self.l2)
+        return own + pull + 1000.0 / self.radius**2
+
+    @property
+    def tilt_floor(self) -> float:
+        """The least multiple of a ball's constraint: it bounds the ratio of the scales that the grid must serve."""
+        return self.largest_precision * 2.0**-26
+
+    @property
+    def grid(self) -> float:
+        """A power of two, at most 2^-18 of the smallest scale of a useful envelope."""
+        return power_of_two_below(2.0**-18 / math.sqrt(self.largest_precision))
+
+
+class Remainders:
+    """What the losses have above their parabolas, summed over more and more of the records until it is enough."""
+
+    def __init__(self, energy: Energy, z: Array, bends: Array, slack: float) -> None:
+        self._energy, self._z, self._bends, self._slack = energy, z, bends, slack
+        y, loss = energy.records.labels, energy.loss
+        self._values, self._slopes = loss.value(y, z), loss.derivative(y, z)
+        n = energy.records.n_samples
+        self._height = max(_LEAST_ROWS, -(-n // _PARTS))
+
+    def __call__(self, theta: Array, gap: float) -> bool:
+        """Whether the remainders at theta surely exceed ``gap``; each of them is at least 0."""
+        records, loss = self._energy.records, self._energy.loss
+        total = -self._slack
+        for start in range(0, records.n_samples, self._height):
+            rows = slice(start, min(start + self._height, records.n_samples))
+            scales = records.scales[rows]
+            with np.errstate(all="ignore"):  # what null rows hold must not show, not even by a warning
+                dots = np.asarray(records.matrix[rows] @ theta[: records.n_columns])
+                if records.bounds.intercept:
+                    dots = dots + theta[-1]
+                raw = np.where(scales > 0, dots * scales, 0.0)
+            away = raw - self._z[rows]
+            above = loss.value(records.labels[rows], raw) - self._values[rows]
+            rest = above - away * (self._slopes[rows] + 0.5 * self._bends[rows] * away)
+            total += self._energy.rate * float(rest.sum()) * (1 - 2.0**-30)
+            if total > gap:
+                return True
+        return False
+
+
+def outer_radius(balls: Sequence[Ball]) -> float:
+    """A bound on the norm of every common point of the balls."""
+    return min(ball.radius + _norm(ball) for ball in balls) * SLACK
+
+
+def best_tilts(precision: Array, linear: Array, balls: Sequence[Ball], floor: float) -> list[float]:
+    """The multiples of the balls' constraints that make acceptance likeliest: the minimum of a convex function."""
+    eigenvalues, vectors = scipy.linalg.eigh(precision)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    centers = np.array([ball.center for ball in balls]) @ vectors
+    slacks = np.array([ball.radius**2 - float(np.dot(ball.center, ball.center)) for ball in balls])
+    start = -linear @ vectors
+
+    def objective(logs: Array) -> tuple[float, Array]:
+        tilts = np.exp(logs)
+        moved = eigenvalues + tilts.sum()
+        pulled = start + tilts @ centers
+        mean = pulled / moved
+        value = -0.5 * np.log(moved).sum() + 0.5 * float(pulled @ mean) + 0.5 * float(tilts @ slacks)
+        spread = (1.0 / moved).sum() + float(mean @ mean)
+        slopes = 0.5 * (slacks - spread) + centers @ mean
+        return float(value), slopes * tilts
+
+    ceiling = math.log(floor) + 60 * math.log(2)
+    guess = math.log(max(len(linear) / min(ball.radius for ball in balls) ** 2, 2 * floor))
+    found = scipy.optimize.minimize(
+        objective,
+        np.full(len(balls), guess),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(math.log(floor), ceiling)] * len(balls),
+    )
+    return [max(floor, float(tilt)) for tilt in np.exp(found.x)]

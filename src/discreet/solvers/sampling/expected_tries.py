@@ -1,0 +1,155 @@
+"""How many tries exact sampling will take, foretold from invented rows: whether to begin must not depend on the data.
+
+Invented tables have the shape of the problem and rows of the largest norm. By default there are several, chosen for
+being hard, and the hardest counts: rows that spread evenly in all directions, rows that are levels of one category,
+rows half of which are the same; with labels that a linear model explains well or not at all, and in all proportions. A
+table may also be assumed to have structure, a constant part and columns of falling weight, as many tables of categories
+and measurements have it; such tables need fewer tries. The forecast is the mass of the envelope over the target's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+
+import numpy as np
+import scipy.linalg
+from scipy.special import logsumexp
+
+from discreet._typing import Array
+from discreet.mechanisms.gibbs import Ball
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.solvers.sampling import centers
+from discreet.solvers.sampling.envelopes import Energy, Shape, best_tilts
+
+Table = Callable[[Shape, np.random.Generator], ArrayRecords]
+
+_ROWS, _ENTRIES = 40, 1_000_000  # invented rows per column, and the most entries of the table
+_POINTS = 300  # drawn to find the mass of a target
+_FALL = 1.4  # eigenvalues of the invented second moments fall like j^-1.4; tables of categories fall faster
+
+
+def tables(structured: bool = False) -> tuple[Table, ...]:
+    """What is invented."""
+    return (_falling,) if structured else _HARD
+
+
+def invented_energy(shape: Shape, table: Table) -> Energy:
+    """The energy of public synthetic records; fewer rows at a higher rate stand for all."""
+    records = table(shape, np.random.default_rng(0))
+    share = records.n_samples / shape.n_samples
+    return Energy(records, shape.loss, shape.rate / share, shape.l2 * share)
+
+
+def _falling(shape: Shape, rng: np.random.Generator) -> ArrayRecords:
+    """Columns of falling weight, the last one constant; labels that a linear model explains."""
+    p = shape.n_features
+    weights = np.arange(1, p + 1) ** (-_FALL / 2)
+    rows = rng.normal(size=(_n_rows(p), p)) * weights
+    rows[:, -1] = math.sqrt(float(np.square(weights).sum()))
+    return _explained(shape, rows, 2.0, rng)
+
+
+def _even(steepness: float, shape: Shape, rng: np.random.Generator) -> ArrayRecords:
+    """All directions alike; labels that a linear model of the given steepness explains, at 0 not at all."""
+    return _explained(shape, rng.normal(size=(_n_rows(shape.n_features), shape.n_features)), steepness, rng)
+
+
+def _levels(ones: int, of: int, shape: Shape, rng: np.random.Generator) -> ArrayRecords:
+    """One category, as many levels as columns; in every level the same share of the labels is positive."""
+    places, labels = np.divmod(np.arange(shape.n_features * of), of)
+    return _records(shape, np.eye(shape.n_features)[places], np.where(labels < ones, 1.0, -1.0))
+
+
+def _repeated(shape: Shape, rng: np.random.Generator) -> ArrayRecords:
+    """Half of the rows are the same, the others spread evenly; one label in twenty is rare."""
+    n, p = _n_rows(shape.n_features), shape.n_features
+    rows = rng.normal(size=(n, p))
+    rows[::2] = np.eye(p)[0]
+    return _records(shape, rows, np.where(rng.random(n) < 0.95, 1.0, -1.0))
+
+
+_HARD: tuple[Table, ...] = (
+    *(partial(_even, steepness) for steepness in (0.0, 2.0, math.inf)),
+    *(partial(_levels, ones, of) for ones, of in ((1, 2), (3, 4), (9, 10), (1, 1))),
+    _repeated,
+)
+
+
+def _n_rows(n_features: int) -> int:
+    return max(400, min(_ROWS * n_features, _ENTRIES // n_features))
+
+
+def _explained(shape: Shape, rows: Array, steepness: float, rng: np.random.Generator) -> ArrayRecords:
+    raw = rows @ rng.normal(size=shape.n_features) / np.linalg.norm(rows, axis=1)
+    with np.errstate(invalid="ignore"):
+        raw = np.clip(np.nan_to_num(raw * (steepness / max(float(np.std(raw)), 1e-9))), -30.0, 30.0)
+    if shape.loss.family in ("logistic", "monotone"):
+        return _records(shape, rows, np.where(rng.random(len(rows)) < 1 / (1 + np.exp(-raw)), 1.0, -1.0))
+    if steepness == 0:
+        raw = rng.choice([-4.0, 4.0], len(rows))
+    return _records(shape, rows, np.clip(raw / 4, -1.0, 1.0))
+
+
+def _records(shape: Shape, rows: Array, labels: Array) -> ArrayRecords:
+    """Rows stretched to the largest norm, with labels in [-1, 1] stretched to their bound."""
+    scales = shape.feature_norm * (1 - 1e-12) / np.linalg.norm(rows, axis=1, keepdims=True)
+    bound = 1.0 if shape.loss.family in ("logistic", "monotone") else shape.label_bound
+    return ArrayRecords(
+        rows * scales, labels * bound, Bounds(shape.feature_norm, intercept=False), n_threads=1
+    )
+
+
+def log_tries(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> float:
+    """log of the expected number of tries per sample: the mass of the envelope over that of the target."""
+    theta, tilts = centers.tilted_minimum(energy, balls, tilt_floor)
+    _, above = centers.best_center(energy, balls, tilt_floor, theta, tilts)
+    return max(0.0, above - _log_mass(energy, balls, tilt_floor, theta))
+
+
+def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array) -> float:
+    """log of the integral of exp(-energy) over the balls, by importance sampling from Gaussians that are much like it.
+
+    Up to the same constant as the envelope's. A Gaussian that fits badly finds too little: the largest answer counts.
+    """
+    records, unit = energy.records, np.eye(len(theta))
+    invented = np.random.default_rng(1)
+    normal = invented.normal(size=(_POINTS, len(theta)))
+    reach = centers.reach_of(records, balls)
+    best = -math.inf
+    for _ in range(3):
+        bends = centers.curvature(energy, theta, reach)
+        linear = centers.smooth_gradient(energy, theta, reach)[1] - bends @ theta
+        tilts = best_tilts(bends, linear, balls, tilt_floor)
+        pulled = -linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
+        factor = scipy.linalg.cholesky(bends + sum(tilts) * unit, lower=True)
+        mean = scipy.linalg.cho_solve((factor, True), pulled)
+        points = mean + scipy.linalg.solve_triangular(factor, normal.T, lower=True, trans=1).T
+        logs = 0.5 * np.square(normal).sum(axis=1) - energy.at(points)
+        for ball in balls:
+            logs[np.square(points - np.array(ball.center)).sum(axis=1) > ball.radius**2] = -math.inf
+        found = float(logsumexp(logs)) - math.log(_POINTS) - float(np.log(np.diag(factor)).sum())
+        best = max(best, found)
+        reach = centers.spread_of(records, bends, tilts)  # next, corners as wide as predictions vary
+    return best
+
+
+def ball_tries(shape: Shape, structured: bool = False, enough: float = math.inf) -> float:
+    """Expected tries on a ball around the origin, for the hardest of the invented tables of this shape.
+
+    The first table that needs more than ``enough`` ends the search.
+    """
+    most = 0.0
+    for table in tables(structured):
+        most = max(most, _ball_tries(shape, table))
+        if most > enough:
+            break
+    return most
+
+
+@lru_cache(maxsize=2048)
+def _ball_tries(shape: Shape, table: Table) -> float:
+    ball = Ball((0.0,) * shape.n_features, shape.radius)
+    return math.exp(min(700.0, log_tries(invented_energy(shape, table), [ball], shape.tilt_floor)))

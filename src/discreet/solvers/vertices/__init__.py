@@ -1,0 +1,1 @@
+"""Solvers that choose vertices of a set."""

@@ -1,0 +1,240 @@
+"""Frank-Wolfe over a polytope: every step moves towards one vertex, chosen by the exponential mechanism.
+
+Rows that are stored as CSR matrices take the steps of ``sparse_frank_wolfe`` where these apply, with the same event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from discreet._typing import Progress
+from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.mechanisms.selection import ExponentialMechanism, Selection
+from discreet.privacy.guarantee import SLACK, Guarantee
+from discreet.problem import Problem
+from discreet.records.base import Records
+from discreet.records.kernels.passes import gamma
+from discreet.sets import Polytope
+from discreet.solvers import base
+from discreet.solvers.certificates import (
+    Certificate,
+    CertifiedRelease,
+    record_bound,
+    score_rounding,
+    slope,
+    with_bounded_labels,
+)
+from discreet.solvers.vertices.frank_wolfe_plan import CONFIDENCE, FrankWolfePlan, center_error, steps
+from discreet.solvers.vertices.sparse_frank_wolfe import Grid, IncrementalSteps, WholeRows, grid_of
+
+
+@dataclass(frozen=True)
+class VertexPlan(FrankWolfePlan):
+    """Frank-Wolfe over a polytope by the exponential mechanism, each choice with the same ``epsilon``."""
+
+    epsilon: float
+    offset_limit: float = 0.0  # of an intercept that is no part of the polytope
+
+    def __post_init__(self) -> None:
+        for first in (True, False):  # everything that can fail does so now, before a charge
+            mechanism = self._mechanism(self._range(first))
+            bound, norm = record_bound(self.problem)
+            largest = self.geometry.radius(norm) * bound * self.problem.loss.lipschitz + (
+                self.problem.l2 or 0.0
+            ) * (self.geometry.radius(2.0) ** 2)
+            if not 2 * self.problem.n_samples * largest <= mechanism.largest_score:
+                raise ValueError(
+                    "the set is too far from the origin for its size; move it so that it holds the origin"
+                )
+
+    @property
+    def polytope(self) -> Polytope:
+        """The set, which has vertices."""
+        return cast(Polytope, self.geometry)
+
+    @cached_property
+    def _ranges(self) -> tuple[float, float]:
+        public = self.problem, self.polytope, self.record_guarantee
+        return score_range(*public, True, self.offset_limit), score_range(*public, False, self.offset_limit)
+
+    def _range(self, first: bool) -> float:
+        return self._ranges[0 if first else 1]
+
+    def _mechanism(self, range_: float) -> Selection:
+        return ExponentialMechanism(range_, self.epsilon, self.polytope.n_vertices)
+
+    @property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """Everything that a run releases, in order."""
+        times = self.n_iterations * self.problem.n_models
+        return (base.PlannedRelease(self._mechanism(self._range(False)), "choices of a vertex", times),)
+
+    @property
+    def how(self) -> str:
+        """How the noise is added, in words."""
+        return (
+            f"Frank-Wolfe with {self.n_iterations} vertices of {self.polytope.n_vertices} chosen by the exponential "
+            "mechanism"
+        )
+
+    @property
+    def proof(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "bounded-range composition (Lemmas 1 and 2), exact selection (Lemma 3), score range (Lemma 4); "
+            "docs/proofs/frank-wolfe.md; on CSR rows docs/proofs/sparse-frank-wolfe.md"
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        mechanism = self._mechanism(self._range(False))
+        return {
+            "iterations": float(self.n_iterations),
+            "epsilon of one selection": self.epsilon,
+            "score range (sum scale)": mechanism.score_range,
+            "noise scale (sum scale)": mechanism.scale,
+            "score grid": mechanism.grid,
+            "sampler": f"exact selection, {SOURCE}",
+        }
+
+    @property
+    def center_error(self) -> float:
+        """Bound on the excess risk of the center, whatever the intercept."""
+        return center_error(self.problem, self.geometry, self.offset_limit)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Before the fit, from the worst iterates, however the rows are stored."""
+        scales = [self._mechanism(self._range(t == 0)).scale for t in (0, 1)]
+        full = self._certified([scales[0]] + [scales[1]] * (self.n_iterations - 1))
+        if self.incremental is None:
+            return full
+        other = self._incremental_certificate(self.incremental)
+        return Certificate(max(full.expected, other.expected), max(full.likely, other.likely), CONFIDENCE)
+
+    def _certified(self, scales: list[float]) -> Certificate:
+        """A choice loses scale x log(vertices) on average, x scales more with probability e^-x, a step by rounding."""
+        return self._certified_choices(scales, [self._mechanism(self._range(False)).grid] * len(scales))
+
+    def _certified_choices(self, scales: list[float], errors: list[float]) -> Certificate:
+        """The same from the scale of every choice and a bound on what errors of its scores cost."""
+        log_size = math.log(self.polytope.n_vertices)
+        tail = math.log(self.n_iterations / (1 - CONFIDENCE))
+        return self._certificate(
+            [scale * log_size + error for scale, error in zip(scales, errors, strict=True)],
+            [scale * (log_size + tail) + error for scale, error in zip(scales, errors, strict=True)],
+        )
+
+    @cached_property
+    def incremental(self) -> tuple[Grid, Grid] | None:
+        """The public grids of the steps on CSR rows, of the first choice and of later ones; None if there are none."""
+        public = self.problem, self.record_guarantee, self.epsilon, self.parts
+        first, later = self._first_grid(self.offset_limit), grid_of(*public, False, self.offset_limit)
+        return None if first is None or later is None else (first, later)
+
+    def _first_grid(self, offset: float) -> Grid | None:
+        """The grid of the first choice where the intercept is no larger than this."""
+        return grid_of(self.problem, self.record_guarantee, self.epsilon, self.parts, True, offset)
+
+    def _incremental_certificate(self, grids: tuple[Grid, Grid]) -> Certificate:
+        """Old derivatives shift each of two scores, rounded entries the risk (docs/proofs/sparse-frank-wolfe.md, 3)."""
+        n, size, later = self.problem.n_samples, self.geometry.radius(1.0), self.n_iterations - 1
+        scales = [grids[0].selection.scale] + [grids[1].selection.scale] * later
+        shares = [grids[0].derivative_error] + [grids[1].derivative_error] * later
+        found = self._certified_choices(scales, [2 * n * size * share for share in shares])
+        shift = 2 * self.problem.loss.lipschitz * size * 2.0 ** -grids[1].entry_bits
+        return replace(found, expected=found.expected + shift, likely=found.likely + shift)
+
+    def run(
+        self, records: list[Records], entropy: Entropy, progress: Progress | None = None
+    ) -> CertifiedRelease:
+        """Choose, move, repeat; on CSR rows by changes alone."""
+        points, certificates = [], []
+        for walk in self.walks(records):
+            for _ in range(self.n_iterations):
+                walk.choose(0.0, entropy)
+            points.append(walk.theta.reshape(self.problem.shape))
+            certificates.append(self.certified(walk))
+        worst = max(certificates, key=lambda one: one.expected)
+        return CertifiedRelease(np.stack(points), entropy.secure, worst)
+
+    def walks(self, records: list[Records]) -> Iterator[FullSteps | IncrementalSteps]:
+        """A walk at its start for every model."""
+        grids = self.incremental
+        if grids is None or not records or not all(part.sparse and part.whole for part in records):
+            yield from (FullSteps(self, part) for part in with_bounded_labels(records, self.problem))
+            return
+        rows, before = None, None
+        for part in (part.in_memory() for part in with_bounded_labels(records, self.problem)):
+            if part.n_samples > self.problem.n_samples:
+                raise ValueError(
+                    f"the plan is for at most {self.problem.n_samples} records, got {part.n_samples}"
+                )
+            part.check_labels(self.problem.loss)
+            if rows is None or before is None or part.matrix is not before.matrix:
+                rows = WholeRows.of(part, grids[1].entry_bits)
+            before = part
+            yield IncrementalSteps(self.problem, grids, self._first_grid, self.parts, rows, part.labels)
+
+    def certified(self, walk: FullSteps | IncrementalSteps) -> Certificate:
+        """What a walk certifies once it has ended."""
+        if isinstance(walk, FullSteps):
+            return self._certified(walk.scales)
+        return self._incremental_certificate(walk.grids)
+
+
+class FullSteps:
+    """A walk over a polytope that asks for the whole gradient at every step."""
+
+    def __init__(self, plan: VertexPlan, records: Records) -> None:
+        self.plan, self.records = plan, records
+        self.theta = plan.polytope.center()
+        self.scales: list[float] = []
+        self._rates = steps(plan.parts)
+
+    def choose(self, offset: float, entropy: Entropy) -> None:
+        """Move towards the vertex chosen at the point so far, with this intercept where records have a constant."""
+        plan, theta = self.plan, self.theta
+        _, norm = record_bound(plan.problem)
+        # The point is public, so its norm may sharpen the range of the scores.
+        length = float(np.linalg.norm(theta, norm))
+        mechanism = plan._mechanism(
+            range_at(plan.problem, plan.polytope, plan.record_guarantee, length, abs(offset))
+        )
+        if self.records.n_features > plan.problem.n_features:
+            point = np.append(theta, offset)
+            gradient = self.records.value_and_gradient(plan.problem.loss, point)[1][:-1]
+        else:
+            gradient = plan._gradient(self.records, theta)
+        scores = plan.polytope.vertex_scores(gradient)
+        plan.polytope.move_towards(
+            theta, mechanism.select(-scores, entropy), float(self._rates[len(self.scales)])
+        )
+        self.scales.append(mechanism.scale)
+
+
+def score_range(
+    problem: Problem, geometry: Polytope, guarantee: Guarantee, first: bool, offset: float = 0.0
+) -> float:
+    """How unevenly the computed scores of neighbors can differ, at the center or at any point of the set."""
+    _, norm = record_bound(problem)
+    theta_norm = float(np.linalg.norm(geometry.center(), norm)) if first else geometry.radius(norm)
+    return range_at(problem, geometry, guarantee, theta_norm, offset)
+
+
+def range_at(
+    problem: Problem, geometry: Polytope, guarantee: Guarantee, theta_norm: float, offset: float = 0.0
+) -> float:
+    """contributions x slope x record bound x diameter: Lemma 4; and four rounding errors."""
+    bound, norm = record_bound(problem)
+    rounded_up = theta_norm * (1 + gamma(geometry.n_features + 4))
+    reach = (bound * min(rounded_up, geometry.radius(norm)) + offset) * SLACK
+    exact = guarantee.neighboring.contributions * slope(problem, reach) * bound * geometry.diameter(norm)
+    return (exact + 4 * score_rounding(problem, geometry, offset)) * SLACK

@@ -1,0 +1,398 @@
+"""Frank-Wolfe over the columns alone: an intercept outside the ball, and a length that evidence has paid for.
+
+The constant of an intercept is 1 in every record. Inside the ball it would win choice after choice and overshoot; here
+it is a number of its own, corrected by noisy sums of derivatives before the first step, before steps 1, 2, 4, 8, ...
+and after the last. Once the walk has ended, noisy sums along its direction tell how far to go: all the way, part of it,
+or nowhere where noise chose the direction. Proofs: docs/proofs/frank-wolfe.md, sections 8 and 9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from discreet._typing import Array, Progress
+from discreet.losses import Loss
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.privacy import events
+from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
+from discreet.problem import Problem
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.records.bounds import BoxBounds
+from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.sets import L1Ball
+from discreet.solvers import base
+from discreet.solvers.certificates import (
+    Certificate,
+    CertifiedRelease,
+    label_bound,
+    slope,
+    with_bounded_labels,
+)
+from discreet.solvers.statistics import summation_rounding
+from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
+from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
+
+START_SHARE, CORRECTION_SHARE, EVIDENCE_SHARE = 0.03, 0.03, 0.1  # of the budget
+_LARGEST_LOG_ODDS = 10.0
+_LONGEST_STEP = 2.0  # of the intercept
+_TYPICAL = 0.25  # squared correction of an intercept: what is noisier is followed less
+_LEAST_CURVATURE = 0.02
+_ASIDE = 0.25  # weights of sums that need less precision than the slope along the walk
+_DOUBT = 1.5  # standard deviations that the slope has to stand out
+_BESIDE = 2.0  # standard deviations that are added to the curvature
+
+
+def applies(problem: Problem) -> bool:
+    """Whether the walk is over an L1 ball of bounded entries, for a loss whose derivatives can be counted."""
+    return (
+        isinstance(problem.geometry, L1Ball)
+        and isinstance(problem.bounds, BoxBounds)
+        and "counted" in problem.loss.proved_for
+        and problem.loss.n_outputs == 1
+        and not problem.l2
+    )
+
+
+def columns_alone(problem: Problem) -> Problem:
+    """The problem without its intercept, the ball as large as before."""
+    assert isinstance(problem.geometry, L1Ball)
+    n_columns = problem.n_features - int(problem.bounds.intercept)
+    bounds = BoxBounds.of(n_columns, intercept=False)
+    ball = L1Ball(problem.geometry.size, n_columns)
+    return replace(problem, bounds=bounds, n_features=n_columns, geometry=ball)
+
+
+def offset_limit(problem: Problem) -> float:
+    """The largest intercept: the largest target, or certain odds."""
+    if not problem.bounds.intercept:
+        return 0.0
+    largest = label_bound(problem)
+    return _LARGEST_LOG_ODDS if largest is None or problem.loss.family != "general" else largest
+
+
+def correction_times(n_iterations: int) -> tuple[int, ...]:
+    """The steps before which the intercept is corrected.
+
+    >>> correction_times(10), correction_times(1)
+    ((1, 2, 4, 8), ())
+    """
+    return tuple(2**k for k in range(n_iterations.bit_length()) if 2**k < n_iterations)
+
+
+def n_corrections(n_iterations: int) -> int:
+    """All corrections of the intercept, that after the last step included."""
+    return len(correction_times(n_iterations)) + 1
+
+
+def paced_plan(
+    walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float
+) -> PacedWalkPlan:
+    """The walk with its intercept apart and its length by evidence, calibrated together."""
+    steps, models, pure = walk.n_iterations, problem.n_models, guarantee.delta == 0
+    side = [(evidence_share, 1, 3)] if evidence_share else []
+    if problem.bounds.intercept:
+        side += [(START_SHARE, 1, 1), (CORRECTION_SHARE, n_corrections(steps), 1)]
+    left = 1 - sum(share for share, _, _ in side)
+
+    def epsilon(unit: float) -> float:
+        return left / (steps * models * unit) if pure else 2 * math.sqrt(left / (steps * models)) / unit
+
+    def event(unit: float) -> events.Event:
+        made: list[events.Event] = [events.Repeated(events.BoundedRange(epsilon(unit)), steps * models)]
+        for share, times, size in side:
+            noise = _multiplier(unit, share, times * models, pure)
+            one = events.Pure(1 / noise) if pure else events.Discretized(events.Gaussian(noise), size)
+            made.append(events.Repeated(one, times * models))
+        return events.Composed(tuple(made))
+
+    unit = calibrate(event, guarantee)
+    inner = replace(walk, epsilon=epsilon(unit), offset_limit=offset_limit(problem))
+    return PacedWalkPlan(problem, guarantee, inner, unit, evidence_share)
+
+
+def _multiplier(unit: float, share: float, times: int, pure: bool) -> float:
+    """The noise of each of so many releases that share a part of the budget."""
+    return unit * times / share if pure else unit * math.sqrt(times / share)
+
+
+@dataclass(frozen=True)
+class PacedWalkPlan(base.Plan):
+    """A calibrated walk over the columns, with its intercept and its length.
+
+    Attributes
+    ----------
+    walk : the walk over the columns alone.
+    unit : noise multiplier of a single release that had the whole budget.
+    evidence_share : part of the budget for the length; with 0 the walk is taken whole.
+    """
+
+    walk: VertexPlan
+    unit: float
+    evidence_share: float
+
+    sums_only = True
+
+    def __post_init__(self) -> None:
+        _ = self.releases, self.certificate  # everything that can fail does so now, before a charge
+
+    # -- public numbers ------------------------------------------------------------------------------------
+
+    @property
+    def n_iterations(self) -> int:
+        """The number of choices."""
+        return self.walk.n_iterations
+
+    @property
+    def epsilon(self) -> float:
+        """What one choice costs."""
+        return self.walk.epsilon
+
+    @property
+    def incremental(self) -> object:
+        """The grids of steps on CSR rows, None if there are none."""
+        return self.walk.incremental
+
+    @property
+    def apart(self) -> bool:
+        """Whether there is an intercept."""
+        return self.problem.bounds.intercept
+
+    @property
+    def size(self) -> float:
+        """Of the ball."""
+        return self.walk.geometry.radius(1.0)
+
+    @property
+    def least_seen(self) -> float:
+        """The mean absolute entry, in units of its bound, from which a column stands out of the noise of a choice."""
+        noise = self.walk.numbers["noise scale (sum scale)"]
+        steep = slope(self.problem, 0.0)
+        return (
+            float(noise)
+            * math.log(self.walk.polytope.n_vertices)
+            / (self.problem.n_samples * steep * self.size)
+        )
+
+    @property
+    def longest_score(self) -> float:
+        """Scores along the direction of the walk are cut to this before their squares are summed."""
+        if self.problem.loss.family == "general":
+            return 0.5 * self.size
+        return self.size * min(1.0, max(8 / self.n_iterations, 0.1))
+
+    def _noisy(self, sensitivity: float, each: float, share: float, times: int, size: int) -> Noisy:
+        """A release of ``size`` numbers that move by ``sensitivity`` in L2 norm, or ``each`` at most in L1 norm."""
+        pure = self.record_guarantee.delta == 0
+        noise = _multiplier(self.unit, share, times * self.problem.n_models, pure)
+        if pure:
+            return LaplaceMechanism(Sensitivity(each, 1.0), noise, size)
+        return GaussianMechanism(Sensitivity(sensitivity), noise, size)
+
+    @property
+    def start(self) -> Noisy:
+        """The noisy sum of derivatives where all predictions are 0."""
+        return self._derivative_sum(0.0, START_SHARE, 1)
+
+    @property
+    def correction(self) -> Noisy:
+        """The noisy sum of derivatives at any point of the walk."""
+        reach = self.size + self.walk.offset_limit
+        return self._derivative_sum(reach, CORRECTION_SHARE, n_corrections(self.n_iterations))
+
+    def _derivative_sum(self, reach: float, share: float, times: int) -> Noisy:
+        problem = self.problem
+        rounding = gradient_rounding(problem.loss, problem.n_samples, problem.n_features, 1.0, reach)
+        contributions = self.record_guarantee.neighboring.contributions
+        value = (contributions * slope(problem, reach * SLACK) + 2 * rounding) * SLACK
+        return self._noisy(value, value, share, times, 1)
+
+    @cached_property
+    def evidence(self) -> Noisy:
+        """The noisy sums along the walk, each over what it is weighted by."""
+        problem, c = self.problem, self.longest_score
+        row = gamma(problem.n_features + 64) * (self.size + c)
+        rounding = 2 * problem.n_samples * row + summation_rounding(problem.n_samples, 1.1 * c)
+        linear = self.record_guarantee.neighboring.contributions * c  # of scores times derivatives, of scores
+        parts = linear, _ASIDE * linear, _ASIDE * c  # a square lies between 0 and c^2
+        lengths = (math.hypot(*parts) + 2 * rounding) * SLACK, (sum(parts) + 4 * rounding) * SLACK
+        return self._noisy(*lengths, self.evidence_share, 1, 3)
+
+    @cached_property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """Everything that a run releases, in order."""
+        models, (choices,) = self.problem.n_models, self.walk.releases
+        made = [choices]
+        if self.apart:
+            times = n_corrections(self.n_iterations) * models
+            made.append(base.PlannedRelease(self.start, "the intercept to begin with", models))
+            made.append(base.PlannedRelease(self.correction, "corrections of the intercept", times))
+        if self.evidence_share:
+            made.append(base.PlannedRelease(self.evidence, "sums along the walk, for its length", models))
+        return tuple(made)
+
+    @property
+    def how(self) -> str:
+        """How the noise is added, in words."""
+        law = "Laplace" if self.record_guarantee.delta == 0 else "Gaussian"
+        extra = ["the intercept"] * self.apart + ["the length of the walk"] * (self.evidence_share > 0)
+        return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}"
+
+    @property
+    def proof(self) -> str:
+        """The theorem behind the guarantee."""
+        return f"{self.walk.proof}; intercept and length: sections 8 and 9 of docs/proofs/frank-wolfe.md"
+
+    @property
+    def numbers(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        noise = {line.name: line.mechanism.noise_multiplier for line in self.releases[1:]}  # type: ignore[attr-defined]
+        return {
+            **self.walk.numbers,
+            **{f"noise multiplier, {name}": value for name, value in noise.items()},
+        }
+
+    @property
+    def certificate(self) -> Certificate:
+        """Before the fit: of the whole walk, compared with the best point of the ball for the same intercept."""
+        return self.walk.certificate
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What else is printed."""
+        return self.walk.remarks
+
+    # -- the run -------------------------------------------------------------------------------------------
+
+    def run(
+        self, records: list[Records], entropy: Entropy, progress: Progress | None = None
+    ) -> CertifiedRelease:
+        """Walk, ask how far, and correct the intercept on the way."""
+        labeled = with_bounded_labels(records, self.problem)
+        found = [
+            self._run_one(part, walk, entropy)
+            for part, walk in zip(labeled, self.walk.walks(records), strict=True)
+        ]
+        worst = max((certificate for _, certificate in found), key=lambda one: one.expected)
+        return CertifiedRelease(np.stack([theta for theta, _ in found]), entropy.secure, worst)
+
+    def _run_one(
+        self, records: Records, walk: FullSteps | IncrementalSteps, entropy: Entropy
+    ) -> tuple[Array, Certificate]:
+        start, curvature = self._start(records, entropy)
+        offset, moved, totals = start, 0.0, np.cumsum(self.walk.parts)
+        times = correction_times(self.n_iterations) if self.apart else ()
+        for t in range(self.n_iterations):
+            if t in times:
+                if isinstance(walk, IncrementalSteps):
+                    exact = walk.derivative_sum(offset)  # margins are at hand
+                else:
+                    exact = self._derivatives(records, walk.theta, offset)
+                step = self._correction(exact, offset, curvature, entropy)
+                moved += abs(step) * float(totals[t] / totals[-1])
+                offset += step
+            walk.choose(offset, entropy)
+        theta, length, last = walk.theta, 1.0, offset
+        if self.evidence_share:
+            length = self._length(records, theta, start, curvature, entropy)
+            theta *= length
+            offset = start + length * (offset - start)
+        if self.apart:
+            exact = self._derivatives(records, theta, offset)
+            step = self._correction(exact, offset, curvature, entropy)
+            offset += step * (length > 0)  # the constant model has its intercept already
+        found = self._certified(self.walk.certified(walk), length, moved, abs(offset - last))
+        return np.append(theta, offset) if self.apart else theta, found
+
+    def _certified(self, whole: Certificate, length: float, moved: float, ended: float) -> Certificate:
+        """Convexity between the center and the end of the walk, and what moving the intercept can cost."""
+        steep = 2 * self.problem.loss.lipschitz
+        rest = (1 - length) * self.walk.center_error + steep * ended
+
+        def of(bound: float) -> float:
+            return length * (bound + steep * moved) + rest
+
+        return replace(whole, expected=of(whole.expected), likely=of(whole.likely))
+
+    def _start(self, records: Records, entropy: Entropy) -> tuple[float, float]:
+        """The intercept of the constant model, and the curvature of the loss there."""
+        loss, n = self.problem.loss, self.problem.n_samples
+        if not self.apart:
+            return 0.0, loss.smoothness
+        release = self.start
+        exact = self._derivatives(records, np.zeros(self.walk.problem.n_features), 0.0)
+        mean = -float(release.release(exact, entropy)[0]) / n
+        mean = _drawn_to_zero(mean, _stddev(release) / n)
+        limit = self.walk.offset_limit
+        if loss.family != "logistic":
+            return float(np.clip(mean / loss.smoothness, -limit, limit)), loss.smoothness
+        share = float(np.clip(0.5 + mean, 1 / (n + 2), 1 - 1 / (n + 2)))
+        odds = float(np.clip(math.log(share / (1 - share)), -limit, limit))
+        return odds, max(share * (1 - share), _LEAST_CURVATURE)
+
+    def _correction(self, exact: Array, offset: float, curvature: float, entropy: Entropy) -> float:
+        """A noisy Newton step of the intercept."""
+        limit = self.walk.offset_limit
+        release = self.correction
+        scale = self.problem.n_samples * curvature
+        step = -float(release.release(exact, entropy)[0]) / scale
+        step = _drawn_to_zero(step, _stddev(release) / scale)
+        step = float(np.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
+        return float(np.clip(offset + step, -limit, limit)) - offset
+
+    def _derivatives(self, records: Records, theta: Array, offset: float) -> Array:
+        return records.sum_rows(derivatives, self.problem.loss, np.append(theta, offset))
+
+    def _length(
+        self, records: Records, theta: Array, start: float, curvature: float, entropy: Entropy
+    ) -> float:
+        """How much of the walk the evidence speaks for."""
+        n, c, release = self.problem.n_samples, self.longest_score, self.evidence
+        steepest = slope(self.problem, abs(start) * SLACK)
+        point = np.append(theta, 0.0) if self.apart else theta
+        exact = records.sum_rows(along, self.problem.loss, point, start, c)
+        weights = np.array([1 / steepest, _ASIDE, _ASIDE / c])
+        noisy = release.release(exact * weights, entropy) / weights
+        doubts = _stddev(release) / weights
+        squares = max(0.0, noisy[2] - noisy[1] ** 2 / n if self.apart else noisy[2])
+        down = noisy[0] - _DOUBT * doubts[0]
+        return float(np.clip(down / (curvature * (squares + _BESIDE * doubts[2])), 0.0, 1.0))
+
+
+Noisy = GaussianMechanism | LaplaceMechanism
+
+
+def _drawn_to_zero(value: float, stddev: float) -> float:
+    """A noisy number, less what noise alone would explain (James and Stein) or what is beyond a typical size."""
+    noise = 4 * stddev**2
+    kept = max(0.0, 1 - noise / max(value**2, noise)) if noise > 0 else 1.0
+    return value * kept * _TYPICAL / (_TYPICAL + stddev**2)
+
+
+def _stddev(release: Noisy) -> float:
+    return release.stddev if isinstance(release, GaussianMechanism) else math.sqrt(2) * release.scale
+
+
+def derivatives(records: ArrayRecords, loss: Loss, point: Array) -> Array:
+    """The sum over records of their constant times the derivative of the loss."""
+    raw = records.raw_predictions(point)
+    return np.array([records.scales @ loss.derivative(_labels(records), raw)])
+
+
+def along(records: ArrayRecords, loss: Loss, point: Array, offset: float, longest: float) -> Array:
+    """Sums along a direction: of scores times what the loss falls at the center, of scores, of their squares."""
+    scores = np.clip(records.raw_predictions(point), -longest, longest)
+    fall = -loss.derivative(_labels(records), offset * np.minimum(records.scales, 1.0))
+    return np.array([fall @ scores, scores.sum(), scores @ scores])
+
+
+def _labels(records: ArrayRecords) -> Array:
+    """Labels, with a legal one for null records, whose scale is 0."""
+    return np.where(records.scales > 0, records.labels, 1.0)

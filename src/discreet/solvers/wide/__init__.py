@@ -1,0 +1,1 @@
+"""Solvers for wide sparse rows: texts, clicks, diagnoses."""

@@ -1,0 +1,106 @@
+"""Rows in weighted columns, scaled to norm 1: what the sums of wide rows are made of.
+
+Each row is a function of its own record and of published weights, so every release that follows is as private as if
+the weights had been known before. Proofs: docs/proofs/text.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from discreet._typing import Array
+from discreet.losses import Loss
+from discreet.records.arrays import ArrayRecords
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds, without_duplicates
+from discreet.records.kernels.passes import gamma
+
+UNIT = Bounds(1.0, intercept=False)
+_LARGEST_LOG = 10.0  # lengths of rows count from 2^-10 to 2^10 times the bound
+
+
+def focused(records: Records, weights: Array) -> Records:
+    """The rows d x / |d x| for column weights d; null records and rows without a weighted entry are 0."""
+    return records.map_rows(
+        focused_part, weights, width=records.n_columns, bounds=UNIT, sparse=records.sparse
+    )
+
+
+def focused_part(records: ArrayRecords, weights: Array) -> ArrayRecords:
+    """`focused` for rows in memory."""
+    null = records.scales == 0
+    if records.sparse:
+        matrix = without_duplicates(records.matrix)
+        entries = matrix.data.astype(np.float64) * weights[matrix.indices]
+        starts = np.asarray(matrix.indptr, dtype=np.int64)
+        entries *= np.repeat(_inverse(_segment_norms(entries, starts)), np.diff(starts))
+        rows: Any = sp.csr_array((entries, matrix.indices, matrix.indptr), shape=matrix.shape)
+    else:
+        rows = np.where(null[:, None], 0.0, np.asarray(records.matrix, dtype=np.float64)) * weights
+        rows *= _inverse(np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
+    return ArrayRecords(rows, records.labels, UNIT, null, n_threads=records.n_threads)
+
+
+def row_error(n_columns: int) -> float:
+    """How far a focused row may be from what it would be without rounding."""
+    return 1.01 * gamma(n_columns + 32)
+
+
+def _segment_norms(entries: Array, starts: NDArray[np.int64]) -> Array:
+    """Norms of the rows of a sparse matrix; entries are brought near 1 first, so that no square is lost."""
+    largest, squares = np.zeros(len(starts) - 1), np.zeros(len(starts) - 1)
+    occupied = np.flatnonzero(np.diff(starts))
+    if len(occupied):
+        largest[occupied] = np.maximum.reduceat(np.abs(entries), starts[occupied])
+        unit = np.repeat(_inverse(largest), np.diff(starts))
+        squares[occupied] = np.add.reduceat(np.square(entries * unit), starts[occupied])
+    return np.asarray(largest * np.sqrt(squares))
+
+
+def _inverse(norms: Array) -> Array:
+    usable = (norms > 2.0**-300) & (norms < 2.0**300)
+    return np.where(usable, 1.0 / np.where(usable, norms, 1.0), 0.0)
+
+
+def log_lengths(records: ArrayRecords, bound: float) -> Array:
+    """The sum over rows of log2(|x| / bound), held within [-10, 10], over 10; and nothing for empty rows."""
+    if records.sparse:
+        matrix = without_duplicates(records.matrix)
+        norms = _segment_norms(matrix.data.astype(np.float64), np.asarray(matrix.indptr, dtype=np.int64))
+    else:
+        rows = np.where(records.scales[:, None] > 0, np.asarray(records.matrix, dtype=np.float64), 0.0)
+        norms = np.linalg.norm(rows, axis=1)
+    known = (norms > 0) & (records.scales > 0)
+    logs = np.log2(np.where(known, norms, bound) / bound) / _LARGEST_LOG
+    return np.array([np.clip(logs, -1.0, 1.0)[known].sum()])
+
+
+def length_of(mean_log: float) -> float:
+    """The typical length, in units of the bound, behind a mean of `log_lengths`."""
+    return float(2.0 ** (_LARGEST_LOG * min(max(mean_log, -1.0), 1.0)))
+
+
+def clipped_scores(records: ArrayRecords, matrix: Array, longest: float) -> Array:
+    """The sum over records of their scores along the columns of a matrix, each held within +-longest."""
+    raw = np.column_stack([records.raw_predictions(column) for column in matrix.T])
+    return np.asarray(np.clip(raw, -longest, longest).sum(axis=0))
+
+
+def capped_residuals(records: ArrayRecords, weights: Array, loss: Loss, theta: Array, cap: float) -> Array:
+    """sum_i r_i z_i for the focused rows z_i, r_i what the model gets wrong about record i, held within +-cap.
+
+    r_i is minus the derivative of the loss, for a softmax of two classes what is missing of the second one's chance.
+    """
+    raw = records.raw_predictions(theta)
+    null = records.scales == 0
+    if loss.n_outputs == 1:
+        missing = -loss.derivative(np.where(null, 1.0, records.labels), raw)
+    else:
+        missing = (records.labels == 1) - softmax(raw, axis=1)[:, 1]
+    rows = focused_part(records, weights)
+    return rows.weighted_sum(np.where(null, 0.0, np.clip(missing, -cap, cap)))

@@ -1,0 +1,6 @@
+"""Raw tables to bounded rows, by public domains. Knows nothing of privacy."""
+
+from discreet.tables.domains import Binned, Boolean, Categorical, Numeric, Text
+from discreet.tables.schema import Schema, SchemaError, Target
+
+__all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError", "Target", "Text"]

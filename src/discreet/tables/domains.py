@@ -1,0 +1,388 @@
+"""Public domains of columns: what a cell may be, and the fixed numbers it becomes.
+
+Each domain turns a column of cells into a block of numbers in [-1, 1] whose Euclidean norm per row is at most
+1. What becomes of a cell depends on that cell and on the public domain alone, never on other rows, so that a
+change of one person's row changes one row of the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet._checks import HintedError
+from discreet.tables.meaning import MISSING_WORDS, cell_text, text_number
+from discreet.tables.reading import as_column
+
+Array: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+Label: TypeAlias = str | int | bool
+
+TRUE = frozenset({"true", "t", "yes", "y", "1"})
+FALSE = frozenset({"false", "f", "no", "n", "0"})
+_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"  # numbers as most files spell them
+
+
+class SchemaError(HintedError, ValueError):
+    """A schema is malformed, or a table does not fit it; names columns, never quotes a cell."""
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A number in a public interval, scaled linearly to [-1, 1]; values outside are clipped to it.
+
+    A missing cell becomes ``default``, the middle of the interval unless declared otherwise. With ``missing_feature``
+    a second feature tells missing cells apart: it is 1 there and the number 0. With ``logarithmic`` it is
+    log(1 + value - lower) that is scaled linearly, for amounts of which most are small.
+    """
+
+    kind: ClassVar[str] = "numeric"
+    lower: float
+    upper: float
+    default: float | None = None
+    missing_feature: bool = False
+    logarithmic: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("lower", "upper") if self.default is None else ("lower", "upper", "default"):
+            object.__setattr__(self, name, _finite(f"a numeric column's {name}", getattr(self, name)))
+        for name in ("missing_feature", "logarithmic"):
+            if not isinstance(getattr(self, name), bool):
+                raise SchemaError(f"a numeric column's {name} must be true or false")
+        if not self.lower < self.upper:
+            raise SchemaError(f"lower must be less than upper, got {self.lower} and {self.upper}")
+        if self.default is not None and not self.lower <= self.default <= self.upper:
+            raise SchemaError(f"default must be between {self.lower} and {self.upper}, got {self.default}")
+
+    def feature_names(self, column: str) -> list[str]:
+        """One feature, named like its column, and one for missing cells if it was asked for."""
+        return [column, f"{column} missing"] if self.missing_feature else [column]
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """The scaled numbers, and which cells are not numbers at all."""
+        values, malformed = read_numbers(cells)
+        missing = np.isnan(values)
+        default = self.lower / 2 + self.upper / 2 if self.default is None else self.default
+        scaled = self.scaled(np.where(missing, default, values))
+        if not self.missing_feature:
+            return scaled[:, None], malformed
+        return np.column_stack([np.where(missing, 0.0, scaled), missing.astype(np.float64)]), malformed
+
+    def scaled(self, values: Array) -> Array:
+        """Numbers, clipped to the interval, on the scale of the feature: its ends become -1 and 1."""
+        values = np.clip(values, self.lower, self.upper)
+        if self.logarithmic:
+            # Halved before subtracting: the width of an interval of huge numbers would overflow.
+            inside = np.log1p(2 * (values / 2 - self.lower / 2))
+            scaled = 2 * inside / math.log1p(2 * (self.upper / 2 - self.lower / 2)) - 1
+        else:
+            middle, half_width = self.lower / 2 + self.upper / 2, self.upper / 2 - self.lower / 2
+            scaled = (values - middle) / half_width
+        return np.asarray(np.clip(scaled, -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Binned:
+    """A number by the interval it falls into, one-hot; ``edges`` are public and the outer intervals unbounded.
+
+    A value equal to an edge belongs to the interval above it; a missing cell becomes all zeros.
+    """
+
+    kind: ClassVar[str] = "binned"
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        edges = tuple(_finite("every edge", edge) for edge in _listed("edges", self.edges))
+        if not edges or any(low >= high for low, high in itertools.pairwise(edges)):
+            raise SchemaError(f"edges must be numbers in increasing order, at least one, got {list(edges)}")
+        object.__setattr__(self, "edges", edges)
+
+    def feature_names(self, column: str) -> list[str]:
+        """One feature per interval."""
+        middle = [f"{low:g}<={column}<{high:g}" for low, high in itertools.pairwise(self.edges)]
+        return [f"{column}<{self.edges[0]:g}", *middle, f"{column}>={self.edges[-1]:g}"]
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """The one-hot rows, and which cells are not numbers at all."""
+        values, malformed = read_numbers(cells)
+        present = ~np.isnan(values)
+        codes = np.where(present, np.searchsorted(self.edges, values, side="right"), -1)
+        return _one_hot(codes, len(self.edges) + 1), malformed
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of finitely many public categories, one-hot; a missing cell becomes all zeros.
+
+    So does an undeclared category, unless ``unknown`` is "bucket": then all of them share one more feature.
+    """
+
+    kind: ClassVar[str] = "categorical"
+    categories: tuple[Label, ...]
+    unknown: Literal["ignore", "bucket"] = "ignore"
+
+    def __post_init__(self) -> None:
+        if self.unknown not in ("ignore", "bucket"):
+            raise SchemaError(f"unknown must be 'ignore' or 'bucket', got {self.unknown!r}")
+        object.__setattr__(self, "categories", _listed("categories", self.categories))
+        _check_labels(self.categories, "categories", at_least=1)
+
+    def feature_names(self, column: str) -> list[str]:
+        """One feature per category, named column=category, and one for all others if they have a bucket."""
+        names = [f"{column}={cell_text(category)}" for category in self.categories]
+        return [*names, f"{column}=*"] if self.unknown == "bucket" else names
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """The one-hot rows; no cell is ever malformed."""
+        codes = category_codes(cells, self.categories, undeclared=len(self.categories))
+        bucket = int(self.unknown == "bucket")
+        block = _one_hot(codes, len(self.categories) + 1)[:, : len(self.categories) + bucket]
+        return block, np.zeros(len(codes), dtype=bool)
+
+
+@dataclass(frozen=True)
+class Boolean:
+    """True or false (also written yes/no, 1/0, t/f, y/n), as +1 and -1; a missing cell becomes 0."""
+
+    kind: ClassVar[str] = "boolean"
+
+    def feature_names(self, column: str) -> list[str]:
+        """One feature, named like its column."""
+        return [column]
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """+1, -1 or 0, one column, and which cells are none of true, false and missing."""
+
+        def meaning(text: str) -> float:
+            word, number = text.casefold(), text_number(text)
+            if word in MISSING_WORDS:
+                return 0.0
+            return 1.0 if word in TRUE or number == 1 else -1.0 if word in FALSE or number == 0 else math.nan
+
+        values = _mapped(cells, meaning, missing=0.0)
+        malformed = np.isnan(values)
+        return np.where(malformed, 0.0, values)[:, None], malformed
+
+
+@dataclass(frozen=True)
+class Text:
+    """Open text: words are hashed to ``n_features`` signed counts, and the counts scaled to Euclidean norm 1.
+
+    The hash is fixed and public, so no vocabulary is ever read from the data. Two words may share a feature; more
+    features make that rarer. A missing cell, or one without words, becomes all zeros. With ``square_roots`` counts are
+    replaced by their square roots, signs kept, before they are scaled: a word that is used ten times does not drown the
+    others, and private models of texts are better for it (benchmarks/results/text.md).
+    """
+
+    kind: ClassVar[str] = "text"
+    n_features: int = 256
+    square_roots: bool = False
+
+    def __post_init__(self) -> None:
+        n = self.n_features
+        if not isinstance(self.square_roots, bool):
+            raise SchemaError("a text column's square_roots must be true or false")
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_HASHES:
+            raise SchemaError(
+                f"a text column's n_features must be a whole number from 1 to {_MOST_HASHES}, got {n!r}"
+            )
+
+    def feature_names(self, column: str) -> list[str]:
+        """Numbered features."""
+        return [f"{column}#{index}" for index in range(self.n_features)]
+
+    def encode(self, cells: Any) -> tuple[Array, Mask]:
+        """The scaled counts; no cell is ever malformed."""
+        texts, rows_of = distinct_texts(cells)
+        places: dict[str, tuple[int, float]] = {}
+        table = np.zeros((len(texts) + 1, self.n_features))
+        for row, text in zip(table, texts, strict=False):
+            for word in re.findall(r"\w+", (text or "").casefold()):
+                if word not in places:
+                    digest = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest())
+                    places[word] = digest // 2 % self.n_features, 1.0 if digest % 2 else -1.0
+                place, sign = places[word]
+                row[place] += sign
+        if self.square_roots:
+            table = np.copysign(np.sqrt(np.abs(table)), table)
+        norms = np.linalg.norm(table, axis=1)
+        table /= np.where(norms > 0, norms, 1.0)[:, None]
+        block = table[rows_of]
+        return block, np.zeros(len(block), dtype=bool)
+
+
+_MOST_HASHES = 2**14
+
+Domain: TypeAlias = Numeric | Binned | Categorical | Boolean | Text
+DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Binned, Categorical, Boolean, Text)}
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict, and what is public about it: its classes, or the bounds of a number."""
+
+    column: str
+    classes: tuple[Label, ...] = ()
+    bounds: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _listed("classes", self.classes))
+        if self.bounds is not None:
+            if self.classes:
+                raise SchemaError("a target has classes, or bounds if it is a number, not both")
+            bounds = tuple(_finite("every bound of the target", bound) for bound in self.bounds)
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                raise SchemaError(f"the target's bounds must be [lowest, highest], got {list(bounds)}")
+            object.__setattr__(self, "bounds", bounds)
+            return
+        if not self.classes:
+            raise SchemaError("a target needs its public classes, or bounds if it is a number")
+        _check_labels(self.classes, "classes", at_least=2)
+        if len({type(label) for label in self.classes}) > 1:
+            raise SchemaError("classes must be all text, all whole numbers or all true/false, not a mixture")
+
+
+def category_codes(cells: Any, categories: Sequence[Any], undeclared: int = -1) -> NDArray[np.int64]:
+    """The position of each cell's category, -1 where it is missing, ``undeclared`` where it is not among them.
+
+    A cell belongs to the category of the same text. If there is none, it belongs to the only category that is the same
+    number: 1.0, True and "1.0" are the category 1, and the whole number 7 is "07".
+    """
+    by_text = {cell_text(category): place for place, category in enumerate(categories)}
+    by_number: dict[float, int] = {}
+    for text, place in by_text.items():
+        if text is not None and math.isfinite(number := text_number(text)):
+            by_number[number] = undeclared if number in by_number else place
+
+    def code(text: str) -> float:
+        other = -1 if text.casefold() in MISSING_WORDS else undeclared
+        return float(by_text.get(text, by_number.get(text_number(text), other)))
+
+    return _mapped(cells, code, missing=-1.0).astype(np.int64)
+
+
+def numbers(cells: Any, bounds: tuple[float, float]) -> Array:
+    """The cells as numbers clipped to ``bounds``; NaN where they are missing or none."""
+    return np.clip(read_numbers(cells)[0], *bounds)
+
+
+def _one_hot(codes: NDArray[np.int64], width: int) -> Array:
+    """A 1 at each row's code; all zeros where the code is -1."""
+    block = np.zeros((len(codes), width))
+    known = np.flatnonzero(codes >= 0)
+    block[known, codes[known]] = 1.0
+    return block
+
+
+def _listed(what: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str):
+        raise SchemaError(f"{what} must be a list")
+    return tuple(values)
+
+
+def _finite(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise SchemaError(f"{what} must be a finite number, got {value!r}")
+    return float(value)
+
+
+def _check_labels(labels: tuple[Label, ...], what: str, at_least: int) -> None:
+    if any(not isinstance(label, str | int) for label in labels):
+        raise SchemaError(f"{what} must be text, whole numbers or true/false")
+    if len(labels) < at_least:
+        raise SchemaError(f"{what} must list at least {at_least}, got {len(labels)}")
+    if len({cell_text(label) for label in labels}) < len(labels):
+        raise SchemaError(f"{what} must differ from each other after surrounding blanks are removed")
+
+
+def distinct_texts(cells: Any) -> tuple[list[str | None], NDArray[np.int64]]:
+    """The texts of all different cells, and the place of every row's among them; missing cells come last, as None."""
+    encoded = cells.dictionary_encode()
+    try:
+        values = encoded.dictionary.to_pylist()
+    except (OverflowError, ValueError):
+        values = [_python(value) for value in encoded.dictionary]
+    texts = [cell_text(value) for value in values]
+    places = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    return [*texts, None], np.asarray(places, dtype=np.int64)
+
+
+def _python(value: Any) -> object:
+    """An Arrow scalar as Python's own; its type in words where it is a date beyond the years that Python knows."""
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return f"<{value.type}>"
+
+
+def _mapped(cells: Any, meaning: Callable[[str], float], missing: float) -> Array:
+    """A function of each cell's text, computed once per distinct cell."""
+    texts, places = distinct_texts(cells)
+    table = np.array([missing if text is None else meaning(text) for text in texts])
+    return np.asarray(table[places], dtype=np.float64)
+
+
+def read_numbers(cells: Any) -> tuple[Array, Mask]:
+    """The cells as numbers, NaN where missing or malformed, and which are malformed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.types
+    malformed = np.zeros(len(cells), dtype=bool)
+    if any(kind(cells.type) for kind in (kinds.is_integer, kinds.is_floating, kinds.is_boolean)):
+        return np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)), malformed
+    is_text = kinds.is_string(cells.type) or kinds.is_large_string(cells.type)
+    if not (is_text or kinds.is_decimal(cells.type) or kinds.is_null(cells.type)):
+        raise SchemaError(f"holds values of type {cells.type}, not numbers")
+    values = np.full(len(cells), np.nan)
+    others = np.ones(len(cells), dtype=bool)
+    if is_text:  # Arrow reads what it reads as `text_number` does, and much faster
+        plain = pc.fill_null(pc.match_substring_regex(cells, _PLAIN), False)
+        others = ~plain.to_numpy(zero_copy_only=False)
+        values[~others] = cells.filter(plain).cast(pa.float64()).to_numpy()
+    texts, places = distinct_texts(cells.filter(pa.array(others)))
+    numbers = np.array([math.nan if text is None else text_number(text) for text in texts])
+    words = np.array([text is not None and text.casefold() not in MISSING_WORDS for text in texts])
+    values[others] = numbers[places]
+    malformed[others] = (words & np.isnan(numbers))[places]
+    return values, malformed
+
+
+NO_FLOATS = (
+    "ids must be whole numbers or strings, not floating-point numbers, which cannot tell large ids apart: read them as "
+    "text, or as pandas' nullable Int64, which keeps whole numbers beside missing cells"
+)
+
+
+def id_column(ids: Any, name: str) -> Any:
+    """People's ids as an Arrow array of whole numbers or of texts, null where there is none.
+
+    Ids are compared by their text without surrounding blanks: 7 and "7" are one person, "7" and "07" are two. What can
+    be no id is refused by the type of the column alone; a floating-point number among objects is a missing id.
+    """
+    import pyarrow as pa
+
+    column = as_column(ids, name, _object_id)
+    if pa.types.is_floating(column.type):
+        raise TypeError(f"{name} holds numbers of type {column.type}; {NO_FLOATS}")
+    if pa.types.is_temporal(column.type):
+        raise TypeError(
+            f"{name} holds values of type {column.type}; ids must be whole numbers or strings: convert them to text"
+        )
+    if pa.types.is_integer(column.type):
+        return column
+    texts, places = distinct_texts(column)
+    known = [None if text is None or text.casefold() in MISSING_WORDS else text for text in texts]
+    return pa.array(known, pa.string()).take(pa.array(places))
+
+
+def _object_id(cell: object) -> str | None:
+    return None if isinstance(cell, float | np.floating) else cell_text(cell)

@@ -1,0 +1,368 @@
+"""A schema: the public domains of a table's columns, and the fixed rows of bounded norm they give."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet._checks import Setting
+from discreet._typing import Array
+from discreet.tables import schema_files
+from discreet.tables.domains import (
+    DOMAINS,
+    Binned,
+    Boolean,
+    Categorical,
+    Domain,
+    Label,
+    Numeric,
+    SchemaError,
+    Target,
+    Text,
+    category_codes,
+    id_column,
+    numbers,
+)
+from discreet.tables.meaning import cell_text
+from discreet.tables.reading import TableError, TableLike, column, raw_column, require_columns
+
+__all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError", "Target", "Text"]
+
+BadRows = Literal["error", "null"]
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """Public facts about a table: which columns to use, the domain of each, and the column to predict.
+
+    Parameters
+    ----------
+    columns : mapping from column names to ``Numeric``, ``Binned``, ``Categorical``, ``Boolean`` or ``Text``, in the
+        order of the features. Columns of a table that are not named here are ignored.
+    target : the column to predict with its public classes or bounds, if there is one.
+    group : the column that says whose row it is, if a person can have several; see `groups`.
+    normalize : whether to scale every row that is not all zeros to Euclidean norm 1.
+
+    Privacy
+    -------
+    Everything in a schema must be known without looking at the private table: from a code book, a form, the
+    law. Bounds or categories read off the private data would be a release nobody paid for. The transform is
+    fixed, works row by row, spends no budget, and counts nothing: not what was missing, clipped or unknown.
+
+    Examples
+    --------
+    >>> schema = Schema(
+    ...     {"age": Numeric(0, 100), "ward": Categorical(("north", "south")), "smoker": Boolean()},
+    ...     target=Target("readmitted", ("no", "yes")),
+    ... )
+    >>> schema.feature_names
+    ('age', 'ward=north', 'ward=south', 'smoker')
+    >>> table = {"age": [75, None, 230], "ward": ["south", "moon", "north"], "smoker": ["yes", "no", None],
+    ...          "readmitted": ["no", "yes", "no"]}
+    >>> schema.transform(table)
+    array([[ 0.5,  0. ,  1. ,  1. ],
+           [ 0. ,  0. ,  0. , -1. ],
+           [ 1. ,  1. ,  0. ,  0. ]])
+    >>> schema.target_codes(table)
+    array([0, 1, 0])
+    """
+
+    columns: Mapping[str, Domain]
+    target: Target | None = None
+    group: str | None = None
+    normalize: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        if not self.columns:
+            raise SchemaError("a schema needs at least one column")
+        for name, domain in self.columns.items():
+            if not isinstance(name, str) or not isinstance(domain, tuple(DOMAINS.values())):
+                raise SchemaError(f"column {name!r} must have a domain, one of: {', '.join(DOMAINS)}")
+        if self.target is not None and self.target.column in self.columns:
+            raise SchemaError(
+                f"the target {self.target.column!r} must not be among the columns to learn from"
+            )
+        if self.group is not None and not isinstance(self.group, str):
+            raise SchemaError(f"the group must be the name of a column, got {self.group!r}")
+        if self.group in self.columns or (self.target is not None and self.group == self.target.column):
+            raise SchemaError(
+                f"the group {self.group!r} says whose row it is, and must be neither learned from nor the target"
+            )
+        if not isinstance(self.normalize, bool):
+            raise SchemaError(f"normalize must be true or false, got {self.normalize!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schema, (dict(self.columns), self.target, self.group, self.normalize)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(self.columns.items()), self.target, self.group, self.normalize
+
+    # --- what is known before any table is read ---
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """The names of the columns of ``transform``'s result."""
+        return tuple(
+            feature for name, domain in self.columns.items() for feature in domain.feature_names(name)
+        )
+
+    @property
+    def n_features(self) -> int:
+        """The number of columns of ``transform``'s result."""
+        return len(self.feature_names)
+
+    @property
+    def row_norm_bound(self) -> float:
+        """No transformed row has a larger Euclidean norm: each column of the table contributes at most 1."""
+        return 1.0 if self.normalize else math.sqrt(len(self.columns))
+
+    def feature_bound(self, *, intercept: bool = True) -> float:
+        """The estimators' ``feature_bound`` that shrinks no row, the intercept's 1 included."""
+        return math.hypot(self.row_norm_bound, intercept)
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The public classes, as an array."""
+        target = self._target()
+        if target.bounds is not None:
+            raise SchemaError(f"the target {target.column!r} is a number and has no classes")
+        return np.array(target.classes)
+
+    @property
+    def target_bounds(self) -> tuple[float, float]:
+        """The public bounds of a target that is a number, as the regressors' ``target_bounds``."""
+        target = self._target()
+        if target.bounds is None:
+            raise SchemaError(f"the target {target.column!r} has classes and no bounds")
+        return target.bounds
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns a table must have to be learned from."""
+        target = [self.target.column] if self.target else []
+        return [*self.columns, *target, *([self.group] if self.group else [])]
+
+    def with_target(
+        self, column: str, classes: tuple[Label, ...] = (), *, bounds: tuple[float, float] | None = None
+    ) -> Schema:
+        """The same columns with another column to predict."""
+        return Schema(self.columns, Target(column, classes, bounds), self.group, self.normalize)
+
+    # --- tables ---
+
+    def transform(self, table: TableLike, *, bad_rows: BadRows = "error") -> Array:
+        """Rows of bounded norm: numbers scaled to [-1, 1], categories one-hot, booleans as +1 and -1, text hashed.
+
+        Parameters
+        ----------
+        table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
+        bad_rows : what to do with a cell that has no meaning in its column, such as text among numbers.
+            "error" tells the holder of the data which column it is; "null" gives a row of NaN, which an
+            estimator with ``bad_rows="null"`` treats as a record that contributes nothing.
+        """
+        _check_bad_rows(bad_rows)
+        require_columns(table, list(self.columns))
+        blocks: list[Array] = []
+        malformed = np.zeros(0, dtype=bool)
+        for name, domain in self.columns.items():
+            try:
+                block, bad = domain.encode(column(table, name))
+            except SchemaError as error:
+                raise SchemaError(f"column {name!r}, declared {domain.kind}, {error}") from None
+            if blocks and len(block) != len(malformed):
+                raise TableError(
+                    f"column {name!r} has {len(block)} rows, the ones before it {len(malformed)}"
+                )
+            if bad_rows == "error" and bad.any():
+                meaning = _CELLS[domain.kind]
+                raise SchemaError(
+                    f"column {name!r} is declared {domain.kind}, but has cells that are not {meaning}",
+                    "correct them",
+                    "leave them empty",
+                    Setting("bad_rows", "null", purpose="to ignore such rows"),
+                )
+            malformed = bad | malformed if blocks else bad
+            blocks.append(block)
+        rows: Array = np.concatenate(blocks, axis=1)
+        if self.normalize:
+            norms = np.linalg.norm(rows, axis=1)
+            rows /= np.where(norms > 0, norms, 1.0)[:, None]
+        rows[malformed] = np.nan
+        return rows
+
+    def target_codes(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[np.int64]:
+        """The position of each row's label among the classes; -1 where it is none, if ``bad_rows="null"``."""
+        _check_bad_rows(bad_rows)
+        target = self._target()
+        require_columns(table, [target.column])
+        codes = category_codes(column(table, target.column), target.classes)
+        if bad_rows == "error" and (codes < 0).any():
+            allowed = ", ".join(repr(cell_text(label)) for label in target.classes)
+            raise SchemaError(
+                f"column {target.column!r} has labels that are missing or not declared; allowed: {allowed}",
+                "correct them",
+                Setting("bad_rows", "null", purpose="to ignore such rows"),
+            )
+        return codes
+
+    def target_values(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[Any]:
+        """Each row's label, a member of ``classes``, or its number clipped to ``target_bounds``.
+
+        With ``bad_rows="null"`` a missing or meaningless number is NaN, and labels are an array of objects with None
+        where one is missing or not declared: an estimator with ``bad_rows="null"`` leaves such rows out.
+        """
+        target = self._target()
+        if target.bounds is None:
+            codes = self.target_codes(table, bad_rows=bad_rows)
+            if bad_rows == "error":
+                return self.classes[codes]
+            return np.array([*target.classes, None], dtype=object)[codes]  # the code -1 is the last place
+        _check_bad_rows(bad_rows)
+        require_columns(table, [target.column])
+        try:
+            values = numbers(column(table, target.column), target.bounds)
+        except SchemaError as error:
+            raise SchemaError(f"the target {target.column!r} {error}") from None
+        if bad_rows == "error" and np.isnan(values).any():
+            raise SchemaError(
+                f"column {target.column!r} has targets that are missing or not numbers",
+                "correct them",
+                Setting("bad_rows", "null", purpose="to ignore such rows"),
+            )
+        return values
+
+    def encode(self, table: TableLike, *, bad_rows: BadRows = "error") -> tuple[Array, NDArray[Any]]:
+        """What a fit needs: the rows, and their labels as members of ``classes``, or their numbers.
+
+        With ``bad_rows="null"`` a row with a meaningless cell or label is all NaN; see `target_values` for its label.
+        """
+        rows = self.transform(table, bad_rows=bad_rows)
+        values = self.target_values(table, bad_rows=bad_rows)
+        if len(rows) != len(values):
+            raise TableError(f"the target has {len(values)} rows, the other columns {len(rows)}")
+        if bad_rows == "null" and self._target().bounds is None:
+            rows[self.target_codes(table, bad_rows=bad_rows) < 0] = np.nan
+        return rows, values
+
+    def groups(self, table: TableLike) -> NDArray[Any]:
+        """Whose row each row is, for ``fit(groups=...)``: the text of the group column, None where there is no id.
+
+        Floating-point numbers are no ids: a column of them is refused by its type, a single one among objects is None.
+        """
+        if self.group is None:
+            raise SchemaError("this schema declares no group column; add one, or fit without groups")
+        try:
+            ids = id_column(raw_column(table, self.group), f"column {self.group!r}")
+        except TypeError as error:
+            raise SchemaError(str(error)) from None
+        return np.array([None if name is None else str(name) for name in ids.to_pylist()], dtype=object)
+
+    def _target(self) -> Target:
+        if self.target is None:
+            raise SchemaError("this schema declares no target; add one with its column and its classes")
+        return self.target
+
+    # --- dictionaries and files ---
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as plain JSON-ready values."""
+        content: dict[str, Any] = {}
+        if self.group is not None:
+            content["group"] = self.group
+        if self.normalize:
+            content["normalize"] = True
+        if self.target is not None:
+            content["target"] = {"column": self.target.column}
+            if self.target.bounds is None:
+                content["target"]["classes"] = list(self.target.classes)
+            else:
+                content["target"]["bounds"] = list(self.target.bounds)
+        content["columns"] = {name: _domain_to_dict(domain) for name, domain in self.columns.items()}
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Schema:
+        """Rebuild a schema; unknown keys and wrong types are refused."""
+        _check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
+        columns, target = content["columns"], content.get("target")
+        if not isinstance(columns, Mapping):
+            raise SchemaError("'columns' must be a table from column names to domains")
+        return cls(
+            {name: _domain_from_dict(name, fields) for name, fields in columns.items()},
+            None if target is None else _target_from_dict(target),
+            content.get("group"),
+            content.get("normalize", False),
+        )
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Schema:
+        """Read a ``.toml``, ``.json`` or ``.yaml`` file; YAML needs the package PyYAML."""
+        return schema_files.read(path, cls.from_dict)
+
+    def to_file(self, path: str | os.PathLike[str]) -> None:
+        """Write a ``.toml``, ``.json`` or ``.yaml`` file."""
+        schema_files.write(path, self.to_dict())
+
+
+_CELLS = {"numeric": "numbers", "binned": "numbers", "boolean": "true or false"}
+
+
+def _check_bad_rows(bad_rows: str) -> None:
+    if bad_rows not in ("error", "null"):
+        raise ValueError(f"bad_rows must be 'error' or 'null', got {bad_rows!r}")
+
+
+def _check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:
+    if not isinstance(content, Mapping):
+        raise SchemaError(f"{what} must be a table of names and values")
+    unknown, missing = set(content) - allowed, required - set(content)
+    for problem, keys in (("unknown", unknown), ("missing", missing)):
+        if keys:
+            names, known = ", ".join(sorted(map(repr, keys))), ", ".join(sorted(allowed))
+            raise SchemaError(f"{what} has {problem} entries {names}; known: {known}")
+
+
+def _domain_to_dict(domain: Domain) -> dict[str, Any]:
+    content: dict[str, Any] = {"kind": domain.kind}
+    for item in fields(domain):
+        value = getattr(domain, item.name)
+        if value is not None and value != item.default:
+            content[item.name] = list(value) if isinstance(value, tuple) else value
+    return content
+
+
+def _domain_from_dict(name: str, content: Any) -> Domain:
+    if not isinstance(content, Mapping) or content.get("kind") not in DOMAINS:
+        raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
+    values = dict(content)
+    kind = DOMAINS[values.pop("kind")]
+    required = {item.name for item in fields(kind) if item.default is MISSING}
+    _check_keys(values, {item.name for item in fields(kind)}, required, f"column {name!r}")
+    try:
+        return kind(**values)
+    except (SchemaError, TypeError) as error:
+        raise SchemaError(f"column {name!r}: {error}") from None
+
+
+def _target_from_dict(content: Any) -> Target:
+    _check_keys(content, {"column", "classes", "bounds"}, {"column"}, "the target")
+    facts = {name: content[name] for name in ("classes", "bounds") if name in content}
+    if not isinstance(content["column"], str) or not all(isinstance(v, list | tuple) for v in facts.values()):
+        raise SchemaError("the target must have the name of a column, and a list of classes or of two bounds")
+    return Target(content["column"], **{name: tuple(values) for name, values in facts.items()})

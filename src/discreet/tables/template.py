@@ -1,0 +1,126 @@
+"""A first schema from a public sample, to be corrected by somebody who knows the columns.
+
+Everything here is read off the sample, so the sample must be public: invented rows, a published extract, the example
+in a code book. Never the private table, nor a part of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from discreet.tables.domains import FALSE, TRUE, Boolean, Categorical, Domain, Numeric, Target, Text
+from discreet.tables.meaning import MISSING_WORDS, cell_text
+from discreet.tables.reading import TableLike, column, column_names, require_columns
+from discreet.tables.schema import Schema, SchemaError
+
+MOST_CATEGORIES = 50
+__all__ = ["MOST_CATEGORIES", "template"]
+
+
+def template(
+    public_sample: TableLike,
+    *,
+    target: str | None = None,
+    group: str | None = None,
+    max_categories: int = MOST_CATEGORIES,
+) -> Schema:
+    """Guess a schema from a table that is public.
+
+    Numbers get bounds rounded outwards, words true and false become booleans, other columns categories if they have at
+    most ``max_categories`` and hashed text if more. Of the words for a missing cell, "none" counts as a category.
+
+    Parameters
+    ----------
+    public_sample : a table with the private table's columns and nobody's data.
+    target, group : names of the column to predict and of the column that says whose row it is.
+
+    Privacy
+    -------
+    None is given and none is needed for a public sample. A template from private data would publish its extremes and
+    its rarest words.
+
+    Examples
+    --------
+    >>> sample = {"age": [31, 64, 18], "ward": ["north", "south", "north"], "smoker": ["yes", "no", "no"]}
+    >>> made = template(sample, target="smoker")
+    >>> made.columns["age"], made.columns["ward"]
+    (Numeric(lower=15.0, upper=65.0, ...), Categorical(categories=('north', 'south'), unknown='ignore'))
+    >>> made.target.classes
+    ('no', 'yes')
+    """
+    named = [name for name in (target, group) if name is not None]
+    require_columns(public_sample, named)
+    columns = {
+        name: guessed
+        for name in column_names(public_sample)
+        if name not in named and (guessed := _domain(column(public_sample, name), max_categories)) is not None
+    }
+    aim = None if target is None else _target(target, column(public_sample, target), max_categories)
+    if not columns:
+        raise SchemaError("the sample has no column with values to learn from")
+    return Schema(columns, aim, group)
+
+
+def _domain(cells: Any, max_categories: int) -> Domain | None:
+    """The domain that a sample's cells suggest; None if all are missing."""
+    texts = _texts(cells)
+    if not texts:
+        return None
+    if {text.casefold() for text in texts} <= TRUE | FALSE:
+        return Boolean()
+    values = _values(texts)
+    if values is not None:
+        return Numeric(*_rounded_out(float(values.min()), float(values.max())))
+    words = _words(cells)
+    return Categorical(tuple(sorted(words))) if len(words) <= max_categories else Text(square_roots=True)
+
+
+def _target(name: str, cells: Any, max_categories: int) -> Target:
+    texts = _texts(cells)
+    values = _values(texts)
+    if values is None:
+        texts = _words(cells)
+    if len(texts) < 2:
+        raise SchemaError(
+            f"the target {name!r} has fewer than two values in the sample; write its classes by hand"
+        )
+    if values is not None and len(texts) > max_categories:
+        return Target(name, bounds=_rounded_out(float(values.min()), float(values.max())))
+    if values is not None and all(value.is_integer() for value in values.tolist()):
+        return Target(name, tuple(sorted(int(value) for value in values)))
+    if len(texts) > max_categories:
+        raise SchemaError(
+            f"the target {name!r} has {len(texts)} different values that are not numbers; write its classes by hand"
+        )
+    return Target(name, tuple(sorted(texts)))
+
+
+def _texts(cells: Any, missing: frozenset[str] = MISSING_WORDS) -> set[str]:
+    """The different cells of a column, as text, without missing ones."""
+    texts = {cell_text(value) for value in cells.unique().to_pylist()}
+    return {text for text in texts if text is not None and text.casefold() not in missing}
+
+
+def _words(cells: Any) -> set[str]:
+    """The different cells of a column of words: among words, "none" is an answer; elsewhere it is a missing cell."""
+    return _texts(cells, MISSING_WORDS - {"none"})
+
+
+def _values(texts: set[str]) -> Any:
+    """The texts as numbers, None if one of them is not a finite number."""
+    try:
+        values = np.array([float(text) for text in sorted(texts)])
+    except ValueError:
+        return None
+    return values if values.size and np.isfinite(values).all() else None
+
+
+def _rounded_out(low: float, high: float) -> tuple[float, float]:
+    """An interval around [low, high] with round ends: multiples of half the width's leading power of ten."""
+    width = high - low or max(abs(low), 1.0)
+    step = 10.0 ** math.floor(math.log10(width)) / 2
+    ends = math.floor(low / step) * step, math.ceil(high / step) * step
+    return (ends[0], ends[1]) if ends[0] < ends[1] else (ends[0] - step, ends[1] + step)

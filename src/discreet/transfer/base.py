@@ -1,0 +1,275 @@
+"""What every release of this package shares: the promise asked for, tables of any kind, the statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import column_or_1d
+
+from discreet._checks import ParameterError, Setting, is_from
+from discreet.estimators.groups import read_people
+from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of, relation_of
+from discreet.privacy.statement import (
+    OTHER_RELEASES,
+    POPULATION,
+    PUBLIC_TYPES,
+    UNPREDICTABLE,
+    PrivacyStatement,
+    Stated,
+)
+from discreet.records.dask import REPEATABLE, is_dask, labels_of
+from discreet.records.open import Labels, Rows, open_rows
+from discreet.release import Carried
+from discreet.tables.meaning import as_cells, cell_text, to_numbers
+from discreet.tables.reading import column_names, is_frame
+from discreet.transfer.teachers import ClusterRows
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The relation and its consequences, from an estimator's parameters.
+
+    size : number of records, or of users where these are protected; public, or a public bound.
+    """
+
+    guarantee: Guarantee
+    size: int
+    changed: int
+
+
+def counted(guarantee: Guarantee) -> str:
+    """What the public size of a plan counts: users where they are protected as a whole, otherwise records."""
+    return "users" if guarantee.unit in ("user", LABEL_UNITS[1]) else "records"
+
+
+def changed_teachers(neighboring: Neighboring, *, by_group: bool, label_private: bool) -> int:
+    """How many teachers may differ between neighbors: the relation factor of everything that follows.
+
+    Two where a user is exchanged for another one, because ids decide the chunk; one in every other case.
+
+    >>> changed_teachers(Neighboring.REPLACE_ONE, by_group=True, label_private=False)
+    2
+    >>> changed_teachers(Neighboring.ADD_REMOVE_ONE, by_group=True, label_private=False)
+    1
+    """
+    return 2 if by_group and not label_private and neighboring is Neighboring.REPLACE_ONE else 1
+
+
+def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: bool) -> Settings:
+    """The promise asked for, the public size and the votes that one unit can move."""
+    label_private = bool(getattr(model, "label_private", False))
+    relation = relation_of(model.neighboring)
+    if label_private and relation is not Neighboring.REPLACE_ONE:
+        raise ParameterError(
+            "label_private",
+            "protects one person's label against being replaced by another; the rows themselves are public",
+            Setting("neighboring", "replace-one"),
+        )
+    counted = "users" if by_group else "records"
+    promise, size = guarantee_of(model.epsilon, model.delta, relation, n_units, n_samples, counted)
+    unit = "user" if by_group else "record"
+    if label_private:
+        unit = LABEL_UNITS[by_group]
+    promise = Guarantee(promise.epsilon, promise.delta, relation, unit)
+    changed = changed_teachers(relation, by_group=by_group, label_private=label_private)
+    return Settings(promise, size, changed)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Checked inputs: the private table with its labels, and the public table.
+
+    n_units : how many are protected: rows, or users, whose numbers of rows are private and must not be planned with.
+    """
+
+    X: Any
+    y: NDArray[Any]
+    queries: Any
+    n_units: int
+
+
+@contextmanager
+def opened(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
+    """Private rows and labels: files are mapped, Dask collections stay with their workers, all else is as it is."""
+    if is_dask(X):
+        if target is not None:
+            raise ParameterError("target", "names a column of a file", "with a Dask collection pass y")
+        yield ClusterRows(X), labels_of(y) if is_dask(y) else y
+        return
+    with open_rows(X, y, target) as (rows, labels):
+        yield rows, labels
+
+
+def read_inputs(
+    X: Any, y: ArrayLike | None, queries: Any, groups: ArrayLike | None, *, own: bool = False
+) -> Inputs:
+    """Raise, before anything is charged, where the shapes do not fit; ``own``: without queries, X itself is public."""
+    if queries is None:
+        if not own or isinstance(X, Rows):
+            raise ValueError(
+                "fit needs public rows to label: pass X_public, without labels and with the columns of X; or, if all "
+                "columns are public and only labels are private, label_private=True"
+            )
+        queries = X
+    if y is None:
+        raise ValueError("this estimator requires y to be passed, but the target y is None")
+    X = as_table("X", X)
+    labels, n_rows = as_cells(y), X.shape[0]
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = column_or_1d(labels, warn=True)
+    if labels.shape != (n_rows,):
+        raise ParameterError("y", f"must hold one label per row: {n_rows} rows, y of shape {labels.shape}")
+    n_units = n_rows if groups is None else len(read_people(groups, n_rows, strict=True).names)
+    queries = as_table("X_public", public_matrix(X, queries) if isinstance(X, Rows) else queries)
+    check_same_columns(Columns.of(X), queries, "X_public")
+    return Inputs(X, labels, queries, n_units)
+
+
+def as_table(name: str, X: Any) -> Any:
+    """``X`` as something with rows and a shape; contents are the model's business."""
+    if bool(sp.issparse(X)):
+        return X.tocsr()
+    table = X if isinstance(X, Rows | np.ndarray) or is_frame(X) else _array(name, X)
+    if len(table.shape) != 2:
+        raise ParameterError(
+            name,
+            f"must have two dimensions (rows, columns), got shape {tuple(table.shape)}",
+            "for a single column use X.reshape(-1, 1)",
+        )
+    if table.shape[0] == 0:
+        raise ParameterError(name, "has no rows", "pass at least one")
+    return table
+
+
+def _array(name: str, X: Any) -> NDArray[Any]:
+    """An array of what makes one of itself; lists as numbers: one cell would decide the type of all others."""
+    cells = as_cells(X)
+    if cells is X or cells.dtype != object:
+        return cells
+    numbers = to_numbers(cells)
+    if any(cell_text(cell) is not None for cell in cells[np.isnan(numbers)]):
+        raise ParameterError(
+            name,
+            "is no array and cannot be read as rows of numbers, all of the same length",
+            "for other contents pass a data frame, or an array with dtype=object. Nothing was charged.",
+        )
+    return numbers
+
+
+def public_matrix(X: Any, queries: Any) -> Any:
+    """Public rows as a matrix, to go with private rows in parts; raises where names of columns differ."""
+    if not is_from(queries, "pandas", "DataFrame"):
+        return queries
+    mine, theirs = X.feature_names, tuple(str(name) for name in queries.columns)
+    if mine and mine != theirs:
+        raise ValueError(
+            f"the columns of X_public, {list(theirs)[:5]}, are not those of the private data, {list(mine)[:5]}, in the "
+            "same order. Nothing was charged."
+        )
+    return queries.to_numpy()
+
+
+def columns(X: Any) -> list[str] | None:
+    """The names of the columns, where there are any."""
+    return column_names(X) if is_frame(X) else None
+
+
+def note_columns(model: Any, X: Any) -> None:
+    """Keep number and names of the columns of ``X`` where scikit-learn looks for them."""
+    model.n_features_in_ = int(X.shape[1])
+    names = columns(X)
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How many columns a table has, and their names where there are any; nothing of what they hold."""
+
+    count: int
+    names: list[str] | None
+
+    @staticmethod
+    def of(X: Any) -> Columns:
+        """Those of a table."""
+        return Columns(int(X.shape[1]), columns(X))
+
+
+def check_same_columns(private: Columns, other: Any, name: str) -> None:
+    """Raise if ``other`` does not have the columns of the private data, in the same order."""
+    if other.shape[1] != private.count:
+        raise ParameterError(
+            name,
+            f"has {other.shape[1]} columns and the private data {private.count}",
+            "give both the same columns in the same order. Nothing was charged.",
+        )
+    mine, theirs = private.names, columns(other)
+    if (mine is None) != (theirs is None):
+        raise ValueError(
+            f"{name} and the private data must both be data frames, or neither: with names on one side only the "
+            "columns cannot be compared. Nothing was charged."
+        )
+    if mine is not None and theirs is not None and mine != theirs:
+        odd = sorted(set(mine) ^ set(theirs))[:5]
+        why = f"differ in {odd}" if odd else "come in another order"
+        raise ValueError(
+            f"the columns of {name} and of the private data {why}; give both the same columns in the same order. "
+            "Nothing was charged."
+        )
+
+
+def state(
+    plan: Stated,
+    carried: Carried[Any],
+    bounds: dict[str, float | str],
+    assumptions: tuple[str, ...],
+    rows: Any = None,
+) -> PrivacyStatement:
+    """State the promise that travels with the answers and with whatever is trained on them."""
+    where = (REPEATABLE,) if isinstance(rows, ClusterRows) else ()
+    return carried.state(
+        plan, bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
+    )
+
+
+def assumptions(labels: Labels | None, size: int, promise: Guarantee, label_private: bool) -> tuple[str, ...]:
+    """What must be true, each one that came from the user included; there are no ``labels`` where y is a number."""
+    label_set = () if labels is None else (labels.assumption,)
+    units = counted(promise)
+    rows = (
+        f"the number of {units}, {size}, is public{'; that of records is not' if units == 'users' else ''}"
+        if promise.neighboring.size_is_public
+        else f"{size} is a public upper bound on the number of {units} (given by the user)"
+    )
+    queries = (
+        "ALL COLUMNS ARE PUBLIC: only the labels are protected (given by the user)"
+        if label_private
+        else "the rows of X_public are public and were chosen without looking at the private data (given by the user)"
+    )
+    return (*label_set, rows, queries)
+
+
+_ASSUMPTIONS = (
+    "a record influences the teacher of its own chunk only: the estimator holds nothing that was fitted to the "
+    "private data, no vocabulary, no scaling, no selected columns (given by the user)",
+    "the estimator's code keeps nothing from one chunk to the next: NumPy's and Python's global generators and every "
+    "random_state are set for each chunk; generators made at import, of C libraries, PyTorch, TensorFlow or a GPU, "
+    "processes it starts, caches and files are out of reach and must not carry anything over (given by the user)",
+    "each person is one row, or one id in groups (given by the user)",
+    PUBLIC_TYPES,
+    "training a teacher may fail but does not end the process",
+    UNPREDICTABLE,
+)
+_NOT_COVERED = (
+    "how long training and prediction took and how much memory they used",
+    "scores computed on private rows and published afterwards",
+    "exact votes, distances and teachers: they must not leave the trusted processes, workers of a cluster included",
+    POPULATION,
+    OTHER_RELEASES,
+)

@@ -1,1 +1,0 @@
-"""Standard errors and intervals that count the privacy noise as well as the sampling."""

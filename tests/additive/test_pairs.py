@@ -1,0 +1,100 @@
+"""Pairs: scores move by no more than the clip, the right pair is found, and choices are charged as what they are."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from discreet.additive.bins import Bins
+from discreet.additive.columns import Column
+from discreet.additive.pairs import COARSE, PairSelection, candidates
+from discreet.additive.plan import AdditiveFit, AdditiveProblem
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
+from discreet.privacy import events
+from discreet.privacy.accounting import accountants
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.tables.domains import Numeric
+
+REPLACE, DROP = Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT
+CLIP = 0.3
+
+
+def bins(n_bins, ordered=True, missing=False):
+    places = np.empty(0, dtype=np.int64) if ordered else np.arange(n_bins)
+    return Bins(np.arange(1.0, n_bins), places, np.ones(n_bins + missing), n_bins, missing)
+
+
+def test_wide_columns_are_made_coarse_or_left_out():
+    tables = candidates([bins(30), bins(40, ordered=False), bins(4, missing=True)], [True, False, True])
+    (table,) = tables
+    assert table.columns == (0, 2)
+    assert table.sizes == (COARSE, 4)
+    assert table.coarse[1].tolist() == [0, 1, 2, 3, -1]
+    cells = table.cells([np.array([0, 29, 3]), np.array([0, 0, 0]), np.array([1, 3, 4])])
+    assert cells.tolist() == [1, 47, -1]
+
+
+@pytest.mark.parametrize("relation", [REPLACE, DROP])
+def test_scores_move_by_no_more_than_declared_and_as_far(relation):
+    selection = PairSelection(1, 2, CLIP, relation, 1.0)
+    tables = candidates([bins(3), bins(2), bins(2)], [True] * 3)
+    rest = [0, 0, 0, CLIP]
+    records = [
+        (*cells, psi)
+        for cells in itertools.product(range(3), range(2), range(2))
+        for psi in (-CLIP, 0.0, CLIP / 2, CLIP)
+    ]
+
+    def scores(*data):
+        codes = [np.array([one[place] for one in data]) for place in range(3)]
+        return selection.scores(tables, codes, np.array([[one[3]] for one in data]))
+
+    alone = scores(rest)
+    if relation is DROP:
+        moves = [scores(rest, record) - alone for record in records]
+    else:
+        found = [scores(rest, record) for record in records]
+        moves = [a - b for a in found for b in found]
+    spread = max(float(np.ptp(move)) for move in moves)
+    largest = max(float(np.abs(move).max()) for move in moves)
+    assert largest == pytest.approx(relation.contributions * CLIP)
+    assert spread <= selection.score_range
+    assert spread / selection.score_range > 0.5
+
+
+def test_the_pair_that_explains_residuals_is_found():
+    rng = np.random.default_rng(0)
+    codes = [rng.integers(0, 4, 3000) for _ in range(4)]
+    residuals = np.where((codes[1] > 1) == (codes[3] > 1), CLIP, -CLIP)[:, None]
+    tables = candidates([bins(4)] * 4, [True] * 4)
+    selection = PairSelection(2, 3000, CLIP, REPLACE, 1.0)
+    with insecure_noise(0):
+        chosen = selection.choose(tables, codes, residuals, fresh_entropy())
+    assert chosen[0].columns == (1, 3)
+    assert chosen[1].columns != (1, 3)
+    with insecure_noise(0):
+        assert (
+            len(PairSelection(9, 3000, CLIP, REPLACE, 1.0).choose(tables, codes, residuals, fresh_entropy()))
+            == 6
+        )
+
+
+def problem(n_pairs):
+    columns = tuple(Column(name, Numeric(0.0, 1.0)) for name in "abcd")
+    return AdditiveProblem(columns, "classes", 5000, n_pairs=n_pairs)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_choices_are_charged_as_bounded_range(epsilon):
+    guarantee = Guarantee(epsilon, 1e-6, REPLACE)
+    plan = AdditiveFit().plan(problem(3), guarantee)
+    leaves = events.flatten(plan.event)
+    (choice,) = [(leaf, times) for leaf, times in leaves if isinstance(leaf, events.BoundedRange)]
+    assert choice == (events.BoundedRange(plan.layout.selection.epsilon), 3)
+    price = accountants.delta(plan.event, epsilon, REPLACE)
+    assert 0.98e-6 < price <= 1e-6
+
+
+def test_no_pairs_no_choices():
+    plan = AdditiveFit().plan(problem(0), Guarantee(1.0, 1e-6))
+    assert not any(isinstance(leaf, events.BoundedRange) for leaf, _ in events.flatten(plan.event))

@@ -1,0 +1,360 @@
+"""Every way to a release, as a program of private data: what the contracts of this folder run over.
+
+A program takes ``(X, y)``, rows and real targets between -1 and 1, and returns all that it shows. What can take invalid
+rows is told to treat them as null. The others, listed in `STRICT`, refuse them before the charge.
+"""
+
+import functools
+import importlib
+import inspect
+import itertools
+import pkgutil
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.tree import DecisionTreeClassifier
+
+import discreet
+import discreet.solvers
+from discreet.description.quantiles import private_domains, private_norm_bound
+from discreet.estimators.linear import PrivateLinearModel
+from discreet.mechanisms.samplers.entropy import insecure_noise
+from discreet.recommend.methods import METHODS
+from discreet.recommend.methods.clicks import IMPLICIT
+from discreet.sets import L1Ball, L2Ball
+from discreet.solvers import base
+from discreet.transfer.subsample import subsample_and_aggregate
+
+for module in pkgutil.iter_modules(discreet.solvers.__path__):
+    importlib.import_module(f"discreet.solvers.{module.name}")
+
+N, P = 60, 2
+CLASSES = [0, 1]
+PUBLIC = np.random.default_rng(7).uniform(-1, 1, size=(8, P))
+
+
+def ordinary(seed):
+    """Rows and targets as they should be."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-0.7, 0.7, size=(N, P))
+    return X, np.clip(X[:, 0] - X[:, 1] + rng.normal(size=N) / 5, -1.0, 1.0)
+
+
+def labels_of(y):
+    """Labels of real targets; 9, which is no class, where there is none."""
+    return np.where(np.isfinite(y), y > 0, 9).astype(np.int64)
+
+
+def given(kind, **values):
+    """Those of ``values`` that the class or function takes."""
+    return {name: value for name, value in values.items() if name in inspect.signature(kind).parameters}
+
+
+# -- linear models ---------------------------------------------------------------------------------------------------
+
+PARAMETERS = {
+    "delta": 1e-2,
+    "classes": CLASSES,
+    "target_bounds": (-1.0, 1.0),
+    "bad_rows": "null",
+    "l1_radius": 1.0,
+}
+LINEAR = {
+    name: kind
+    for name, kind in ((name, getattr(discreet, name)) for name in discreet.__all__)
+    if isinstance(kind, type) and issubclass(kind, PrivateLinearModel)
+}
+
+
+def linear(name, **parameters):
+    kind = LINEAR[name]
+    model = kind(1.0, **given(kind, **PARAMETERS) | parameters)
+    if name == "PrivatePoissonRegressor":
+        model.set_params(target_bounds=(0.0, 4.0))
+
+    def program(data):
+        X, y = data
+        return clone(model).fit(X, labels_of(y) if hasattr(model, "classes") else y)
+
+    return program
+
+
+def in_csr(program):
+    """The program on rows in a sparse matrix."""
+    return lambda data: program((sp.csr_array(data[0]), data[1]))
+
+
+SETTINGS = (
+    {},
+    {"neighboring": "zero-out"},
+    {"constraint": L2Ball(1.0, P + 1)},
+    {"constraint": L1Ball(1.0, P + 1)},
+)
+
+
+@functools.cache
+def home_of(solver):
+    """The first estimator, and its settings, for which a solver plans."""
+    for settings, (name, kind) in itertools.product(SETTINGS, LINEAR.items()):
+        parameters = settings | {"solver": solver}
+        if given(kind, **parameters) != parameters:
+            continue
+        try:
+            kind(1.0, **given(kind, **PARAMETERS), **parameters).plan(N, P)
+        except (TypeError, ValueError):
+            continue  # not proved for this problem
+        return name, parameters
+    raise LookupError(f"no estimator for solver {solver!r}")
+
+
+def with_solver(solver):
+    def program(data):
+        name, parameters = home_of(solver)
+        return linear(name, **parameters)(data)
+
+    return program
+
+
+# -- everything else ---------------------------------------------------------------------------------------------------
+
+
+def median(data):
+    return discreet.PrivateMedian(1.0, 1e-2, radius=2.0, bad_rows="null").fit(data[0])
+
+
+def additive(name, **parameters):
+    kind = getattr(discreet, name)
+    told = given(kind, **PARAMETERS) | {"feature_bounds": (-1.0, 1.0), "n_iterations": 3} | parameters
+
+    def program(data):
+        X, y = data
+        return kind(1.0, **told).fit(X, labels_of(y) if "classes" in told else y)
+
+    return program
+
+
+@functools.cache
+def released(name):
+    """A model that is out already."""
+    with insecure_noise(3), warnings.catch_warnings(action="ignore"):
+        return linear(name)(ordinary(99))
+
+
+def evaluated(name):
+    model = released(name)
+
+    def program(data):
+        X, y = data
+        truth = labels_of(y) if "Logistic" in name else y
+        return discreet.evaluate(model, X, truth, epsilon=1.0, delta=1e-2, bad_rows="null", bins=2)
+
+    return program
+
+
+def intervals(name):
+    model = released(name)
+
+    def program(data):
+        X, y = data
+        truth = labels_of(y) if "Logistic" in name else y
+        return discreet.coefficient_intervals(model, X, truth, epsilon=1.0, delta=1e-2)
+
+    return program
+
+
+def selected(method):
+    def program(data):
+        candidates = [discreet.PrivateRidge(target_bounds=(-1.0, 1.0), l2=l2) for l2 in (1.0, 10.0)]
+        return discreet.PrivateSelection(candidates, 2.0, 1e-2, method=method, bad_rows="null").fit(*data)
+
+    return program
+
+
+def searched(data):
+    search = discreet.PrivateSearchCV(
+        discreet.PrivateLogisticRegression(solver="output", classes=CLASSES),
+        {"l2": [1.0, 10.0]},
+        2.0,
+        0.0,
+        method="split",
+        bad_rows="null",
+    )
+    return search.fit(data[0], labels_of(data[1]))
+
+
+TREE = DecisionTreeClassifier(max_depth=1, random_state=0)
+
+
+def transferred(aggregator):
+    def program(data):
+        model = discreet.PrivateTransferClassifier(
+            TREE,
+            GaussianNB(),
+            n_teachers=20,
+            epsilon=2.0,
+            delta=1e-2,
+            aggregator=aggregator,
+            classes=CLASSES,
+            random_state=0,
+        )
+        return model.fit(data[0], data[1] > 0, PUBLIC)
+
+    return program
+
+
+def transferred_targets(data):
+    model = discreet.PrivateTransferRegressor(
+        Ridge(), (-1.0, 1.0), n_teachers=20, epsilon=2.0, delta=1e-2, random_state=0
+    )
+    return model.fit(*data, PUBLIC)
+
+
+def labeled(pool):
+    def program(data):
+        labeler = discreet.PrivateLabeler(
+            TREE, n_queries=8, n_teachers=20, epsilon=2.0, delta=1e-2, classes=CLASSES, random_state=0
+        ).fit(data[0], data[1] > 0, pool=PUBLIC if pool else None)
+        answers = labeler.label_rows(np.arange(len(PUBLIC))) if pool else labeler.label(PUBLIC)
+        left = labeler.halted, labeler.remaining
+        labeler.close()
+        return answers, *left, labeler.privacy_
+
+    return program
+
+
+def error_rate(data):
+    return discreet.private_error_rate(
+        TREE, data[0], data[1] > 0, epsilon=1.0, n_teachers=10, classes=CLASSES, random_state=0
+    )
+
+
+def agreed(data):
+    def larger(rows):
+        return int(rows[:, 0].mean() > rows[:, 1].mean())
+
+    return subsample_and_aggregate(larger, data[0], CLASSES, n_chunks=10, epsilon=2.0, delta=1e-2)
+
+
+def completed(method, feedback):
+    """Rows are users, of ten items each; what is no number is no rating."""
+    weights = np.random.default_rng(5).normal(size=(P, 10))
+
+    def program(data):
+        X, _ = data
+        with np.errstate(all="ignore"):
+            stars = np.clip(np.where(np.abs(X) <= 2.0**300, X, np.nan) @ weights, -1, 1)
+        kept = np.isfinite(stars) & (np.arange(10) % 3 != np.arange(len(X))[:, None] % 3)
+        kept[:, 0] |= np.isfinite(stars[:, 0]) & (stars[:, 0] > 0)
+        ratings = sp.csr_array((stars[kept], np.nonzero(kept)), shape=stars.shape)
+        model = discreet.PrivateMatrixCompletion(
+            method, 1.0, 1e-2, rank=2, rating_bounds=(-1, 1), items=list(range(10)), feedback=feedback
+        )
+        return model.fit(ratings)
+
+    return program
+
+
+def quantiles(data):
+    grid = np.linspace(-1, 1, 9)
+    return discreet.private_quantiles(
+        data[0], [0.25, 0.75], candidates=grid, epsilon=1.0, delta=1e-2, bad_rows="null"
+    )
+
+
+def norm_bound(data):
+    return private_norm_bound(data[0], epsilon=1.0, bad_rows="null")
+
+
+def domains(data):
+    table = {"a": data[0][:, 0], "b": data[0][:, 1]}
+    return private_domains(table, {"a": None, "b": None}, epsilon=1.0, delta=1e-2, bad_rows="null")
+
+
+DESCRIBED = discreet.Schema(
+    {"a": discreet.Numeric(-1, 1), "b": discreet.Binned((-0.5, 0.0, 0.5))}, discreet.Target("y", (0, 1))
+)
+
+
+def described(data):
+    table = {"a": data[0][:, 0], "b": data[0][:, 1], "y": labels_of(data[1])}
+    return discreet.describe(
+        table, DESCRIBED, epsilon=1.0, delta=1e-2, bins=4, pairs=[("b", "y")], bad_rows="null"
+    )
+
+
+def played(method):
+    def program(data):
+        learner, actions = discreet.PrivateFTRL(P, N, 1.0, 1e-2, method=method), []
+        for costs in data[0]:
+            actions.append(learner.predict_one())
+            learner.learn_one(costs)
+        learner.close()
+        return actions, learner.step, learner.privacy_
+
+    return program
+
+
+def learned(data):
+    learner = discreet.PrivateOnlineLinearModel(P, N, 1.0, 1e-2, classes=CLASSES)
+    models = []
+    for row, label in zip(data[0], labels_of(data[1]), strict=True):
+        learner.learn_one(row, label)
+        models.append(np.append(learner.coef_, learner.intercept_))
+    return (
+        models,
+        learner.average_,
+        learner.predict_one(PUBLIC[0]),
+        learner.privacy_,
+    )
+
+
+STRICT = {  # of these, what is no number is refused before the charge
+    "coefficient_intervals logistic": intervals("PrivateLogisticRegression"),
+    "coefficient_intervals ridge": intervals("PrivateRidge"),
+}
+TRANSFERS = {  # rows are their teachers' business, whatever they hold; one that fails is a teacher without a model
+    **{
+        f"PrivateTransferClassifier {name}": transferred(name)
+        for name in ("shares", "sparse-vector", "plurality", "confident")
+    },
+    "PrivateTransferRegressor": transferred_targets,
+    "PrivateLabeler": labeled(pool=False),
+    "PrivateLabeler pool": labeled(pool=True),
+    "private_error_rate": error_rate,
+    "subsample_and_aggregate": agreed,
+}
+SPARSE = {  # these take rows in a sparse matrix
+    "PrivateMedian",
+    *(name for name in LINEAR if "Simplex" not in name),
+    *(f"solver {name}" for name in base.names() if "Simplex" not in home_of(name)[0]),
+}
+PROGRAMS = {
+    **{name: linear(name) for name in LINEAR},
+    "PrivateSparseLogisticRegression selecting": linear("PrivateSparseLogisticRegression", max_columns=1),
+    **{f"solver {name}": with_solver(name) for name in base.names()},
+    "PrivateMedian": median,
+    "PrivateAdditiveClassifier": additive("PrivateAdditiveClassifier"),
+    "PrivateAdditiveClassifier pairs": additive("PrivateAdditiveClassifier", pairs=1),
+    "PrivateAdditiveClassifier 3 classes": additive("PrivateAdditiveClassifier", classes=[0, 1, 2]),
+    "PrivateAdditiveRegressor": additive("PrivateAdditiveRegressor"),
+    "PrivateAdditiveRegressor pairs": additive("PrivateAdditiveRegressor", pairs=1, monotonic={"x0": 1}),
+    **{f"PrivateSelection {method}": selected(method) for method in ("tries", "split", "split-parallel")},
+    "PrivateSearchCV": searched,
+    "evaluate classifier": evaluated("PrivateLogisticRegression"),
+    "evaluate regressor": evaluated("PrivateRidge"),
+    **{f"PrivateMatrixCompletion {method}": completed(method, "explicit") for method in METHODS},
+    **{f"PrivateMatrixCompletion {method} clicks": completed(method, "implicit") for method in IMPLICIT},
+    "private_quantiles": quantiles,
+    "private_norm_bound": norm_bound,
+    "private_domains": domains,
+    "describe": described,
+    "PrivateFTRL tree": played("tree"),
+    "PrivateFTRL sampling": played("sampling"),
+    "PrivateOnlineLinearModel": learned,
+    **STRICT,
+    **TRANSFERS,
+}

@@ -1,0 +1,265 @@
+"""Silence: after the charge nothing but the release differs between neighbors, whatever the process has set.
+
+Each program of `releases` runs on neighbors, of which one has a hostile row, with equal answers of all mechanisms. Then
+nothing may differ: neither an error, a warning, a log, a print, a file or the state of a global generator, nor what
+the program shows, down to the types and shapes of attributes.
+"""
+
+import contextlib
+import inspect
+import io
+import locale
+import logging
+import random
+import sys
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.special
+
+sys.path.insert(0, str(Path(__file__).parent))
+import releases
+
+import discreet
+from discreet import release
+from discreet._checks import silence
+from discreet.audit.sensitivity import input_distances
+from discreet.audit.trace import difference, trace
+from discreet.cli import main
+from discreet.estimators.linear import NoiseWarning
+from discreet.privacy.guarantee import PrivacyWarning
+from discreet.records import clipped_rows
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.tables.schema import Numeric, Schema, Target
+
+PUBLIC_WARNINGS = (NoiseWarning, PrivacyWarning)  # come before the charge, from public facts
+HOSTILE = {  # a row and its target
+    "tiny": ([1e-200, 5e-324], 5e-324),
+    "of all sizes": ([1e90, -1e-90], -1e-310),
+    "beyond all bounds": ([1e300, -1e300], 1e300),
+    "no numbers": ([np.nan, np.inf], np.nan),
+}
+
+
+def neighbors(name, action):
+    """An ordinary data set, and those in which one row is hostile; a constant one, and one of its neighbors.
+
+    What warns is what would raise: there, one neighbor is enough to tell that warnings are not heard either.
+    """
+    kinds = list(HOSTILE)[: 2 if name in releases.STRICT else None]
+    constant = np.full((releases.N, releases.P), 0.5) * [1.0, 0.0], np.full(releases.N, 0.5)
+    pairs = ((releases.ordinary(0), kinds), (constant, ["tiny"]))
+    for base, rows in pairs if action == "raise" else ((releases.ordinary(0), ["of all sizes"]),):
+        yield base, [exchanged(base, *HOSTILE[kind]) for kind in rows]
+
+
+def exchanged(data, row, target):
+    X, y = data[0].copy(), data[1].copy()
+    X[3], y[3] = row, target
+    return X, y
+
+
+@contextlib.contextmanager
+def hostile(action, said):
+    """A process in which everything that can be told to speak, or to fail, has been told to."""
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append((record.name, record.levelname, record.getMessage()))
+    root, level, place = logging.getLogger(), logging.getLogger().level, locale.setlocale(locale.LC_ALL)
+    printed = io.StringIO()
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    with contextlib.suppress(locale.Error):
+        locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+    random.seed(0)
+    np.random.seed(0)
+    warnings.simplefilter("error" if action == "raise" else "always")
+    for kind in PUBLIC_WARNINGS:
+        warnings.simplefilter("ignore", kind)
+    filters = list(warnings.filters)
+    try:
+        with (
+            np.errstate(all=action),
+            scipy.special.errstate(all=action),
+            discreet.on_progress(said.append),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            yield
+            said.append(("errors", np.geterr(), scipy.special.geterr()))
+    finally:
+        said.append(("printed", printed.getvalue()))
+        said.append(("filters kept", warnings.filters == filters))
+        said.append(("generators", random.random(), np.random.random()))
+        locale.setlocale(locale.LC_ALL, place)
+        root.setLevel(level)
+        root.removeHandler(handler)
+
+
+def heard(program, data, action, answers=None):
+    """The trace of a program in a hostile process, and all that was to be heard."""
+    said = []
+
+    def in_public(data):
+        with hostile(action, said):
+            return program(data)
+
+    run = trace(in_public, data, answers=answers)
+    files = sorted((path.name, path.read_bytes()) for path in Path.cwd().iterdir())
+    return run, (run.error, run.warnings, said, files)
+
+
+@pytest.mark.parametrize("action", ["raise", "warn"])
+@pytest.mark.parametrize("name", releases.PROGRAMS)
+def test_nothing_is_said(name, action, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = releases.PROGRAMS[name]
+    if action == "warn" and name in releases.SPARSE:
+        program = releases.in_csr(program)
+    for base, others in neighbors(name, action):
+        one, said = heard(program, base, action)
+        assert one.error is None
+        assert one.calls
+        for other in others:
+            two, said_of_other = heard(program, other, action, one.calls)
+            assert said_of_other == said
+            assert difference(one.state, two.state) is None
+            assert not [
+                far for far in input_distances(one, two) if far.exceeded
+            ]  # no other row was read anew
+
+
+def test_every_release_of_the_library_is_listed():
+    public = {
+        name: getattr(discreet, name) for name in discreet.__all__ if name.lower().startswith("private")
+    }
+    public |= {name: getattr(discreet, name) for name in ("evaluate", "coefficient_intervals", "describe")}
+    taking = {name for name, thing in public.items() if "ledger" in inspect.signature(thing).parameters}
+    assert len(taking) > 20
+    listed = {word for name in releases.PROGRAMS for word in name.split()}
+    assert taking <= listed
+
+
+@pytest.mark.parametrize("action", ["raise", "warn"])
+def test_a_run_without_silence_is_heard(action, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def loud(plan, data, entropy, progress=None):
+        """Run with NumPy's state and the filter of the process."""
+        with np.errstate(all=action):
+            return plan.run(data, entropy)
+
+    monkeypatch.setattr(release, "run", loud)
+    program, base = releases.evaluated("PrivateRidge"), releases.ordinary(0)
+    one, said = heard(program, base, action)
+    assert one.error is None
+    assert heard(program, exchanged(base, *HOSTILE["tiny"]), action, one.calls)[1] != said
+
+
+# -- threads and workers: error states do not reach them ------------------------------------------------------------
+
+
+def test_threads_are_silent(monkeypatch):
+    """The passes of records run in threads of their own, in which NumPy's state is the default: to warn."""
+    monkeypatch.setattr(clipped_rows, "_SMALL", 0)
+    inside = []
+
+    def task(part):
+        inside.append((threading.get_ident(), np.geterr()["over"]))
+        return np.float64(1e300) * np.float64(1e300)
+
+    X = np.ones((64, 2))
+    records = ArrayRecords(X, np.ones(64), Bounds(), n_threads=4)
+    with warnings.catch_warnings(action="error"), silence():
+        assert records._run(task, list(range(64))) == [np.inf] * 64
+    assert {state for _, state in inside} == {"ignore"}
+
+
+def test_the_last_of_several_threads_restores_the_filter():
+    """Filters belong to the process: a thread that is done first must not take the silence from the others."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def first():
+        with silence():
+            inside.set()
+            leave.wait(10)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        filters = list(warnings.filters)
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(first)
+            inside.wait(10)
+            with silence():
+                leave.set()
+                running.result()
+                warnings.warn("of the data", UserWarning, stacklevel=1)
+        assert warnings.filters == filters
+
+
+@pytest.mark.parametrize("action", ["raise", "warn"])
+def test_workers_are_silent(action, tmp_path, monkeypatch):
+    dask = pytest.importorskip("dask.array")
+    monkeypatch.chdir(tmp_path)
+
+    def program(data):
+        X, y = data
+        model = releases.linear("PrivateLogisticRegression", solver="objective")
+        return model((dask.from_array(X, chunks=(20, 2)), y))
+
+    base = releases.ordinary(0)
+    trace(program, base)
+    one, said = heard(program, base, action)
+    assert one.error is None
+    for row in HOSTILE.values():
+        two, said_of_other = heard(program, exchanged(base, *row), action, one.calls)
+        assert said_of_other == said
+        assert difference(one.state, two.state) is None
+
+
+# -- the command line --------------------------------------------------------------------------------------------
+
+
+PRICE = "--epsilon 1 --delta 1e-2 --overwrite"
+COMMANDS = {
+    "fit": (f"fit table.csv --schema schema.toml {PRICE} --bad-rows null --output model.json", list(HOSTILE)),
+    # refuses what is no label before the charge, as the holder of the table wants to know
+    "evaluate": (f"evaluate public.json table.csv {PRICE} --bins 2 --output report.json", list(HOSTILE)[:3]),
+}
+
+
+def write_table(data):
+    X, y = data
+    rows = zip(*X.T.tolist(), releases.labels_of(y), strict=True)
+    Path("table.csv").write_text("a,b,y\n" + "".join(f"{a!r},{b!r},{label}\n" for a, b, label in rows))
+
+
+@pytest.mark.parametrize("action", ["raise", "warn"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_end_alike(name, action, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Schema({"a": Numeric(-1, 1), "b": Numeric(-1, 1)}, Target("y", ("0", "1"))).to_file("schema.toml")
+    base, (command, kinds) = releases.ordinary(0), COMMANDS[name]
+    write_table(releases.ordinary(99))
+    assert main(COMMANDS["fit"][0].replace("model.json", "public.json").split()) == 0
+
+    def program(data):
+        write_table(data)
+        try:
+            ended = main(command.split())
+        finally:
+            Path("table.csv").unlink()
+        return ended, main(["verify", "model.json" if name == "fit" else "public.json"])
+
+    assert program(base) == (0, 0)
+    one, said = heard(program, base, action)
+    assert one.error is None
+    assert one.calls
+    for kind in kinds:
+        two, said_of_other = heard(program, exchanged(base, *HOSTILE[kind]), action, one.calls)
+        assert said_of_other == said
+        assert one.state == two.state

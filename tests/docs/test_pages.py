@@ -1,0 +1,72 @@
+"""Pages whose code is run: the papers' calls, the errata's arithmetic, moving from other libraries."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import discreet
+from discreet.solvers import base
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAPERS = (DOCS / "papers.md").read_text(encoding="utf-8")
+CALLS = re.findall(r"^\|[^|]+\| `(.+?)` \|", PAPERS, re.MULTILINE)
+
+
+def blocks(name):
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", (DOCS / name).read_text(encoding="utf-8"), re.M | re.S)
+
+
+def run(name, scope=None):
+    """What the blocks of a page leave, run one after the other."""
+    scope = {} if scope is None else scope
+    for number, block in enumerate(blocks(name)):
+        exec(compile(block, f"{name}, block {number}", "exec"), scope)
+    return scope
+
+
+@pytest.fixture(scope="module")
+def data():
+    return run("papers.md")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_of_the_papers_runs(call, data):
+    result = eval(call, dict(data))
+    assert result is not None
+    if hasattr(result, "privacy_"):
+        assert result.privacy_.epsilon > 0
+
+
+def test_every_table_of_the_papers_has_calls():
+    rows = [line for line in PAPERS.splitlines() if line.startswith("| ") and "in the paper" not in line]
+    assert len(rows) == len(CALLS) > 30
+
+
+def test_every_solver_of_a_paper_is_on_the_page():
+    printed = {name for name in base.names() if name.endswith(("-dissertation", "-talwar", "-thakurta"))}
+    assert printed <= set(re.findall(r'solver="([\w-]+)"', PAPERS))
+
+
+def test_the_errata_compute_what_they_claim():
+    scope = run("errata.md")
+    table = (DOCS / "errata.md").read_text(encoding="utf-8")
+    assert f"= {scope['talwar']:.2f}$ where 1 is claimed" in table
+    assert f"= {scope['jain']:.2f}$ for 1" in table
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["from-scikit-learn.md", "from-other-libraries.md"])
+def test_a_page_about_moving_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = run(name)
+    assert scope["ledger"].history()
+
+
+def test_names_on_the_pages_are_public():
+    for name in ("from-scikit-learn.md", "from-other-libraries.md", "papers.md"):
+        text = (DOCS / name).read_text(encoding="utf-8")
+        named = set(re.findall(r"\b(Private[A-Z]\w+|private_\w+)", text))
+        assert named <= set(discreet.__all__), name

@@ -1,0 +1,76 @@
+"""Filters hold against analysts who choose every next size after looking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from discreet.privacy.events import Pure
+from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.ledger.rules import Filter
+
+REPLACE_ONE = Neighboring.REPLACE_ONE
+
+
+def worst_adaptive_delta(admits: Callable[[int, int], bool], epsilon: float, step: float, most: int) -> float:
+    """Delta of the cleverest analyst, exactly: dynamic programming over all adaptive strategies.
+
+    The analyst runs randomized responses of size ``step`` or ``3 * step`` as long as ``admits(small, large)``
+    holds and picks every next one, or stops, after seeing the privacy loss so far. The value of stopping at
+    loss l is (1 - e^(epsilon - l))_+; everything is in expectation under one of the two neighbors.
+    """
+    width = 4 * most
+    losses = step * np.arange(-width, width + 1)
+    stop = np.maximum(0.0, -np.expm1(epsilon - losses))
+    value: dict[tuple[int, int], np.ndarray] = {}
+
+    def ahead(counts: tuple[int, int], size: int) -> np.ndarray | None:
+        if counts not in value:
+            return None
+        up = 1 / (1 + math.exp(-size * step))
+        future = np.pad(value[counts], size, mode="edge")
+        return up * future[2 * size :] + (1 - up) * future[: -2 * size]
+
+    for large in range(most, -1, -1):
+        for small in range(most - large, -1, -1):
+            if admits(small, large):
+                choices = [stop, ahead((small + 1, large), 1), ahead((small, large + 1), 3)]
+                value[small, large] = np.maximum.reduce([choice for choice in choices if choice is not None])
+    return float(value[0, 0][width])
+
+
+class TestCleverestAnalyst:
+    """No strategy beats the filter; a rule that is only right for fixed sizes is beaten."""
+
+    epsilon, delta, step, most = 1.0, 1e-2, 0.05, 220
+
+    def test_filter_holds(self) -> None:
+        rule = Filter.for_cap(self.epsilon, self.delta, REPLACE_ONE)
+        small, large = rule.cost(Pure(self.step)), rule.cost(Pure(3 * self.step))
+        admitted = [n for n in range(self.most) if rule.admits(small.times(n))]
+        assert 20 < len(admitted) < self.most  # more than basic sums allow, and the table is large enough
+
+        def admits(n_small: int, n_large: int) -> bool:
+            return rule.admits(small.times(n_small) + large.times(n_large))
+
+        assert 0 < worst_adaptive_delta(admits, self.epsilon, self.step, self.most) <= self.delta
+
+    def test_fixed_price_does_not(self) -> None:
+        def fixed_delta(n_small: int, n_large: int) -> float:
+            law = np.ones(1)
+            for size, count in ((1, n_small), (3, n_large)):
+                up = 1 / (1 + math.exp(-size * self.step))
+                kernel = np.zeros(2 * size + 1)
+                kernel[0], kernel[-1] = 1 - up, up
+                for _ in range(count):
+                    law = np.convolve(law, kernel)
+            reach = n_small + 3 * n_large
+            losses = self.step * np.arange(-reach, reach + 1)
+            return float(law @ np.maximum(0.0, -np.expm1(self.epsilon - losses)))
+
+        def admits(n_small: int, n_large: int) -> bool:
+            return n_small + 9 * n_large < 120 and fixed_delta(n_small, n_large) <= self.delta
+
+        assert worst_adaptive_delta(admits, self.epsilon, self.step, 120) > self.delta
