@@ -119,6 +119,7 @@ class Loss(ABC):
         value_constant : largest constant in the formula of ``value``.
         kernel : the compiled form, or None to be evaluated by NumPy. The two must agree.
         aims_at : what a regression predicts: the "mean" of targets, a "quantile", or the mean of a "count".
+        quantile : the level that a loss that aims at a quantile looks for.
         n_outputs : number of raw predictions per record. More than 1 asks for ``probabilities`` q, such that
             f'' = diag(q) - q q^T.
         derivative_bound, gradient_gap, value_range, capped, typical_curvature : sharper than the defaults.

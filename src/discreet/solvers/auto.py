@@ -132,14 +132,14 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
             "this loss, or the ridge that was asked for, is best served by a minimizer",
         )
     ratio = signal_to_noise(problem, guarantee)
+    wide = problem.n_features > _MOST_COLUMNS
     large = problem.n_samples * problem.n_features >= _LARGE
-    ample = _AMPLE if large or problem.n_features > _MOST_COLUMNS else _NOISELESS
+    ample = _AMPLE if large or wide else _NOISELESS
     if ratio >= ample:
         return (
             ObjectivePerturbation(),
             f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
         )
-    wide = problem.n_features > _MOST_COLUMNS
     special = _wide(problem, guarantee, ratio) if wide else _narrow(problem, guarantee)
     if special is not None:
         return special
