@@ -17,11 +17,12 @@ from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.solvers.base import single_release, variance_of
 
 
 @dataclass(frozen=True)
-class DescriptionPlan:
+class DescriptionPlan(ShowsPlan):
     """Counts and sums of every column, and two-way tables; made of public facts, and printable.
 
     Attributes
