@@ -14,7 +14,7 @@ from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.guarantee import Neighboring
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.gradients.clipped_gradients import companion_weight
+from discreet.solvers.second_order.clipped_gradients import companion_weight
 
 REPLACE, ADD, ZERO = Neighboring.REPLACE_ONE, Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT
 NORM, CAP = 0.7, 0.4

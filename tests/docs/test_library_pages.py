@@ -56,11 +56,14 @@ class Tags(HTMLParser):
 def charted():
     """A page of all kinds of charts."""
     page = Page("<All kinds of charts>")
-    points = [{"x": 10.0**k, "y": 2.0 + k, "low": 1.0 + k, "high": 3.0 + k, "who": HOSTILE} for k in range(3)]
+    points = [
+        {"x": 10.0**k, "y": 2.0 + k, "low": 1.0 + k, "high": 3.0 + k, "who": HOSTILE, "how": f"{k} times"}
+        for k in range(3)
+    ]
     page.chart(curves(points, x="x", y="y", band=("low", "high"), series="who"), "curves", name="curves")
     with page.side_by_side():
-        page.chart(bars(points, category="who", value="y", group="x"), "bars")
-        page.chart(dots(points, category="who", value="y", group="x", log=True), "dots")
+        page.chart(bars(points, category="who", value="y", group="how"), "bars")
+        page.chart(dots(points, category="who", value="y", group="how", log=True), "dots")
     page.chart(slopes(points, x="x", y="y", series="who", theory="high"), "slopes")
     page.table(["a"] * 12, [["a long cell of a wide table"] * 12])
     page.notes("more", ["<line>"])

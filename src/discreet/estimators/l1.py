@@ -25,8 +25,8 @@ from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.sets import L1Ball
 from discreet.solvers import base
+from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.vertices.paced_walk import PacedWalkPlan
-from discreet.solvers.wide.refocused import RefocusedSums
 
 _UNSEEN = 0.05  # of the entry bound, as the mean entry of a column: of sparse rows few columns have more
 _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds

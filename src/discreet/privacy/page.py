@@ -86,7 +86,7 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     ]
     page.bars(
         {"": lines},
-        ("Somebody had", "becomes at most", "dark line: before"),
+        ("Somebody had", "becomes at most", "the line: before"),
         ends=(0.0, 1.0),
     )
     if promise.delta > 0:

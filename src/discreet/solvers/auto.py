@@ -31,15 +31,15 @@ from discreet.problem import Problem
 from discreet.records.bounds import BoxBounds
 from discreet.sets import Geometry, L1Ball, Polytope
 from discreet.solvers import base
-from discreet.solvers.gradients.discriminant import NoisyDiscriminant
+from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
+from discreet.solvers.class_sums.refocused import RefocusedSums, signal
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
-from discreet.solvers.gradients.newton import NoisyNewton, moment_visibility
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
+from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
 from discreet.solvers.statistics import SufficientStatistics
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
-from discreet.solvers.wide.refocused import RefocusedSums, signal
 
 # Signal over noise (see `signal_to_noise`) at which plain descent and objective perturbation are level.
 _LEVEL = 200.0

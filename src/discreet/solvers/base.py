@@ -22,7 +22,7 @@ from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.losses.base import MEANINGS, Theorem
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
@@ -348,23 +348,6 @@ def multiplier(unit: float, share: float) -> float:
 def share_event(unit: float, share: float, size: int) -> events.Event:
     """What a release of ``size`` numbers with this share costs."""
     return events.Discretized(events.Gaussian(multiplier(unit, share)), size)
-
-
-def single_release(
-    guarantee: Guarantee, sensitivity: Sensitivity, size: int
-) -> GaussianMechanism | LaplaceMechanism:
-    """The mechanism that spends the whole guarantee on ``size`` numbers: Gaussian, or Laplace if delta is 0."""
-    if guarantee.delta == 0:
-        return LaplaceMechanism(sensitivity, 1 / guarantee.epsilon, size)
-    unit = calibrate(lambda m: events.Discretized(events.Gaussian(m), size), guarantee)
-    return GaussianMechanism(sensitivity, unit, size)
-
-
-def variance_of(release: GaussianMechanism | LaplaceMechanism) -> float:
-    """Variance of one released number's noise."""
-    if isinstance(release, LaplaceMechanism):
-        return 2 * release.noise.effective_scale**2
-    return release.noise.effective_stddev**2
 
 
 def gradient_sensitivity(

@@ -19,9 +19,8 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.gradients.descent import mapped
-from discreet.solvers.gradients.newton import NoisyNewton
-from discreet.solvers.gradients.preconditioning import semicircle_excess
+from discreet.solvers.second_order.coordinates import mapped, semicircle_excess
+from discreet.solvers.second_order.newton import NoisyNewton
 from discreet.solvers.statistics import MomentMechanism, SufficientStatistics, moment_sensitivity
 
 BOUNDS = Bounds(1.0, intercept=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.solvers.gradients.posterior import (
+from discreet.solvers.second_order.posterior import (
     Curvature,
     PosteriorMean,
     ResidualScale,

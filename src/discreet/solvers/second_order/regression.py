@@ -27,17 +27,16 @@ from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.solvers import base
 from discreet.solvers.base import calibrated_unit, multiplier, share_event
-from discreet.solvers.gradients.clipped_gradients import ClippedGradientMechanism
-from discreet.solvers.gradients.descent import mapped
-from discreet.solvers.gradients.posterior import Curvature, PosteriorMean, prior_root
-from discreet.solvers.gradients.preconditioning import (
+from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
+from discreet.solvers.second_order.coordinates import (
     Reshaping,
     look_mechanism,
+    mapped,
     most_stretched,
     reshaped,
     row_error,
 )
-from discreet.solvers.gradients.residual_clips import aims_of
+from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, aims_of, prior_root
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
 _STEPS = 20

@@ -31,11 +31,12 @@ from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.kernels.passes import gamma, gradient_rounding
 from discreet.solvers import base
 from discreet.solvers.base import calibrated_unit, gradient_mechanism, multiplier, share_event
-from discreet.solvers.gradients.class_sums import ClassSumsMechanism
-from discreet.solvers.gradients.descent import capped, centered, mapped, noisy_sum, project
+from discreet.solvers.class_sums import focused_rows
+from discreet.solvers.class_sums.column_evidence import ColumnEvidence
+from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
+from discreet.solvers.gradients.descent import capped, centered, noisy_sum, project
+from discreet.solvers.second_order.coordinates import mapped
 from discreet.solvers.statistics import summation_rounding
-from discreet.solvers.wide import focused_rows
-from discreet.solvers.wide.column_evidence import ColumnEvidence
 
 CAP = 0.3  # of what the model gets wrong about one record
 _STEPS = 40

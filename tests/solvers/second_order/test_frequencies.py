@@ -16,9 +16,14 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.partitioned import LocalParts, PartitionedRecords
-from discreet.solvers.gradients.frequencies import SpectrumMechanism, concentrated, cosine_basis, energies
-from discreet.solvers.gradients.newton import NoisyNewton
-from discreet.solvers.gradients.preconditioning import frequency_level
+from discreet.solvers.second_order.coordinates import (
+    SpectrumMechanism,
+    concentrated,
+    cosine_basis,
+    energies,
+    frequency_level,
+)
+from discreet.solvers.second_order.newton import NoisyNewton
 
 RELATIONS = list(Neighboring)
 

@@ -39,17 +39,17 @@ from discreet.records.bounds import Bounds
 from discreet.records.kernels.passes import gamma
 from discreet.solvers import base
 from discreet.solvers.base import calibrated_unit, gradient_mechanism, multiplier, share_event
-from discreet.solvers.gradients.class_sums import CONSTANT, ClassSumsMechanism, NoisyClassSums
+from discreet.solvers.class_sums.mechanism import CONSTANT, ClassSumsMechanism, NoisyClassSums
 from discreet.solvers.gradients.descent import (
     Descent,
     capped,
     centered,
     default_radius,
     flow_time,
-    mapped,
     noisy_sum,
     signal_over_noise,
 )
+from discreet.solvers.second_order.coordinates import mapped
 
 _SEEN = 3.0  # standard deviations above its noise at which the size of a column is believed
 _LEAST_RIDGE = 1300.0  # over the variance of the noise in a mean: below, the choice itself follows the noise

@@ -38,24 +38,24 @@ from discreet.solvers.gradients.descent import (
     centered,
     default_radius,
     flow_time,
-    frequency_visibility,
-    mapped,
     noisy_sum,
     signal_over_noise,
 )
-from discreet.solvers.gradients.frequencies import SpectrumMechanism
-from discreet.solvers.gradients.newton_regression import NewtonRegressionPlan, plan_regression
-from discreet.solvers.gradients.preconditioning import (
+from discreet.solvers.second_order.coordinates import (
     Reshaping,
+    SpectrumMechanism,
     default_clip,
     default_level,
     frequency_level,
+    frequency_visibility,
     look_mechanism,
+    mapped,
     most_stretched,
     reshaped,
     reshaped_cap,
     row_error,
 )
+from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_regression
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments, moment_sensitivity
 
 _MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two looks at the second moment

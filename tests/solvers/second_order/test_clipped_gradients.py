@@ -14,7 +14,7 @@ from discreet.privacy.events import Discretized, Gaussian
 from discreet.privacy.guarantee import Neighboring
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.gradients.clipped_gradients import (
+from discreet.solvers.second_order.clipped_gradients import (
     ClippedGradientMechanism,
     clipped_sums,
     companion_weight,
@@ -110,7 +110,7 @@ def test_computed_sums_of_neighbors_stay_within_the_sensitivity(relation, share)
 
 
 def test_twice_the_norm_as_weight_is_caught_by_the_same_pair(monkeypatch):
-    name = "discreet.solvers.gradients.clipped_gradients.companion_weight"
+    name = "discreet.solvers.second_order.clipped_gradients.companion_weight"
     monkeypatch.setattr(name, lambda relation: 2.0)
     made = mechanism(Neighboring.REPLACE_ONE)
     pairs = [

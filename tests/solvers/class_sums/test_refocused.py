@@ -16,10 +16,10 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.gradients.class_sums import CONSTANT, split
-from discreet.solvers.wide import focused_rows, refocused
-from discreet.solvers.wide.empirical_bayes import column_sizes, leans, water_filling
-from discreet.solvers.wide.refocused import CAP, RefocusedSums, one_vector
+from discreet.solvers.class_sums import focused_rows, refocused
+from discreet.solvers.class_sums.empirical_bayes import column_sizes, leans, water_filling
+from discreet.solvers.class_sums.mechanism import CONSTANT, split
+from discreet.solvers.class_sums.refocused import CAP, RefocusedSums, one_vector
 
 RELATIONS = list(Neighboring)
 SECOND = "sums of the classes in weighted columns"

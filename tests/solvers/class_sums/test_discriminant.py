@@ -17,20 +17,20 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.sets import L2Ball
-from discreet.solvers.gradients.class_sums import (
-    CONSTANT,
-    ClassSumsMechanism,
-    NoisyClassSums,
-    _split_sparse,
-    split,
-)
-from discreet.solvers.gradients.discriminant import (
+from discreet.solvers.class_sums.discriminant import (
     NoisyDiscriminant,
     class_shares,
     column_means,
     directions,
     ridge_direction,
     row_length,
+)
+from discreet.solvers.class_sums.mechanism import (
+    CONSTANT,
+    ClassSumsMechanism,
+    NoisyClassSums,
+    _split_sparse,
+    split,
 )
 
 RELATIONS = list(Neighboring)

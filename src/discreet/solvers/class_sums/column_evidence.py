@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from discreet._typing import Array
-from discreet.solvers.gradients.class_sums import NoisyClassSums
-from discreet.solvers.gradients.discriminant import class_shares
-from discreet.solvers.wide.empirical_bayes import column_sizes, leans, water_filling
+from discreet.solvers.class_sums.discriminant import class_shares
+from discreet.solvers.class_sums.empirical_bayes import column_sizes, leans, water_filling
+from discreet.solvers.class_sums.mechanism import NoisyClassSums
 
 
 class ColumnEvidence:

@@ -28,12 +28,11 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.auto import AutomaticChoice
-from discreet.solvers.gradients import clipped_gradients, newton_regression
-from discreet.solvers.gradients.newton import NoisyNewton
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
-from discreet.solvers.gradients.posterior import PosteriorMean
-from discreet.solvers.gradients.residual_clips import aims_of, clip_multiple
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
+from discreet.solvers.second_order import clipped_gradients, regression
+from discreet.solvers.second_order.newton import NoisyNewton
+from discreet.solvers.second_order.posterior import PosteriorMean, aims_of, clip_multiple
 from discreet.solvers.statistics import SufficientStatistics
 
 BOUNDS = Bounds(1.0)
@@ -133,7 +132,7 @@ def test_caps_widen_as_noise_vanishes_until_nothing_is_clipped():
     assert multiples == sorted(multiples)
     (aim,) = aims_of(LOSSES["squared"], 1e9, 20, None)
     assert aim.cap == LOSSES["squared"].lipschitz * (1 - 2**-52)
-    assert newton_regression.row_clip(1e12) > 30
+    assert regression.row_clip(1e12) > 30
 
 
 # -- where nothing can be learned --------------------------------------------------------------------------------------
