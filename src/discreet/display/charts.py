@@ -20,6 +20,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#99
 _HEIGHT = 260
 _FEW = 8  # ticks at the measured places
 _HALF = 420  # narrower charts have one column of legend
+_DETAILS = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # the figure itself has a label
 
 
 def require() -> None:
@@ -225,6 +226,7 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
     }
     fitted = {"autosize": {"type": "fit-x", "contains": "padding"}, "width": width}
     drawn = str(vl_convert.vegalite_to_svg({**_quoted(spec), **fitted, "config": config}))
+    drawn = re.sub(r"<[^>]*>", lambda tag: _DETAILS.sub("", tag[0]), drawn)
     return re.sub(r'(id="|url\(#)', rf"\g<1>{mark}", drawn) if mark else drawn
 
 
