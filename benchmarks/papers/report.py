@@ -44,10 +44,10 @@ def page(rows: Sequence[Row]) -> Page:
             "This page shows a quick run on a few thousand rows. It proves that everything runs, and nothing else."
         )
     page.text(
-        "Every figure was measured by `python -m benchmarks.papers`; none was typed in, except the papers' own, "
+        "Every figure was measured by python -m benchmarks.papers; none was typed in, except the papers' own, "
         "which are marked as printed. Our settings are defaults that do not look at the data. The dissertation's "
         "were tuned on the data without paying for it. Intervals are 95% confidence intervals of the mean over "
-        "repeats. Point at a mark to read its number."
+        "repeats."
     )
     standing(page, full)
     full = full or list(rows)

@@ -15,7 +15,7 @@ def test_names_are_text_in_a_chart():
     """Neither markup nor a mark of direction reaches the page, in text or in labels for screen readers."""
     pytest.importorskip("vl_convert")
     records = [{"feature": name, "of": "x", "coefficient": 1.0} for name in HOSTILE]
-    drawn = svg(bars(records, category="feature", value="coefficient", group="of"), 400, "m")
+    drawn = svg(bars(records, category="feature", value="coefficient", group="of"), 1200, "m")
     tags = {one.tag.rpartition("}")[2] for one in ElementTree.fromstring(drawn).iter()}
     assert tags <= {"svg", "g", "path", "text", "line", "rect", "defs", "clipPath", "title"}
     assert not {"\u202e", "\x1b"} & set(drawn)

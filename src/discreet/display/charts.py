@@ -221,6 +221,7 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
             **words,
             "orient": "bottom",
             "columns": 1 if width < _HALF else 2,
+            "columnPadding": 60,  # a browser's letters may be wider than those that were measured
             "labelLimit": 0.7 * width,
         },
     }

@@ -54,6 +54,21 @@ class Bar:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class _Drawing:
+    """A chart that is drawn when its page is: for wide screens and for phones."""
+
+    spec: Spec
+    width: int
+    number: int
+
+    def __str__(self) -> str:
+        return "".join(
+            f'<span class="{size}">{svg(self.spec, width, f"c{self.number}{size[0]}")}</span>'
+            for size, width in (("wide", self.width), ("narrow", _NARROW))
+        )
+
+
 class Page:
     """A self-contained HTML page, built from top to bottom.
 
@@ -72,7 +87,7 @@ class Page:
 
     def __init__(self, title: str, kind: str = "") -> None:
         self._title, self._kind = title, kind
-        self._parts: list[str] = []
+        self._parts: list[str | _Drawing] = []
         self._charts: list[Spec] = []
         self._names: dict[str, int] = {}
         self._headings: list[str] = []
@@ -160,15 +175,9 @@ class Page:
         self._charts.append(spec)
         if name is not None:
             self._names[name] = number
-        wide = _HALF if self._beside else _WIDE
-        drawn = "".join(
-            f'<span class="{size}">{svg(spec, width, f"c{number}{size[0]}")}</span>'
-            for size, width in (("wide", wide), ("narrow", _NARROW))
-        )
-        self._parts.append(
-            f'<figure><div class="chart" role="img" aria-label="{escaped(caption)}">{drawn}</div>'
-            f"<figcaption>{escaped(caption)}</figcaption></figure>"
-        )
+        self._parts.append(f'<figure><div class="chart" role="img" aria-label="{escaped(caption)}">')
+        self._parts.append(_Drawing(spec, _HALF if self._beside else _WIDE, number))
+        self._parts.append(f"</div><figcaption>{escaped(caption)}</figcaption></figure>")
 
     def table(
         self,
@@ -246,19 +255,22 @@ class Page:
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f'<style>{STYLE}{_PAGE_STYLE}</style></head><body class="discreet"><header>{kind}<h1>{title}</h1></header>'
-            f"<main>{self._contents()}{''.join(self._parts)}</main></body></html>"
+            f"<main>{self._contents()}{self._body()}</main></body></html>"
         )
 
     def fragment(self) -> str:
         """The same content for a notebook, in the notebook's own colors."""
         return (
             f'<div class="discreet"><style>{STYLE}</style><p><strong>{escaped(self._title)}</strong></p>'
-            f"{''.join(self._parts)}</div>"
+            f"{self._body()}</div>"
         )
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, whole or not at all."""
         write_atomically(path, self.html().encode())
+
+    def _body(self) -> str:
+        return "".join(str(part) for part in self._parts)
 
     def _contents(self) -> str:
         if len(self._headings) <= _LONG:
