@@ -137,8 +137,8 @@ def test_newton_splits_its_budget_in_squares():
     looks = [plan.look_again(0.5, share).noise_multiplier ** -2 for share in plan.shares.moments]
     assert looks[0] == pytest.approx(plan.moments.noise_multiplier**-2)
     assert looks[0] / sum(looks) == pytest.approx(0.3)
-    gradients = 10 * plan.release.noise_multiplier**-2
-    assert sum(looks) / (sum(looks) + gradients) == pytest.approx(0.3)
+    others = 10 * plan.release.noise_multiplier**-2 + plan.margins(1.0).noise_multiplier ** -2
+    assert sum(looks) / (sum(looks) + others) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -1,11 +1,11 @@
 """A noisy quasi-Newton method for logistic regression: a private second moment reshapes the records, then descent.
 
-Records mostly point one way. A noisy second moment is released; directions in which it is large are shrunk, and
-records are clipped again, to the much smaller norm that is left. A second look at these needs less noise and shows
-further directions. Then a gradient needs less noise too, and all directions have about the same curvature, so that few
-steps suffice. Shrinking a direction of the records divides its curvature, as Newton's method does with the inverse
-Hessian (of which a quarter of the second moment is a bound: Boehning and Lindsay, 1988). Proofs:
-docs/proofs/gradient-methods.md, sections 7 and 10.
+Most records share a few directions. The solver releases a noisy second moment, shrinks the directions in which it is
+large, and clips the records again, to a much smaller norm. A second release on these records needs less noise and shows
+further directions. Gradients then need less noise as well, and all directions have about the same curvature, so a few
+steps suffice. Shrinking a direction divides its curvature, as Newton's method does with the inverse Hessian; a quarter
+of the second moment bounds the Hessian (Boehning and Lindsay, 1988). Last, a histogram of margins calibrates the
+probabilities. Proofs: docs/proofs/gradient-methods.md, sections 7, 10 and 11.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ from discreet.solvers.second_order.coordinates import (
     reshaped_cap,
     row_error,
 )
+from discreet.solvers.second_order.margins import KNOTS, MarginMechanism, calibrated_scale, default_scale
 from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_regression
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments, moment_sensitivity
 
 _MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two looks at the second moment
 _FIRST_LOOK = 0.3  # of that share; the second needs less noise, because records are shorter by then
 _SPECTRUM_SHARE = 0.01
+_MARGIN_SHARE = 0.02  # for calibrating probabilities
 _ONE_LOOK = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
@@ -142,9 +144,10 @@ class NoisyNewton:
         if share is None:
             share = _ONE_LOOK if ordered else _MOMENT_SHARE
         looks = (share,) if ordered else (_FIRST_LOOK * share, (1 - _FIRST_LOOK) * share)
-        shares = Shares(looks, _SPECTRUM_SHARE if ordered else 0.0)
+        probabilities = problem.n_models == 1 and not problem.l2 and "likelihood" in problem.loss.proved_for
+        shares = Shares(looks, _SPECTRUM_SHARE if ordered else 0.0, _MARGIN_SHARE if probabilities else 0.0)
         if not (share > 0 and shares.gradients > 0):
-            most = 1 - shares.spectrum
+            most = 1 - shares.spectrum - shares.margins
             raise ParameterError(
                 "moment_share", f"must lie between 0 and {most:g}, got {self.moment_share!r}"
             )
@@ -163,15 +166,16 @@ def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
 
 @dataclass(frozen=True)
 class Shares:
-    """How the squared Gaussian-DP parameter is split: looks at the second moment, frequencies, and the rest."""
+    """How the squared Gaussian-DP parameter is split: second moments, frequencies, margins, and gradients."""
 
     moments: tuple[float, ...]
     spectrum: float
+    margins: float
 
     @property
     def gradients(self) -> float:
         """For all gradients together."""
-        return 1.0 - sum(self.moments) - self.spectrum
+        return 1.0 - sum(self.moments) - self.spectrum - self.margins
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ class NoisyNewtonPlan(base.Plan):
         # everything that can fail does so now, before a charge
         norm = self.problem.bounds.feature_norm
         _ = [self.look_again(norm, share) for share in self.shares.moments]
-        _ = self.spectrum(norm), self.release
+        _ = self.spectrum(norm), self.release, self.margins(self.radius)
         _ = Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius)
 
     sums_only = True
@@ -218,6 +222,16 @@ class NoisyNewtonPlan(base.Plan):
             multiplier(self.unit, self.shares.spectrum), row_error(problem),
         )  # fmt: skip
 
+    def margins(self, theta_norm: float) -> MarginMechanism | None:
+        """The histogram of margins at released coefficients of this norm; None where nothing is calibrated."""
+        if self.shares.margins == 0:
+            return None
+        problem = self.problem
+        return MarginMechanism(
+            problem.n_samples, problem.n_features, problem.loss.n_outputs, problem.bounds.feature_norm, theta_norm,
+            self.record_guarantee.neighboring, multiplier(self.unit, self.shares.margins),
+        )  # fmt: skip
+
     @cached_property
     def release(self) -> GaussianMechanism:
         """The noisy sum of gradients of all models at one point, for records that were not shrunk."""
@@ -241,27 +255,34 @@ class NoisyNewtonPlan(base.Plan):
         spectrum = self.spectrum(norm)
         if spectrum is not None:
             looks.append(base.PlannedRelease(spectrum, "energies of frequencies"))
-        return (*looks, base.PlannedRelease(self.release, "gradients", self.n_iterations))
+        steps = base.PlannedRelease(self.release, "gradients", self.n_iterations)
+        margins = self.margins(self.radius)
+        return (
+            (*looks, steps) if margins is None else (*looks, steps, base.PlannedRelease(margins, "margins"))
+        )
 
     @property
     def how(self) -> str:
         """How the noise is added, in words."""
         looks = ", twice" if self.shares.spectrum == 0 else ", on energies of frequencies"
-        return f"Gaussian noise on the second moment{looks} and on {self.n_iterations} gradients of reshaped records"
+        margins = "" if self.shares.margins == 0 else ", and on a histogram of margins"
+        gradients = f"on {self.n_iterations} gradients of reshaped records"
+        return f"Gaussian noise on the second moment{looks}, {gradients}{margins}"
 
     @property
     def proof(self) -> str:
         """The theorem behind the guarantee."""
         return (
-            "sensitivity of second moments (Theorem 4), of energies (Theorem 10) and of gradients on a ball (Theorems "
-            "1 and 2), exact composition of Gaussian releases; docs/proofs/gradient-methods.md"
+            "sensitivity of second moments (Theorem 4), of energies (Theorem 10), of gradients on a ball (Theorems "
+            "1 and 2) and of histograms of margins (Theorem 11), exact composition of Gaussian releases; "
+            "docs/proofs/gradient-methods.md"
         )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
         """The public numbers of the run; the largest noise there can be, for records that are not shrunk."""
         norm = self.problem.bounds.feature_norm
-        spectrum = self.spectrum(norm)
+        spectrum, margins = self.spectrum(norm), self.margins(self.radius)
         energies = {} if spectrum is None else {"energy noise stddev (sum scale)": spectrum.gaussian.stddev}
         return {
             **energies,
@@ -274,6 +295,7 @@ class NoisyNewtonPlan(base.Plan):
             "largest gradient noise stddev (sum scale)": self.release.stddev,
             "largest gradient sensitivity": self.release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
+            **({} if margins is None else {"margin noise stddev": margins.gaussian.stddev}),
             "radius": self.radius,
             "derivative bound": self.field.lipschitz,
             "sampler": f"exact discrete Gaussian, {SOURCE}",
@@ -303,8 +325,12 @@ class NoisyNewtonPlan(base.Plan):
 
         start = np.zeros((problem.n_models, *problem.shape))
         reached = self._descent(shape).run(start, noisy_gradient, progress)
-        theta = _by_model(shape.matrix, reached)
-        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
+        theta = centered(_by_model(shape.matrix, reached), problem.loss.n_outputs)
+        if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
+            counts = margins.release(records[0], theta[0], entropy)
+            default = default_scale(self.field, self.signal)
+            theta = theta * calibrated_scale(counts, margins.gaussian.stddev, default)
+        return base.Release(theta, entropy.secure)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
         """What a noisy second moment of records of norm at most ``bound`` says about coordinates."""
@@ -334,8 +360,9 @@ def _event(problem: Problem, unit: float, steps: int, shares: Shares) -> events.
     looks = [share_event(unit, share, p * (p + 1) // 2) for share in shares.moments]
     if shares.spectrum > 0:
         looks.append(share_event(unit, shares.spectrum, p))
-    gradient = share_event(unit, shares.gradients / steps, problem.n_coefficients)
-    return events.Composed((*looks, events.Repeated(gradient, steps)))
+    gradients = events.Repeated(share_event(unit, shares.gradients / steps, problem.n_coefficients), steps)
+    margins = [share_event(unit, shares.margins, len(KNOTS))] if shares.margins > 0 else []
+    return events.Composed((*looks, gradients, *margins))
 
 
 base.register(NoisyNewton.name, NoisyNewton)
