@@ -328,7 +328,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
     model = PrivateLogisticRegression(
         1.0, 0.0, classes=[0, 1], solver=ExponentialSampling(radius=400.0), ledger=ledger
     )
-    with pytest.raises(ValueError, match=r"tries .*solver='output' or 'localized'"):
+    with pytest.raises(ValueError, match=r"tries .*solver='objective' or 'localized'"):
         model.fit(rows, y)
     assert ledger.history() == []
 
@@ -339,7 +339,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
         (Problem(Softmax(3), Bounds(), 100, 4), "multi_class='ovr'"),
         (Problem(Logistic(), Bounds(), 100, 4, geometry=L1Ball(1.0, 4)), "L2 ball"),
         (Problem(HuberRegression(1.0), Bounds(), 100, 4), "label_bound"),
-        (Problem(Linear(), Bounds(), 100, 4), "pass solver='output'"),
+        (Problem(Linear(), Bounds(), 100, 4), "pass solver='objective'"),
         (Problem(Logistic(), Bounds(), 100, 20_000), "up to 500 coefficients"),
     ],
 )

@@ -113,7 +113,7 @@ class ExponentialSampling:
             f"is {self.most_tries:.3g}, but exact sampling from the ball of radius {plan.radius:.3g} would take about "
             f"{plan.expected_tries:.2g} tries on a table of {problem.n_samples} x {problem.n_features}",
             "choose a smaller radius, as in solver=ExponentialSampling(radius=1.0)",
-            Setting("solver", "output", "localized", purpose="(pure as well)"),
+            Setting("solver", "objective", "localized", purpose="(pure as well)"),
         )
 
     def _radius(self, problem: Problem) -> float | None:
@@ -295,13 +295,13 @@ def refuse_problem(name: str, problem: Problem) -> None:
             "solver",
             f"{name!r} draws models of one output",
             Setting("multi_class", "ovr", purpose="to fit the classes one against the rest"),
-            Setting("solver", "output", purpose="for a softmax under pure epsilon"),
+            Setting("solver", "objective", purpose="for a softmax under pure epsilon"),
         )
     if problem.n_features > _MOST_FEATURES:
         raise ParameterError(
             "solver",
             f"{name!r} is practical up to {_MOST_FEATURES} coefficients, and this problem has {problem.n_features}",
-            Setting("solver", "output", purpose="(pure as well)"),
+            Setting("solver", "objective", purpose="(pure as well)"),
         )
     if problem.geometry is not None and not isinstance(problem.geometry, L2Ball):
         raise ParameterError(
@@ -309,7 +309,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
             f"{name!r} draws from an L2 ball, not from {problem.geometry!r}",
             Setting("solver", "frank-wolfe", "mirror-descent", purpose="for other sets"),
         )
-    base.require(name, problem, "single-peaked", Setting("solver", "output"))
+    base.require(name, problem, "single-peaked", Setting("solver", "objective"))
     if label_bound(problem) is None:
         raise ValueError(
             f"solver {name!r} needs bounded targets for {problem.loss}: declare label_bound, to which they are clipped"
