@@ -27,7 +27,7 @@ from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
@@ -184,20 +184,21 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.random_state = random_state
 
     def plan(
-        self, n_samples: int, n_queries: int, n_classes: int = 2, *, by_group: bool = False
+        self, n_samples: int, n_queries: int, n_classes: int | None = None, *, by_group: bool = False
     ) -> TransferPlan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
-        n_samples, n_queries, n_classes : public sizes.
+        n_samples, n_queries : public sizes.
+        n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         by_group : whether ``fit`` will get user ids in ``groups``; then ``n_samples`` counts users.
         """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,
