@@ -124,7 +124,10 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
     if guarantee.delta == 0 and math.isinf(problem.loss.smoothness):
         return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
     if guarantee.delta == 0:
-        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
+        return (
+            ObjectivePerturbation(),
+            "delta = 0 leaves no Gaussian noise; its gamma-norm noise is pure, and it needs no bounded ball",
+        )
     if math.isinf(problem.loss.smoothness):
         return NoisyGradientDescent(), "the loss has corners, where no minimizer is stable"
     if "convex" not in problem.loss.proved_for:

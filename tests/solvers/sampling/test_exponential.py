@@ -492,3 +492,13 @@ def test_what_null_rows_hold_shows_in_no_warning(bad):
     X[:5] = bad
     model = PrivateLogisticRegression(0.5, 0.0, classes=[0, 1], solver="exponential", bad_rows="null")
     assert np.isfinite(model.fit(X, np.arange(60) % 2).coef_).all()
+
+
+def test_a_plan_in_a_cramped_ball_says_what_to_use_instead():
+    wide = Problem(Logistic(), Bounds(1.0), 30_000, 60)
+    cramped = str(ExponentialSampling().plan(wide, Guarantee(1.0, 0.0)))
+    assert "although" in cramped
+    assert "solver='auto' (objective perturbation) is pure as well" in cramped
+    assert "ExponentialSampling(structured=True)" in cramped
+    roomy = str(ExponentialSampling().plan(Problem(Logistic(), Bounds(1.0), 2_000, 3), Guarantee(1.0, 0.0)))
+    assert "although" not in roomy

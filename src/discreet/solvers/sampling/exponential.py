@@ -45,6 +45,7 @@ _GRID_WORK = 4e8  # record-coefficient products that an enumeration may take
 _REACH = 1.45  # times (epsilon n / p)^(1/3); chosen with the accuracy on one public table in view
 _SHRINK = 0.9  # from one default radius to the next smaller one
 _SMALLEST_REACH = 0.5
+_CRAMPED = 0.7  # of the radius worth its noise, below which a plan says what to use instead
 _TICK = 0.01  # seconds; releases leave at this times a power of two
 
 
@@ -273,6 +274,14 @@ class ExponentialPlan(base.Plan):
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.ball_tries(self.shape, not self.structured)
             more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
+        worthwhile = _default_radii(self.problem, self.epsilon)[0]
+        if self.problem.geometry is None and self.radius < _CRAMPED * worthwhile:
+            more["radius"] = (
+                f"{self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling would take too "
+                "long on rows of the hardest kinds, and so small a ball may hold little but the majority class. "
+                "solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
+                "pass solver=ExponentialSampling(structured=True)"
+            )
         return more
 
 
