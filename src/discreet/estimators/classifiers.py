@@ -24,7 +24,7 @@ from discreet.estimators.parameters import (
 )
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax
 from discreet.problem import Problem
-from discreet.records.open import Labels, checked_classes, checked_rows, read_labels
+from discreet.records.open import Labels, checked_classes, checked_rows, class_count, read_labels
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -40,19 +40,21 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         raise NotImplementedError
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False) -> base.Plan:
+    def plan(
+        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
+    ) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
-        n_samples, n_features, n_classes : public shape of the training data; under "add-remove-one" ``n_samples`` is
-            a public upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
+            upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
         _checks.count("n_features", n_features)
-        _checks.count("n_classes", n_classes, at_least=2)
         solver = base.resolve(self.solver)
-        loss, n_models = self._loss(solver, n_classes)
+        loss, n_models = self._loss(solver, class_count(n_classes, self.classes))
         return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
 
     def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:

@@ -23,6 +23,7 @@ from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import Logistic, Loss, Softmax, Squared
 from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.open import class_count
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
@@ -205,7 +206,9 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False) -> base.Plan:
+    def plan(
+        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
+    ) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed."""
         if self.max_columns is None:
             return super().plan(n_samples, n_features, n_classes, sparse=sparse)
@@ -216,8 +219,8 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
                 Setting("max_columns", None),
             )
         _checks.count("n_features", n_features)
-        _checks.count("n_classes", n_classes, at_least=2)
-        loss: Loss = Logistic() if n_classes == 2 else Softmax(n_classes)
+        known = class_count(n_classes, self.classes)
+        loss: Loss = Logistic() if known == 2 else Softmax(known)
         return self._calibrated(RefocusedSums(self.max_columns), loss, n_samples, n_features, sparse=sparse)
 
     def _problem(

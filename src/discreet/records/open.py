@@ -26,6 +26,7 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting, is_from
 from discreet._typing import Array, Mask
 from discreet.privacy.guarantee import PrivacyWarning
@@ -439,6 +440,13 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
         )
     return Labels(known, codes, classes is not None)
+
+
+def class_count(n_classes: int | None, classes: Any) -> int:
+    """How many classes to plan for: as many as are said, or declared; two where neither is known."""
+    if n_classes is None:
+        return 2 if classes is None else len(_declared(classes))
+    return _checks.count("n_classes", n_classes, at_least=2)
 
 
 def _declared(classes: Any) -> NDArray[Any]:

@@ -23,7 +23,16 @@ from discreet.privacy.accounting.repetition import LAWS, law_with_mean
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default
 from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
 from discreet.records.bounds import Bounds
-from discreet.records.open import Labels, Rows, blanked, checked_rows, read_labels, refuse_target, take
+from discreet.records.open import (
+    Labels,
+    Rows,
+    blanked,
+    checked_rows,
+    class_count,
+    read_labels,
+    refuse_target,
+    take,
+)
 from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, size_facts, unit_assumption
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
@@ -87,11 +96,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def plan(
-        self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False
+        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
     ) -> SelectionPlan:
         """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed.
 
-        With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound.
+        With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound. ``n_classes``
+        None stands for those that are declared in ``classes``, or 2.
         """
         candidates = self._checked()
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
@@ -108,12 +118,12 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         per_unit = rows or 1
         n_train = size - per_unit * self._n_held_out(size // per_unit)
         classifies = is_classifier(candidates[0])
+        kinds = class_count(n_classes, self._declared(candidates[0])) if classifies else None
 
         def plan_candidate(index: int, one: Guarantee, n_each: int) -> Event:
             # Labels decide nothing but their number, so a plan may use any label set of this size.
-            labels = np.arange(n_classes) if classifies else None
+            labels = None if kinds is None else np.arange(kinds)
             ready = prepared(candidates[index], one, labels, self.bad_rows, rows)
-            kinds = n_classes if classifies else None
             return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
 
         method = _checks.choice("method", self.method, METHODS)
@@ -210,6 +220,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         return min(n_rows - 2, max(1, round(share * n_rows)))
 
+    def _declared(self, first: Any) -> Any:
+        """The public label set: that of the search, or of its first candidate; None if neither declares one."""
+        return self.classes if self.classes is not None else getattr(first, "classes", None)
+
     def _records(self, first: Any, X: Any, y: Any, groups: Any = None) -> tuple[Records, Labels | None]:
         """All records, blanked where they are null, and the label set; raises before any charge.
 
@@ -229,8 +243,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             rows, cells = take(rows, slots.rows), cells[slots.rows]
         usable = Bounds().valid_rows(rows) & ~empty
         if is_classifier(first):
-            declared = self.classes if self.classes is not None else getattr(first, "classes", None)
-            labels = read_labels(cells, declared, self.bad_rows)
+            labels = read_labels(cells, self._declared(first), self.bad_rows)
             codes = np.where(usable, labels.codes, -1)
             known = labels.classes if strict else np.array([*labels.classes.tolist(), None], dtype=object)
             return Records(blanked(rows, codes < 0), known[codes], codes, empty), labels

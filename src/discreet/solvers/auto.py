@@ -29,7 +29,7 @@ from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.bounds import BoxBounds
-from discreet.sets import Geometry, L1Ball, Polytope
+from discreet.sets import Geometry, L1Ball, L2Ball, Polytope
 from discreet.solvers import base
 from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
 from discreet.solvers.class_sums.refocused import RefocusedSums, signal
@@ -38,6 +38,7 @@ from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
 from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
+from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.statistics import SufficientStatistics
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
@@ -91,6 +92,8 @@ class AutomaticChoice:
 def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in a set, and why."""
     if math.isinf(problem.loss.smoothness):
+        if guarantee.delta == 0 and isinstance(geometry, L2Ball):
+            return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
     if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):
         return FrankWolfe(), "entries are bounded one by one, so that choosing a vertex costs little noise"
@@ -118,8 +121,13 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
 
 def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in all of space, and why."""
+    if guarantee.delta == 0 and math.isinf(problem.loss.smoothness):
+        return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
     if guarantee.delta == 0:
-        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
+        return (
+            ObjectivePerturbation(),
+            "delta = 0 leaves no Gaussian noise; its gamma-norm noise is pure, and it needs no bounded ball",
+        )
     if math.isinf(problem.loss.smoothness):
         return NoisyGradientDescent(), "the loss has corners, where no minimizer is stable"
     if "convex" not in problem.loss.proved_for:

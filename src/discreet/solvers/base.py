@@ -223,7 +223,7 @@ def refuse_pure(name: str, guarantee: Guarantee) -> None:
             "solver",
             f"{name!r} adds Gaussian noise, which requires delta > 0",
             Setting("delta", purpose="greater than 0, for example 1 / n**2"),
-            Setting("solver", "output", purpose="for pure differential privacy"),
+            Setting("solver", "auto", "objective", purpose="for pure differential privacy"),
         )
 
 

@@ -27,7 +27,7 @@ from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
@@ -71,7 +71,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         Anything with the interface of scikit-learn: forests, boosting, neural networks, pipelines with their own
         preprocessing. Must be unfitted, and must hold nothing learned from the private data.
     student : classifier, regressor or list of them, default None
-        Trained on the public rows; None uses ``estimator``. A classifier learns the winners, weighted by their noisy
+        Trained on the public rows; None uses ``estimator``, with larger leaves if it has leaves and released votes
+        speak for them. A classifier learns the winners, weighted by their noisy
         lead where its ``fit`` takes weights; a regressor learns the noisy votes, and the class with the highest
         prediction wins. Of a list the one is taken that agrees best with released votes it was not trained on, which
         costs no privacy. Noise wants students that average: large leaves, strong penalties, many trees.
@@ -183,20 +184,21 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.random_state = random_state
 
     def plan(
-        self, n_samples: int, n_queries: int, n_classes: int = 2, *, by_group: bool = False
+        self, n_samples: int, n_queries: int, n_classes: int | None = None, *, by_group: bool = False
     ) -> TransferPlan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
-        n_samples, n_queries, n_classes : public sizes.
+        n_samples, n_queries : public sizes.
+        n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         by_group : whether ``fit`` will get user ids in ``groups``; then ``n_samples`` counts users.
         """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,
@@ -300,6 +302,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             return self
         votes = self.votes_ if self.votes_ is not None else one_hot(known, self.classes_)
         models = self._unfitted_students() if student is None else _listed(student)
+        if student is None and self.student is None and self.votes_ is not None:
+            models += with_larger_leaves(self.estimator)
         if self.random_state is not None:
             seed = int(_checks.seed(self.random_state).generate_state(1)[0] >> np.uint32(1))
             models = [seeded(model, seed) for model in models]
@@ -394,6 +398,20 @@ def fit_student(model: Any, X: Any, votes: Array, classes: NDArray[Any]) -> Any:
     if name is None or np.ptp(lead) == 0:
         return clone(model).fit(X, labels)
     return clone(model).fit(X, labels, **{name: lead / lead.mean()})
+
+
+_LEAVES = (3, 5, 10, 20)
+
+
+def with_larger_leaves(model: Any) -> list[Any]:
+    """Copies of a model of trees, or of a pipeline with one, whose leaves hold more rows; none of other models."""
+    leaves = {
+        name: value
+        for name, value in model.get_params(deep=True).items()
+        if name.rpartition("__")[2] == "min_samples_leaf" and isinstance(value, int)
+    }
+    least = min(leaves.values(), default=max(_LEAVES))
+    return [clone(model).set_params(**dict.fromkeys(leaves, size)) for size in _LEAVES if size > least]
 
 
 def best_student(models: Sequence[Any], X: Any, votes: Array, classes: NDArray[Any]) -> Any:

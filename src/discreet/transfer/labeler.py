@@ -19,7 +19,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.voting import Counts
 from discreet.online import stream_file
 from discreet.privacy.statement import answers_digest
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import Budget, begin, bind, resume
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
@@ -128,13 +128,16 @@ n_jobs, ledger, random_state :
         self._account: Budget = None
         self._answers: str | None = None
 
-    def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
-        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users."""
+    def plan(self, n_samples: int, n_classes: int | None = None, *, by_group: bool = False) -> TransferPlan:
+        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users.
+
+        ``n_classes`` None stands for those that are declared in ``classes``, or 2.
+        """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             self.n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,

@@ -261,7 +261,7 @@ _CHECK_AT = 0.6  # share of the votes asked for by that check
 _WRONG_IN_STREAM = 0.005  # chance that noise overturns a question of a stream at that agreement
 _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
 # Noise on a lead, over the lead of unanimous teachers: what students are expected to average away.
-_SHARE_NOISE = 0.8
+_SHARE_NOISE = 1.25
 
 
 def plan_transfer(
@@ -285,8 +285,8 @@ def plan_transfer(
     n_samples, n_classes, n_queries : public sizes; the number of records, of users where these are protected, or a
         public bound on it.
     n_teachers : how many; "auto" takes as many as the aggregator needs at 95% agreement (for a stream, to answer a
-        question with 99.5% probability), or as make the noise on a lead 80% of a unanimous lead ("shares"), with at
-        least 50 records each.
+        question with 99.5% probability), or as make the noise on a lead 1.25 times a unanimous lead ("shares"), with
+        at least 50 records each.
     aggregator : "shares" (noisy votes of all classes, for a student to average), "sparse-vector" (pays for unstable
         questions only), "plurality" (answers everything, at a noise that grows with the square root of the
         questions), "confident" (plurality that may abstain), or "auto".

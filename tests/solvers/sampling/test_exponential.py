@@ -328,7 +328,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
     model = PrivateLogisticRegression(
         1.0, 0.0, classes=[0, 1], solver=ExponentialSampling(radius=400.0), ledger=ledger
     )
-    with pytest.raises(ValueError, match=r"tries .*solver='output' or 'localized'"):
+    with pytest.raises(ValueError, match=r"tries .*solver='objective' or 'localized'"):
         model.fit(rows, y)
     assert ledger.history() == []
 
@@ -339,7 +339,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
         (Problem(Softmax(3), Bounds(), 100, 4), "multi_class='ovr'"),
         (Problem(Logistic(), Bounds(), 100, 4, geometry=L1Ball(1.0, 4)), "L2 ball"),
         (Problem(HuberRegression(1.0), Bounds(), 100, 4), "label_bound"),
-        (Problem(Linear(), Bounds(), 100, 4), "pass solver='output'"),
+        (Problem(Linear(), Bounds(), 100, 4), "pass solver='objective'"),
         (Problem(Logistic(), Bounds(), 100, 20_000), "up to 500 coefficients"),
     ],
 )
@@ -492,3 +492,13 @@ def test_what_null_rows_hold_shows_in_no_warning(bad):
     X[:5] = bad
     model = PrivateLogisticRegression(0.5, 0.0, classes=[0, 1], solver="exponential", bad_rows="null")
     assert np.isfinite(model.fit(X, np.arange(60) % 2).coef_).all()
+
+
+def test_a_plan_in_a_cramped_ball_says_what_to_use_instead():
+    wide = Problem(Logistic(), Bounds(1.0), 30_000, 60)
+    cramped = str(ExponentialSampling().plan(wide, Guarantee(1.0, 0.0)))
+    assert "although" in cramped
+    assert "solver='auto' (objective perturbation) is pure as well" in cramped
+    assert "ExponentialSampling(structured=True)" in cramped
+    roomy = str(ExponentialSampling().plan(Problem(Logistic(), Bounds(1.0), 2_000, 3), Guarantee(1.0, 0.0)))
+    assert "although" not in roomy

@@ -131,7 +131,7 @@ def test_it_beats_the_plain_mechanism_by_about_the_foretold_factor():
 
 
 def test_it_refuses_before_any_charge_what_would_take_too_long():
-    with pytest.raises(ValueError, match="solver='output'"):
+    with pytest.raises(ValueError, match="solver='objective'"):
         Localized(most_tries=10).plan(problem_of(invented(100, 30), 1e-3), Guarantee(0.1))
     with pytest.raises(ValueError, match="label_bound"):
         Localized().plan(Problem(HuberRegression(1.0), Bounds(), 100, 4), Guarantee(1.0))
