@@ -99,7 +99,11 @@ def _factor(value: float) -> str:
 
 
 def _title(effect: Effect) -> str:
-    return f"{effect.name} ({effect.note})" if effect.note else effect.name
+    """The effect in one line, for tables without groups."""
+    if effect.note:
+        return f"{effect.name} ({effect.note})"
+    column, beside, reference = effect.group.partition(", beside ")
+    return f"{column}: {effect.name} (not {reference})" if beside else effect.name
 
 
 def _add_intervals(page: Page, card: Card, found: Any) -> None:

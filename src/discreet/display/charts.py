@@ -143,7 +143,7 @@ def dots(
         else alt.Scale(zero=False, nice=False, padding=12)
     )
     base = alt.Chart(alt.Data(values=list(records))).encode(
-        y=alt.Y(f"{category}:N", title=None, sort=None, axis=alt.Axis(grid=True, labelLimit=260))
+        y=alt.Y(f"{category}:N", title=None, sort=None, axis=alt.Axis(grid=True, labelLimit=240))
     )
     span = base.mark_rule(strokeWidth=2, color="#9a9aa5").encode(
         x=alt.X(f"min({value}):Q", scale=scale, title=value), x2=f"max({value}):Q"
@@ -214,12 +214,13 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
             "domainColor": ink,
             "tickColor": ink,
             "titleFontWeight": "normal",
+            "labelLimit": 0.38 * width,
         },
         "legend": {
             **words,
             "orient": "bottom",
             "columns": 1 if width < _HALF else 2,
-            "labelLimit": width - 60,
+            "labelLimit": 0.7 * width,
         },
     }
     fitted = {"autosize": {"type": "fit-x", "contains": "padding"}, "width": width}

@@ -39,7 +39,7 @@ class Bar:
     range : its interval as it is written.
     low, high : ends of its interval, infinite where the interval has no end; None draws a bar from the origin.
     band : half of the width of a narrower interval inside it, drawn thicker.
-    before : a number to compare it with, drawn as a dark line.
+    before : a number to compare it with, drawn as a line.
     note : more about it, written below its name.
     """
 
@@ -364,7 +364,7 @@ th,td{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(
 th{font-weight:600}.number{text-align:right}
 table.bars{width:100%;max-width:46rem;table-layout:fixed;margin:.8rem 0}
 .bars th,.bars td{padding:.12rem .7rem .12rem 0;border-bottom:0;vertical-align:middle}
-.bars th[scope=row]{font-weight:400;width:34%;line-height:1.25}
+.bars th[scope=row]{font-weight:400;width:32%;line-height:1.25}
 .set{columns:2 22rem;column-gap:2.5rem;margin:.8rem 0}
 .set table.bars{margin:0 0 .9rem;break-inside:avoid}
 .bars caption{text-align:left;font-weight:600;border-bottom:1px solid var(--faint);caption-side:top;color:inherit;
@@ -372,7 +372,7 @@ padding:0}
 .bars thead th{color:var(--soft);font-weight:400;font-size:.8rem}
 .bars thead th:nth-child(2){text-align:right}
 .bars .number{width:26%}
-.bars small{display:block;color:var(--soft)}
+.bars small{color:var(--soft)}.bars th small{display:block}
 .bars svg{width:100%;height:1.15rem;display:block}
 .bars rect{fill:var(--accent);opacity:.45}
 .bars path{fill:none;vector-effect:non-scaling-stroke}
@@ -399,6 +399,7 @@ _NARROW_RULES = """
 .wide{display:none}.narrow{display:inline}
 .bars th[scope=row]{width:42%}
 .bars .number{width:28%}
+.bars small{display:block}
 """
 _PAGE_STYLE = (
     "body.discreet{margin:0 auto;padding:0 1rem 3rem;color:var(--ink);background:var(--paper)}"
@@ -417,7 +418,7 @@ _PAGE_STYLE = (
     ".discreet p,.discreet ul,.discreet table.bars,.discreet .shares{max-width:none}"
     ".discreet tr,.discreet figure,.discreet .verdict,.discreet li{break-inside:avoid}"
     ".discreet .bars th,.discreet .bars td{padding-top:0;padding-bottom:0}.discreet .bars svg{height:.85rem}"
-    ".discreet .set{columns:2}.discreet .one small{display:inline;margin-left:.4rem}"
+    ".discreet .set{columns:2}.discreet .one th small{display:inline;margin-left:.4rem}"
     ".discreet .set th[scope=row]{width:46%}.discreet .set .number{width:20%}"
     "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}"
 )

@@ -30,10 +30,11 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_ : number of columns of the table that are used.
     feature_names_in_ : their names.
 
-    Privacy
-    -------
-    ``fit`` looks at nothing: it learns no statistics, spends no budget, and the table is not even read. Each row of
-    the result depends on one row of the table, so whatever is promised about rows holds for the raw table.
+    Notes
+    -----
+    Privacy: ``fit`` looks at nothing: it learns no statistics, spends no budget, and the table is not even read.
+    Each row of the result depends on one row of the table, so whatever is promised about rows holds for the raw
+    table.
 
     Examples
     --------

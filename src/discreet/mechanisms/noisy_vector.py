@@ -11,10 +11,11 @@ from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.page import ShowsPlan
 
 
 @dataclass(frozen=True)
-class NoisyVectorPlan(ABC):
+class NoisyVectorPlan(ShowsPlan, ABC):
     """What follows for one noisy vector from its ``sensitivity`` and its ``size``.
 
     A subclass also gives ``theorem``, ``mechanism`` and ``noise`` in words and numbers, and ``run``.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from discreet.display.page import Bar, Page
 from discreet.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
-    from discreet.privacy.statement import PrivacyStatement
+    from discreet.privacy.statement import PrivacyStatement, Stated
 
 _PRIORS = (0.5, 0.1, 0.01)  # how sure somebody was before the release
 _SUBJECTS = {
@@ -86,7 +86,7 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     ]
     page.bars(
         {"": lines},
-        ("Somebody had", "becomes at most", "dark line: before"),
+        ("Somebody had", "becomes at most", "the line: before"),
         ends=(0.0, 1.0),
     )
     if promise.delta > 0:
@@ -114,3 +114,40 @@ def statement_page(statement: PrivacyStatement) -> Page:
         page.items(statement.not_covered or ("none",))
     add_details(page, statement)
     return page
+
+
+def plan_page(plan: Stated) -> Page:
+    """A plan alone: nothing has run, nothing is charged."""
+    page = Page("Plan")
+    page.verdict(f"Would promise {in_short(plan.guarantee)}.", f"{plan.mechanism}.")
+    numbers = {
+        name: value if isinstance(value, str) else f"{value:.4g}" for name, value in plan.noise.items()
+    }
+    page.facts({**numbers, "theorem": plan.theorem})
+    with page.folded("The plan in words"):
+        page.preformatted(str(plan))
+    return page
+
+
+class ShowsPromise:
+    """A model's display in a notebook: scikit-learn's, and below it the promise once the model is fitted."""
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._promise()  # type: ignore[misc]
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        shown: dict[str, str] = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
+        if "text/html" in shown:
+            shown["text/html"] += self._promise()
+        return shown
+
+    def _promise(self) -> str:
+        stated = getattr(self, "privacy_", None)
+        return "" if stated is None else str(stated._repr_html_())
+
+
+class ShowsPlan:
+    """A plan's display in a notebook: what it would promise and its public numbers."""
+
+    def _repr_html_(self) -> str:
+        return plan_page(cast("Stated", self)).fragment()

@@ -17,6 +17,7 @@ from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
 from discreet.privacy.guarantee import guarantee_of
+from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import (
     OTHER_RELEASES,
     PUBLIC_TYPES,
@@ -79,7 +80,7 @@ def state(
     )
 
 
-class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
+class PrivateMatrixCompletion(ShowsPromise, BaseEstimator):  # type: ignore[misc]
     """Recommend items under user-level joint differential privacy.
 
     ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
@@ -134,12 +135,12 @@ class PrivateMatrixCompletion(BaseEstimator):  # type: ignore[misc]
     method_ : the method that ran.
     privacy_ : the `PrivacyStatement`; print it.
 
-    Privacy
-    -------
-    Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole row; what
-    other users are shown depends on that row through the release only. A user's own predictions depend on that
-    row openly and must be shown to that user alone. Not covered: choosing the catalog or parameters by looking at
-    the data, and published test errors.
+    Notes
+    -----
+    Privacy: Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole
+    row; what other users are shown depends on that row through the release only. A user's own predictions depend on
+    that row openly and must be shown to that user alone. Not covered: choosing the catalog or parameters by looking
+    at the data, and published test errors.
 
     Examples
     --------

@@ -21,6 +21,7 @@ from discreet.mechanisms.repetition import permutation
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.repetition import LAWS, law_with_mean
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default
+from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
 from discreet.records.bounds import Bounds
 from discreet.records.open import (
@@ -50,7 +51,7 @@ def _chosen_has(name: str) -> Any:
     return lambda search: hasattr(getattr(search, "best_estimator_", search._example()), name)
 
 
-class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """What both searches share; a subclass says with ``_all`` what the candidates are, and with ``_example`` gives one.
 
     Parameters and attributes are those of `PrivateSelection`.

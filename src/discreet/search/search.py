@@ -58,11 +58,11 @@ class PrivateSelection(PrivateSearch):
         evaluate on other data.
     privacy_ : the `PrivacyStatement` of the whole search.
 
-    Privacy
-    -------
-    (epsilon, delta)-DP of everything released; docs/proofs/selection.md. NOT covered under "tries": how long the
-    search took, because it tells the number of tries, which must stay secret. No table of all scores is kept: it would
-    have to be paid for.
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of everything released; docs/proofs/selection.md. NOT covered under "tries": how
+    long the search took, because it tells the number of tries, which must stay secret. No table of all scores is
+    kept: it would have to be paid for.
 
     Examples
     --------
@@ -133,9 +133,9 @@ max_rows_per_group
     best_params_ : parameters of the chosen candidate.
     best_estimator_, best_index_, best_score_, privacy_ : as for `PrivateSelection`.
 
-    Privacy
-    -------
-    As for `PrivateSelection`.
+    Notes
+    -----
+    Privacy: As for `PrivateSelection`.
 
     Examples
     --------

@@ -28,6 +28,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated, Subsampled
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.privacy.statement import plan_line, plan_text
 from discreet.problem import Problem
 from discreet.records.base import Records
@@ -93,7 +94,7 @@ class GroupPromise:
 
 
 @dataclass(frozen=True)
-class Plan(ABC):
+class Plan(ShowsPlan, ABC):
     """A calibrated run, frozen before any data is seen; printable.
 
     A subclass lists its ``releases`` and says in words ``how`` noise is added, the ``proof``, and the public

@@ -28,6 +28,8 @@ from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.open import class_count, read_labels
+from discreet.privacy.page import ShowsPromise
+from discreet.records.open import read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
@@ -58,7 +60,7 @@ def _listed(student: Any) -> list[Any]:
     return list(student) if isinstance(student, list | tuple) else [student]
 
 
-class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
 
     The private records are split into disjoint chunks, one model is trained on each, and the models vote on
@@ -118,14 +120,14 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     plan_ : the plan that was run.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
 
-    Privacy
-    -------
-    Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged, because ids decide
-    the chunk), hence one vote per question or one opinion of bounded length. Event: see ``plan``. Chunks that are
-    empty, that hold one class, or whose model fails give a vote that depends on the chunk alone, never an error.
-    NumPy's and Python's global generators, and every ``random_state`` inside ``estimator``, are set from the teacher's
-    own seed while it trains and votes, and restored afterwards; ``privacy_`` names what cannot be reached.
-    Assumes that ``X_public`` is public.
+    Notes
+    -----
+    Privacy: Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged, because
+    ids decide the chunk), hence one vote per question or one opinion of bounded length. Event: see ``plan``. Chunks
+    that are empty, that hold one class, or whose model fails give a vote that depends on the chunk alone, never an
+    error. NumPy's and Python's global generators, and every ``random_state`` inside ``estimator``, are set from the
+    teacher's own seed while it trains and votes, and restored afterwards; ``privacy_`` names what cannot be
+    reached. Assumes that ``X_public`` is public.
 
     Examples
     --------

@@ -21,6 +21,7 @@ from discreet.mechanisms.voting import ConfidentPlurality, Counts, NoisyPluralit
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.page import ShowsPlan
 from discreet.transfer import base
 from discreet.transfer.aggregation import (
     Aggregator,
@@ -50,7 +51,7 @@ class VoteRelease:
 
 
 @dataclass(frozen=True)
-class TransferPlan:
+class TransferPlan(ShowsPlan):
     """A calibrated transfer, frozen before any data is seen.
 
     Attributes
