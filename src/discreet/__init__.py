@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.classifiers import PrivateLinearSVC as PrivateLinearSVC
     from discreet.estimators.classifiers import PrivateLogisticRegression as PrivateLogisticRegression
     from discreet.estimators.encoder import SchemaEncoder as SchemaEncoder
+    from discreet.estimators.erm import PrivateERM as PrivateERM
     from discreet.estimators.l1 import PrivateLasso as PrivateLasso
     from discreet.estimators.l1 import PrivateSparseLogisticRegression as PrivateSparseLogisticRegression
     from discreet.estimators.linear import NoiseWarning as NoiseWarning
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.regressors import PrivateRidge as PrivateRidge
     from discreet.evaluation.evaluate import evaluate as evaluate
     from discreet.intervals.intervals import coefficient_intervals as coefficient_intervals
+    from discreet.losses.row_gradients import GradientLoss as GradientLoss
     from discreet.mechanisms.samplers.entropy import insecure_noise as insecure_noise
     from discreet.online.ftrl import PrivateFTRL as PrivateFTRL
     from discreet.online.linear import PrivateOnlineLinearModel as PrivateOnlineLinearModel

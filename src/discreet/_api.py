@@ -19,6 +19,7 @@ _MODULES = {
         "PrivateLogisticRegression",
     ),
     "discreet.estimators.encoder": ("SchemaEncoder",),
+    "discreet.estimators.erm": ("PrivateERM",),
     "discreet.estimators.l1": (
         "PrivateLasso",
         "PrivateSparseLogisticRegression",
@@ -39,6 +40,7 @@ _MODULES = {
     "discreet.estimators.linear": ("NoiseWarning",),
     "discreet.evaluation.evaluate": ("evaluate",),
     "discreet.intervals.intervals": ("coefficient_intervals",),
+    "discreet.losses.row_gradients": ("GradientLoss",),
     "discreet.mechanisms.samplers.entropy": ("insecure_noise",),
     "discreet.online.ftrl": ("PrivateFTRL",),
     "discreet.online.linear": ("PrivateOnlineLinearModel",),

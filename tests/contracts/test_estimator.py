@@ -28,6 +28,7 @@ from discreet import BudgetExceeded, Ledger, card
 from discreet._api import HOMES
 from discreet.audit.trace import difference, frozen
 from discreet.card.kinds import FAMILIES
+from discreet.losses import HuberRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so few records are mostly noise
 
@@ -58,6 +59,7 @@ def unfitted(name, **parameters):
             "target_bounds": (-1.0, 1.0),
             "n_iterations": 4,
         },
+        "PrivateERM": {"loss": HuberRegression(0.5)},
         "PrivateMedian": {"radius": 2.0},
         "PrivateSelection": {"candidates": SEARCHED},
         "PrivateSearchCV": {"estimator": SEARCHED[0], "param_grid": {"l2": [1.0, 10.0]}},

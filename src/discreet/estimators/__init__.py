@@ -2,6 +2,7 @@
 
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.estimators.encoder import SchemaEncoder
+from discreet.estimators.erm import PrivateERM
 from discreet.estimators.l1 import PrivateLasso, PrivateSparseLogisticRegression
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.median import PrivateMedian
@@ -18,6 +19,7 @@ from discreet.estimators.rehearsal import Forecast, simulate
 __all__ = [
     "Forecast",
     "NoiseWarning",
+    "PrivateERM",
     "PrivateHuberRegressor",
     "PrivateLasso",
     "PrivateLinearModel",
