@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.encoder import SchemaEncoder as SchemaEncoder
     from discreet.estimators.erm import PrivateERM as PrivateERM
     from discreet.estimators.l1 import PrivateLasso as PrivateLasso
+    from discreet.estimators.l1 import PrivateSparseLinearSVC as PrivateSparseLinearSVC
     from discreet.estimators.l1 import PrivateSparseLogisticRegression as PrivateSparseLogisticRegression
     from discreet.estimators.linear import NoiseWarning as NoiseWarning
     from discreet.estimators.median import PrivateMedian as PrivateMedian

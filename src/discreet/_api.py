@@ -22,6 +22,7 @@ _MODULES = {
     "discreet.estimators.erm": ("PrivateERM",),
     "discreet.estimators.l1": (
         "PrivateLasso",
+        "PrivateSparseLinearSVC",
         "PrivateSparseLogisticRegression",
     ),
     "discreet.estimators.median": ("PrivateMedian",),

@@ -109,6 +109,7 @@ FAMILIES: Mapping[str, Family] = {
         "discreet.estimators.classifiers", _classifier, linear=True, probabilities=True
     ),
     "PrivateLinearSVC": Family("discreet.estimators.classifiers", _classifier, linear=True),
+    "PrivateSparseLinearSVC": Family("discreet.estimators.l1", _classifier, linear=True),
     "PrivateSparseLogisticRegression": Family(
         "discreet.estimators.l1", _classifier, linear=True, probabilities=True
     ),

@@ -3,7 +3,7 @@
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.estimators.encoder import SchemaEncoder
 from discreet.estimators.erm import PrivateERM
-from discreet.estimators.l1 import PrivateLasso, PrivateSparseLogisticRegression
+from discreet.estimators.l1 import PrivateLasso, PrivateSparseLinearSVC, PrivateSparseLogisticRegression
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.median import PrivateMedian
 from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
@@ -32,6 +32,7 @@ __all__ = [
     "PrivateRidge",
     "PrivateSimplexClassifier",
     "PrivateSimplexRegressor",
+    "PrivateSparseLinearSVC",
     "PrivateSparseLogisticRegression",
     "SchemaEncoder",
     "simulate",
