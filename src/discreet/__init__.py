@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.description.quantiles import wide_grid as wide_grid
     from discreet.estimators.classifiers import PrivateLinearSVC as PrivateLinearSVC
     from discreet.estimators.classifiers import PrivateLogisticRegression as PrivateLogisticRegression
+    from discreet.estimators.components import PrivatePCA as PrivatePCA
     from discreet.estimators.encoder import SchemaEncoder as SchemaEncoder
     from discreet.estimators.erm import PrivateERM as PrivateERM
     from discreet.estimators.l1 import PrivateLasso as PrivateLasso

@@ -18,6 +18,7 @@ _MODULES = {
         "PrivateLinearSVC",
         "PrivateLogisticRegression",
     ),
+    "discreet.estimators.components": ("PrivatePCA",),
     "discreet.estimators.encoder": ("SchemaEncoder",),
     "discreet.estimators.erm": ("PrivateERM",),
     "discreet.estimators.l1": (

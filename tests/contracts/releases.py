@@ -146,6 +146,12 @@ def median(data):
     return discreet.PrivateMedian(1.0, 1e-2, radius=2.0, bad_rows="null").fit(data[0])
 
 
+def components(method):
+    return lambda data: discreet.PrivatePCA(1.0, 1e-2, n_components=1, method=method, bad_rows="null").fit(
+        data[0]
+    )
+
+
 def additive(name, **parameters):
     kind = getattr(discreet, name)
     told = given(kind, **PARAMETERS) | {"feature_bounds": (-1.0, 1.0), "n_iterations": 3} | parameters
@@ -361,6 +367,7 @@ PROGRAMS = {
     "PrivateERM hinge": minimized(Hinge()),
     "PrivateERM own gradients": minimized(GradientLoss(toward, clip=1.0), L2Ball(1.0, P)),
     "PrivateMedian": median,
+    **{f"PrivatePCA {method}": components(method) for method in ("svd", "power", "oja")},
     "PrivateAdditiveClassifier": additive("PrivateAdditiveClassifier"),
     "PrivateAdditiveClassifier pairs": additive("PrivateAdditiveClassifier", pairs=1),
     "PrivateAdditiveClassifier 3 classes": additive("PrivateAdditiveClassifier", classes=[0, 1, 2]),

@@ -86,6 +86,18 @@ def _center(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     return int(arrays["median_"].shape[0])
 
 
+def _components(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    found, mean, variance = (arrays[name] for name in ("components_", "mean_", "explained_variance_"))
+    if (
+        found.ndim != 2
+        or mean.shape != found.shape[1:]
+        or variance.shape != found.shape[:1]
+        or classes is not None
+    ):
+        raise CardError("components, mean and variances do not belong together")
+    return int(found.shape[1])
+
+
 def _recommender(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     from discreet.recommend.item_models import unpacked
 
@@ -123,6 +135,7 @@ FAMILIES: Mapping[str, Family] = {
     "PrivatePoissonRegressor": Family("discreet.estimators.regressors", _regressor),
     "PrivateERM": Family("discreet.estimators.erm", _risk_minimizer),
     "PrivateMedian": Family("discreet.estimators.median", _center),
+    "PrivatePCA": Family("discreet.estimators.components", _components),
     "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True),
     "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True),
     "PrivateMatrixCompletion": Family("discreet.recommend.completion", _recommender, packed=True),

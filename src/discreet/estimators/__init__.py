@@ -1,6 +1,7 @@
-"""Private models with the scikit-learn interface: classifiers, regressors, mixtures, a median, an encoder."""
+"""Private models with the scikit-learn interface: classifiers, regressors, a median, components, encoders."""
 
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.estimators.components import PrivatePCA
 from discreet.estimators.encoder import SchemaEncoder
 from discreet.estimators.erm import PrivateERM
 from discreet.estimators.l1 import PrivateLasso, PrivateSparseLinearSVC, PrivateSparseLogisticRegression
@@ -27,6 +28,7 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateMedian",
+    "PrivatePCA",
     "PrivatePoissonRegressor",
     "PrivateQuantileRegressor",
     "PrivateRidge",
