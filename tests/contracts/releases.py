@@ -22,6 +22,7 @@ import discreet
 import discreet.solvers
 from discreet.description.quantiles import private_domains, private_norm_bound
 from discreet.estimators.linear import PrivateLinearModel
+from discreet.losses import GradientLoss, Hinge
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.recommend.methods import METHODS
 from discreet.recommend.methods.clicks import IMPLICIT
@@ -66,7 +67,7 @@ PARAMETERS = {
 LINEAR = {
     name: kind
     for name, kind in ((name, getattr(discreet, name)) for name in discreet.__all__)
-    if isinstance(kind, type) and issubclass(kind, PrivateLinearModel)
+    if isinstance(kind, type) and issubclass(kind, PrivateLinearModel) and name != "PrivateERM"
 }
 
 
@@ -119,11 +120,36 @@ def with_solver(solver):
     return program
 
 
+def minimized(loss, constraint=None):
+    """Any loss; labels are signs where it takes no others."""
+    model = discreet.PrivateERM(loss, constraint, epsilon=1.0, delta=1e-2, bad_rows="null")
+    signs = loss.linear and loss.label_bound == 1.0
+
+    def program(data):
+        X, y = data
+        return clone(model).fit(X, np.sign(y) if signs else y)
+
+    return program
+
+
+def toward(theta, x, y):
+    """The gradient of half the squared distance; rows of large numbers are an error of the user's function."""
+    if np.abs(x).max() > 1e6:
+        raise OverflowError(f"{x} is too large")
+    return theta - x
+
+
 # -- everything else ---------------------------------------------------------------------------------------------------
 
 
 def median(data):
     return discreet.PrivateMedian(1.0, 1e-2, radius=2.0, bad_rows="null").fit(data[0])
+
+
+def components(method):
+    return lambda data: discreet.PrivatePCA(1.0, 1e-2, n_components=1, method=method, bad_rows="null").fit(
+        data[0]
+    )
 
 
 def additive(name, **parameters):
@@ -329,6 +355,8 @@ TRANSFERS = {  # rows are their teachers' business, whatever they hold; one that
 }
 SPARSE = {  # these take rows in a sparse matrix
     "PrivateMedian",
+    "PrivateERM hinge",
+    "PrivateERM own gradients",
     *(name for name in LINEAR if "Simplex" not in name),
     *(f"solver {name}" for name in base.names() if "Simplex" not in home_of(name)[0]),
 }
@@ -336,7 +364,10 @@ PROGRAMS = {
     **{name: linear(name) for name in LINEAR},
     "PrivateSparseLogisticRegression selecting": linear("PrivateSparseLogisticRegression", max_columns=1),
     **{f"solver {name}": with_solver(name) for name in base.names()},
+    "PrivateERM hinge": minimized(Hinge()),
+    "PrivateERM own gradients": minimized(GradientLoss(toward, clip=1.0), L2Ball(1.0, P)),
     "PrivateMedian": median,
+    **{f"PrivatePCA {method}": components(method) for method in ("svd", "power", "oja")},
     "PrivateAdditiveClassifier": additive("PrivateAdditiveClassifier"),
     "PrivateAdditiveClassifier pairs": additive("PrivateAdditiveClassifier", pairs=1),
     "PrivateAdditiveClassifier 3 classes": additive("PrivateAdditiveClassifier", classes=[0, 1, 2]),

@@ -1,4 +1,4 @@
-"""Private models with few large coefficients: least squares and logistic regression over an L1 ball.
+"""Private models with few large coefficients: least squares and classifiers over an L1 ball.
 
 Entries of the features, not norms of rows, are bounded, and coefficients stay in an L1 ball: then the price of privacy
 grows with the logarithm of the number of columns (Talwar, Thakurta and Zhang, 2015).
@@ -16,11 +16,11 @@ import numpy as np
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
-from discreet.estimators.classifiers import LogOddsClassifier
+from discreet.estimators.classifiers import LogOddsClassifier, PrivateLinearClassifier
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.parameters import entry_bound, estimator, intercept, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
-from discreet.losses import Logistic, Loss, Softmax, Squared
+from discreet.losses import HuberHinge, Logistic, Loss, Softmax, Squared
 from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import class_count
@@ -34,7 +34,7 @@ _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
 
 
 class _OverL1Ball(PrivateLinearModel):
-    """What both estimators share: entrywise bounds, an L1 ball, a certificate."""
+    """What these estimators share: entrywise bounds, an L1 ball, a certificate."""
 
     feature_bound: float
     fit_intercept: bool
@@ -236,3 +236,53 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         return Logistic(), 1 if n_classes == 2 else n_classes
+
+
+@estimator
+class PrivateSparseLinearSVC(_OverL1Ball, PrivateLinearClassifier):
+    """Linear support vector classification (Huber-smoothed hinge loss) over an L1 ball under differential privacy.
+
+    minimize the mean loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the ball with
+    "mirror-descent"); more than two classes are fitted one-vs-rest, priced together. A fit of T steps has at most T
+    coefficients that are not 0.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, privacy_ : as for `PrivateLinearSVC`.
+    certificate_ : bound on the excess empirical risk over the ball (of the worst model where there are several).
+
+    Notes
+    -----
+    {privacy}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateSparseLinearSVC
+    >>> X = np.random.default_rng(0).choice([-1.0, 1.0], size=(20_000, 500))
+    >>> model = PrivateSparseLinearSVC(epsilon=1.0, classes=[-1, 1]).fit(X, X[:, 3])
+    >>> bool(model.score(X, X[:, 3]) > 0.9)
+    True
+    """
+
+    feature_bound: float = entry_bound()
+    fit_intercept: bool = intercept()
+    l1_radius: float = parameter(
+        5.0, "float", "Size of the ball: how far a prediction can be from the intercept, in margins."
+    )
+    huber_width: float = parameter(
+        0.5, "float", "Half-width of the quadratic piece that replaces the hinge's corner."
+    )
+    solver: str | base.Solver = parameter(
+        "frank-wolfe",
+        "str or solver object",
+        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
+    )
+
+    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
+        loss = HuberHinge(_checks.real("huber_width", self.huber_width, above=0))
+        return loss, 1 if n_classes == 2 else n_classes

@@ -25,6 +25,7 @@ from discreet.losses import Loss
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem
+from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, as_records, open_rows, take
 from discreet.release import (
@@ -99,15 +100,9 @@ class PrivateLinearModel(LinearParameters):
             check_parts(plan)  # before a long file is read
         empty = None if slots is None else slots.empty
         nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
-        clip, about = self._clip(n_columns), self._about(targets, problem)
-        records = as_records(
-            rows,
-            self._labels(targets, problem),
-            problem.bounds,
-            null_rows=np.logical_or.reduce(nulls) if nulls else None,
-            strict=strict,
-            clip=clip,
-        )
+        about = self._about(targets, problem)
+        null_rows = np.logical_or.reduce(nulls) if nulls else None
+        records = self._records(rows, self._labels(targets, problem), problem, null_rows, strict)
         carried = carry_out(
             plan,
             records,
@@ -131,7 +126,7 @@ class PrivateLinearModel(LinearParameters):
             "coefficients": float(problem.n_coefficients),
         }
         labels, storage = self._facts(targets), rows.assumptions if isinstance(rows, Rows) else ()
-        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry)
+        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry, problem.loss)
         sizes = size_facts(promise.neighboring, size, self._rows_per_group(), self.delta)
         self.privacy_ = carried.state(
             plan,
@@ -149,6 +144,14 @@ class PrivateLinearModel(LinearParameters):
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         _checks.seed(self.random_state)
         return *self._checked(X, y, strict), strict
+
+    def _records(
+        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None, strict: bool
+    ) -> list[Records]:
+        """The bounded records of every model."""
+        return as_records(
+            rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=self._clip(rows.shape[1])
+        )
 
     # -- what a kind of label must say ----------------------------------------------------------------------
 

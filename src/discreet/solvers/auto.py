@@ -91,8 +91,10 @@ class AutomaticChoice:
 
 def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in a set, and why."""
+    if not problem.loss.linear:
+        return MirrorDescent(), "of the loss nothing but gradients is known, and the parameters lie in a set"
     if math.isinf(problem.loss.smoothness):
-        if guarantee.delta == 0 and isinstance(geometry, L2Ball):
+        if guarantee.delta == 0:
             return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
     if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):

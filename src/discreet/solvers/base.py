@@ -294,15 +294,21 @@ def resolve(solver: str | Solver) -> Solver:
     return _SOLVERS[name]()
 
 
-def believed(solver: str | Solver | None, inside: object = None) -> tuple[str, ...]:
-    """Name a solver and a set that are not from discreet: nothing here proves what they declare.
+def believed(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
+    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
 
     Parameters
     ----------
     solver : as an estimator was given it; None for its own.
     inside : the set of the coefficients, if there is one.
+    loss : the loss, if the user chose it.
     """
     facts = []
+    if loss is not None and _foreign(loss):
+        facts.append(
+            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
+            "by the user)"
+        )
     if solver is not None and _foreign(found := resolve(solver)):
         facts.append(
             f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
@@ -374,19 +380,21 @@ def computed_gradient_sensitivity(
     Each of two sums may be off by the rounding bound, and a computed projection may leave the ball by a few units
     in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2). Where the derivative jumps,
     the side of the corner is decided on the rounded prediction: a function of the record, its place and theta alone,
-    so that only the summation rounds ("Corners" in section 2).
+    so that only the summation rounds ("Corners" in section 2); so it is with gradients that a user's function gives.
     """
     outer = radius * SLACK
     exact = gradient_sensitivity(loss, feature_norm, outer, neighboring).value
     summed: Loss = loss
-    if not math.isfinite(loss.smoothness):
-        if not neighboring.size_is_public:
+    if not (loss.linear and math.isfinite(loss.smoothness)):
+        if not (neighboring.size_is_public or loss.placeless):
             raise ParameterError(
                 "neighboring",
                 f"must not be add-remove-one for {type(loss).__name__}, whose derivative jumps: the other rows change "
                 "places, their predictions may round differently, and every record at the corner could move the "
-                "gradient at once",
-                "use HuberHinge instead of Hinge",
+                "gradient at once"
+                if loss.linear
+                else "must not be add-remove-one for gradients of batches: the other rows change places",
+                "use HuberHinge instead of Hinge" if loss.linear else "pass GradientLoss(batch=False)",
                 Setting("neighboring", "replace-one", "zero-out"),
             )
         summed = Linear(loss.lipschitz)

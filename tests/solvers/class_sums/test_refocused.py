@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, insecure_noise
-from discreet.estimators.text_rows import SquareRootRows
+from discreet.estimators.encoder import SquareRootRows
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.accounting import accountants
