@@ -560,7 +560,7 @@ def read_source(source, folder, table):
     try:
         if source == "Parquet":
             pq.write_table(frame, folder / "ratings.parquet")
-            with sources.opened_file(folder / "ratings.parquet", scale, items, **rules) as (users, _):
+            with sources.opened_source(folder / "ratings.parquet", scale, items, **rules) as (users, _):
                 return rows_of(users)
         return rows_of(read(frame, scale, items, **rules)[0])
     except (TypeError, ValueError):

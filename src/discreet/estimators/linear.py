@@ -60,25 +60,38 @@ class PrivateLinearModel(LinearParameters):
     certificate_: Certificate
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None, **refused: Any
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        *,
+        target: str | None = None,
+        schema: Any = None,
+        **refused: Any,
     ) -> Self:
         """Fit privately; charges the ledger, if there is one, before anything private runs.
 
         Parameters
         ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or the
-            path of a Parquet file, which is read through a mapped copy and need not fit in memory, or a Dask array or
-            data frame, which stays where it is: only sums travel.
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or a
+            table that need not fit in memory: Parquet, CSV or Arrow files by path, folder, glob or address, a
+            ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
+            array or data frame, which stays where it is: only sums travel (docs/scale.md).
         y : one label or target per row.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
             all rows of one group together.
-        target : name of the column of labels, if X is a path.
+        target : name of the column of labels, if they are a column of X.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
-        with calm(), open_rows(X, y, target) as (rows, labels):
+        classes = getattr(self, "classes", None)
+        with (
+            calm(),
+            open_rows(X, y, target, schema=schema, classes=classes, bad_rows=self.bad_rows) as (rows, labels),
+        ):
             fitted._fit(rows, labels, groups)
         self.__dict__ = fitted.__dict__
         return self

@@ -256,7 +256,7 @@ class PrivateMatrixCompletion(ShowsPromise, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         user_items : sparse matrix (users x items) whose stored entries are the ratings; a data frame with columns
-            user, item, rating; the name of a Parquet file with these columns, of any size; a Dask data frame with
+            user, item, rating; files, folders or queries with these columns, of any size; a Dask data frame with
             them; or a Dask array or bag of sparse matrices, each a block of users (docs/scale.md).
         """
         if self.neighboring == "add-remove-one" and self.n_users is None:

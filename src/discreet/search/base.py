@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
@@ -23,6 +24,7 @@ from discreet.privacy.accounting.repetition import LAWS, law_with_mean
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default
 from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
+from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
 from discreet.records.open import (
     Labels,
@@ -30,6 +32,7 @@ from discreet.records.open import (
     blanked,
     checked_rows,
     class_count,
+    open_rows,
     read_labels,
     refuse_target,
     take,
@@ -139,26 +142,30 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
             raise ValueError(f"{n_train} training records are too few for {len(candidates)} disjoint parts")
         return plan_split(plan_candidate, len(candidates), n_train, guarantee, training, per_unit)  # type: ignore[arg-type]
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, target: str | None = None, schema: Any = None
+    ) -> Self:
         """Search privately; charges the ledger once, before anything private runs.
 
         Parameters
         ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); or a source of rows, such as a
+            folder or a query (docs/scale.md), whose rows are read into memory as numbers.
         y : labels or targets, one per row.
         groups : ids of people, one per row, with ``max_rows_per_group``.
+        target, schema : the column of labels, if they are a column of X, and what makes rows of a raw table.
         """
         fitted = unfitted(self)
-        with calm():
-            fitted._search(X, y, groups)
+        rules = {"classes": self.classes, "bad_rows": self.bad_rows}
+        with calm(), open_rows(X, y, target, schema=schema, **rules) as (rows, labels):
+            fitted._search(rows, labels, groups)
         self.__dict__ = fitted.__dict__
         return self
 
     def _search(self, X: Any, y: Any, groups: Any) -> None:
         candidates = self._checked()
-        if isinstance(X, Rows):
-            raise ValueError("a search needs rows in memory: pass an array, a data frame or a sparse matrix")
-        records, labels = self._records(candidates[0], X, y, groups)
+        storage = X.assumptions if isinstance(X, Rows) else ()
+        records, labels = self._records(candidates[0], self._in_memory(X), y, groups)
         n_rows, n_columns = records.X.shape
         known = None if labels is None else labels.classes
         n_classes = 2 if known is None else len(known)
@@ -188,10 +195,20 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
         if known is not None:
             self.classes_ = known
         self.best_estimator_.released_ = dict(carried.published)
-        self.privacy_ = self._state(plan, carried, n_rows, labels)
+        self.privacy_ = self._state(plan, carried, n_rows, labels, storage)
         # The chosen model on its own is worth no less than the search it comes from.
         self.best_estimator_.privacy_ = self.privacy_
         self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
+
+    def _in_memory(self, rows: Any) -> Any:
+        """The rows as one table, because training and held-out rows are drawn from all of them."""
+        if not isinstance(rows, Rows):
+            return rows
+        if not isinstance(rows, FileRows):
+            raise ValueError(
+                "a search needs rows in memory or in a source: compute the collection, or write files"
+            )
+        return pa.table(dict(zip(rows.feature_names, rows.matrix().T, strict=True)))
 
     def _checked(self) -> list[Any]:
         candidates = self._all()
@@ -255,7 +272,12 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
         return Records(blanked(rows, np.isnan(truth)), np.where(empty, numbers, truth), truth, empty), None
 
     def _state(
-        self, plan: SelectionPlan, carried: Carried[Chosen], n_rows: int, labels: Labels | None
+        self,
+        plan: SelectionPlan,
+        carried: Carried[Chosen],
+        n_rows: int,
+        labels: Labels | None,
+        storage: tuple[str, ...],
     ) -> PrivacyStatement:
         rows = self._rows_per_group()
         given = [*size_facts(plan.guarantee.neighboring, n_rows, rows, plan.guarantee.delta)]
@@ -277,7 +299,7 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
                 "records": float(n_rows),
                 "held-out records": float((rows or 1) * self._n_held_out(n_rows // (rows or 1))),
             },
-            assumptions=(*given, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            assumptions=(*given, *storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=(time, *_NOT_COVERED),
         )
         return replace(made, secure=carried.secure and fit.secure)

@@ -197,8 +197,10 @@ max_rows_per_group
     def _grid(self) -> list[dict[str, Any]]:
         return list(ParameterGrid(self.param_grid))
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
-        """Search privately; charges the ledger once, before anything private runs."""
-        super().fit(X, y, groups=groups)
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, target: str | None = None, schema: Any = None
+    ) -> Self:
+        """Search privately; charges the ledger once, before anything private runs; see `PrivateSelection`."""
+        super().fit(X, y, groups=groups, target=target, schema=schema)
         self.best_params_ = self._grid()[self.best_index_]
         return self

@@ -217,22 +217,24 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
         *,
         groups: ArrayLike | None = None,
         target: str | None = None,
+        schema: Any = None,
     ) -> PrivateTransferClassifier:
         """Train teachers on (X, y), label ``X_public`` privately, train the student.
 
         Parameters
         ----------
-        X, y : private rows and their labels. X may be the path of a Parquet file of numbers, which is mapped and read
-            chunk by chunk; its column ``target`` holds the labels. Or a Dask array or data frame: then teachers are
-            trained on the workers, and only votes travel.
+        X, y : private rows and their labels. X may be a table of numbers that need not fit in memory (files, folders,
+            queries: docs/scale.md), which is mapped and read chunk by chunk; its column ``target`` holds the labels.
+            Or a Dask array or data frame: then teachers are trained on the workers, and only votes travel.
         X_public : public rows with the same columns, in memory; default: the constructor's, or X itself if
             ``label_private``.
         groups : user ids, one per row: all records of a user go to one teacher, and users are protected.
-        target : name of the column of labels, for files.
+        target : name of the column of labels, if they are a column of X.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table; ``X_public`` has its features.
         """
         seed = _checks.seed(self.random_state)
         queries = self.X_public if X_public is None else X_public
-        with base.opened(X, y, target) as (rows, labels):
+        with base.opened(X, y, target, schema=schema, classes=self.classes) as (rows, labels):
             inputs = base.read_inputs(rows, labels, queries, groups, own=bool(self.label_private))
             return self._fit(inputs, groups, seed)
 
