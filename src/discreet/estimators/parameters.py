@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
+from discreet._checks import Habits
+
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
     from discreet.solvers.base import Solver
@@ -62,7 +64,7 @@ def _described(field: dataclasses.Field[Any]) -> str:
 
 
 @estimator
-class PrivacyParameters(BaseEstimator):  # type: ignore[misc]
+class PrivacyParameters(Habits, BaseEstimator):  # type: ignore[misc]
     """What every private estimator is told: the promise, the budget, and how rows are counted."""
 
     epsilon: float = parameter(

@@ -10,6 +10,7 @@ import csv
 import io
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,7 +28,11 @@ class TableError(ValueError):
 
 
 def read_table(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, *, bad_rows: str = "error"
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    bad_rows: str = "error",
+    separator: str = ",",
 ) -> TableLike:
     """Read a ``.csv`` or ``.parquet`` file into a ``pyarrow.Table``.
 
@@ -37,9 +42,11 @@ def read_table(
     columns : names of the columns to read, all by default.
     bad_rows : with "null", each line of a CSV file after the first is one row, of missing cells if it is blank or
         malformed, so that no line can raise an error or touch the rows of others.
+    separator : the character between the fields of a CSV file.
     """
     path = Path(path)
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    readers: dict[str, Callable[..., Any]] = {".parquet": _read_parquet, ".pq": _read_parquet}
+    readers = {".csv": partial(_read_csv, separator=separator), **readers}
     if path.suffix.lower() not in readers:
         raise TableError(f"{str(path)!r}: the name must end in one of {', '.join(readers)}")
     if not path.exists():
@@ -201,10 +208,11 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     write_atomically(path, stream.getvalue(), private=True)  # predictions tell of the rows
 
 
-def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
+def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str = ",") -> Any:
     """Read text cells; malformed lines are an error, or each is one row of missing cells."""
     _refuse_other_formats(path)
-    return _read_csv_by_lines(path, columns) if bad_rows == "null" else _read_csv_strictly(path, columns)
+    read = _read_csv_by_lines if bad_rows == "null" else _read_csv_strictly
+    return read(path, columns, separator)
 
 
 def _refuse_other_formats(path: Path) -> None:
@@ -220,12 +228,12 @@ def _refuse_other_formats(path: Path) -> None:
         )
 
 
-def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
+def _read_csv_strictly(path: Path, columns: Sequence[str] | None, separator: str = ",") -> Any:
     import pyarrow as pa
     import pyarrow.csv as csv
 
     try:
-        with csv.open_csv(path) as opened:
+        with csv.open_csv(path, parse_options=csv.ParseOptions(delimiter=separator)) as opened:
             names = opened.schema.names
         _require_in_header(path, names, columns)
         convert = csv.ConvertOptions(
@@ -235,7 +243,7 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
             null_values=[""],
         )
         # A blank line is no row of several columns, but the missing cell of a single one.
-        parse = csv.ParseOptions(ignore_empty_lines=len(names) > 1)
+        parse = csv.ParseOptions(delimiter=separator, ignore_empty_lines=len(names) > 1)
         return csv.read_csv(path, parse_options=parse, convert_options=convert)
     except UnicodeDecodeError:
         raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
@@ -253,7 +261,7 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
         ) from None
 
 
-def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
+def _read_csv_by_lines(path: Path, columns: Sequence[str] | None, separator: str = ",") -> Any:
     """One line is one row, whatever it holds: no line may swallow, split or delete the rows of others.
 
     Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
@@ -261,7 +269,7 @@ def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
 
     with path.open("rb") as stream:
-        names = _fields(next(stream))
+        names = _fields(next(stream), separator)
         if names is None or len(set(names)) != len(names):
             raise TableError(f"{str(path)!r} does not begin with a line of different column names in UTF-8")
         _require_in_header(path, names, columns)
@@ -269,21 +277,21 @@ def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
         places = [names.index(name) for name in wanted]
         cells: list[list[str | None]] = [[] for _ in wanted]
         for line in stream:
-            fields = _fields(line)
+            fields = _fields(line, separator)
             whole = fields is not None and len(fields) == len(names)
             for place, kept in zip(places, cells, strict=True):
                 kept.append((fields[place] or None) if whole and fields is not None else None)
     return pa.table({name: pa.array(kept, pa.string()) for name, kept in zip(wanted, cells, strict=True)})
 
 
-def _fields(line: bytes) -> list[str] | None:
+def _fields(line: bytes, separator: str = ",") -> list[str] | None:
     """The fields of one line, None if it is not one well-formed line of text."""
     # What is not UTF-8 becomes characters that match no domain.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
     if "\r" in text or "\0" in text:
         return None
     try:
-        rows = list(csv.reader([text], strict=True))
+        rows = list(csv.reader([text], delimiter=separator, strict=True))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
@@ -319,7 +327,11 @@ def _require_in_header(path: Path, names: Sequence[str], columns: Sequence[str] 
     if alike:
         hint = f"it has {_quoted(alike)}, and names must agree in every letter"
     elif separators:
-        hint = f"its fields are separated by {separators[0]!r}: save it with commas"
+        mark = repr(separators[0])
+        hint = (
+            f"its fields are separated by {mark}: save it with commas, or read it with separator={mark} (in the "
+            f"shell: --separator {'tab' if separators[0] == chr(9) else mark})"
+        )
     elif any("\N{REPLACEMENT CHARACTER}" in name for name in names):
         hint = f"its first line is not UTF-8 text; {_SAVE_AS_UTF8}"
     elif len(missing) == len(columns or []):
