@@ -349,3 +349,17 @@ def test_progress_shows_planned_steps_on_terminals_only(capsys, monkeypatch):
         shown = capsys.readouterr().err
         assert bool(shown) == terminal
     assert str(Report("walk", "run", step=1, steps=2)) == "walk: step 1 of 2"
+
+
+def test_kernels_compile_where_no_folder_can_be_written(monkeypatch):
+    from discreet.mechanisms.samplers import numba_decorator
+
+    genuine = numba_decorator.njit
+
+    def refusing(**settings):
+        if settings.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return genuine(**settings)
+
+    monkeypatch.setattr(numba_decorator, "njit", refusing)
+    assert numba_decorator.compiled()(lambda x: x + 1)(1) == 2

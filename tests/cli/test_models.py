@@ -255,3 +255,30 @@ def test_every_saved_kind_is_in_the_catalog():
     reached = {estimator for model in catalog.MODELS.values() for estimator in model.estimators.values()}
     # Forecasts must come in the unit of the target, and a schema scales columns.
     assert set(FAMILIES) - reached == {"PrivateSimplexRegressor"}
+
+
+@pytest.mark.parametrize("kind", ["classes", "number", "classes-people"])
+def test_teachers_label_public_rows(folder, tmp_path, capsys, monkeypatch, kind):
+    (tmp_path / "public.csv").write_text("age;ward;smoker\n10;north;no\n90;south;yes\n50;south;no\n")
+    common = ("label", folder / "visits.csv", "--separator", ";", "--schema", folder / f"{kind}.toml")
+    common += ("--public", tmp_path / "public.csv", "--teachers", 10, *GUARANTEE)
+    budget = discreet.Ledger(tmp_path / "budget.db", 5.0, 1e-3)
+    run(*common, "--ledger", budget.path, "--output", tmp_path / "labels.csv")
+    found = read_table(tmp_path / "labels.csv")
+    assert found.column_names[:4] == ["age", "ward", "smoker", "label"]
+    assert found["age"].to_pylist() == ["10", "90", "50"]
+    (charge,) = budget.history()
+    assert charge.unit == ("user" if "people" in kind else "record")
+    if kind == "number":
+        assert all(0 <= float(label) <= 50 for label in found["label"].to_pylist())
+        return
+    assert set(found["label"].to_pylist()) <= {"no", "yes", None}
+    said = ("--rows", PEOPLE if "people" in kind else ROWS, "--queries", 3, "--teachers", 10)
+    said += ("--by-user",) if "people" in kind else ()
+    monkeypatch.setattr(console, "say", (plans := []).append)
+    run("plan", "transfer", *said, *GUARANTEE)
+    assert plans[0].event == charge.event
+    monkeypatch.undo()
+    with pytest.raises(SystemExit):
+        main(["fit", "x.csv", "--model", "transfer", "--epsilon", "1", "--output", "m"])
+    assert "`discreet label`" in capsys.readouterr().err

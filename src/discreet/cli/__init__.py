@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import budget, completion, data, models, publishing, trust
+from discreet.cli import budget, completion, data, models, publishing, teachers, trust
 from discreet.cli.options import Parser
 from discreet.cli.session import Outcome, logged, worded
 from discreet.cli.values import check_inputs
@@ -27,7 +27,14 @@ from discreet.display.console import printable
 
 COMMANDS = {
     "tables": (data.demo, data.schema, data.describe),
-    "models": (models.plan, models.plan_transfer, models.fit, models.search, models.predict),
+    "models": (
+        models.plan,
+        teachers.plan_transfer,
+        models.fit,
+        models.search,
+        teachers.label,
+        models.predict,
+    ),
     "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit),
     "model files": (
         publishing.show,
@@ -80,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _joined(argv: Sequence[str]) -> list[str]:
     """The two words ``plan transfer`` as the one command they are."""
-    return [models.plan_transfer.name, *argv[2:]] if list(argv[:2]) == ["plan", "transfer"] else list(argv)
+    return [teachers.plan_transfer.name, *argv[2:]] if list(argv[:2]) == ["plan", "transfer"] else list(argv)
 
 
 @contextlib.contextmanager

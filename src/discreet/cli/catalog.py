@@ -15,15 +15,6 @@ from typing import Any
 
 from discreet.cli.values import count, fraction, input_file, positive, real, unknown
 
-AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
-TEACHERS = {  # names of scikit-learn models that need no more than their defaults: classifier, regressor
-    "boosting": ("HistGradientBoostingClassifier", "HistGradientBoostingRegressor", "sklearn.ensemble"),
-    "forest": ("RandomForestClassifier", "RandomForestRegressor", "sklearn.ensemble"),
-    "linear": ("LogisticRegression", "Ridge", "sklearn.linear_model"),
-    "neighbors": ("KNeighborsClassifier", "KNeighborsRegressor", "sklearn.neighbors"),
-    "tree": ("DecisionTreeClassifier", "DecisionTreeRegressor", "sklearn.tree"),
-}
-
 
 @dataclass(frozen=True)
 class Model:
@@ -35,7 +26,7 @@ class Model:
     estimators : its estimator for each kind of target: "classes", "number", or "none" where there is no target.
     options : parameters of the estimator that have an option.
     reads : what its fit takes: "rows" of the schema bounded in norm, "entries" bounded one by one, the "table" itself,
-        "points" without a target, "ratings", or rows for "teachers".
+        "points" without a target or "ratings".
     """
 
     help: str
@@ -109,6 +100,10 @@ DEFAULTS = {"classes": "logistic", "number": "ridge"}  # by the kind of the sche
 
 def _model(text: str) -> str:
     """The name of a model, for argparse."""
+    if text == "transfer":
+        raise argparse.ArgumentTypeError(
+            "teachers label public rows, and any model learns from these: `discreet label`"
+        )
     if text not in MODELS:
         raise argparse.ArgumentTypeError(unknown("model", text, MODELS))
     return text

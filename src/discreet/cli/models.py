@@ -1,4 +1,4 @@
-"""Commands that make and apply models: ``plan``, ``plan transfer``, ``fit``, ``search``, ``predict``."""
+"""Commands that make and apply models: ``plan``, ``fit``, ``search``, ``predict``."""
 
 from __future__ import annotations
 
@@ -206,57 +206,6 @@ def _simulate(arguments: argparse.Namespace, estimator: Any, rows: int, shape: d
     )
     for row in found:
         say(f"  {row}")
-
-
-@command(
-    "plan-transfer",
-    "the same for teachers and a student (also: plan transfer)",
-    "Print how many teachers, which aggregator and how much agreement a private transfer needs. Reads no data.",
-    argument(
-        "--rows",
-        type=count,
-        required=True,
-        metavar="N",
-        help="public number of records, with --by-user of users",
-    ),
-    argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
-    argument("--classes", type=count, default=2, metavar="K", help="default: 2"),
-    argument("--teachers", type=count, metavar="B", help="default: by public rule"),
-    argument("--unstable", type=count, metavar="T", help="refusals before halting"),
-    argument(
-        "--expected-unstable",
-        type=fraction,
-        metavar="S",
-        help="guessed share of questions on which teachers disagree (default: nothing is known)",
-    ),
-    argument("--aggregator", choices=catalog.AGGREGATORS, default="auto", help="default: auto"),
-    argument("--by-user", action="store_true", help="protect users with several records"),
-    *GUARANTEE,
-    prog="discreet plan transfer",
-    examples=("discreet plan transfer --rows 494021 --queries 5000 --epsilon 1 --delta 1e-6",),
-)
-def plan_transfer(arguments: argparse.Namespace) -> None:
-    """Plan and print."""
-    from discreet.display.console import say
-    from discreet.privacy.guarantee import Guarantee, Neighboring
-    from discreet.transfer import plan as planner
-    from discreet.transfer.base import changed_teachers
-
-    relation = Neighboring(arguments.neighboring)
-    delta = arguments.delta if arguments.delta is not None else 1.0 / arguments.rows**2
-    plan = planner.plan_transfer(
-        Guarantee(arguments.epsilon, delta, relation, "user" if arguments.by_user else "record"),
-        arguments.rows,
-        arguments.classes,
-        arguments.queries,
-        n_teachers=arguments.teachers or "auto",
-        aggregator=arguments.aggregator,
-        max_unstable=arguments.unstable or "auto",
-        expected_unstable=arguments.expected_unstable,
-        changed=changed_teachers(relation, by_group=arguments.by_user, label_private=False),
-    )
-    say(plan)
-    say(f"A ledger would be charged at most ({plan.guarantee.epsilon:g}, {delta:.3g}). No data was read.")
 
 
 @command(

@@ -69,8 +69,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         """End with exit code 2 and one line about what is wrong, after the usage."""
         known = [name for name in self._option_string_actions if name.startswith("--")]
-        names = [word.partition("=")[0] for word in getattr(self, "_given", []) if word.startswith("--")]
-        for name in names:
+        given = (
+            getattr(self, "_given", []) if self._subparsers is None else []
+        )  # what follows a command is its own
+        for name in (word.partition("=")[0] for word in given if word.startswith("--")):
             suggestion = did_you_mean(name, known)
             if suggestion and not any(one.startswith(name) for one in known):
                 message = f"there is no option {name}{suggestion}"
