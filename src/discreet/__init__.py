@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.online.stream import HorizonReached as HorizonReached
     from discreet.privacy.guarantee import Guarantee as Guarantee
     from discreet.privacy.guarantee import Neighboring as Neighboring
+    from discreet.privacy.guarantee import NoLedgerWarning as NoLedgerWarning
     from discreet.privacy.guarantee import PrivacyWarning as PrivacyWarning
     from discreet.privacy.ledger.ledger import BudgetExceeded as BudgetExceeded
     from discreet.privacy.ledger.ledger import Ledger as Ledger

@@ -50,6 +50,7 @@ _MODULES = {
     "discreet.privacy.guarantee": (
         "Guarantee",
         "Neighboring",
+        "NoLedgerWarning",
         "PrivacyWarning",
     ),
     "discreet.privacy.ledger.ledger": (

@@ -7,6 +7,8 @@ person's tiny entry could otherwise decide whether anything is said, or whether 
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import sys
 import threading
@@ -14,7 +16,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, SupportsFloat, TypeVar, cast
+from typing import Any, Self, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
@@ -169,6 +171,104 @@ def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
 
 
 Result = TypeVar("Result")
+
+
+class Habits:
+    """Answer parameters of scikit-learn that do not exist here by the name of what does it here.
+
+    In ``__new__``, which is called with what the constructor gets: constructors keep their plain signatures, from which
+    ``get_params`` and ``clone`` read the parameters.
+    """
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        if given:
+            known = list(inspect.signature(cls).parameters)
+            for name in given:
+                if name not in known:
+                    raise TypeError(f"{cls.__name__} has no parameter {name!r}{_advice(name, known)}")
+        return super().__new__(cls)
+
+
+# What does it here, for estimators that have the first parameter named, if one is; the last line of a name is for all.
+_HABITS: dict[str, tuple[tuple[str, str], ...]] = {
+    "C": (
+        (
+            "l2",
+            "l2, the ridge on the mean loss, is 1 / (C * n_samples); left out, it follows from public numbers",
+        ),
+        ("l1_radius", "l1_radius bounds the coefficients instead of penalizing them"),
+        ("", "regularization follows from public numbers"),
+    ),
+    "alpha": (
+        (
+            "l2",
+            "l2, the ridge on the mean loss, is alpha / n_samples for Ridge; left out, it follows from public numbers",
+        ),
+        ("l1_radius", "l1_radius bounds the coefficients instead of penalizing them"),
+        ("", "regularization follows from public numbers"),
+    ),
+    "penalty": (
+        ("l2", "l2 is the penalty; for few coefficients use PrivateSparseLogisticRegression or PrivateLasso"),
+        ("", "the estimator fixes the penalty: PrivateLogisticRegression and PrivateRidge have l2"),
+    ),
+    "class_weight": (
+        (
+            "",
+            "class counts are private, and weights raise the noise. Move the threshold after the fit instead, which is "
+            "free: sklearn.model_selection.FixedThresholdClassifier(model, threshold=...), or predict_proba",
+        ),
+    ),
+    "max_iter": (
+        (
+            "solver",
+            "the number of steps is part of the price and belongs to the solver, for example "
+            "solver=discreet.solvers.NoisyGradientDescent(n_iterations=100); by default it follows from public numbers",
+        ),
+        ("n_iterations", "n_iterations is the number of noisy rounds"),
+        ("", "the number of steps follows from public numbers"),
+    ),
+    "tol": (("", "when to stop must not depend on the data: the number of steps is fixed by the plan"),),
+    "n_jobs": (
+        ("", "fits use the processors there are; limit them with OMP_NUM_THREADS and NUMBA_NUM_THREADS"),
+    ),
+    "verbose": (("", "use `with discreet.on_progress(print):`, or logging.getLogger('discreet')"),),
+    "warm_start": (("", "every fit is charged in full, so there is nothing to go on from"),),
+    "l1_ratio": (("", "use PrivateSparseLogisticRegression or PrivateLasso for few coefficients"),),
+    "dual": (("solver", "solver chooses the method"),),
+    "loss": (
+        (
+            "",
+            "the estimator fixes the loss: see PrivateHuberRegressor, PrivateQuantileRegressor, PrivateLinearSVC",
+        ),
+    ),
+    "eps": (("epsilon", "epsilon is the privacy budget"),),
+    "bounds": (("target_bounds", "target_bounds is the range of targets"),),
+    "data_norm": (("feature_bound", "feature_bound is the largest norm of a row"),),
+    "multi_class": (("classes", "several classes are fitted one against the rest, priced together"),),
+    "cv": (
+        (
+            "holdout",
+            "records are held out once, holdout is their share: every fold would have to be paid for",
+        ),
+    ),
+    "refit": (
+        ("holdout", "the chosen model is released as it was trained: a refit would have to be paid for"),
+    ),
+    "scoring": (
+        ("holdout", "classifiers are compared by accuracy and regressors by squared error, with noise"),
+    ),
+    "n_components": (("rank", "rank is the largest number of latent directions"),),
+    "factors": (("rank", "rank is the largest number of latent directions"),),
+}
+
+
+def _advice(name: str, known: list[str]) -> str:
+    """What to do instead of setting a parameter that a class with the ``known`` ones does not have."""
+    for parameter, words in _HABITS.get(name, ()):
+        if not parameter or parameter in known:
+            return f": {words} (docs/from-scikit-learn.md)"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
 
 
 class _NoWarnings:

@@ -19,6 +19,7 @@ its answers are bound to the charge when it ends.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
@@ -27,10 +28,10 @@ from discreet._checks import ParameterError, Setting, calm, silence
 from discreet.mechanisms.recording import charged
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, noise_is_secret
 from discreet.privacy import statement
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning
 from discreet.privacy.statement import PrivacyStatement, Receipt, Stated, release_digest
 from discreet.records.base import Records
-from discreet.reporting import releasing
+from discreet.reporting import releasing, running
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -120,6 +121,8 @@ def carry_out(
     with releasing(label) as tell, calm():
         check(plan, data)
         account = opened(ledger)
+        if account is None and running.get() == label:
+            warn_uncharged(plan.guarantee)
         tell("charge", price(plan.guarantee))
         receipt = charge(account, plan, label)
         tell("run", plan.mechanism)
@@ -163,6 +166,33 @@ def check_parts(plan: Stated) -> None:
             Setting("solver", "objective", "noisy-gd", "newton", "discriminant", "refocused-sums", "output"),
             "load the rows",
         )
+
+
+_uncharged: list[Guarantee] = []  # what this process has released without a ledger
+
+
+def warn_uncharged(promise: Guarantee) -> None:
+    """Warn that nothing keeps count, at the first release without a ledger, the second, the fourth and so on.
+
+    Cross-validation, searches over grids, bagging and calibration fit several times to the same people. What is said
+    depends on the calls and their public promises, never on the data. A release inside another one is not counted.
+    """
+    _uncharged.append(promise)
+    times = len(_uncharged)
+    if times & (times - 1):
+        return
+    advice = "pass ledger=Ledger(path, epsilon=..., delta=...), which refuses what would pass its cap"
+    if times == 1:
+        text = f"no ledger was given, so nothing keeps count of what is released about these people; {advice}"
+    else:
+        alike = len({(one.neighboring, one.unit) for one in _uncharged}) == 1
+        total = sum(one.epsilon for one in _uncharged), sum(one.delta for one in _uncharged)
+        sums = f": up to epsilon {total[0]:.4g}, delta {total[1]:.3g}" if alike else ""
+        text = (
+            f"{times} releases of this process have no ledger. If they concern the same people (folds, candidates and "
+            f"repetitions do), their prices add up{sums}; {advice}"
+        )
+    warnings.warn(text, NoLedgerWarning, stacklevel=5)
 
 
 def opened(ledger: Budget) -> Ledger | None:

@@ -19,6 +19,7 @@ from discreet.additive.plan import AdditivePlan, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel
 from discreet.additive.stages import Task
 from discreet.estimators.parameters import estimator, parameter
+from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.privacy.statement import PrivacyStatement
 from discreet.records.open import Labels, checked_classes, checked_targets, class_count, read_labels
 
@@ -202,8 +203,8 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
             raise ParameterError(
                 "target_bounds",
                 "must be declared: (lowest, highest) target that is possible, known without looking at the private "
-                "data",
-                "targets outside are clipped",
+                "data. Targets outside are clipped",
+                FIND_BOUNDS,
             )
         low, high = _checks.interval("target_bounds", bounds)
         return low / 2 + high / 2, high / 2 - low / 2

@@ -45,6 +45,7 @@ class Family:
     packed : whether the model itself turns into arrays and back (``to_arrays``, ``from_arrays``).
     linear : whether its predictions are those of ``coef_`` and ``intercept_``, so that other tools can make them.
     probabilities : whether its raw predictions are log-odds.
+    tables : whether it reads tables itself, by the domains of a schema, and not encoded rows.
     """
 
     module: str
@@ -52,6 +53,7 @@ class Family:
     packed: bool = False
     linear: bool = False
     probabilities: bool = False
+    tables: bool = False
 
 
 def _classifier(arrays: Arrays, classes: NDArray[Any] | None) -> int:
@@ -136,8 +138,8 @@ FAMILIES: Mapping[str, Family] = {
     "PrivateERM": Family("discreet.estimators.erm", _risk_minimizer),
     "PrivateMedian": Family("discreet.estimators.median", _center),
     "PrivatePCA": Family("discreet.estimators.components", _components),
-    "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True),
-    "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True),
+    "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
+    "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
     "PrivateMatrixCompletion": Family("discreet.recommend.completion", _recommender, packed=True),
 }
 

@@ -25,7 +25,7 @@ from discreet.estimators.parameters import (
 )
 from discreet.losses import Hinge, HuberHinge, Logistic, Loss, Softmax
 from discreet.problem import Problem
-from discreet.records.open import Labels, checked_classes, checked_rows, class_count, read_labels
+from discreet.records.open import Labels, checked_classes, class_count, read_labels
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -90,7 +90,7 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
     def decision_function(self, X: Any) -> Array:
         """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""
         check_is_fitted(self)
-        raw = as_fitted(self)._raw(checked_rows(self, X), self.coef_, self.intercept_)
+        raw = as_fitted(self)._raw(self._rows(X), self.coef_, self.intercept_)
         return raw.ravel() if len(self.coef_) == 1 else raw
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -27,7 +27,7 @@ from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import Rows, as_records, open_rows, take
+from discreet.records.open import Rows, as_records, checked_rows, open_rows, take
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -38,6 +38,7 @@ from discreet.release import (
 )
 from discreet.sets import Geometry
 from discreet.solvers import base
+from discreet.tables.reading import is_frame
 
 if TYPE_CHECKING:
     from discreet.privacy.statement import PrivacyStatement
@@ -234,6 +235,13 @@ class PrivateLinearModel(LinearParameters):
         raw = np.asarray(rows @ coef.T) + intercept
         scales = self.row_bounds_.row_scales(rows)
         return np.asarray(raw * (scales if raw.ndim == 1 else scales[:, None]))
+
+    def _rows(self, X: Any) -> Any:
+        """Rows to predict for. A model that was loaded with its schema reads raw tables; arrays are rows already."""
+        schema = getattr(self, "schema_", None)
+        if schema is not None and not hasattr(self, "feature_names_in_"):
+            X = schema.transform(X) if is_frame(X) or isinstance(X, Mapping) else X
+        return checked_rows(self, X)
 
     def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
         """The bounds on rows and coefficients, in the words of the statement."""

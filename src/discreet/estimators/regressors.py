@@ -32,7 +32,7 @@ from discreet.estimators.parameters import (
 )
 from discreet.losses import HuberRegression, Loss, Poisson, Quantile, Squared
 from discreet.problem import Problem
-from discreet.records.open import checked_rows, checked_targets
+from discreet.records.open import checked_targets
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -116,7 +116,7 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         check_is_fitted(self)
         fitted = as_fitted(self)
         middle, half_width = fitted._target_range()
-        raw = fitted._raw(checked_rows(self, X), self.coef_, self.intercept_ - middle)
+        raw = fitted._raw(self._rows(X), self.coef_, self.intercept_ - middle)
         return np.asarray(middle + np.clip(raw, -half_width, half_width))
 
 
@@ -363,5 +363,5 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
         check_is_fitted(self)
         fitted = as_fitted(self)
         middle, reach = fitted._middle()
-        raw = fitted._raw(checked_rows(self, X), self.coef_, self.intercept_ - math.log(middle))
+        raw = fitted._raw(self._rows(X), self.coef_, self.intercept_ - math.log(middle))
         return np.asarray(middle * np.exp(np.clip(raw, -reach, reach)))

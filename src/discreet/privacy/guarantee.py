@@ -16,6 +16,10 @@ class PrivacyWarning(UserWarning):
     """Something the user should know about what is, or is not, protected."""
 
 
+class NoLedgerWarning(PrivacyWarning):
+    """Nothing keeps count of what is released about the same people."""
+
+
 class Neighboring(enum.StrEnum):
     """Which two data sets must be indistinguishable.
 

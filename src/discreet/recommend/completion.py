@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting, calm
+from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet._typing import Array
 from discreet.privacy.guarantee import guarantee_of
 from discreet.privacy.page import ShowsPromise
@@ -80,7 +80,7 @@ def state(
     )
 
 
-class PrivateMatrixCompletion(ShowsPromise, BaseEstimator):  # type: ignore[misc]
+class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
     """Recommend items under user-level joint differential privacy.
 
     ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's

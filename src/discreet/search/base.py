@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting, calm
+from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import released, unfitted
 from discreet.mechanisms.repetition import permutation
@@ -54,7 +54,7 @@ def _chosen_has(name: str) -> Any:
     return lambda search: hasattr(getattr(search, "best_estimator_", search._example()), name)
 
 
-class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """What both searches share; a subclass says with ``_all`` what the candidates are, and with ``_example`` gives one.
 
     Parameters and attributes are those of `PrivateSelection`.

@@ -29,7 +29,7 @@ from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.bounds import BoxBounds
-from discreet.sets import Geometry, L1Ball, L2Ball, Polytope
+from discreet.sets import Geometry, L1Ball, Polytope
 from discreet.solvers import base
 from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
 from discreet.solvers.class_sums.refocused import RefocusedSums, signal
@@ -37,8 +37,8 @@ from discreet.solvers.gradients.mirror_descent import MirrorDescent
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
-from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
 from discreet.solvers.sampling.exponential import ExponentialSampling
+from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
 from discreet.solvers.statistics import SufficientStatistics
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 

@@ -12,6 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -29,7 +30,11 @@ class TableError(ValueError):
 
 
 def read_table(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, *, bad_rows: str = "error"
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    bad_rows: str = "error",
+    separator: str = ",",
 ) -> TableLike:
     """Read a ``.csv`` or ``.parquet`` file into a ``pyarrow.Table``.
 
@@ -39,9 +44,11 @@ def read_table(
     columns : names of the columns to read, all by default.
     bad_rows : with "null", each line of a CSV file after the first is one row, of missing cells if it is blank or
         malformed, so that no line can raise an error or touch the rows of others.
+    separator : the character between the fields of a CSV file.
     """
     path = Path(path)
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    readers: dict[str, Callable[..., Any]] = {".parquet": _read_parquet, ".pq": _read_parquet}
+    readers = {".csv": partial(_read_csv, separator=separator), **readers}
     if path.suffix.lower() not in readers:
         raise TableError(f"{str(path)!r}: the name must end in one of {', '.join(readers)}")
     if not path.exists():
@@ -203,12 +210,12 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     write_atomically(path, stream.getvalue(), private=True)  # predictions tell of the rows
 
 
-def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
+def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str = ",") -> Any:
     """Read text cells; malformed lines are an error, or each is one row of missing cells."""
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    file = CsvFile(str(path), lambda: path.open("rb"), columns, bad_rows=bad_rows)
+    file = CsvFile(str(path), lambda: path.open("rb"), columns, bad_rows=bad_rows, separator=separator)
     if bad_rows == "null":
         return pa.Table.from_batches(file.batches(), schema=file.schema)
     with file.errors():  # all at once, which is faster than batch by batch
@@ -224,6 +231,7 @@ class CsvFile:
     stream : opens the file for reading bytes.
     columns : names of the columns to read, all by default.
     bad_rows : with "null" no line raises an error, as in `read_table`.
+    separator : the character between fields.
     """
 
     def __init__(
@@ -233,10 +241,12 @@ class CsvFile:
         columns: Sequence[str] | None = None,
         *,
         bad_rows: str = "error",
+        separator: str = ",",
     ) -> None:
         import pyarrow as pa
 
         self.name, self._stream, self._by_lines = name, stream, bad_rows == "null"
+        self._separator = separator
         self._refuse_other_formats()
         self._names = self._header()
         _require_in_header(name, self._names, columns)
@@ -258,9 +268,10 @@ class CsvFile:
 
         with self._stream() as stream:
             if not self._by_lines:
-                with self.errors(), csv.open_csv(stream) as reader:
+                parse = csv.ParseOptions(delimiter=self._separator)
+                with self.errors(), csv.open_csv(stream, parse_options=parse) as reader:
                     return list(reader.schema.names)
-            names = _fields(next(stream, b""))
+            names = _fields(next(stream, b""), self._separator)
         if names is None or len(set(names)) != len(names):
             raise TableError(f"{self.name!r} does not begin with a line of different column names in UTF-8")
         return names
@@ -277,7 +288,10 @@ class CsvFile:
         with self._stream() as stream:
             next(stream)
             while lines := list(itertools.islice(stream, _LINES)):
-                rows = [fields if len(fields := _fields(line) or []) == width else nothing for line in lines]
+                rows = [
+                    fields if len(fields := _fields(line, self._separator) or []) == width else nothing
+                    for line in lines
+                ]
                 cells = [pa.array([row[place] or None for row in rows], pa.string()) for place in places]
                 yield pa.record_batch(cells, schema=self.schema)
 
@@ -293,7 +307,7 @@ class CsvFile:
             null_values=[""],
         )
         # A blank line is no row of several columns, but the missing cell of a single one.
-        parse = csv.ParseOptions(ignore_empty_lines=len(self._names) > 1)
+        parse = csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=len(self._names) > 1)
         return {"parse_options": parse, "convert_options": convert}
 
     @contextmanager
@@ -330,14 +344,14 @@ class CsvFile:
             )
 
 
-def _fields(line: bytes) -> list[str] | None:
+def _fields(line: bytes, separator: str = ",") -> list[str] | None:
     """The fields of one line, None if it is not one well-formed line of text."""
     # What is not UTF-8 becomes characters that match no domain.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
     if "\r" in text or "\0" in text:
         return None
     try:
-        rows = list(csv.reader([text], strict=True))
+        rows = list(csv.reader([text], delimiter=separator, strict=True))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
@@ -373,7 +387,11 @@ def _require_in_header(file: str, names: Sequence[str], columns: Sequence[str] |
     if alike:
         hint = f"it has {_quoted(alike)}, and names must agree in every letter"
     elif separators:
-        hint = f"its fields are separated by {separators[0]!r}: save it with commas"
+        mark = repr(separators[0])
+        hint = (
+            f"its fields are separated by {mark}: save it with commas, or read it with separator={mark} (in the "
+            f"shell: --separator {'tab' if separators[0] == chr(9) else mark})"
+        )
     elif any("\N{REPLACEMENT CHARACTER}" in name for name in names):
         hint = f"its first line is not UTF-8 text; {_SAVE_AS_UTF8}"
     elif len(missing) == len(columns or []):

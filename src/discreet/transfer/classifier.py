@@ -27,9 +27,8 @@ from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
-from discreet.records.open import class_count, read_labels
 from discreet.privacy.page import ShowsPromise
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
