@@ -34,6 +34,7 @@ COMMANDS = (
     trust.verify,
     budget.ledger,
     trust.audit,
+    trust.attest,
 )
 
 
