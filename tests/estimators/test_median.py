@@ -90,6 +90,7 @@ def test_calibration_uses_the_whole_budget_and_no_more(relation):
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove-one", "zero-out"])
+@pytest.mark.lemma("geometric-median.md#theorem-1")
 def test_replays_find_nothing_and_the_worst_pair_attains_the_sensitivity(relation):
     rest = np.tile([[0.0, 0.5]], (5, 1))
     first = np.vstack([[[1.0, 0.0]], rest])

@@ -42,6 +42,7 @@ def data():
 
 
 @pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
+@pytest.mark.lemma("selection.md#section-5")
 def test_search_finds_a_good_model_for_the_stated_price(data, method, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-4)
     search = PrivateSearchCV(MODEL, GRID, 2.0, 1e-6, method=method, ledger=ledger).fit(*data)

@@ -118,6 +118,7 @@ def test_one_record_moves_the_sum_by_no_more_than_two_opinions():
     assert 0 < int((moved * moved).sum()) <= 4 * longest(400, 2)
 
 
+@pytest.mark.lemma("vote-shares.md#theorem-1")
 def test_the_declared_distance_is_reached_and_not_exceeded():
     plan = plan_transfer(Guarantee(1.0, 1e-2), 90, 2, 4, n_teachers=9, aggregator="shares")
     opinion = stretched(np.tile(np.float32([0.5, -0.5]), (4, 1)))

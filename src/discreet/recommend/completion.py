@@ -24,6 +24,7 @@ from discreet.privacy.statement import (
     TIME_AND_MEMORY,
     UNPREDICTABLE,
     PrivacyStatement,
+    proofs_of,
 )
 from discreet.recommend.item_models import ItemModel, packed, published, unpacked
 from discreet.recommend.methods import IMPLICIT, METHODS
@@ -47,6 +48,7 @@ def state(
         mechanism=plan.mechanism,
         theorem=plan.theorem,
         noise=plan.noise,
+        proofs=proofs_of(plan),
         bounds={
             "users": float(facts.n_users),
             "items": float(facts.n_items),

@@ -100,6 +100,7 @@ def density_1d(records, loss, rate, radius, points):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.lemma("exponential-sampling.md#theorem-2")
 def test_law_in_one_dimension_against_quadrature(loss):
     records = invented(60, 1, loss)
     plan = plan_of(records, 1.7, 2.0, loss)
@@ -197,6 +198,7 @@ def test_a_wrong_envelope_is_caught():
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.lemma("exponential-sampling.md#lemma-4")
 def test_envelope_holds_at_random_points_of_the_ball(loss, sparse):
     rng = np.random.default_rng(1)
     records = invented(300, 5, loss, seed=7)
@@ -246,6 +248,7 @@ def test_early_rejections_change_nothing():
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.lemma("exponential-sampling.md#theorem-1")
 def test_worst_pair_reaches_epsilon_and_not_more(relation, epsilon):
     """Exact densities of two neighbors in one dimension, by quadrature."""
     rows = np.full((4000, 1), 1.0)

@@ -43,6 +43,7 @@ def plan_of(records, epsilon=1.0, l2=0.1):
     return Localized(clock=False).plan(problem_of(records, l2), Guarantee(epsilon))
 
 
+@pytest.mark.lemma("exponential-sampling.md#theorem-7")
 def test_price_is_the_sum_of_both_stages():
     records = invented(1000, 5)
     for relation in Neighboring:

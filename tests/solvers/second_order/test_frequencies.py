@@ -74,6 +74,7 @@ def test_energies_are_squared_coordinates_cut_to_their_limit():
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("gradient-methods.md#theorem-10")
 def test_two_frequencies_attain_the_sensitivity(relation):
     """One wave exchanged for another moves the sum by sqrt(2) limits: a bound of one limit would be caught."""
     mechanism = SpectrumMechanism(10, 8, False, 0.7, relation, 3.0)

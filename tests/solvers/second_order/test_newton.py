@@ -36,6 +36,7 @@ def statistic(v, weighted):
 
 @pytest.mark.parametrize("target", [0.0, 0.5, 1.0, 1.4, 2.0, 5.0])
 @pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+@pytest.mark.lemma("gradient-methods.md#theorem-4")
 def test_moment_sensitivity_is_the_largest_distance(target, relation):
     rng = np.random.default_rng(0)
     bound = moment_sensitivity(1.0, target, relation).value
@@ -142,6 +143,7 @@ def test_newton_splits_its_budget_in_squares():
 
 
 @pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.lemma("gradient-methods.md#theorem-7")
 def test_the_charge_is_what_the_mechanisms_of_a_run_say(ordered):
     """Looks at the moment, energies if there are any, and every gradient of all models, each with its own noise."""
     X, y = blobs(2, n=200)
