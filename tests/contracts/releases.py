@@ -338,7 +338,51 @@ def learned(data):
     )
 
 
+PEOPLE = np.repeat(np.arange(N // 2), 2)
+EACH = {"max_rows_per_group": 2}
+
+
+def released_of_people(name):
+    """A model of people that is out already."""
+    kind, (X, y) = LINEAR[name], ordinary(99)
+    with insecure_noise(3), warnings.catch_warnings(action="ignore"):
+        model = kind(1.0, **given(kind, **PARAMETERS), **EACH)
+        return model.fit(X, labels_of(y) if "Logistic" in name else y, groups=PEOPLE)
+
+
+def of_people(task):
+    """The program in which every two rows belong to one person; of which one row is exchanged, as before."""
+    known = {"evaluate": "PrivateLogisticRegression", "coefficient_intervals": "PrivateRidge"}
+    model = released_of_people(known[task]) if task in known else None
+
+    def program(data):
+        X, y = data
+        if task == "evaluate":
+            told = {"epsilon": 1.0, "delta": 1e-2, "bad_rows": "null", "bins": 2, "groups": PEOPLE, **EACH}
+            return discreet.evaluate(model, X, labels_of(y), **told)
+        if task == "coefficient_intervals":
+            told = {"epsilon": 1.0, "delta": 1e-2, "groups": PEOPLE, **EACH}
+            return discreet.coefficient_intervals(model, X, y, **told)
+        if task == "PrivateSelection":
+            candidates = [discreet.PrivateRidge(target_bounds=(-1.0, 1.0), l2=l2) for l2 in (1.0, 10.0)]
+            search = discreet.PrivateSelection(candidates, 2.0, 1e-2, bad_rows="null", **EACH)
+            return search.fit(X, y, groups=PEOPLE)
+        if task == "PrivateFTRL":
+            learner = discreet.PrivateFTRL(P, N, 1.0, 1e-2, **EACH)
+            actions = list(learner.play(zip(X, map(str, PEOPLE), strict=True)))
+            learner.close()
+            return actions, learner.step, learner.privacy_
+        if task == "private_quantiles":
+            told = {"candidates": np.linspace(-1, 1, 9), "epsilon": 1.0, "delta": 1e-2, "bad_rows": "null"}
+            return discreet.private_quantiles(X, [0.25, 0.75], groups=PEOPLE, **told, **EACH)
+        fresh = LINEAR[task](1.0, **given(LINEAR[task], **PARAMETERS), **EACH)
+        return fresh.fit(X, labels_of(y) if hasattr(fresh, "classes") else y, groups=PEOPLE)
+
+    return program
+
+
 STRICT = {  # of these, what is no number is refused before the charge
+    "coefficient_intervals people": of_people("coefficient_intervals"),
     "coefficient_intervals logistic": intervals("PrivateLogisticRegression"),
     "coefficient_intervals ridge": intervals("PrivateRidge"),
 }
@@ -386,6 +430,36 @@ PROGRAMS = {
     "PrivateFTRL tree": played("tree"),
     "PrivateFTRL sampling": played("sampling"),
     "PrivateOnlineLinearModel": learned,
+    **{
+        f"{task} people": of_people(task)
+        for task in (
+            "PrivateLogisticRegression",
+            "PrivateRidge",
+            "evaluate",
+            "PrivateSelection",
+            "PrivateFTRL",
+            "private_quantiles",
+        )
+    },
     **STRICT,
     **TRANSFERS,
+}
+
+#: Modules that let data meet noise, through `release`, and a program that goes through each.
+WAYS = {
+    "additive.base": "PrivateAdditiveRegressor",
+    "description.describe": "describe",
+    "description.quantiles": "private_quantiles",
+    "estimators.linear": "PrivateRidge",
+    "estimators.median": "PrivateMedian",
+    "evaluation.evaluate": "evaluate regressor",
+    "intervals.intervals": "coefficient_intervals ridge",
+    "online.stream": "PrivateFTRL tree",
+    "recommend.completion": f"PrivateMatrixCompletion {next(iter(METHODS))}",
+    "search.base": "PrivateSelection split",
+    "transfer.classifier": "PrivateTransferClassifier plurality",
+    "transfer.error_rate": "private_error_rate",
+    "transfer.labeler": "PrivateLabeler",
+    "transfer.regressor": "PrivateTransferRegressor",
+    "transfer.subsample": "subsample_and_aggregate",
 }
