@@ -29,7 +29,14 @@ _RELATIONS = ("replace-one", "zero-out")
 
 def variants(match: str = "") -> Iterator[Subject]:
     """All of them, or those whose names contain ``match``."""
-    for name, relation, model in [*_in_sets(), *_printed(), *_pure(), *_classes(), *_second_order(), *_texts()]:
+    for name, relation, model in [
+        *_in_sets(),
+        *_printed(),
+        *_pure(),
+        *_classes(),
+        *_second_order(),
+        *_texts(),
+    ]:
         if match in name:
             yield dataclasses.replace(of(model.set_params(neighboring=relation), 300), name=name)
     for name, make in _PROGRAMS.items():
@@ -82,7 +89,11 @@ def _classes() -> Iterator[Row]:
         model = discreet.PrivateLogisticRegression(EPSILON, DELTA, classes=_THREE, solver=brief(solver))
         yield f"PrivateLogisticRegression, {solver}, 3 classes", "replace-one", model
     for solver in ("output", "noisy-gd"):
-        yield f"PrivateLinearSVC, {solver}, 3 classes", "replace-one", _svc(classes=_THREE, solver=brief(solver))
+        yield (
+            f"PrivateLinearSVC, {solver}, 3 classes",
+            "replace-one",
+            _svc(classes=_THREE, solver=brief(solver)),
+        )
 
 
 def _second_order() -> Iterator[Row]:
@@ -104,7 +115,9 @@ def _additive(name: str) -> Subject:
     """A record that shares every bin with another and whose residual is clipped on the other side."""
     classifies = "Classifier" in name
     told: dict[str, Any] = {"classes": _TWO} if classifies else {"target_bounds": (-1.0, 1.0)}
-    model = getattr(discreet, name)(EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told)
+    model = getattr(discreet, name)(
+        EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told
+    )
     rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
     y = np.zeros(60, dtype=int) if classifies else np.full(60, -1.0)
     rows[0], y[0] = [0.9, 0.9], 1
@@ -147,7 +160,9 @@ def _labels(name: str) -> Subject:
     def run(counts: Any) -> ArrayLike:
         return np.asarray(plan.start(fresh_entropy()).answer(counts))
 
-    return Subject(name, Neighboring.REPLACE_ONE, answers, (first, second), run, votes[0], votes[1], plan.event)
+    return Subject(
+        name, Neighboring.REPLACE_ONE, answers, (first, second), run, votes[0], votes[1], plan.event
+    )
 
 
 def _agreement(name: str) -> Subject:

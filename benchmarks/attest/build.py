@@ -80,7 +80,8 @@ def bill_of_materials() -> dict[str, Any]:
         "metadata": {"component": own} if own else {},
         "components": others,
         "dependencies": [
-            {"ref": part["bom-ref"], "dependsOn": sorted(_needed(found, part["name"], parts))} for part in parts
+            {"ref": part["bom-ref"], "dependsOn": sorted(_needed(found, part["name"], parts))}
+            for part in parts
         ],
     }
 

@@ -40,7 +40,11 @@ class Kills:
     @property
     def passed(self) -> bool:
         """Whether nothing was lost and the cap was held."""
-        return self.lost == 0 and self.beyond_cap == 0 and self.charges == self.acknowledged + self.unacknowledged
+        return (
+            self.lost == 0
+            and self.beyond_cap == 0
+            and self.charges == self.acknowledged + self.unacknowledged
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For a file."""
@@ -69,7 +73,9 @@ def kills(count: int, seed: int = 0) -> Kills:
             known = len(history)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Kills(count, charges + known, acknowledged, unacknowledged, lost, beyond, time.perf_counter() - begin)
+    return Kills(
+        count, charges + known, acknowledged, unacknowledged, lost, beyond, time.perf_counter() - begin
+    )
 
 
 def _killed(path: Path, after: float) -> int:

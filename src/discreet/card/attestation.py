@@ -72,7 +72,9 @@ class Attested:
         lines += [f"  not tested: {text}" for text in self.not_tested]
         lines += [f"  WRONG: {text}" for text in self.problems]
         if self.passed:
-            lines.append("The installed code and proofs are those that were attested; every claim was recomputed.")
+            lines.append(
+                "The installed code and proofs are those that were attested; every claim was recomputed."
+            )
         return "\n".join(lines)
 
 
@@ -145,8 +147,8 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         if found["format"] != FORMAT or found["format_version"] != VERSION:
             raise AttestationError(f"{name} is not an attestation of a kind that this version knows")
         damaged = found["digest"] != _digest(body)
-        shapes = {name: dict for name in ("sources", "proofs", "lemmas")}
-        shapes |= {name: list for name in ("claims", *ROWS, "outside", "not_tested")}
+        shapes = dict.fromkeys(("sources", "proofs", "lemmas"), dict)
+        shapes |= dict.fromkeys(("claims", *ROWS, "outside", "not_tested"), list)
         whole = all(isinstance(body[part], kind) for part, kind in shapes.items())
         whole &= all(isinstance(row, dict) for part in ("claims", *ROWS, "outside") for row in body[part])
         whole &= {"version", "made", "wheel", "kills"} <= set(body)
@@ -182,7 +184,9 @@ def _failed(body: Mapping[str, Any]) -> Iterator[str]:
     """Rows that say of themselves that something is wrong."""
     for part, musts in ROWS.items():
         for row in body[part]:
-            yield from (f"{part}, {row.get('subject')}: not {must}" for must in musts if row.get(must) is not True)
+            yield from (
+                f"{part}, {row.get('subject')}: not {must}" for must in musts if row.get(must) is not True
+            )
     for row in body["outside"]:
         if row.get("verdict") == "contradicts" or row.get("caught") is False:
             yield f"{row.get('tool')} on {row.get('subject')}: {row.get('verdict')}, caught: {row.get('caught')}"
