@@ -1,9 +1,8 @@
-"""The point with the least sum of distances to all records, by noisy gradient descent.
+"""Geometric median (least sum of distances to all records) by noisy gradient descent.
 
-A record pulls theta with the unit vector from theta to the record, however far away it is: the gradient's sensitivity
-is 2 (replace) or 1, whatever the rows are. The loss is not that of a linear model, so the proofs of objective
-perturbation with Gaussian noise do not apply; noisy gradients need no such structure. Proof:
-docs/proofs/geometric-median.md.
+A record's gradient is the unit vector from the record to theta, at any distance, so the sensitivity is 2 (replace)
+or 1 for all rows. The loss is not that of a linear model, so the proofs of Gaussian objective perturbation do not
+apply; noisy gradient descent does not need that structure. Proof: docs/proofs/geometric-median.md.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CHUNK_ENTRIES = 1 << 18
 
 
 class Points:
-    """The points z_i = s_i (x_i - center) / radius of the unit ball; rows too far away are pulled onto its surface.
+    """The points z_i = s_i (x_i - center) / radius of the unit ball; rows outside are clipped onto its surface.
 
     Parameters
     ----------
@@ -41,7 +40,7 @@ class Points:
 
     Privacy
     -------
-    Each point is a function of its own row. Rows that are not finite are null records: they have no direction.
+    Each point is a function of its own row. Rows with non-finite entries are null records, with no gradient.
     """
 
     def __init__(self, X: Any, center: Array, radius: float) -> None:
@@ -66,7 +65,7 @@ class Points:
 
 
 def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
-    """The rows that are finite, relative to the center and in units of the bound, clipped."""
+    """Return the finite rows, centered, divided by the radius and clipped."""
     dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
     with np.errstate(all="ignore"):
         shifted = np.array(dense, dtype=np.float64) - center
@@ -76,11 +75,11 @@ def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
 
 
 def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
-    """A proved bound on the L2 error of a computed ``direction_sum`` at a theta of the unit ball.
+    """Bound the L2 error of a computed ``direction_sum`` at a theta in the unit ball.
 
-    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by (p + 32) 2^-52 at most, the direction is
-    1 / width-Lipschitz in them; it rounds componentwise; and its term passes m additions, in its chunk and over chunks
-    (docs/proofs/geometric-median.md).
+    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by at most (p + 32) 2^-52, and the
+    direction is 1 / width-Lipschitz in them; each direction rounds componentwise; each term passes m additions,
+    within its chunk and over chunks (docs/proofs/geometric-median.md).
     """
     height = max(1, _CHUNK_ENTRIES // n_features)
     additions = min(n_samples, height + n_samples // height + 1)
@@ -90,7 +89,7 @@ def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
 
 @dataclass(frozen=True)
 class LocationProblem:
-    """Public sizes of a location estimate: records, columns, and the radius of the ball that holds them."""
+    """Public sizes of a location estimate: records, columns, and radius of the ball that contains them."""
 
     n_samples: int
     n_features: int
@@ -99,12 +98,12 @@ class LocationProblem:
 
 @dataclass(frozen=True)
 class MedianDescent:
-    """Projected noisy gradient descent on the mean distance; the average of the second half of the iterates.
+    """Projected noisy gradient descent on the mean distance. Returns the average of the second half of the iterates.
 
     Parameters
     ----------
     n_iterations : number of noisy gradients.
-    width : distance, in radii of the ball, below which a record pulls less than fully.
+    width : distance, in radii of the ball, below which a record's gradient shrinks linearly to zero.
 
     Privacy
     -------
@@ -115,7 +114,7 @@ class MedianDescent:
     width: float = 0.01
 
     def plan(self, problem: LocationProblem, guarantee: Guarantee) -> MedianPlan:
-        """The least noise that meets the guarantee."""
+        """Return the plan with the least noise that meets the guarantee."""
         if guarantee.delta == 0:
             raise ValueError(
                 "the geometric median is found by gradients with Gaussian noise, which cannot give delta = 0; choose a "
@@ -147,7 +146,7 @@ class MedianPlan(base.Plan):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _ = self.release  # everything that can fail does so now, before a charge
+        _ = self.release  # raise now, before any charge, if anything can fail
 
     @cached_property
     def release(self) -> GaussianMechanism:
@@ -159,12 +158,12 @@ class MedianPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.release, "directions", self.n_iterations),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"{self.n_iterations} sums of unit vectors with Gaussian noise, projected descent"
 
     @property
@@ -205,7 +204,7 @@ class MedianPlan(base.Plan):
 
     @property
     def sizes(self) -> Mapping[str, str]:
-        """Public sizes, as printed."""
+        """Public sizes for the printed plan."""
         problem = self.problem
         return {
             "records x columns": f"{problem.n_samples} x {problem.n_features}",

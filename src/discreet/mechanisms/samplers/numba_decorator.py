@@ -1,4 +1,4 @@
-"""The one decorator that compiles kernels: of samplers and selections here, of sums over rows further up."""
+"""The decorator that compiles numba kernels, for samplers and selections here and for sums over rows elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(*fastmath: str) -> Callable[[F], F]:
-    """A typed numba decorator: no interpreter lock, cached on disk, IEEE division."""
+    """Return a typed numba decorator: no interpreter lock, cached on disk, IEEE division."""
     flags = set(fastmath) if fastmath else False
     decorator: Any = njit(nogil=True, cache=True, error_model="numpy", fastmath=flags)
     return cast(Callable[[F], F], decorator)
