@@ -1,4 +1,4 @@
-"""Losses of class codes 0, 1, 2, ...: the softmax and its bounded relative."""
+"""Losses of class codes 0, 1, 2, ...: the softmax and its capped variant."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Softmax(Loss):
 
     @property
     def evaluation_error(self) -> float:
-        """Two exponentials, a shift by the largest prediction, a sum over classes (proofs/rounding.md, 3)."""
+        """Covers two exponentials, a shift by the largest prediction and a sum over classes (proofs/rounding.md, 3)."""
         return 2.0 * EXP_ULPS + 6.0 + 2.0 * self.n_classes
 
     @property
@@ -56,7 +56,7 @@ class Softmax(Loss):
         return math.log(self.n_classes) * (1 + 1e-15)
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are whole numbers from 0 to n_classes - 1."""
+        """Return which labels are whole numbers from 0 to n_classes - 1."""
         labels = np.asarray(y, dtype=np.float64)
         return np.asarray((labels == np.floor(labels)) & (labels >= 0) & (labels < self.n_classes))
 
@@ -75,7 +75,7 @@ class Softmax(Loss):
         return self.value_and_derivative(y, raw_prediction)[1]
 
     def value_and_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
-        """Both at the price of one exponential per class."""
+        """Return both, with one exponential per class."""
         (t,) = floats(raw_prediction)
         codes = self._codes(y)[..., None]
         shifted = t - t.max(axis=-1, keepdims=True)
@@ -87,17 +87,17 @@ class Softmax(Loss):
         return np.asarray(np.log(total[..., 0]) - own), excess
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """diag(q) - q q^T for every label; the label itself does not matter."""
+        """diag(q) - q q^T for every label; independent of the label."""
         q: Any = self.probabilities(raw_prediction)
         return np.asarray(q[..., None] * (np.eye(self.n_classes) - q[..., None, :]))
 
     def capped(self, cap: float) -> Loss:
-        """The softmax with its derivative shrunk."""
+        """Return the softmax with a shorter derivative."""
         return self if cap >= self.lipschitz else CappedSoftmax(self.n_classes, cap)
 
     @property
     def typical_curvature(self) -> float:
-        """That of equal probabilities."""
+        """Curvature at equal probabilities."""
         return 1 / self.n_classes
 
     @staticmethod
@@ -108,11 +108,11 @@ class Softmax(Loss):
 @final
 @dataclass(frozen=True)
 class CappedSoftmax(Loss):
-    """The softmax loss whose derivative q - e_y is shrunk onto the ball of radius ``cap``.
+    """The softmax loss with its derivative q - e_y clipped to norm ``cap``.
 
-    The shrunk field is not the gradient of a function, so only solvers that pay for every noisy step may use
-    it; its value is that of the softmax. Shrinking is a projection, which moves no two derivatives further
-    apart: the Lipschitz constant of the derivative stays 1/2.
+    The clipped field is not the gradient of a function, so only solvers that pay for every noisy step may use it; its
+    value is that of the softmax. Clipping is a projection, which never increases distances: the Lipschitz constant of
+    the derivative stays 1/2.
 
     >>> round(float(np.linalg.norm(CappedSoftmax(3, 0.5).derivative(0, [0.0, 9.0, 0.0]))), 6)
     0.5
@@ -125,7 +125,7 @@ class CappedSoftmax(Loss):
     smoothness = 0.5
 
     def __post_init__(self) -> None:
-        Softmax(self.n_classes)  # refuses impossible numbers of classes
+        Softmax(self.n_classes)  # checks the number of classes
         object.__setattr__(self, "cap", check_between("cap", self.cap, 0.01, math.sqrt(2.0), "0.3 is usual"))
 
     @property
@@ -145,7 +145,7 @@ class CappedSoftmax(Loss):
 
     @property
     def evaluation_error(self) -> float:
-        """The softmax's in units of the cap, then a norm of n_classes terms, a quotient and a product."""
+        """That of the softmax in units of the cap, plus a norm of n_classes terms, a quotient and a product."""
         softmax = Softmax(self.n_classes)
         return softmax.evaluation_error * softmax.lipschitz / self.cap + self.n_classes + 8.0
 
@@ -155,7 +155,7 @@ class CappedSoftmax(Loss):
         return Softmax(self.n_classes).value_at_zero
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are whole numbers from 0 to n_classes - 1."""
+        """Return which labels are whole numbers from 0 to n_classes - 1."""
         return Softmax(self.n_classes).valid_labels(y)
 
     def probabilities(self, raw_prediction: ArrayLike) -> Array:
@@ -167,17 +167,17 @@ class CappedSoftmax(Loss):
         return Softmax(self.n_classes).value(y, raw_prediction)
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """q - e_y, not longer than the cap."""
+        """q - e_y, clipped to norm ``cap``."""
         residual = Softmax(self.n_classes).derivative(y, raw_prediction)
         norms = np.sqrt(np.square(residual).sum(axis=-1, keepdims=True))
         return np.asarray(residual * (self.cap / np.maximum(norms, self.cap)))
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The softmax's, an upper bound."""
+        """That of the softmax, an upper bound."""
         return Softmax(self.n_classes).second_derivative(y, raw_prediction)
 
     @property
     def typical_curvature(self) -> float:
-        """That of equal probabilities, less where the cap shrinks their derivative."""
+        """Curvature at equal probabilities, reduced if the cap clips their derivative."""
         residual = math.sqrt(1 - 1 / self.n_classes)
         return min(1.0, self.cap / residual) / self.n_classes
