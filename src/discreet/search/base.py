@@ -1,4 +1,4 @@
-"""The path of a private search: validate, plan, carry out, state."""
+"""Base class of private searches: validate, plan, run, state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _chosen_has(name: str) -> Any:
 
 
 class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """What both searches share; a subclass says with ``_all`` what the candidates are, and with ``_example`` gives one.
+    """Shared parts of both searches. A subclass lists the candidates in ``_all`` and gives one in ``_example``.
 
     Parameters and attributes are those of `PrivateSelection`.
     """
@@ -79,19 +79,19 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.max_rows_per_group = max_rows_per_group
 
     def _all(self) -> list[Any]:
-        """The unfitted candidates."""
+        """Return the unfitted candidates."""
         raise NotImplementedError
 
     def _example(self) -> Any:
-        """One of them, which shows what a search can do before it is fitted; None if there is none."""
+        """Return one candidate, which shows the methods of a search before it is fitted; None if there is none."""
         raise NotImplementedError
 
     def plan(
         self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False
     ) -> SelectionPlan:
-        """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed.
+        """Return what a search on data of this shape would run and cost; no data is needed.
 
-        With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound.
+        With ``max_rows_per_group``, ``n_samples`` is the number of people times that bound.
         """
         candidates = self._checked()
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
@@ -110,7 +110,7 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         classifies = is_classifier(candidates[0])
 
         def plan_candidate(index: int, one: Guarantee, n_each: int) -> Event:
-            # Labels decide nothing but their number, so a plan may use any label set of this size.
+            # Only the number of labels matters, so a plan may use any label set of this size.
             labels = np.arange(n_classes) if classifies else None
             ready = prepared(candidates[index], one, labels, self.bad_rows, rows)
             kinds = n_classes if classifies else None
@@ -164,23 +164,23 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
         def published(chosen: Chosen) -> dict[str, Any]:
             if hasattr(self, "feature_names_in_"):
-                # It was trained on bare rows, and must refuse columns in another order all the same.
+                # It was trained on bare rows, but must still refuse columns in another order.
                 chosen.model.feature_names_in_ = self.feature_names_in_
             return released(chosen.model)
 
         carried = carry_out(plan, split, self.ledger, type(self).__name__, published=published)
         chosen = carried.release
         self.best_index_, self.best_estimator_ = chosen.index, chosen.model
-        # How many rows of several people were held out is private, and so a share of them cannot be given.
+        # With several rows per person, the number of held-out rows is private, so their share cannot be given.
         shared = chosen.score is not None and rows in (None, 1)
         self.best_score_ = min(1.0, max(0.0, chosen.score / n_held_out)) if shared else None  # type: ignore[operator]
         if known is not None:
             self.classes_ = known
         self.best_estimator_.released_ = dict(carried.published)
         self.privacy_ = self._state(plan, carried, n_rows, labels)
-        # The chosen model on its own is worth no less than the search it comes from.
+        # The chosen model carries the guarantee of the whole search.
         self.best_estimator_.privacy_ = self.privacy_
-        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
+        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would be charged again
 
     def _checked(self) -> list[Any]:
         candidates = self._all()
@@ -211,10 +211,10 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return min(n_rows - 2, max(1, round(share * n_rows)))
 
     def _records(self, first: Any, X: Any, y: Any, groups: Any = None) -> tuple[Records, Labels | None]:
-        """All records, blanked where they are null, and the label set; raises before any charge.
+        """Return all records, with null ones blanked, and the label set; raises before any charge.
 
-        What becomes of a record depends on that record alone, or on the rows of its person. With groups every person
-        has as many places as rows may be used; those left empty hold null records.
+        What happens to a record depends on that record alone, or on the rows of its person. With groups, every person
+        has as many places as rows may be used; empty places hold null records.
         """
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows: Any = checked_rows(self, X, strict=strict, reset=True)
@@ -270,24 +270,24 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     @available_if(_chosen_has("predict"))  # type: ignore[untyped-decorator]
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predictions of the chosen model."""
+        """Return predictions of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.predict(X))
 
     @available_if(_chosen_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities of the chosen model."""
+        """Return probabilities of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.predict_proba(X))
 
     @available_if(_chosen_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the chosen model."""
+        """Return scores of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.decision_function(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """The chosen model's score, without noise: to be published only where X and y are public."""
+        """Return the chosen model's score, without noise: publish it only if X and y are public."""
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))
 

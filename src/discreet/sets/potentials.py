@@ -229,8 +229,7 @@ class QNorm:
         return geometry.center(), np.zeros(geometry.n_features)
 
     def step(self, geometry: Geometry, theta: Array, state: Any, move: Array) -> tuple[Array, Any]:
-        """Subtract in the dual, threshold the magnitudes until they fit, and map back; finds one root in one
-        dimension."""
+        """Subtract in the dual, threshold the magnitudes until they fit, and map back; finds one root."""
         assert isinstance(geometry, L1Ball | GroupedL1Ball | NuclearBall)
         q = self.exponent(geometry)
         target = state - move
