@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -215,6 +216,17 @@ class PrivacyStatement:
             curve = ", ".join(f"{epsilon:.3g}: {delta:.2g}" for epsilon, delta in self.curve())
             lines += _entry("Delta at epsilon", curve)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from discreet.privacy.page import statement_page
+
+        return statement_page(self).fragment()
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the statement as a page for people."""
+        from discreet.privacy.page import statement_page
+
+        statement_page(self).write(path)
 
 
 def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:

@@ -82,7 +82,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     aggregator : {"auto", "shares", "sparse-vector", "plurality", "confident"}
         Shares releases the noisy votes of all classes, from which a student learns most. Sparse vector pays for
         unstable questions only, and suits teachers that mostly agree and very many public rows. Plurality releases
-        noisy winners only. "auto" takes shares if the records suffice and ``expected_unstable`` is not given.
+        noisy winners only. "auto" takes shares if neither ``expected_unstable`` nor ``max_unstable`` is given.
     classes : list, default None
         The public label set; None reads it from the data, with a warning and a note in the statement.
     max_unstable : int or "auto"

@@ -39,8 +39,10 @@ class BudgetSpent(RuntimeError):
 class PrivateLabeler:
     """Answers questions about new rows, one by one, by the private vote of teachers on disjoint records.
 
-    The budget is charged once, by ``fit``, for the whole stream. With sparse vector, stable answers are free and
-    only abstentions count; with a plurality every question counts. Questions may depend on earlier answers.
+    The budget is charged once, by ``fit``, for the whole stream. By default every question gets the winner of a noisy
+    plurality, and the stream ends after ``n_queries`` of them. With ``aggregator="sparse-vector"``, or a number of
+    refusals ``max_unstable``, stable answers are free and only abstentions count: right for teachers that almost always
+    agree, and for very long streams. Questions may depend on earlier answers.
 
     Questions that are not known beforehand need the teachers: they are kept until the stream halts. If all questions
     come from a public ``pool``, the teachers vote on it once, in ``fit``, and only their votes are kept.
