@@ -1,7 +1,7 @@
 """Checks of parameters, and suppression of warnings while private data is in use.
 
-Checks raise errors that name the parameter, say which values are allowed and what to do. While private data is in
-use, `silence` suppresses every warning and floating-point error, whatever the process has configured: otherwise one
+Checks raise errors that name the parameter, say which values are allowed and what to do. While private data is in use,
+`silence` suppresses every warning and floating-point error, whatever the process has configured: otherwise one
 person's record could decide whether a warning appears or the program stops.
 """
 
@@ -135,8 +135,7 @@ def choice(name: str, value: Any, allowed: Collection[str]) -> str:
 
 
 def seed(random_state: Any) -> np.random.SeedSequence:
-    """Return the seed of splits and optimizers (never of privacy noise): from None, a whole number, or a
-    SeedSequence.
+    """Return the seed of splits and optimizers (never of privacy noise): from None, a whole number, or a SeedSequence.
 
     Generators are refused: scikit-learn copies constructor arguments, and a copied generator repeats its stream.
     """

@@ -108,8 +108,7 @@ def carry_out(
     ----------
     plan : the run and its price, made from public facts only.
     data : the input of ``plan.run``, or a function of the noise source that prepares it after the charge. Use a
-    function
-        when preparation needs secret randomness (chunks of records, a split).
+        function when preparation needs secret randomness (chunks of records, a split).
     ledger : the budget to charge, or its path; None charges nothing.
     label : name of the release in the ledger.
     progress : callback for steps, for plans that accept one; it must not read the data.

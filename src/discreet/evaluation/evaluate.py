@@ -69,8 +69,7 @@ def evaluate(
     ----------
     model : a fitted model that is already released; anything with ``predict``, including pipelines.
     X, y : private records the model was not trained on; otherwise the interval is about training data. ``X`` is
-    whatever
-        the model takes; the model must check the order of a frame's columns.
+        whatever the model takes; the model must check the order of a frame's columns.
     epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
         records, delta 0 gives Laplace noise.
     confidence : confidence of each interval, for noise and sampling together.
@@ -85,9 +84,10 @@ def evaluate(
         or of the model that a search chose.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
     ledger : charged after the model has predicted and all inputs are checked, before anything is released.
-    bad_rows : {"error", "null"} What to do with rows that the model refuses or that have no valid label, target or
-        prediction. "null" skips them silently, also rows with an entry beyond 2**300. It reads frames and arrays of
-        numbers, and tables for a pipeline that starts with a `SchemaEncoder`; other cells count as missing.
+    bad_rows : {"error", "null"}
+        What to do with rows that the model refuses or that have no valid label, target or prediction. "null" skips them
+        silently, also rows with an entry beyond 2**300. It reads frames and arrays of numbers, and tables for a
+        pipeline that starts with a `SchemaEncoder`; other cells count as missing.
     group_values : refused; use ``by`` and ``by_values`` for subgroups.
 
     Privacy

@@ -110,8 +110,7 @@ def coefficient_intervals(
     level : probability that one interval covers, in the limit of many records. The claim is asymptotic, and measured
         (docs/uncertainty.md).
     robust : False assumes the model (logistic, or errors of equal variance); True also estimates the spread of
-    gradients,
-        which is valid for any distribution of the records but needs more of them.
+        gradients, which is valid for any distribution of the records but needs more of them.
     steps : Newton steps; None is 1 for the squared loss, where one is exact, and 3 for the logistic. If the starting
         model is so far off that the last step is still long, the intervals are infinite. More steps come nearer, but
         each takes part of epsilon.
@@ -119,8 +118,7 @@ def coefficient_intervals(
     groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows.
         Required if the model was fitted with groups.
     max_rows_per_group : how many rows of one person are used, required with ``groups``: a public choice. The noise
-    grows
-        by this factor, and so does the allowance for similar rows of a person.
+        grows by this factor, and so does the allowance for similar rows of a person.
     ledger : charged before anything private runs.
 
     Privacy

@@ -109,8 +109,7 @@ class Loss(ABC):
 
     and may define
         family : the profile that prices objective perturbation. "general" is always valid; "monotone" if the label
-        alone
-            determines the sign of f'; "logistic" if also f'' = |f'| (1 - |f'|); "softmax" for several outputs.
+            alone determines the sign of f'; "logistic" if also f'' = |f'| (1 - |f'|); "softmax" for several outputs.
         proved_for : names of the theorems that hold (keys of `MEANINGS`). Without "convex", only solvers that pay for
             every noisy gradient accept the loss.
         value_at_zero : public upper bound on f at t = 0, for a loss that is never negative; infinite if unknown.

@@ -69,13 +69,14 @@ class GaussianNoise:
     Parameters
     ----------
     stddev : float
-            Requested standard deviation, per coordinate.
+        Requested standard deviation, per coordinate.
 
     Attributes
     ----------
     grid : float
         A power of two with ``stddev / grid`` in [2^30, 2^31). Every draw is a multiple of it.
-    effective_stddev : float The scale of the sampled distribution: ``stddev`` rounded up by less than one part in 2^22.
+    effective_stddev : float
+        The scale of the sampled distribution: ``stddev`` rounded up by less than one part in 2^22.
     total_variation : float
         Bound, per coordinate, on the distance to a continuous Gaussian of ``effective_stddev`` rounded to the
         grid.
@@ -142,7 +143,8 @@ class LaplaceNoise:
     ----------
     grid : float
         A power of two with ``scale / grid`` in [2^30, 2^31). Every draw is a multiple of it.
-    effective_scale : float The scale of the sampled distribution: ``scale`` rounded up by less than one part in 2^22.
+    effective_scale : float
+        The scale of the sampled distribution: ``scale`` rounded up by less than one part in 2^22.
 
     Privacy
     -------
@@ -182,12 +184,13 @@ class GaussianMechanism:
 
     Parameters
     ----------
-    sensitivity : Sensitivity L2 distance between the values of neighbors. It must hold for the float64 numbers passed
-            to ``release``, including rounding errors from their computation.
-        noise_multiplier : float
-            Noise scale over sensitivity.
-        size : int
-            Public number of coordinates.
+    sensitivity : Sensitivity
+        L2 distance between the values of neighbors. It must hold for the float64 numbers passed to ``release``,
+        including rounding errors from their computation.
+    noise_multiplier : float
+        Noise scale over sensitivity.
+    size : int
+        Public number of coordinates.
 
     Privacy
     -------
@@ -315,7 +318,7 @@ class LaplaceMechanism(PureMechanism):
     noise_multiplier : float
         Noise scale over sensitivity: 1 / epsilon.
     size : int
-            Public number of coordinates.
+        Public number of coordinates.
 
     Privacy
     -------

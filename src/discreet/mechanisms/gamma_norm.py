@@ -163,7 +163,8 @@ class GammaNormNoise:
     ----------
     grid : float
         A power of two with ``scale / grid`` in [2^30, 2^31). Every draw is a multiple of it.
-    effective_scale : float The scale of the rounded distribution: ``scale`` rounded up to an integer number of steps.
+    effective_scale : float
+        The scale of the rounded distribution: ``scale`` rounded up to an integer number of steps.
 
     Privacy
     -------
@@ -269,7 +270,7 @@ class GammaNormMechanism(PureMechanism):
     noise_multiplier : float
         Noise scale over sensitivity: 1 / epsilon.
     size : int
-            Public number of coordinates.
+        Public number of coordinates.
 
     Privacy
     -------

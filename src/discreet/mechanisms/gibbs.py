@@ -181,10 +181,11 @@ class GibbsMechanism:
 
     Parameters
     ----------
-    epsilon : float Bound on max h - min h over the balls, where h is the difference of two neighbors' energies as
-            computed in float64.
-        balls : public balls; their common points are the candidates.
-        grid : public power of two; coordinates are multiples of it.
+    epsilon : float
+        Bound on max h - min h over the balls, where h is the difference of two neighbors' energies as computed in
+        float64.
+    balls : public balls; their common points are the candidates.
+    grid : public power of two; coordinates are multiples of it.
 
     Privacy
     -------

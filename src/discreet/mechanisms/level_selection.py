@@ -79,13 +79,14 @@ class LeveledSelection:
 
     Parameters
     ----------
-    step_range : int Bound on max_i h_i - min_i h_i, where h is the change of the 2p integer scores between neighbors.
-        epsilon : float
-            Length of the interval that contains the log-likelihood ratio of neighbors.
-        size : int
-            p, public.
-        unit : float
-            Score of one step of a total, for ``scale`` and ``score_range``.
+    step_range : int
+        Bound on max_i h_i - min_i h_i, where h is the change of the 2p integer scores between neighbors.
+    epsilon : float
+        Length of the interval that contains the log-likelihood ratio of neighbors.
+    size : int
+        p, public.
+    unit : float
+        Score of one step of a total, for ``scale`` and ``score_range``.
 
     Privacy
     -------

@@ -29,8 +29,9 @@ class SymmetricGaussianMechanism:
 
     Parameters
     ----------
-    sensitivity : Sensitivity Frobenius distance between the values of neighbors, over all matrices together, for the
-            float64 numbers passed to ``release``.
+    sensitivity : Sensitivity
+        Frobenius distance between the values of neighbors, over all matrices together, for the float64 numbers
+        passed to ``release``.
     noise_multiplier : float
         Noise scale over sensitivity.
     order, count : int

@@ -71,20 +71,21 @@ class ExponentialMechanism:
 
     Parameters
     ----------
-    score_range : float Bound on max_i h_i - min_i h_i, where h is the difference of the score vectors of two neighbors,
-            computed in float64 as passed to ``select``. For scores that each move by at most D it is 2 D, or D if all
-            move the same way.
-        epsilon : float
-            Length of the interval that contains the log-likelihood ratio of neighbors.
-        size : int
-            Public number of candidates.
+    score_range : float
+        Bound on max_i h_i - min_i h_i, where h is the difference of the score vectors of two neighbors, computed in
+        float64 as passed to ``select``. For scores that each move by at most D it is 2 D, or D if all move the same
+        way.
+    epsilon : float
+        Length of the interval that contains the log-likelihood ratio of neighbors.
+    size : int
+        Public number of candidates.
 
     Attributes
     ----------
     grid : float
-            Power of two; scores are rounded down to multiples of it.
-        scale : float
-            Scale of the equivalent Gumbel noise: ``score_range / epsilon``, plus a billionth for rounding.
+        Power of two; scores are rounded down to multiples of it.
+    scale : float
+        Scale of the equivalent Gumbel noise: ``score_range / epsilon``, plus a billionth for rounding.
 
     Privacy
     -------

@@ -55,9 +55,10 @@ class SparseVector:
     margin : int
         w: a question of distance 0 is released only if the threshold's noise exceeds w.
     max_unstable : int
-            T: number of refusals after which the mechanism halts; exactly T.
-    refresh : bool False: one threshold for the whole stream, 1/b1 + 2T/b2 <= epsilon, with no cost of composition.
-            True: a new threshold after every refusal; T runs of a (1/b1 + 2/b2)-DP mechanism, composed exactly.
+        T: number of refusals after which the mechanism halts; exactly T.
+    refresh : bool
+        False: one threshold for the whole stream, 1/b1 + 2T/b2 <= epsilon, with no cost of composition.
+        True: a new threshold after every refusal; T runs of a (1/b1 + 2/b2)-DP mechanism, composed exactly.
 
     Privacy
     -------

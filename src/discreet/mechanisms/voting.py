@@ -68,8 +68,8 @@ class NoisyPlurality:
     ----------
     noise_multiplier : float
         Noise over the L2 sensitivity sqrt(2) ``changed`` of one vote vector.
-    n_classes, n_queries, changed : int Public sizes; the budget is for ``n_queries`` questions, with no answers after
-            them.
+    n_classes, n_queries, changed : int
+        Public sizes; the budget is for ``n_queries`` questions, with no answers after them.
 
     Privacy
     -------
@@ -121,11 +121,12 @@ class ConfidentPlurality:
     Parameters
     ----------
     threshold : int
-            Votes that the winner should have.
+        Votes that the winner should have.
     check_multiplier, vote_multiplier : float
         Noise over sensitivity of the check (sensitivity ``changed``) and of the vote (sqrt(2) ``changed``).
-    max_answers : int Answers after which the mechanism halts. The number of answers depends on the data, so all of them
-            are paid for in advance.
+    max_answers : int
+        Answers after which the mechanism halts. The number of answers depends on the data, so all of them are paid
+        for in advance.
 
     Privacy
     -------

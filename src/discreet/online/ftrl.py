@@ -224,13 +224,12 @@ class PrivateFTRL(PrivateStream):
     method : {"auto", "sampling", "tree"}
         How actions are protected; "auto" is the one with the smaller bound on the regret.
     neighboring : {"replace-one", "zero-out"}
-            One step's costs are replaced by any others, or blanked out.
-        at_horizon : {"refuse", "restart"}
-            After the last step raise `HorizonReached`, or start a new epoch: forget everything and charge again.
-        max_rows_per_group : int, default None
-            Protect all steps of a person together: at most this many of them count, later ones are null records, and
-            every
-            step names its person with ``group=``. A public choice. None protects single steps.
+        One step's costs are replaced by any others, or blanked out.
+    at_horizon : {"refuse", "restart"}
+        After the last step raise `HorizonReached`, or start a new epoch: forget everything and charge again.
+    max_rows_per_group : int, default None
+        Protect all steps of a person together: at most this many of them count, later ones are null records, and every
+        step names its person with ``group=``. A public choice. None protects single steps.
     ledger : Ledger or path, default None
         Budget from which every epoch is charged before its first step.
 

@@ -131,11 +131,11 @@ class PrivateOnlineLinearModel(PrivateStream):
         Lowest and highest target of a regressor (squared loss, linear beyond the width of the bounds). Exactly one of
         ``classes`` and ``target_bounds`` is needed.
     radius : float, default 5.0
-            Largest norm of the coefficients, for targets scaled to [-1, 1].
-        feature_bound : float, default 1.0
-            Largest L2 norm of a record, including the intercept's 1; longer ones are clipped. A public choice.
-        fit_intercept : bool, default True
-            Whether records have a constant 1.
+        Largest norm of the coefficients, for targets scaled to [-1, 1].
+    feature_bound : float, default 1.0
+        Largest L2 norm of a record, including the intercept's 1; longer ones are clipped. A public choice.
+    fit_intercept : bool, default True
+        Whether records have a constant 1.
     neighboring, at_horizon, max_rows_per_group, ledger :
         As for `PrivateFTRL`.
 

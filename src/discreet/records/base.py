@@ -26,15 +26,15 @@ class Records(ABC):
     Attributes
     ----------
     bounds : Bounds
-            The public bounds on rows, enforced by clipping.
+        The public bounds on rows, enforced by clipping.
     n_samples, n_columns, n_features : int
         Number of records, of columns of X, and length of a record (with the intercept, which comes last).
     sparse : bool
-            Whether rows are stored in CSR matrices.
+        Whether rows are stored in CSR matrices.
     whole : bool
         Whether the rows are in memory in one piece, for ``in_memory``.
     labels : array of shape (n_samples,)
-            Labels in the form the loss expects. Do not modify.
+        Labels in the form the loss expects. Do not modify.
 
     Privacy
     -------

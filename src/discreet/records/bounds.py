@@ -39,9 +39,10 @@ class Bounds:
 
     Parameters
     ----------
-    feature_norm : float R, the largest Euclidean norm of a record. Declare it; never use private data to choose it.
-        intercept : bool
-            Whether the record has a constant 1 after the row.
+    feature_norm : float
+        R, the largest Euclidean norm of a record. Declare it; never use private data to choose it.
+    intercept : bool
+        Whether the record has a constant 1 after the row.
 
     Privacy
     -------

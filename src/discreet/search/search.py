@@ -21,37 +21,33 @@ class PrivateSelection(PrivateSearch):
 
     Parameters
     ----------
-    candidates : list of unfitted linear models of this package All classifiers, or all regressors with the same
-            ``target_bounds``. Pipelines are not supported: encode the rows first. The search replaces their epsilon,
-            delta, relation and ledger by its own.
-        epsilon, delta, neighboring : the guarantee of the whole search; delta None is 1 / n_samples**2, which needs 32
-            records. "add-remove-one" is refused, because the sizes of the two parts would be private.
-        method : {"tries", "split", "split-parallel"}
-            "tries": train a random candidate and score it with noise, a random number of times, and release the best.
-            Its
-            price hardly depends on the number of candidates. "split": train every candidate on the same records, at the
-            price of all fits together, and choose one by the exponential mechanism. \
-        "split-parallel": train every candidate on its own records, each with the whole budget.
-        expected_tries : float, default None
-            For "tries"; None is twice the number of candidates.
-        tries : {"geometric", "logarithmic", "poisson"}
-            Distribution of the number of tries. "logarithmic" costs least and often tries only once; "poisson" costs
-            most
-            and hardly ever does.
-        holdout : float, default 0.2
-            Share of the records used to compare models, and not for training.
-        classes : list, default None
-            The public label set; None takes the first candidate's, or reads it from the data with a warning.
-        ledger : Ledger or path, default None
-            Charged once, before the first try.
-        bad_rows : {"error", "null"}
-            What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null rows count
-            in
-            neither training nor scores.
-        max_rows_per_group : int, default None
-            Protect people, with ``fit(..., groups=ids)``: use at most this many rows of each, and hold out people
-            instead
-            of rows. A public choice; the candidates' own must be None.
+    candidates : list of unfitted linear models of this package
+        All classifiers, or all regressors with the same ``target_bounds``. Pipelines are not supported: encode the rows
+        first. The search replaces their epsilon, delta, relation and ledger by its own.
+    epsilon, delta, neighboring : the guarantee of the whole search; delta None is 1 / n_samples**2, which needs 32
+        records. "add-remove-one" is refused, because the sizes of the two parts would be private.
+    method : {"tries", "split", "split-parallel"}
+        "tries": train a random candidate and score it with noise, a random number of times, and release the best. Its
+        price hardly depends on the number of candidates. "split": train every candidate on the same records, at the
+        price of all fits together, and choose one by the exponential mechanism. \
+    "split-parallel": train every candidate on its own records, each with the whole budget.
+    expected_tries : float, default None
+        For "tries"; None is twice the number of candidates.
+    tries : {"geometric", "logarithmic", "poisson"}
+        Distribution of the number of tries. "logarithmic" costs least and often tries only once; "poisson" costs most
+        and hardly ever does.
+    holdout : float, default 0.2
+        Share of the records used to compare models, and not for training.
+    classes : list, default None
+        The public label set; None takes the first candidate's, or reads it from the data with a warning.
+    ledger : Ledger or path, default None
+        Charged once, before the first try.
+    bad_rows : {"error", "null"}
+        What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null rows count in
+        neither training nor scores.
+    max_rows_per_group : int, default None
+        Protect people, with ``fit(..., groups=ids)``: use at most this many rows of each, and hold out people instead
+        of rows. A public choice; the candidates' own must be None.
 
     Attributes
     ----------

@@ -70,8 +70,8 @@ class AutomaticChoice:
 
     Privacy
     -------
-    The guarantee of the chosen solver. The choice depends only on the public problem (sizes, loss, ridge, set,
-    whether rows are stored as a sparse matrix) and the guarantee.
+    The guarantee of the chosen solver. The choice depends only on the public problem (sizes, loss, ridge, set, whether
+    rows are stored as a sparse matrix) and the guarantee.
     """
 
     name: ClassVar[str] = "auto"

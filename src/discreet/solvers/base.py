@@ -294,8 +294,7 @@ def resolve(solver: str | Solver) -> Solver:
 
 
 def believed(solver: str | Solver | None, inside: object = None) -> tuple[str, ...]:
-    """List the solver and set that are not from discreet, for the statement: their declared facts are not proved
-    here.
+    """List the solver and set that are not from discreet, for the statement: their declared facts are not proved here.
 
     Parameters
     ----------
@@ -351,8 +350,7 @@ def share_event(unit: float, share: float, size: int) -> events.Event:
 def gradient_sensitivity(
     loss: Loss, feature_norm: float, radius: float, neighboring: Neighboring
 ) -> Sensitivity:
-    """Return the L2 sensitivity of the summed gradient at a fixed theta with |theta| <= ``radius``, in real
-    arithmetic.
+    """Return the L2 sensitivity of the summed gradient at a fixed theta with |theta| <= ``radius``, in real arithmetic.
 
     >>> from discreet.losses import HuberHinge, Logistic
     >>> gradient_sensitivity(HuberHinge(), 1.0, 10.0, Neighboring.REPLACE_ONE).value
@@ -371,9 +369,9 @@ def computed_gradient_sensitivity(
     """Return the sensitivity of gradients summed in floating point, at any theta projected onto the ball.
 
     Each of the two sums may be off by the rounding bound, and a computed projection may leave the ball by a few units
-    in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2). Where the derivative
-    jumps, the rounded prediction decides the side of the corner. It depends on the record, its position and theta
-    only, so only the summation rounds ("Corners" in section 2).
+    in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2). Where the derivative jumps,
+    the rounded prediction decides the side of the corner. It depends on the record, its position and theta only, so
+    only the summation rounds ("Corners" in section 2).
     """
     outer = radius * SLACK
     exact = gradient_sensitivity(loss, feature_norm, outer, neighboring).value
@@ -404,8 +402,7 @@ def gradient_mechanism(
     """Return the mechanism for noisy gradient sums of all models on the ball; K models multiply the sensitivity by
     sqrt(K).
 
-    ``row_error`` bounds the rounding error of a record that was computed from others
-    (docs/proofs/gradient-methods.md,
+    ``row_error`` bounds the rounding error of a record that was computed from others (docs/proofs/gradient-methods.md,
     section 7).
     """
     one = computed_gradient_sensitivity(

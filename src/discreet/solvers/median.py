@@ -77,9 +77,9 @@ def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
 def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
     """Bound the L2 error of a computed ``direction_sum`` at a theta in the unit ball.
 
-    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by at most (p + 32) 2^-52, and the
-    direction is 1 / width-Lipschitz in them; each direction rounds componentwise; each term passes m additions,
-    within its chunk and over chunks (docs/proofs/geometric-median.md).
+    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by at most (p + 32) 2^-52, and the direction
+    is 1 / width-Lipschitz in them; each direction rounds componentwise; each term passes m additions, within its chunk
+    and over chunks (docs/proofs/geometric-median.md).
     """
     height = max(1, _CHUNK_ENTRIES // n_features)
     additions = min(n_samples, height + n_samples // height + 1)

@@ -184,7 +184,8 @@ class DiscreteLaw:
 
     Parameters
     ----------
-    weights : Weights The distribution at width 1, restricted to x >= 0; its table is computed once and kept.
+    weights : Weights
+        The distribution at width 1, restricted to x >= 0; its table is computed once and kept.
     width : int
         Number of integers that share one entry of the table, at most 2^24.
 
@@ -366,7 +367,7 @@ class GeometricNoise:
     Parameters
     ----------
     scale : float
-            Between 1/16 and 2^30, taken exactly.
+        Between 1/16 and 2^30, taken exactly.
 
     Privacy
     -------

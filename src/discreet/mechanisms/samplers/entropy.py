@@ -39,8 +39,9 @@ class Entropy:
 
     Attributes
     ----------
-    secure : bool True if the key is secret. False inside :func:`insecure_noise`; then nothing computed from the words
-            is private.
+    secure : bool
+        True if the key is secret. False inside :func:`insecure_noise`; then nothing computed from the words is
+        private.
 
     Privacy
     -------

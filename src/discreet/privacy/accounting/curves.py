@@ -194,8 +194,7 @@ def objective_majorant(leaf: ObjectivePerturbation, neighboring: Neighboring) ->
 
 
 def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
-    """Return the smallest epsilon >= 0 with ``delta_at(epsilon) <= delta``, rounded up; ``delta_at`` must not
-    increase."""
+    """Return the smallest epsilon >= 0 with ``delta_at(epsilon) <= delta``, rounded up; ``delta_at`` must not rise."""
     if delta_at(0.0) <= delta:
         return 0.0
     if delta <= 0:

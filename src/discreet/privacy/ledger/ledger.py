@@ -117,20 +117,21 @@ class Ledger:
 
     Parameters
     ----------
-    path : str or path The file. It is created if it does not exist, which requires ``epsilon`` and ``delta``; its
-            directory must exist.
-        epsilon, delta : float, optional
-            The cap on all charges together. For an existing ledger, omit them or give the stored values.
-        neighboring : Neighboring or str, optional
-            The relation of the cap; "replace-one" for a new ledger.
-        adaptive : bool, optional
-            True (default of a new ledger): the size of a charge may depend on results of earlier ones. False: you
-            declare that every charge was fixed before the first result was seen, and composition is priced more
-            tightly.
+    path : str or path
+        The file. It is created if it does not exist, which requires ``epsilon`` and ``delta``; its directory
+        must exist.
+    epsilon, delta : float, optional
+        The cap on all charges together. For an existing ledger, omit them or give the stored values.
+    neighboring : Neighboring or str, optional
+        The relation of the cap; "replace-one" for a new ledger.
+    adaptive : bool, optional
+        True (default of a new ledger): the size of a charge may depend on results of earlier ones. False: you
+        declare that every charge was fixed before the first result was seen, and composition is priced more
+        tightly.
 
-        unit : {"record", "user"}, optional
-            Whom the cap protects; "record" for a new ledger. A "user" ledger admits no charge that protects single rows
-            only; a "record" ledger admits charges per user if these cover rows (under "replace-one").
+    unit : {"record", "user"}, optional
+        Whom the cap protects; "record" for a new ledger. A "user" ledger admits no charge that protects single rows
+        only; a "record" ledger admits charges per user if these cover rows (under "replace-one").
 
     Attributes
     ----------
@@ -249,24 +250,24 @@ class Ledger:
         Parameters
         ----------
         event : Event
-                The event that will run, once.
-            label : str
-                A remark. It is stored in clear: keep private data out of it.
-            neighboring : Neighboring or str, optional
-                The relation ``event`` was calibrated for, checked against the ledger's.
-            who : str, optional
-                Who makes the charge; the user of the operating system by default. Stored in clear.
-            unit : {"record", "user"}, optional
-                Whom ``event`` protects, checked against the ledger's, which is the default.
-            kind : {"dp", "joint-dp"}
-                Whether everything released is private, or everything except what each person sees of their own.
+            The event that will run, once.
+        label : str
+            A remark. It is stored in clear: keep private data out of it.
+        neighboring : Neighboring or str, optional
+            The relation ``event`` was calibrated for, checked against the ledger's.
+        who : str, optional
+            Who makes the charge; the user of the operating system by default. Stored in clear.
+        unit : {"record", "user"}, optional
+            Whom ``event`` protects, checked against the ledger's, which is the default.
+        kind : {"dp", "joint-dp"}
+            Whether everything released is private, or everything except what each person sees of their own.
 
         Raises
         ------
         BudgetExceeded
             If the event does not fit under the cap.
         LedgerError
-                If the file cannot be read, trusted or written, or the relation or the unit does not match.
+            If the file cannot be read, trusted or written, or the relation or the unit does not match.
         UnsupportedEvent
             If no accountant has a proof for the event under the ledger's relation.
         """

@@ -9,10 +9,10 @@ second, smaller cap on what that person spends, kept in a separate ledger:
     delta = 1e-6
 
     [people.alice]
-        cohort = 1.0        # alice may spend at most this epsilon, at the same delta
+    cohort = 1.0        # alice may spend at most this epsilon, at the same delta
 
     [people.bob]
-        cohort = "all"      # no limit except that of the data set
+    cohort = "all"      # no limit except that of the data set
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from discreet.solvers.class_sums.mechanism import NoisyClassSums
 class ColumnEvidence:
     """Posterior means of column sizes and leans, where a lean is the contrast of a class over the column's size.
 
-    There is one contrast for two classes (of the second), otherwise one for every class. The column weights d are
-    those of the rows that were summed last.
+    There is one contrast for two classes (of the second), otherwise one for every class. The column weights d are those
+    of the rows that were summed last.
 
     Attributes
     ----------

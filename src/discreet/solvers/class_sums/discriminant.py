@@ -1,9 +1,9 @@
 """A private discriminant: one release of all class sums gives the direction, a short descent the scale and threshold.
 
-If rows have more columns than noise lets descent explore, the first gradient holds nearly all of the signal, and
-later ones pay for the same noise again. Here the contrast of the classes is released once and reshaped by a ridge
-chosen from the contrast itself. Descent only fits two numbers, the scale of the score and the threshold. Proofs:
-docs/proofs/discriminant.md.
+If rows have more columns than noise lets descent explore, the first gradient holds nearly all of the signal, and later
+ones pay for the same noise again. Here the contrast of the classes is released once and reshaped by a ridge chosen
+from the contrast itself. Descent only fits two numbers, the scale of the score and the threshold.
+Proofs: docs/proofs/discriminant.md.
 
 Directions are post-processing of the released sums. The contrast of a class is its sum minus its share of the sum of
 all rows. A ridge discriminant divides the contrast, column by column, by the second moment plus a ridge; the mean
@@ -128,10 +128,10 @@ def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]
 def ridge_direction(contrast: Array, moments: Array, variance: float, least: float) -> tuple[Array, float]:
     """Return contrast / (moments + ridge) for the best ridge, scaled to scores of about 1, and its covariance.
 
-    The covariance of score and class is estimated without bias: the noise in the contrast, of known ``variance``,
-    adds its square times the weights, which is subtracted. The best ridge maximizes the covariance over the score's
-    standard deviation; if no covariance is positive it is the largest ridge. The returned covariance is one standard
-    error lower.
+    The covariance of score and class is estimated without bias: the noise in the contrast, of known ``variance``, adds
+    its square times the weights, which is subtracted. The best ridge maximizes the covariance over the score's standard
+    deviation; if no covariance is positive it is the largest ridge. The returned covariance is one standard error
+    lower.
     """
     smallest, largest = _RIDGES
     least = min(max(least, smallest), largest)

@@ -82,8 +82,8 @@ class NoisyGradientDescent:
     level_rows : whether to remove the mean of each record's features and half of its constant before clipping
         (logistic and softmax only); None: if there are more than 1000 columns.
     center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
-        subtracted from all of them; 0 for none. None: a tenth if rows are leveled, have an intercept, and are
-        numerous enough.
+        subtracted from all of them; 0 for none. None: a tenth if rows are leveled, have an intercept, and are numerous
+        enough.
     schedule : "constant" steps, or "strongly-convex": steps 2 / (l2 (t + 1)), averaged with weights t, for problems
         with a ridge ``l2``; the excess risk then falls with the square of the noise.
 
@@ -388,8 +388,8 @@ base.register(NoisyGradientDescent.name, NoisyGradientDescent)
 class NoisySGD:
     """Noisy gradient descent on Poisson samples: `NoisyGradientDescent` with a sampling rate.
 
-    Sampling saves time, not privacy: full batches with the same final noise cost no more. Gradients are divided by
-    the expected batch size, because the true size is as secret as the sample.
+    Sampling saves time, not privacy: full batches with the same final noise cost no more. Gradients are divided by the
+    expected batch size, because the true size is as secret as the sample.
 
     Parameters
     ----------

@@ -96,8 +96,7 @@ class PermutationSGD:
 
     Parameters
     ----------
-    schedule : "constant", "decreasing", "square-root" or "strongly-convex"; None: strongly-convex if the problem has
-    an
+    schedule : "constant", "decreasing", "square-root" or "strongly-convex"; None: strongly-convex if the problem has an
         l2, otherwise constant.
     n_passes, learning_rate : None for the public rule.
     batch_size : records per step.
@@ -109,8 +108,8 @@ class PermutationSGD:
 
     References
     ----------
-    Wu et al. (2017); Thakkar (2019), Algorithms 2 and 3, with their rate per pass, which is not private, replaced by
-    a rate per step.
+    Wu et al. (2017); Thakkar (2019), Algorithms 2 and 3, with their rate per pass, which is not private, replaced by a
+    rate per step.
     """
 
     name: ClassVar[str] = "psgd"
@@ -163,8 +162,8 @@ class DissertationPSGD:
     """Permutation SGD with the noise printed in Thakkar's dissertation (2019, Algorithm 2), for comparison.
 
     sqrt(2 log(2 / delta)) / epsilon times the sensitivity is sound up to an epsilon of about 8; above that, the noise
-    is raised to what the accountant requires. The sensitivity is ours, for the given relation: at most the printed
-    one. The printed algorithm omits the condition on the rate, which is enforced here.
+    is raised to what the accountant requires. The sensitivity is ours, for the given relation: at most the printed one.
+    The printed algorithm omits the condition on the rate, which is enforced here.
     """
 
     name: ClassVar[str] = "psgd-dissertation"

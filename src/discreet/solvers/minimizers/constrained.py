@@ -112,10 +112,10 @@ def distance_bound(
 ) -> float:
     """Bound |after - exact minimizer over the set|; ``gradient`` is the gradient computed at ``before``.
 
-    ``curvature`` is an upper bound on the curvature of the objective. The bound holds for any vector used as the
-    normal at ``after``. Two are tried: the residual of the step, and that residual rounded to an exact normal, which
-    avoids an error proportional to the size of the set. Return the smaller bound, or the diameter of the set if
-    rounding dominates.
+    ``curvature`` is an upper bound on the curvature of the objective. The bound holds for any vector used as the normal
+    at ``after``. Two are tried: the residual of the step, and that residual rounded to an exact normal, which avoids an
+    error proportional to the size of the set. Return the smaller bound, or the diameter of the set if rounding
+    dominates.
     """
     step = before - after
     left = curvature * step - gradient
@@ -194,8 +194,7 @@ def _on_simplex(values: Array, total: float) -> Array:
 def minimize_over(
     objective: Objective, geometry: Geometry, tolerance: float, progress: Progress | None = None
 ) -> Array:
-    """Return a point proved to be within ``tolerance`` of the minimizer over the set, in at most
-    ``most_passes_over``.
+    """Return a point proved to be within ``tolerance`` of the minimizer over the set, in at most ``most_passes_over``.
 
     Uses accelerated projected gradient steps, then plain ones. Plan with ``smallest_distance``: a tolerance that
     rounding might prevent for a linear term of this norm is refused, for all data alike.
@@ -339,8 +338,7 @@ def find(
 def published(problem: Problem, theta: Array, grid: float) -> Array:
     """Project noisy models onto their set, or subtract the softmax mean over classes, which changes no prediction.
 
-    This is post-processing. The mean is rounded to the ``grid`` of the noise, so released numbers stay multiples of
-    it.
+    This is post-processing. The mean is rounded to the ``grid`` of the noise, so released numbers stay multiples of it.
     """
     if problem.geometry is not None:
         return np.stack([problem.geometry.project(model.ravel()).reshape(model.shape) for model in theta])

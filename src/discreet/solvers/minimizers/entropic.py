@@ -89,8 +89,8 @@ def minimize(objective: EntropicObjective, tolerance: float, rounding: float) ->
     """Return a point whose exact residual oscillates by at most ``tolerance``, in at most ``most_passes`` passes.
 
     Each round takes a Newton step if it shrinks the residual, and otherwise mirror steps until they do. If rounding
-    stops progress within the fixed number of rounds, mirror descent starts over. It is proved to reach every
-    tolerance of at least ``reachable(objective.smoothness, objective.entropy, rounding, size)``.
+    stops progress within the fixed number of rounds, mirror descent starts over. It is proved to reach every tolerance
+    of at least ``reachable(objective.smoothness, objective.entropy, rounding, size)``.
 
     Parameters
     ----------

@@ -88,8 +88,8 @@ def lbfgs(landscape: Landscape, point: Point, *, precondition: bool) -> Point:
 def newton(landscape: Landscape, point: Point, *, exact: bool) -> Point:
     """Run damped Newton until the point is good enough, for at most a fixed number of steps.
 
-    Every step either halves the least gradient norm so far, or lowers the strongly convex function by at least a
-    fixed multiple of |gradient|^2. If rounding hides the descent it takes a gradient step.
+    Every step either halves the least gradient norm so far, or lowers the strongly convex function by at least a fixed
+    multiple of |gradient|^2. If rounding hides the descent it takes a gradient step.
     """
     least = point.norm
     for _ in range(_NEWTON_STEPS):
@@ -111,8 +111,8 @@ def newton(landscape: Landscape, point: Point, *, exact: bool) -> Point:
 def steady_passes(condition: float) -> tuple[int, int]:
     """Bound the steps of ``steady``, with momentum and without; ``condition`` is curvature / l2.
 
-    Plain steps need at most 78 condition + 2 (docs/proofs/rounding.md, section 6). With momentum, a number
-    proportional to the root of the condition was enough in all our tests; the proof does not use it.
+    Plain steps need at most 78 condition + 2 (docs/proofs/rounding.md, section 6). With momentum, a number proportional
+    to the root of the condition was enough in all our tests; the proof does not use it.
 
     >>> steady_passes(100.0)
     (804, 8004)
@@ -142,9 +142,9 @@ def steady(step: Callable[[Array], tuple[Array, bool]], fast: Array, sure: Array
 def line_search(landscape: Landscape, point: Point, direction: Array, least: float = 0.0) -> Point | None:
     """Find a better point along a descent direction of a convex function, using the sign of the slope.
 
-    Slopes along a line increase with the step, so they bracket the minimum, and they stay accurate when differences
-    of values are lost in rounding. A point is accepted if its gradient norm is at most half of ``least``, or its
-    slope has shrunk by a tenth at no higher value, or it is good enough. Returns None if rounding hides the descent.
+    Slopes along a line increase with the step, so they bracket the minimum, and they stay accurate when differences of
+    values are lost in rounding. A point is accepted if its gradient norm is at most half of ``least``, or its slope has
+    shrunk by a tenth at no higher value, or it is good enough. Returns None if rounding hides the descent.
     """
     slope = float(point.gradient @ direction)
     if not slope < 0:

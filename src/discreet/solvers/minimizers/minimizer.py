@@ -52,7 +52,7 @@ class Objective:
     records : Records
     loss : Loss
     l2 : float
-            Greater than 0, so that the minimizer is unique and stable.
+        Greater than 0, so that the minimizer is unique and stable.
     linear : array of theta's shape, optional
 
     Privacy
@@ -218,11 +218,12 @@ class Minimum:
     Attributes
     ----------
     theta : array
-    gradient_norm : float A proved upper bound on the exact gradient's norm at theta, including rounding.
+    gradient_norm : float
+        A proved upper bound on the exact gradient's norm at theta, including rounding.
     n_passes : int
-            Passes over the records, including Hessian products.
-        outcome : str
-            Whether the chosen optimizer's own answer was used, refined or dropped.
+        Passes over the records, including Hessian products.
+    outcome : str
+        Whether the chosen optimizer's own answer was used, refined or dropped.
 
     Privacy
     -------
@@ -248,18 +249,19 @@ def minimize(
     Parameters
     ----------
     objective : Objective
-    tolerance : float At least ``smallest_tolerance``. A request below half of that is refused at once, for all data
-            alike; the slack leaves room for a ``linear`` longer than planned.
-    optimizer : "auto", "lbfgs", "newton", "newton-cg" or a callable "auto" is L-BFGS around a Hessian estimated from
-            some of the rows, if that is affordable. A callable is called as ``optimizer(fun, x0, jac=jac)`` with flat
-            arrays and returns a flat array or an object with an attribute ``x``, like
-            ``functools.partial(scipy.optimize.minimize, method="BFGS")``. It is not trusted: an exception, or an
-            answer that is worse than the start, of the wrong shape or not finite, is dropped, and any answer is
-            refined until the certificate holds.
+    tolerance : float
+        At least ``smallest_tolerance``. A request below half of that is refused at once, for all data alike; the
+        slack leaves room for a ``linear`` longer than planned.
+    optimizer : "auto", "lbfgs", "newton", "newton-cg" or a callable
+        "auto" is L-BFGS around a Hessian estimated from some of the rows, if that is affordable.
+        A callable is called as ``optimizer(fun, x0, jac=jac)`` with flat arrays and returns a flat array or
+        an object with an attribute ``x``, like ``functools.partial(scipy.optimize.minimize, method="BFGS")``.
+        It is not trusted: an exception, or an answer that is worse than the start, of the wrong shape or not finite,
+        is dropped, and any answer is refined until the certificate holds.
     start : array, optional
-            Initial theta; 0 by default.
-    progress : callable, optional Called as ``progress(n_passes, gradient_norm)`` after each step. Private: do not
-            show it to anyone.
+        Initial theta; 0 by default.
+    progress : callable, optional
+        Called as ``progress(n_passes, gradient_norm)`` after each step. Private: do not show it to anyone.
 
     Privacy
     -------

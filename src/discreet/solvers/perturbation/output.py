@@ -46,10 +46,9 @@ class OutputPerturbation:
 
     Privacy
     -------
-    (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative;
-    without a constraint, or over an L2 ball, an L1 ball, a simplex or a box. For delta = 0 the noise has a density
-    proportional to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy
-    in that case.
+    (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative; without
+    a constraint, or over an L2 ball, an L1 ball, a simplex or a box. For delta = 0 the noise has a density proportional
+    to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy in that case.
 
     References
     ----------
@@ -90,8 +89,8 @@ class JainThakurtaRule:
     """Output perturbation with the Gaussian noise printed by Jain and Thakurta (2014), for comparison.
 
     The multiplier 2 sqrt(log(1 / delta) + epsilon) / epsilon is sound for every epsilon; it is increased if the
-    accountant requires more. Everything else is as in `OutputPerturbation`, including the sensitivity, which is at
-    most the printed one: slightly less under replace-one, half of it under the other relations.
+    accountant requires more. Everything else is as in `OutputPerturbation`, including the sensitivity, which is at most
+    the printed one: slightly less under replace-one, half of it under the other relations.
     """
 
     name: ClassVar[str] = "output-jain-thakurta"

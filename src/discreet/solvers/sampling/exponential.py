@@ -56,11 +56,9 @@ class ExponentialSampling:
     ----------
     radius : bound on the norm of every model's coefficients; None for a rule that uses public numbers only. Larger
         balls contain better models but need more noise and many more tries. A problem with its own ball overrides it.
-    method : "rejection" (exact sampling on a very fine grid), "grid" (evaluates every point of a coarse grid; at most
-    3
+    method : "rejection" (exact sampling on a very fine grid), "grid" (evaluates every point of a coarse grid; at most 3
         coefficients), or "auto": rejection if it is practical.
-    most_tries : a plan expected to take more tries than this on synthetic data of the same shape is refused. By
-    default
+    most_tries : a plan expected to take more tries than this on synthetic data of the same shape is refused. By default
         the hardest of several tables counts: even rows, one category, repeated rows, with various labels.
     structured : whether the columns of the synthetic rows decrease in weight, as in many tables of categories and
         measurements. Larger balls are then practical for such tables; on others a run might never end.

@@ -45,8 +45,7 @@ class Localized:
 
     Parameters
     ----------
-    prediction_noise : standard deviation that the noise of the first stage may cause in the raw prediction of a row
-    of
+    prediction_noise : standard deviation that the noise of the first stage may cause in the raw prediction of a row of
         the largest norm; it sets the regularization if the problem has none. None for the default.
     most_tries, clock : as for `ExponentialSampling`.
     optimizer : as for `ObjectivePerturbation`; privacy never depends on it.

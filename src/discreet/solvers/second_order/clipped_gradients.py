@@ -2,8 +2,8 @@
 
 A record contributes psi w, where psi is the derivative of its loss clipped to [-cap, cap]. The mean of (psi / cap)^2,
 the companion, shows whether the cap suits the residuals. A record with psi at the cap moves the gradient most and the
-companion least, so both are released with the noise of the gradient alone.
-Proofs: docs/proofs/second-order-regression.md.
+companion least, so both are released with the noise of the gradient alone. Proofs:
+docs/proofs/second-order-regression.md.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from discreet.solvers.statistics import summation_rounding
 def companion_weight(neighboring: Neighboring) -> float:
     """Return the largest weight of the companion, in units of cap times feature norm, that adds no sensitivity.
 
-    1 if one record is added, removed or zeroed out. If one is replaced, the root of (11 + 5 sqrt(5)) / 8, rounded
-    down.
+    1 if one record is added, removed or zeroed out. If one is replaced, the root of (11 + 5 sqrt(5)) / 8, rounded down.
 
     >>> companion_weight(Neighboring.ZERO_OUT), companion_weight(Neighboring.REPLACE_ONE)
     (1.0, 1.665)

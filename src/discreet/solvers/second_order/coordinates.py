@@ -5,8 +5,8 @@ wavelengths), neighboring columns are similar, and records with many columns lie
 which is known without data. One noisy sum of energies shows which. Noise in the other directions would only blur
 predictions. If the columns have no order, energies are even, and nothing is dropped.
 
-Everything else here is post-processing. Proofs: docs/proofs/gradient-methods.md, sections 7 and 10. The constants
-were measured on public data: docs/decisions/0009-noisy-descent-rule.md.
+Everything else here is post-processing. Proofs: docs/proofs/gradient-methods.md, sections 7 and 10. The constants were
+measured on public data: docs/decisions/0009-noisy-descent-rule.md.
 """
 
 from __future__ import annotations
@@ -211,8 +211,8 @@ class Spectrum:
 class SpectrumMechanism:
     """Release the energies sum_i <f_j, w_i>^2 of reshaped records in the cosine basis f_j.
 
-    Records were reshaped and clipped to ``norm``, with a rounding error of at most ``row_error`` each. The energies
-    of one record are a vector of L1 norm |w|^2; its Euclidean norm is clipped to a quarter of ``norm``^2.
+    Records were reshaped and clipped to ``norm``, with a rounding error of at most ``row_error`` each. The energies of
+    one record are a vector of L1 norm |w|^2; its Euclidean norm is clipped to a quarter of ``norm``^2.
 
     Privacy
     -------
@@ -275,8 +275,8 @@ def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
 def concentrated(noisy: Array, level: float, intercept: bool) -> Spectrum:
     """Keep frequencies with more than ``level`` times the mean energy if energies are uneven; otherwise keep all.
 
-    Uneven means that half of the energy would have to move to make them equal. That share is Hoover's index, the
-    excess of the frequencies above the mean. The constant is always kept. A function of released numbers.
+    Uneven means that half of the energy would have to move to make them equal. That share is Hoover's index, the excess
+    of the frequencies above the mean. The constant is always kept. A function of released numbers.
 
     >>> concentrated(np.array([9.0, 8.0, 1.0, 0.5, 0.5, 0.0]), 1.0, intercept=False).kept.tolist()
     [True, True, False, False, False, False]

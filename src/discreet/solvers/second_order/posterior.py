@@ -39,8 +39,8 @@ class Curvature:
     def seen(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
         """Return the second moment of the records shape^T v, from the noisy one of the records v.
 
-        Eigenvalues hidden by noise are not known individually, but their sum is: each is replaced by their mean plus
-        a fifth of the noise. Setting them to 0 would forbid any step along them.
+        Eigenvalues hidden by noise are not known individually, but their sum is: each is replaced by their mean plus a
+        fifth of the noise. Setting them to 0 would forbid any step along them.
         """
         eigenvalues, vectors = np.linalg.eigh(shape.T @ noisy.second @ shape)
         hidden = eigenvalues < noisy.matrix_noise
@@ -114,8 +114,7 @@ class PosteriorMean:
         ----------
         gradient, stddev : the release, and the noise in each entry.
         factor : mean slope of the derivatives, which multiplies the curvature.
-        doubt : relative error of the factor, as a share of the gradient. Gradients more than twice as long as this
-        one
+        doubt : relative error of the factor, as a share of the gradient. Gradients more than twice as long as this one
             count less, because they were taken too far from the solution.
         """
         unsure = self._weight * (factor * self.curvature.error) ** 2 * self.variance
@@ -186,8 +185,7 @@ def clipped_square(ratio: float) -> float:
 
 
 def unclipped_share(ratio: float) -> float:
-    """Return the share of normal residuals within ``ratio`` standard deviations: the mean slope of a clipped
-    residual.
+    """Return the share of normal residuals within ``ratio`` standard deviations: the mean slope of a clipped residual.
 
     >>> round(unclipped_share(1.0), 4)
     0.6827

@@ -69,17 +69,15 @@ class FrankWolfe:
 
     Parameters
     ----------
-    n_iterations : number of noisy choices; None minimizes the certificate with a typical curvature: at least 4, or
-    one
+    n_iterations : number of noisy choices; None minimizes the certificate with a typical curvature: at least 4, or one
         if the certificate is no better than for the center.
     expected_curvature : expected curvature of the data as a fraction of the worst case; it only affects the number of
-        choices, and 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the
-        choices and did better on most generated data (benchmarks/lasso.py).
+        choices, and 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the choices
+        and did better on most generated data (benchmarks/lasso.py).
     choice : "vertices" (exponential mechanism over the vertices of a polytope), "gradient" (Gaussian noise on the
         gradient, any set), or "auto": the one with the smaller certificate, and vertices over an L1 ball of bounded
         entries.
-    weights : "even" (nearly), or "rising" for the usual steps 2 / (t + 2), which favor the last choices and forget
-    the
+    weights : "even" (nearly), or "rising" for the usual steps 2 / (t + 2), which favor the last choices and forget the
         center.
     evidence_share : part of the budget (squared Gaussian-DP parameter, or epsilon if delta = 0) for the length of the
         walk over an L1 ball of bounded entries; None is 0.1, or 0 if ``choice`` is given. With 0 the full walk is
@@ -184,8 +182,8 @@ class FrankWolfe:
     def _best(self, problem: Problem, geometry: Geometry, first: Array, later: Array) -> int:
         """Return the T with the smallest certificate, from the error of a choice (first, later) at each T.
 
-        H_T is taken as 2 / (T + 2) times the expected curvature. If that gives fewer than 4 choices, use 4 if the
-        whole certificate is smaller than for one choice and the expected one is below the excess risk of the center;
+        H_T is taken as 2 / (T + 2) times the expected curvature. If that gives fewer than 4 choices, use 4 if the whole
+        certificate is smaller than for one choice and the expected one is below the excess risk of the center;
         otherwise use one.
         """
         parts = choice_weights(_MOST, self.weights)
