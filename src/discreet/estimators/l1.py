@@ -1,7 +1,7 @@
 """Private models with few large coefficients: least squares and classifiers over an L1 ball.
 
-Entries of the features, not norms of rows, are bounded, and coefficients stay in an L1 ball: then the price of privacy
-grows with the logarithm of the number of columns (Talwar, Thakurta and Zhang, 2015).
+Entries of the features are bounded instead of norms of rows, and coefficients stay in an L1 ball. Then the noise grows
+with the logarithm of the number of columns (Talwar, Thakurta and Zhang, 2015).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.vertices.paced_walk import PacedWalkPlan
 
-_UNSEEN = 0.05  # of the entry bound, as the mean entry of a column: of sparse rows few columns have more
+_UNSEEN = 0.05  # mean entry of a column relative to the entry bound; few columns of sparse rows have more
 _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
 
 
@@ -40,11 +40,11 @@ class _OverL1Ball(PrivateLinearModel):
     fit_intercept: bool
 
     def _label_scale(self) -> float:
-        """What one unit of the solver's predictions is worth, in units of ``l1_radius``."""
+        """Return one unit of the solver's predictions, in units of ``l1_radius``."""
         return 1.0
 
     def _size(self) -> float:
-        """Size of the L1 ball in the solver's units."""
+        """Return the size of the L1 ball in the solver's units."""
         if self.l1_radius is None:
             return 1.0
         size = _checks.real("l1_radius", self.l1_radius, above=0) / self._label_scale()
@@ -102,8 +102,8 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
     """Least squares over an L1 ball under differential privacy: the private LASSO.
 
     minimize mean (prediction - y)^2 / 2 over sum_j feature_bound |coef_j| <= l1_radius; the intercept is free within
-    target_bounds (inside the ball with "mirror-descent"). With the default solver a fit of T steps has at most T
-    coefficients that are not 0, and none where noise would choose them.
+    target_bounds (inside the ball with "mirror-descent"). With the default solver, a fit of T steps has at most T
+    nonzero coefficients, and none if noise would choose them.
 
     Parameters
     ----------
@@ -111,9 +111,9 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
 
     Attributes
     ----------
-    coef_, intercept_ : released coefficients, of clipped features.
-    certificate_ : bound on the excess empirical risk over the ball for the released intercept, of targets scaled to
-        [-1, 1]; ``plan(n, p).certificate``, available before fitting, is that of a whole walk and a fixed intercept.
+    coef_, intercept_ : released coefficients, for clipped features.
+    certificate_ : bound on the excess empirical risk over the ball for the released intercept, for targets scaled to
+        [-1, 1]; ``plan(n, p).certificate``, available before fitting, is for a full walk and a fixed intercept.
     {fitted}
 
     Notes
@@ -149,7 +149,7 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
         return self._target_range()[1]
 
     def _loss(self, half_width: float) -> Loss:
-        # A little room for iterates that leave the ball by an ulp: inside, the loss is exactly the squared one.
+        # Slightly larger, because rounding may move iterates out of the ball; inside, the loss is exactly squared.
         return Squared(prediction_bound=self._size() * (1 + 1e-9), label_bound=1.0)
 
 
@@ -160,9 +160,9 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     minimize the mean logistic loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the
     ball with "mirror-descent"); more than two classes are fitted one-vs-rest, priced together.
 
-    With ``max_columns`` columns are selected and refitted instead: a first look at the sums of the classes chooses the
+    With ``max_columns``, columns are selected and refitted instead: a first release of the class sums selects the
     columns, a second one fits them. There is then no ball and no certificate, and all classes are fitted together. On
-    texts it was 7 points of accuracy and more ahead with as many columns (benchmarks/results/text.md).
+    texts this was at least 7 points of accuracy better with as many columns (benchmarks/results/text.md).
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     Attributes
     ----------
     coef_, intercept_, classes_, privacy_ : as for `PrivateLogisticRegression`.
-    certificate_ : bound on the excess empirical risk over the ball (of the worst model where there are several).
+    certificate_ : bound on the excess empirical risk over the ball (of the worst model if there are several).
 
     Notes
     -----

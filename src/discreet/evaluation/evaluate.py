@@ -60,10 +60,10 @@ def evaluate(
     bad_rows: str = "error",
     group_values: Any = None,
 ) -> Evaluation:
-    """Metrics of a released model on private held-out records, with noise and confidence intervals.
+    """Compute metrics of a released model on private held-out records, with noise and confidence intervals.
 
     Classifiers: accuracy, recall, precision, confusion matrix and, for two classes with ``predict_proba``, AUC and
-    calibration of probabilities rounded to ``bins`` equal bins, and the mean of probabilities, not rounded, minus the
+    calibration of probabilities rounded to ``bins`` equal bins, and the mean of the exact probabilities minus the
     observed share. Regressors: R^2 and mean squared error.
 
     Parameters
@@ -75,27 +75,27 @@ def evaluate(
     target : name of the column of labels, if they are a column of X.
     epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
         records, delta 0 gives Laplace noise.
-    confidence : of each interval, for noise and sampling together.
-    bins : of probabilities, from 2 to 10,000.
+    confidence : confidence of each interval, for noise and sampling together.
+    bins : number of bins of probabilities, from 2 to 10,000.
     by : one value per record, for metrics of subgroups.
-    by_values : the public list of subgroups; records of others are counted in no subgroup's metrics.
-    groups : ids of people, one per row; the promise is then about all rows of a person. None protects single rows,
+    by_values : the public list of subgroups; other records count in no subgroup's metrics.
+    groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows,
         and is refused for a model that was fitted with groups.
-    max_rows_per_group : how many rows of one person count, needed with ``groups``; the noise is as many times larger.
-        A public choice. Which rows count is drawn for each person alone.
+    max_rows_per_group : how many rows of one person count, required with ``groups``; the noise grows by this factor.
+        A public choice. The rows that count are drawn for each person separately.
     target_bounds : lowest and highest target, for regressors; None takes those of the model, of a pipeline's last step
         or of the model that a search chose.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
-    ledger : charged when the model has answered and all inputs are found to be in order, before anything is released.
+    ledger : charged after the model has predicted and all inputs are checked, before anything is released.
     bad_rows : {"error", "null"}
-        What to do with rows that the model refuses, whose label or target is none, or whose prediction is none. "null"
-        leaves them out silently, and rows with an entry beyond 2**300 too. It reads frames and arrays of numbers, and
-        tables for a pipeline that begins with a `SchemaEncoder`; other cells count as no numbers.
-    group_values : refused: the subgroups are ``by`` and ``by_values`` now.
+        What to do with rows that the model refuses or that have no valid label, target or prediction. "null" skips them
+        silently, also rows with an entry beyond 2**300. It reads frames and arrays of numbers, and tables for a
+        pipeline that starts with a `SchemaEncoder`; other cells count as missing.
+    group_values : refused; use ``by`` and ``by_values`` for subgroups.
 
     Privacy
     -------
-    (epsilon, delta)-DP of all metrics together, subgroups included: docs/proofs/evaluation.md. Intervals are functions
+    (epsilon, delta)-DP of all metrics together, including subgroups: docs/proofs/evaluation.md. Intervals are functions
     of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
 
     Examples
@@ -154,11 +154,11 @@ def evaluate(
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What is asked of an evaluation and found to be in order; lives only while it runs.
+    """A checked request for an evaluation; exists only while it runs.
 
     Attributes
     ----------
-    answered, targets : what the model says of every record, and what is true.
+    answered, targets : the model's predictions and the truth for every record.
     strict : whether bad records are refused.
     values, parts : the public subgroups, and the place of every record's own among them.
     size : the public number of records, or a bound on it; places of people's rows, if people are protected.
@@ -180,20 +180,20 @@ class _Asked:
 
     @property
     def n_parts(self) -> int:
-        """Number of disjoint parts of the records: the subgroups and the rest, if there are any."""
+        """Number of disjoint parts of the records: the subgroups and the rest, or 1 without subgroups."""
         return len(self.values) + 1 if self.values else 1
 
     @property
     def rows(self) -> int:
-        """Largest number of rows of what is protected."""
+        """Maximum number of rows of the protected unit."""
         return 1 if self.rows_per_group is None else self.rows_per_group
 
     def noise_of(self, plan: CountPlan | SumPlan) -> Noise:
-        """What intervals must know of a plan's noise."""
+        """Return a plan's noise in the form that intervals need."""
         return Noise(plan.variance, self.confidence, self.guarantee.delta > 0, self.rows)
 
     def state(self, plan: CountPlan | SumPlan, carried: Carried[Any]) -> PrivacyStatement:
-        """State the promise of the evaluation."""
+        """Return the privacy statement of the evaluation."""
         (given,) = size_facts(
             self.guarantee.neighboring, self.size, self.rows_per_group, plan.guarantee.delta
         )
@@ -204,12 +204,12 @@ class _Asked:
         )
 
     def bound(self, found: Evaluation, plan: CountPlan | SumPlan, carried: Carried[Any]) -> Evaluation:
-        """The report, to which the charge is bound."""
+        """Return the report with the charge bound to it."""
         return replace(found, privacy_=self.state(plan, carried.binding(found.released_)))
 
 
 def _subgroups(by: Any, by_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
-    """The public subgroups and, for every record, the number of its own; one beyond the last for all others."""
+    """Return the public subgroups and, for every record, the index of its own; one beyond the last for all others."""
     if by is None:
         return [], np.zeros(n_rows, dtype=np.int64)
     if by_values is None:
@@ -262,7 +262,7 @@ def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
 
 
 def _check_schema(model: Any, groups: Any) -> None:
-    """Refuse to protect single rows where the model's own schema says that a person can have several."""
+    """Raise if single rows are to be protected although the model's schema says that a person can have several."""
     encoder = model[0] if isinstance(model, Pipeline) else None
     if groups is None and isinstance(encoder, SchemaEncoder) and encoder.schema.group is not None:
         raise ParameterError(
@@ -284,7 +284,7 @@ def _target_range(target_bounds: Any) -> tuple[float, float]:
 
 
 def _innermost(model: Any) -> Any:
-    """What predicts in the end: the last step of a pipeline, the model that a search chose."""
+    """Return the model that predicts: the last step of a pipeline, or the one that a search chose."""
     if isinstance(model, Pipeline):
         return _innermost(model[-1])
     return _innermost(model.best_estimator_) if hasattr(model, "best_estimator_") else model

@@ -1,7 +1,7 @@
-"""What a released model says of every record, before anything is charged.
+"""A released model's predictions for every record, computed before anything is charged.
 
 A model can refuse rows for many reasons: it is not fitted, columns are missing or in another order, cells are not
-numbers. All of them must come up while an evaluation is still free, and so the model answers first.
+numbers. These errors must come up while an evaluation is still free, so the model predicts first.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def opened(
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """A model's answers to all rows; lives only while an evaluation runs.
+    """A model's predictions for all rows; exists only while an evaluation runs.
 
     Attributes
     ----------
-    model, rows : the model and what it was asked.
-    alone : whether each row was shown to it alone.
-    values : one answer per row, of any type.
-    usable : which rows could be asked at all.
+    model, rows : the model and its input.
+    alone : whether each row was predicted separately.
+    values : one prediction per row, of any type.
+    usable : which rows could be predicted.
     """
 
     model: Any
@@ -95,18 +95,18 @@ class Answers:
     usable: Mask
 
     def codes(self, classes: NDArray[Any], *, strict: bool) -> Codes:
-        """The answers as places in ``classes``; -1 where they are none of them and ``strict`` does not refuse it."""
+        """Return the predictions as indices into ``classes``; others are -1, or an error if ``strict``."""
         codes = class_codes(self.values, classes)
         if strict and np.any(codes < 0):
             raise ValueError(f"predict gave labels that are not among the model's classes {classes.tolist()}")
         return codes
 
     def numbers(self, *, strict: bool) -> NDArray[np.float64]:
-        """The answers as numbers; ``strict`` refuses those that are not finite."""
+        """Return the predictions as numbers; if ``strict``, raise for non-finite ones."""
         return _checked("predict", self.values, strict)
 
     def chances(self, label: Any, *, strict: bool) -> NDArray[np.float64] | None:
-        """The probability of ``label``; None if the model gives no probabilities."""
+        """Return the probability of ``label``; None if the model has no probabilities."""
         if not hasattr(self.model, "predict_proba"):
             return None
         with np.errstate(all="ignore"):
@@ -119,11 +119,11 @@ class Answers:
 
 
 def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> Answers:
-    """Ask the model about every row of ``X``; ``strict`` leaves all checks of the rows to the model.
+    """Predict every row of ``X``; if ``strict``, the model makes all checks of the rows.
 
-    Otherwise rows that are no numbers, or beyond 2**300, are not shown to the model. It is asked about zeros in their
-    place. Where the number of rows is private, each is asked about ``alone``: the last bit of a product of matrices
-    depends on how many rows there are, and so one row more could change the answers to others.
+    Otherwise rows with cells that are not numbers, or beyond 2**300, are replaced by zeros. If the number of rows is
+    private, each row is predicted ``alone``: the last bit of a matrix product depends on the number of rows, so one
+    more row could change the predictions of others.
     """
     if not hasattr(model, "predict"):
         raise TypeError(f"model must have a predict method; {type(model).__name__} has none")
@@ -175,7 +175,7 @@ def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
     if isinstance(X, Blocks):
         return model, X, X.file.valid(Bounds())
     if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
-        # Only the encoder knows which cells mean something; it is asked here not to raise.
+        # Only the encoder knows which cells are valid; here it must not raise.
         model, X = model[1:], SchemaEncoder(model[0].schema, bad_rows="null").transform(X)
     if sp.issparse(X):
         rows = entries_to_numbers(X)
@@ -191,7 +191,7 @@ def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
 
 
 def _framed(rows: NDArray[np.float64], table: Any) -> Any:
-    """Rows in a frame with the names of the one they came from, if they came from one."""
+    """Return rows in a frame with the names of the original, if that was a frame."""
     if not is_frame(table):
         return rows
     made = getattr(type(table), "from_pydict", type(table))

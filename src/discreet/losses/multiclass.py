@@ -79,7 +79,7 @@ class Softmax(Loss):
         return self.margin
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are whole numbers from 0 to n_classes - 1."""
+        """Return which labels are whole numbers from 0 to n_classes - 1."""
         labels = np.asarray(y, dtype=np.float64)
         return np.asarray((labels == np.floor(labels)) & (labels >= 0) & (labels < self.n_classes))
 
@@ -100,7 +100,7 @@ class Softmax(Loss):
         return self.value_and_derivative(y, raw_prediction)[1]
 
     def value_and_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
-        """Both at the price of one exponential per class."""
+        """Return both, with one exponential per class."""
         (t,) = floats(raw_prediction)
         codes = self._codes(y)[..., None]
         shifted = t - t.max(axis=-1, keepdims=True)
@@ -124,7 +124,7 @@ class Softmax(Loss):
 
     @property
     def typical_curvature(self) -> float:
-        """That of equal probabilities."""
+        """Curvature at equal probabilities."""
         return 1 / self.n_classes
 
     def _raise(self, exponentials: Array, codes: NDArray[np.int64]) -> None:
@@ -141,11 +141,11 @@ class Softmax(Loss):
 @final
 @dataclass(frozen=True)
 class CappedSoftmax(Loss):
-    """The softmax loss whose derivative q - e_y is shrunk onto the ball of radius ``cap``.
+    """The softmax loss with its derivative q - e_y clipped to norm ``cap``.
 
-    The shrunk field is not the gradient of a function, so only solvers that pay for every noisy step may use
-    it; its value is that of the softmax. Shrinking is a projection, which moves no two derivatives further
-    apart: the Lipschitz constant of the derivative stays 1/2.
+    The clipped field is not the gradient of a function, so only solvers that pay for every noisy step may use it; its
+    value is that of the softmax. Clipping is a projection, which never increases distances: the Lipschitz constant of
+    the derivative stays 1/2.
 
     >>> round(float(np.linalg.norm(CappedSoftmax(3, 0.5).derivative(0, [0.0, 9.0, 0.0]))), 6)
     0.5
@@ -216,6 +216,6 @@ class CappedSoftmax(Loss):
 
     @property
     def typical_curvature(self) -> float:
-        """That of equal probabilities, less where the cap shrinks their derivative."""
+        """Curvature at equal probabilities, reduced if the cap clips their derivative."""
         residual = math.sqrt(1 - 1 / self.n_classes)
         return min(1.0, self.cap / residual) / self.n_classes

@@ -1,4 +1,4 @@
-"""The path of a private search: validate, plan, carry out, state."""
+"""Base class of private searches: validate, plan, run, state."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
         self.max_rows_per_group = max_rows_per_group
 
     def _all(self) -> list[Any]:
-        """The unfitted candidates."""
+        """Return the unfitted candidates."""
         raise NotImplementedError
 
     def _example(self) -> Any:
-        """One of them, which shows what a search can do before it is fitted; None if there is none."""
+        """Return one candidate, which shows the methods of a search before it is fitted; None if there is none."""
         raise NotImplementedError
 
     def plan(
         self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
     ) -> SelectionPlan:
-        """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed.
+        """Return what a search on data of this shape would run and cost; no data is needed.
 
         With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound. ``n_classes``
         None stands for those that are declared in ``classes``, or 2.
@@ -182,14 +182,14 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
 
         def published(chosen: Chosen) -> dict[str, Any]:
             if hasattr(self, "feature_names_in_"):
-                # It was trained on bare rows, and must refuse columns in another order all the same.
+                # It was trained on bare rows, but must still refuse columns in another order.
                 chosen.model.feature_names_in_ = self.feature_names_in_
             return released(chosen.model)
 
         carried = carry_out(plan, split, self.ledger, type(self).__name__, published=published)
         chosen = carried.release
         self.best_index_, self.best_estimator_ = chosen.index, chosen.model
-        # How many rows of several people were held out is private, and so a share of them cannot be given.
+        # With several rows per person, the number of held-out rows is private, so their share cannot be given.
         shared = chosen.score is not None and rows in (None, 1)
         self.best_score_ = min(1.0, max(0.0, chosen.score / n_held_out)) if shared else None  # type: ignore[operator]
         if known is not None:
@@ -198,7 +198,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
         self.privacy_ = self._state(plan, carried, n_rows, labels, storage)
         # The chosen model on its own is worth no less than the search it comes from.
         self.best_estimator_.privacy_ = self.privacy_
-        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
+        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would be charged again
 
     def _in_memory(self, rows: Any) -> Any:
         """The rows as one table, because training and held-out rows are drawn from all of them."""
@@ -243,10 +243,10 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
         return self.classes if self.classes is not None else getattr(first, "classes", None)
 
     def _records(self, first: Any, X: Any, y: Any, groups: Any = None) -> tuple[Records, Labels | None]:
-        """All records, blanked where they are null, and the label set; raises before any charge.
+        """Return all records, with null ones blanked, and the label set; raises before any charge.
 
-        What becomes of a record depends on that record alone, or on the rows of its person. With groups every person
-        has as many places as rows may be used; those left empty hold null records.
+        What happens to a record depends on that record alone, or on the rows of its person. With groups, every person
+        has as many places as rows may be used; empty places hold null records.
         """
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows: Any = checked_rows(self, X, strict=strict, reset=True)
@@ -306,24 +306,24 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
 
     @available_if(_chosen_has("predict"))  # type: ignore[untyped-decorator]
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predictions of the chosen model."""
+        """Return predictions of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.predict(X))
 
     @available_if(_chosen_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities of the chosen model."""
+        """Return probabilities of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.predict_proba(X))
 
     @available_if(_chosen_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the chosen model."""
+        """Return scores of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.decision_function(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """The chosen model's score, without noise: to be published only where X and y are public."""
+        """Return the chosen model's score, without noise: publish it only if X and y are public."""
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))
 

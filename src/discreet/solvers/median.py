@@ -1,4 +1,4 @@
-"""The point with the least sum of distances to all records, by noisy gradient descent.
+"""Geometric median (least sum of distances to all records) by noisy gradient descent.
 
 A record pulls theta with the unit vector from theta to the record, however far away it is: the gradient's sensitivity
 is 2 (replace) or 1, whatever the rows are. The loss is not that of a linear model, so the proofs of objective
@@ -34,7 +34,7 @@ _CHUNK_ENTRIES = 1 << 18
 
 
 class Points:
-    """The points z_i = s_i (x_i - center) / radius of the unit ball; rows too far away are pulled onto its surface.
+    """The points z_i = s_i (x_i - center) / radius of the unit ball; rows outside are clipped onto its surface.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Points:
 
     Privacy
     -------
-    Each point is a function of its own row. Rows that are not finite are null records: they have no direction.
+    Each point is a function of its own row. Rows with non-finite entries are null records, with no gradient.
     """
 
     def __init__(self, X: Any, center: Array, radius: float) -> None:
@@ -68,7 +68,7 @@ class Points:
 
 
 def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
-    """The rows that are finite, relative to the center and in units of the bound, clipped."""
+    """Return the finite rows, centered, divided by the radius and clipped."""
     dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
     with np.errstate(all="ignore"):
         shifted = np.array(dense, dtype=np.float64) - center
@@ -78,11 +78,11 @@ def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
 
 
 def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
-    """A proved bound on the L2 error of a computed ``direction_sum`` at a theta of the unit ball.
+    """Bound the L2 error of a computed ``direction_sum`` at a theta in the unit ball.
 
-    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by (p + 32) 2^-52 at most, the direction is
-    1 / width-Lipschitz in them; it rounds componentwise; and its term passes m additions, in its chunk and over chunks
-    (docs/proofs/geometric-median.md).
+    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by at most (p + 32) 2^-52, and the direction
+    is 1 / width-Lipschitz in them; each direction rounds componentwise; each term passes m additions, within its chunk
+    and over chunks (docs/proofs/geometric-median.md).
     """
     height = max(1, _CHUNK_ENTRIES // n_features)
     additions = min(n_samples, height + n_samples // height + 1)
@@ -92,7 +92,7 @@ def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
 
 @dataclass(frozen=True)
 class LocationProblem:
-    """Public sizes of a location estimate: records, columns, and the radius of the ball that holds them."""
+    """Public sizes of a location estimate: records, columns, and radius of the ball that contains them."""
 
     n_samples: int
     n_features: int
@@ -101,7 +101,7 @@ class LocationProblem:
 
 @dataclass(frozen=True)
 class MedianDescent:
-    """Projected noisy gradient descent on the mean distance; the average of the second half of the iterates.
+    """Projected noisy gradient descent on the mean distance. Returns the average of the second half of the iterates.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class MedianPlan(base.Plan):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _ = self.release  # everything that can fail does so now, before a charge
+        _ = self.release  # raise now, before any charge, if anything can fail
 
     @property
     def pure(self) -> bool:
@@ -184,7 +184,7 @@ class MedianPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.release, "directions", self.n_iterations),)
 
     @property
@@ -258,7 +258,7 @@ class MedianPlan(base.Plan):
 
     @property
     def sizes(self) -> Mapping[str, str]:
-        """Public sizes, as printed."""
+        """Public sizes for the printed plan."""
         problem = self.problem
         return {
             "records x columns": f"{problem.n_samples} x {problem.n_features}",

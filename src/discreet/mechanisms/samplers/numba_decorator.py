@@ -1,4 +1,4 @@
-"""The one decorator that compiles kernels: of samplers and selections here, of sums over rows further up."""
+"""The decorator that compiles numba kernels, for samplers and selections here and for sums over rows elsewhere."""
 
 from __future__ import annotations
 

@@ -59,8 +59,8 @@ from discreet.solvers.second_order.margins import KNOTS, MarginMechanism, calibr
 from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_regression
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments, moment_sensitivity
 
-_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two looks at the second moment
-_FIRST_LOOK = 0.3  # of that share; the second needs less noise, because records are shorter by then
+_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two releases of the second moment
+_FIRST_LOOK = 0.3  # of that share; the second release needs less noise, because records are shorter
 _SPECTRUM_SHARE = 0.01
 _MARGIN_SHARE = 0.02  # for calibrating probabilities
 _ONE_LOOK = 0.03  # where frequencies tell most of what a second would
@@ -77,25 +77,26 @@ class NoisyNewton:
     Parameters
     ----------
     n_iterations : number of noisy gradients; None: 100, for regression 20.
-    moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment, which is looked at twice,
-        or once where frequencies are looked at too; None: 0.1 or 0.03.
+    moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment, which is released twice,
+        or once if frequencies are released too; None: 0.1 or 0.03.
     radius : coefficients stay in the ball of this radius, in the new coordinates; None for the public rule.
     cap : as for `NoisyGradientDescent`; for regression, the largest derivative of a record.
-    clip : norm to which reshaped records are clipped, over the root of their mean square as the second moment tells it;
-        None for the public rule.
-    ordered_columns : whether to spend a hundredth of the budget on finding out if neighboring columns are alike, as
-        pixels and times are, and to leave out the frequencies of which records have little; None: with 200 columns
-        or more, and records enough for it.
+    clip : norm to which reshaped records are clipped, relative to their root mean square as estimated from the second
+        moment; None for the public rule.
+    ordered_columns : whether to spend a hundredth of the budget to test if neighboring columns are similar, as for
+        pixels and times, and drop the frequencies with little energy; None: with 200 columns or more and enough
+        records.
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses of at most 4000 columns; the
-    matrix and all iterates may be published. Fitting makes a dense copy of the rows. Squared, Huber, quantile and
+    (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses with at most 4000 columns;
+    the matrix and all iterates may be published. Fitting makes a dense copy of the rows. Squared, Huber, quantile and
     Poisson losses are fitted by posterior means of clipped gradients (docs/proofs/second-order-regression.md).
 
     References
     ----------
-    Avella-Medina, Bradshaw and Loh (2023) for noisy Newton methods; Ganesh et al. (2023) for the double noise.
+    Avella-Medina, Bradshaw and Loh (2023) for noisy Newton methods; Ganesh et al. (2023) for noise in gradient and
+    Hessian.
     """
 
     name: ClassVar[str] = "newton"
@@ -108,7 +109,7 @@ class NoisyNewton:
     ordered_columns: bool | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyNewtonPlan | NewtonRegressionPlan:
-        """Split the budget, calibrate all releases together."""
+        """Split the budget and calibrate all releases together."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
         loss = problem.loss
@@ -127,13 +128,13 @@ class NoisyNewton:
         shares = self._shares(problem, guarantee, budget)
         unit = calibrated_unit(lambda m: _event(problem, m, steps, shares), guarantee)
         radius = self.radius
-        if radius is None:  # a coefficient grows as much as the records shrink along it
+        if radius is None:  # a coefficient grows by the factor by which records shrink along it
             looked = look_mechanism(problem, guarantee.neighboring, multiplier(unit, shares.moments[-1]))
             radius = default_radius(problem, signal) * most_stretched(looked)
         return NoisyNewtonPlan(problem, guarantee, field, radius, steps, signal, clip, unit, shares)
 
     def _shares(self, problem: Problem, guarantee: Guarantee, budget: float) -> Shares:
-        """What the looks before the descent may cost: nothing where one would show nothing, by public numbers."""
+        """Split the budget; a release that would show nothing, judging by public numbers, gets no share."""
         ordered = self.ordered_columns
         if ordered is None:
             n, p = problem.n_samples, problem.n_features
@@ -155,9 +156,9 @@ class NoisyNewton:
 
 
 def moment_visibility(problem: Problem, guarantee: Guarantee) -> float:
-    """The second moment of records that all point one way, over the largest eigenvalue of its noise.
+    """Return the second moment of records that share one direction, over the largest eigenvalue of its noise.
 
-    As if the whole budget, times the default share, were one Gaussian release: close enough to choose a solver.
+    Computed as if the default share of the budget were one Gaussian release: accurate enough to choose a solver.
     """
     budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(_MOMENT_SHARE)
     stddev = moment_sensitivity(1.0, 0.0, guarantee.neighboring).value / budget
@@ -193,7 +194,7 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
-        # everything that can fail does so now, before a charge
+        # raise now, before any charge, if anything can fail
         norm = self.problem.bounds.feature_norm
         _ = [self.look_again(norm, share) for share in self.shares.moments]
         _ = self.spectrum(norm), self.release, self.margins(self.radius)
@@ -213,7 +214,7 @@ class NoisyNewtonPlan(base.Plan):
         return look_mechanism(self.problem, self.record_guarantee.neighboring, noise, norm)
 
     def spectrum(self, norm: float) -> SpectrumMechanism | None:
-        """The release of the energies of records reshaped and clipped to ``norm``; None if it is left out."""
+        """The release of the energies of records reshaped and clipped to ``norm``; None if it is skipped."""
         if self.shares.spectrum == 0:
             return None
         problem = self.problem
@@ -234,11 +235,11 @@ class NoisyNewtonPlan(base.Plan):
 
     @cached_property
     def release(self) -> GaussianMechanism:
-        """The noisy sum of gradients of all models at one point, for records that were not shrunk."""
+        """The noisy gradient sum of all models at one point, for records that are not shrunk."""
         return self._release(self.problem.bounds.feature_norm)
 
     def _release(self, norm: float) -> GaussianMechanism:
-        """The same for records reshaped and clipped to ``norm``; the noise multiplier does not change."""
+        """The same for records reshaped and clipped to ``norm``, with the same noise multiplier."""
         problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
         noise = multiplier(self.unit, self.shares.gradients / self.n_iterations)
         settings = self.field, self.radius, self.record_guarantee.neighboring, noise
@@ -246,7 +247,7 @@ class NoisyNewtonPlan(base.Plan):
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         norm = self.problem.bounds.feature_norm
         looks = [
             base.PlannedRelease(self.look_again(norm, share), "second moment")
@@ -263,7 +264,7 @@ class NoisyNewtonPlan(base.Plan):
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         looks = ", twice" if self.shares.spectrum == 0 else ", on energies of frequencies"
         margins = "" if self.shares.margins == 0 else ", and on a histogram of margins"
         gradients = f"on {self.n_iterations} gradients of reshaped records"
@@ -280,7 +281,7 @@ class NoisyNewtonPlan(base.Plan):
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run; the largest noise there can be, for records that are not shrunk."""
+        """The public numbers of the run, with the largest possible noise (records that are not shrunk)."""
         norm = self.problem.bounds.feature_norm
         spectrum, margins = self.spectrum(norm), self.margins(self.radius)
         energies = {} if spectrum is None else {"energy noise stddev (sum scale)": spectrum.gaussian.stddev}
@@ -302,7 +303,7 @@ class NoisyNewtonPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Release the second moment, reshape the records by it, then walk down noisy gradients."""
+        """Release the second moment, reshape the records, then descend along noisy gradients."""
         problem = self.problem
         shape = self.reshaping(self.moments.release(records[0], entropy))
         first = mapped(records[0], shape.matrix, shape.norm)
@@ -333,13 +334,13 @@ class NoisyNewtonPlan(base.Plan):
         return base.Release(theta, entropy.secure)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
-        """What a noisy second moment of records of norm at most ``bound`` says about coordinates."""
+        """Choose coordinates from a noisy second moment of records of norm at most ``bound``."""
         bound = self.problem.bounds.feature_norm if bound is None else bound
         level = default_level(self.signal * self.field.lipschitz)
         return reshaped(noisy, self.problem.n_samples, bound, level, self.clip, self.field.typical_curvature)
 
     def _descent(self, shape: Reshaping) -> Descent:
-        """The flow time of plain descent for the noise that is left, in the steps that were planned."""
+        """Return a descent with the planned steps and the flow time of plain descent at the reduced noise."""
         bound = self.problem.bounds.feature_norm
         curvature = shape.curvature
         if self.problem.l2:
@@ -350,12 +351,12 @@ class NoisyNewtonPlan(base.Plan):
 
 
 def _by_model(matrix: Array, theta: Array) -> Array:
-    """The matrix times the coefficients of every model."""
+    """Multiply the coefficients of every model by the matrix."""
     return np.stack([matrix @ one for one in theta])
 
 
 def _event(problem: Problem, unit: float, steps: int, shares: Shares) -> events.Event:
-    """All releases, in units of one that costs as much."""
+    """Return the event of all releases for this unit."""
     p = problem.n_features
     looks = [share_event(unit, share, p * (p + 1) // 2) for share in shares.moments]
     if shares.spectrum > 0:
