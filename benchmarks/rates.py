@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks.papers.rates import FAMILIES, TOLERANCE, Family, Point, exponent_of, ridge, slope
 from discreet.losses import HuberRegression
-from discreet.solvers.gradients.newton import NoisyNewton
+from discreet.solvers.second_order.newton import NoisyNewton
 
 Array = NDArray[np.float64]
 RESULTS = Path(__file__).parent / "results" / "rates.md"

@@ -41,6 +41,7 @@ from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.recommend.methods import power, profile, subspace
 from discreet.recommend.metrics import rmse
 from discreet.recommend.ratings import read
+from discreet.solvers import components
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -264,7 +265,7 @@ def _steps(model: PrivateMatrixCompletion, train: Any, method: str) -> Iterator[
         mechanism = plan.mechanisms[f"{subspace.COVARIANCE} 0"]
         seconds, noisy = timed(lambda: mechanism.release(exact, fresh_entropy(), in_place=True))  # type: ignore[call-arg]
         yield "its noise", seconds
-        yield "its directions", timed(lambda: subspace.spikes(noisy, mechanism.stddev, 4))[0]
+        yield "its directions", timed(lambda: components.spikes(noisy, mechanism.stddev, 4))[0]
 
 
 def main(arguments: Sequence[str] = ()) -> int:

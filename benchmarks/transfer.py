@@ -2,6 +2,8 @@
 
 ``python -m benchmarks.transfer stability`` compares the stability that sparse vector needs with the constants
 printed in the dissertation; ``stream`` answers a million questions; ``teachers`` trains a thousand of them;
+``labeler`` and ``labels`` compare the default aggregator with the others, for a stream of questions and where only
+labels are private; ``queries`` measures the error against the number of questions;
 ``kddcup99``, ``covtype`` and ``fertility`` train students at epsilon 1, delta 1e-6, on three splits (an hour in all);
 ``all`` does everything. Every measurement is kept in results/transfer.jsonl, from which results/transfer.md is written;
 ``measure(part)`` returns the same numbers for other reports. Data are found through DISCREET_DATA.
@@ -16,7 +18,7 @@ import os
 import resource
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 from sklearn.base import clone
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
@@ -32,16 +35,24 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.data import VARIABLE, MissingData
-from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, PrivateTransferClassifier
+from discreet import (
+    PrivateLabeler,
+    PrivateLogisticRegression,
+    PrivateSparseLogisticRegression,
+    PrivateTransferClassifier,
+)
 from discreet.display.console import note, table
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.mechanisms.sparse_vector import SparseVector
+from discreet.privacy.guarantee import Guarantee
 from discreet.transfer.aggregation import SharedVotes, StableVotes
 from discreet.transfer.classifier import fit_student, one_hot
-from discreet.transfer.teachers import seeded
+from discreet.transfer.plan import plan_transfer
+from discreet.transfer.teachers import assign, collect_votes, seeded
 
 EPSILON, DELTA, BETA = 1.0, 1e-6, 0.05
 SETTINGS = ((1, 100, 1.0), (10, 1_000, 1.0), (20, 1_000, 0.5), (50, 2_000, 3.0), (100, 10_000, 1.0))
@@ -129,6 +140,119 @@ def many_teachers() -> list[Row]:
     seconds = time.perf_counter() - begin
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
     return [{"teachers": 1000, "records": 200_000, "seconds": round(seconds, 1), "grown MB": grown}]
+
+
+def linear_truth(seed: int, n_rows: int) -> Data:
+    """Rows of five columns whose label is the side of a plane."""
+    generator = np.random.default_rng([seed, 5])
+    X = generator.normal(size=(n_rows, 5)).astype(np.float32)
+    return X, (X @ np.array([1.0, -1.0, 0.5, 0.0, 0.0]) > 0).astype(np.int64)
+
+
+def labeler_defaults(seeds: Iterable[int] = range(3)) -> list[Row]:
+    """Answers of a labeler to 200 easy questions, by aggregator; planned for as many, and for 1,000 (default)."""
+    rows = []
+    for planned, aggregator in product((200, 1_000), ("auto", "plurality", "sparse-vector", "confident")):
+        counts = []
+        for seed in seeds:
+            (X, y), (asked, truth) = linear_truth(seed, 20_000), linear_truth(seed + 50, 200)
+            labeler = PrivateLabeler(
+                LogisticRegression(), planned, aggregator=aggregator, delta=DELTA, classes=[0, 1]
+            ).fit(X, y)
+            answers = labeler.label(asked)
+            counts.append((sum(a is not None for a in answers), sum(answers == truth), labeler))
+        answered, right = (sum(column) for column in zip(*((a, r) for a, r, _ in counts), strict=True))
+        rows.append(
+            {
+                "questions": planned,
+                "aggregator": aggregator,
+                "takes": counts[-1][2].plan_.aggregator.name,
+                "teachers": counts[-1][2].plan_.n_teachers,
+                "answered of 200": round(answered / len(counts), 1),
+                "right of those, percent": _percent(right / max(answered, 1)),
+            }
+        )
+    return rows
+
+
+def label_private_defaults(seeds: Iterable[int] = range(3)) -> list[Row]:
+    """Accuracy of a student where only labels are private, by number of rows and aggregator."""
+    rows = []
+    for n_rows, aggregator in product(
+        (2_000, 20_000), ("auto", "shares", "sparse-vector", "plurality", "confident")
+    ):
+        scores = []
+        for seed in seeds:
+            (X, y), (asked, truth) = linear_truth(seed, n_rows), linear_truth(seed + 50, 10_000)
+            model = PrivateTransferClassifier(
+                LogisticRegression(), aggregator=aggregator, delta=DELTA, classes=[0, 1], label_private=True
+            )
+            with warnings.catch_warnings(action="ignore"):
+                scores.append(model.fit(X, y).score(asked, truth))
+        rows.append(
+            {
+                "records": n_rows,
+                "aggregator": aggregator,
+                "takes": model.plan_.aggregator.name,
+                "teachers": model.plan_.n_teachers,
+                "accuracy": _percent(float(np.mean(scores))),
+                "lowest": _percent(min(scores)),
+            }
+        )
+    return rows
+
+
+def error_by_queries(seeds: Iterable[int] = range(3), teachers_of: int = 50) -> list[Row]:
+    """Share of the questions without the right answer, against their number: chapter 5 of the dissertation.
+
+    The same 400 teachers answer in three ways: a plurality with noise calibrated exactly, sparse vector with as many
+    refusals as the agreement assumed affords, and the comparison of the dissertation, Laplace noise on every count
+    with epsilon divided among the questions by advanced composition (Dwork, Rothblum and Vadhan, 2010).
+    """
+    lengths = (10, 30, 100, 300, 1_000, 3_000, 10_000)
+    found: dict[tuple[int, str], list[float]] = {}
+    for seed in seeds:
+        (X, y), (asked, truth) = linear_truth(seed, 20_000), linear_truth(seed + 50, max(lengths))
+        n_teachers = len(y) // teachers_of
+        chunks = assign(len(y), None, n_teachers, fresh_entropy())
+        counts = collect_votes(
+            LogisticRegression(),
+            X,
+            y,
+            chunks,
+            asked,
+            np.array([0, 1]),
+            n_teachers,
+            np.random.SeedSequence(seed),
+        )
+        for length in lengths:
+            promise = Guarantee(EPSILON, DELTA)
+            for name in ("plurality", "sparse-vector"):
+                plan = plan_transfer(promise, len(y), 2, length, n_teachers=n_teachers, aggregator=name)
+                codes = plan.run(counts[:length], fresh_entropy()).codes
+                found.setdefault((length, name), []).append(float(np.mean(codes != truth[:length])))
+            scale = 2 / advanced_share(length)
+            noise = np.random.default_rng(seed).laplace(scale=scale, size=(length, 2))
+            codes = (counts[:length] + noise).argmax(axis=1)
+            found.setdefault((length, "advanced"), []).append(float(np.mean(codes != truth[:length])))
+    return [
+        {
+            "questions": length,
+            "plurality (default)": _percent(float(np.mean(found[length, "plurality"]))),
+            "sparse vector": _percent(float(np.mean(found[length, "sparse-vector"]))),
+            "advanced composition": _percent(float(np.mean(found[length, "advanced"]))),
+        }
+        for length in lengths
+    ]
+
+
+def advanced_share(times: int) -> float:
+    """The epsilon of each of ``times`` pure releases whose advanced composition costs (EPSILON, DELTA)."""
+
+    def price(epsilon: float) -> float:
+        return epsilon * math.sqrt(2 * times * math.log(1 / DELTA)) + times * epsilon * math.expm1(epsilon)
+
+    return max(EPSILON / times, float(brentq(lambda epsilon: price(epsilon) - EPSILON, 1e-9, EPSILON)))
 
 
 def _kddcup99(folder: Path) -> Data:
@@ -261,6 +385,9 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "stability": stability_table,
     "stream": stream_speed,
     "teachers": many_teachers,
+    "labeler": labeler_defaults,
+    "labels": label_private_defaults,
+    "queries": error_by_queries,
     "convex": convex_solvers,
 }
 
@@ -316,6 +443,9 @@ _TITLES = {
     "stability": "Stability needed: the dissertation's constants and ours (delta 1e-6, 95% of the streams)",
     "stream": "Long lists of questions (2,000 teachers, 10 classes)",
     "teachers": "A thousand teachers",
+    "labeler": "A stream of easy questions (20,000 records, five columns, epsilon 1, delta 1e-6)",
+    "labels": "Only labels are private (five columns, epsilon 1, delta 1e-6): accuracy of the student in percent",
+    "queries": "Questions without the right answer, in percent, by their number (400 teachers, epsilon 1, delta 1e-6)",
     "convex": "Convex solvers on all private records, to be ahead of (epsilon 1, delta 1e-6)",
     "student": "Students (epsilon 1, delta 1e-6, 5,000 public rows): accuracy in percent on 20,000 rows",
 }

@@ -88,7 +88,7 @@ def walks(folder: Path) -> dict[str, Callable[[], Any]]:
     teachers = PrivateTransferClassifier(DecisionTreeClassifier(), n_teachers=20, classes=[0, 1])
     parquet.write_table(make_cohort(2_000), folder / "cohort.parquet")
     COHORT_SCHEMA.to_file(folder / "cohort.toml")
-    ledger = Ledger(folder / "budget.db", epsilon=1e6, delta=1e-5)
+    ledger, event = Ledger(folder / "budget.db", epsilon=1e6, delta=1e-5), Gaussian(1e3)
     shell = ["fit", str(folder / "cohort.parquet"), "--schema", str(folder / "cohort.toml"), "--epsilon", "1"]
     shell += ["--ledger", str(folder / "budget.db"), "--output", str(folder / "model.json"), "--overwrite"]
     return {
@@ -96,7 +96,7 @@ def walks(folder: Path) -> dict[str, Callable[[], Any]]:
         "PrivateMatrixCompletion.fit": lambda: PrivateMatrixCompletion().fit(ratings),
         "PrivateTransferClassifier.fit": lambda: teachers.fit(X, y, X_public=X[:100]),
         "discreet fit": lambda: main(shell),
-        "Ledger.charge": lambda: ledger.charge(Gaussian(1e3), label="walk"),
+        "Ledger.charge": lambda: ledger.charge(event, label="walk"),
     }
 
 

@@ -13,7 +13,7 @@ from benchmarks.papers.sections import section
 from benchmarks.papers.standing import standing
 from benchmarks.papers.tables import TABLES
 from discreet._files import write_atomically
-from discreet.display.charts import Page
+from discreet.display.page import Page
 
 
 def write(folder: str | os.PathLike[str], page_folder: str | os.PathLike[str] | None = None) -> Path:

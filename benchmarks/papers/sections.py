@@ -13,7 +13,8 @@ from benchmarks.papers.methods import METHODS
 from benchmarks.papers.rates import Rates, current, predicted, slope
 from benchmarks.papers.results import Row
 from benchmarks.papers.runs import Table
-from discreet.display.charts import COLORS, Page, bars, curves, dots, slopes
+from discreet.display.charts import COLORS, bars, curves, dots, slopes
+from discreet.display.page import Page
 
 _AXES = {"accuracy": "accuracy (%)"}
 #: Fixed for the whole page, so that a method looks the same everywhere.

@@ -9,7 +9,8 @@ from benchmarks.papers.cells import Cell, cells
 from benchmarks.papers.datasets import GENERATED
 from benchmarks.papers.results import Row
 from benchmarks.papers.tables import TABLES
-from discreet.display.charts import COLORS, Page, dots
+from discreet.display.charts import COLORS, dots
+from discreet.display.page import Page
 
 _NOT_PRIVATE = "NP baseline"
 _KINDS = {

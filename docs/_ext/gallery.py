@@ -75,8 +75,12 @@ def run_cell(text: str, scope: dict[str, Any], name: str) -> tuple[str, Any]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec(compile(tree, name, "exec"), scope)
-        value = eval(compile(ast.Expression(last.value), name, "eval"), scope) if last else None
+        exec(compile(tree, name, "exec", dont_inherit=True), scope)
+        value = (
+            eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), scope)
+            if last
+            else None
+        )
     return printed.getvalue().rstrip(), value
 
 

@@ -18,7 +18,7 @@ from discreet.online.ftrl import PrivateFTRL
 from discreet.privacy.guarantee import Neighboring, Sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers import base
-from discreet.solvers.gradients.class_sums import ClassSumsMechanism
+from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
 from discreet.solvers.gradients.noisy_gd import NoisyGradientPlan, NoisySGD
 from discreet.solvers.gradients.psgd import PermutationSGD, PermutationSGDPlan
 from discreet.solvers.papers import DissertationFrankWolfe, LaplacePlan

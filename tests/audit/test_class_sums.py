@@ -18,14 +18,14 @@ from discreet.audit.replay import replay
 from discreet.audit.trace import fitting
 from discreet.audit.worst_pairs import class_case, neighbors_of, sums_classes, worst_pair
 from discreet.privacy.guarantee import Neighboring
-from discreet.solvers.gradients import class_sums, discriminant
+from discreet.solvers.class_sums import discriminant, mechanism
 
 sys.path.insert(0, str(Path(__file__).parent))
 import more_twins
 
 RELATIONS = list(Neighboring)
 KINDS = [(PrivateLinearSVC, 2), (PrivateLogisticRegression, 2), (PrivateLogisticRegression, 3)]
-WITHIN = 1 / np.sqrt(1 + class_sums.CONSTANT**2)  # of the declared distance, between rows of one class
+WITHIN = 1 / np.sqrt(1 + mechanism.CONSTANT**2)  # of the declared distance, between rows of one class
 
 
 def model(kind=PrivateLogisticRegression, relation=Neighboring.REPLACE_ONE, n_classes=2, **changes):
@@ -166,7 +166,7 @@ def test_sums_calibrated_for_one_class_are_caught_where_a_row_moves_to_another(m
 
 
 def test_sums_of_rows_with_signs_are_caught_where_a_row_turns_around(monkeypatch):
-    monkeypatch.setattr(class_sums, "split", more_twins.unsplit)
+    monkeypatch.setattr(mechanism, "split", more_twins.unsplit)
     found = replay(fitting(model()), OPPOSITE.first, OPPOSITE.second)
     assert found.failed_checks == {"distance"}
     assert of_sums(found) == pytest.approx(np.sqrt(2), rel=1e-6)

@@ -292,20 +292,6 @@ def test_seeded_models_are_not_verified(tmp_path):
         card.verify(tmp_path / "model.json")
 
 
-@pytest.mark.parametrize("name", ["softmax", "lasso"])
-def test_a_card_for_people_holds_statement_curve_and_every_coefficient(name, tmp_path):
-    model, _ = fitted(name)
-    card.to_html(model, tmp_path / "card.html")
-    text = (tmp_path / "card.html").read_text()
-    assert "Privacy statement" in text
-    assert model.privacy_.theorem.split()[0] in text
-    for value in np.ravel(model.coef_):
-        assert json.dumps(float(value)) in text
-    for epsilon, delta in [(model.epsilon / 4, model.privacy_.delta_at(model.epsilon / 4))]:
-        assert json.dumps(epsilon) in text
-        assert json.dumps(delta) in text
-
-
 def test_models_of_other_kinds_are_saved_and_not_exported(tmp_path):
     rng = np.random.default_rng(1)
     rows = rng.uniform(0, 1, size=(N, 3))

@@ -9,7 +9,6 @@ import http.server
 import importlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -25,9 +24,19 @@ SITE = ROOT / "build" / "site"
 GENERATED = {"api", "results"}
 SOURCES = sorted(path for path in DOCS.rglob("*.md") if not GENERATED & set(path.relative_to(DOCS).parts))
 PROOFS = [path for path in SOURCES if path.parent.name == "proofs"]
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
 WIDTHS = (1280, 390)
+SAMPLES = (
+    "index.html",
+    "first-model.html",
+    "api/index.html",
+    "api/PrivateLogisticRegression.html",
+    "results/lasso.html",
+    "decisions/0012-site.html",
+    "proofs/index.html",
+    "proofs/geometric-median.html",
+    "gallery/index.html",
+    "gallery/01-first-model.html",
+)
 
 pytest.importorskip("sphinx", reason="the site is built with Sphinx, which is not installed")
 
@@ -203,123 +212,47 @@ def server(site):
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A Chromium that keeps its messages."""
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    profile = tmp_path_factory.mktemp("profile")
-    for flag in (
-        "headless",
-        "no-sandbox",
-        "disable-gpu",
-        "disable-dev-shm-usage",
-        "no-first-run",
-        "disable-background-networking",
-        "disable-component-update",
-        "hide-scrollbars",
-        f"user-data-dir={profile}",
-    ):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=DRIVER))
-    yield driver
-    driver.quit()
-
-
-def resized(driver, width):
-    """Make the screen of the browser this wide."""
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-
-
-def colored(driver, scheme):
-    """Prefer light or dark pages."""
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-
-def kept(driver, name, width, scheme):
-    """Write a picture of the page to build/screenshots, if DISCREET_SCREENSHOTS is set."""
-    if "DISCREET_SCREENSHOTS" in os.environ:
-        folder = ROOT / "build" / "screenshots"
-        folder.mkdir(parents=True, exist_ok=True)
-        driver.save_screenshot(str(folder / f"{name.replace('/', '-')}-{width}-{scheme}.png"))
-
-
-STATE = """
-const [address, scheme, done] = arguments;
-const root = document.documentElement;
-function state(left) {  // the theme follows the preference with the next event
-  if (root.dataset.theme !== scheme && left) return setTimeout(state, 25, left - 1);
-  const asked = performance.getEntriesByType("resource").map(entry => entry.name);
-  const foreign = asked.filter(url => new URL(url).host && !url.startsWith(address));
-  done([root.scrollWidth, root.dataset.theme, foreign]);
-}
-state(200);
-"""
-
-
-@pytest.mark.skipif(BROWSER is None or DRIVER is None, reason="no Chromium with its driver on this machine")
-def test_a_browser_shows_every_page(pages, site, server, browser):
-    """Two widths, light and dark: no message, no failed or foreign request, nothing wider than the screen."""
+def test_a_browser_shows_every_page(pages, site, server, screen):
+    """Wide and light, narrow and dark: no message, no failed or foreign request, nothing wider than the screen."""
     address, missing = server
     faults = []
     for path in pages:
         name = path.relative_to(site).as_posix()
-        resized(browser, WIDTHS[0])
-        colored(browser, "light")
-        browser.get(address + name)
-        for width, scheme in ((1280, "light"), (1280, "dark"), (390, "dark"), (390, "light")):
-            resized(browser, width)
-            colored(browser, scheme)
-            found, theme, foreign = browser.execute_async_script(STATE, address, scheme)
-            if found > width:
-                faults.append(f"{name}: {found} pixels wide on a screen of {width}, {scheme}")
-            if theme != scheme:
-                faults.append(f"{name}: {theme} where {scheme} is preferred")
-            kept(browser, name, width, scheme)
-        faults += [f"{name}: {url}" for url in foreign]
-        messages = [entry for entry in browser.get_log("browser") if entry["level"] in {"SEVERE", "WARNING"}]
-        faults += [f"{name}: {entry['message']}" for entry in messages]
+        screen.show(WIDTHS[0], "light")
+        screen.open(address + name)
+        for width, scheme in zip(WIDTHS, ("light", "dark"), strict=True):
+            faults += screen.faults(name, address, width, scheme)
+        faults += screen.messages(name)
     assert not faults, "\n".join(faults)
     assert not missing
 
 
-def representative(pages, site):
-    """Every page that people wrote, and of the proofs and of what programs write one of each kind."""
-    kinds = ("api/", "results/", "decisions/", "benchmark/", "proofs/")
-    samples = {"api/index.html", "api/PrivateLogisticRegression.html", "results/lasso.html"}
-    samples |= {"decisions/0012-site.html", "proofs/index.html", "proofs/geometric-median.html"}
-    names = {path.relative_to(site).as_posix() for path in pages} - {"genindex.html", "py-modindex.html"}
-    return sorted({name for name in names if not name.startswith(kinds)} | samples & names)
+def test_every_kind_of_page_is_shown_in_every_way(pages, site, server, screen):
+    """The other two combinations of width and colors, and the way back, on one page of each kind."""
+    faults = []
+    for name in SAMPLES:
+        screen.open(server[0] + name)
+        for width, scheme in ((1280, "dark"), (390, "light"), (1280, "light")):
+            faults += screen.faults(name, server[0], width, scheme)
+    assert not faults, "\n".join(faults)
 
 
-# Formulas have hundreds of elements, each of the color of its text, which is checked.
-FINDINGS = """
-const [rules, done] = arguments;
-axe.run({exclude: [["math"]]}, {runOnly: rules, resultTypes: ["violations"]}).then(found => done(found.violations
-  .filter(rule => ["serious", "critical"].includes(rule.impact))
-  .map(rule => rule.id + ": " + rule.nodes.slice(0, 3).map(node => node.target.join(" ")).join(", "))));
-"""
-
-
-@pytest.mark.skipif(BROWSER is None or DRIVER is None, reason="no Chromium with its driver on this machine")
-def test_pages_are_accessible(pages, site, server, browser):
-    """axe-core finds nothing serious: all rules on a wide light screen, colors also in the dark."""
-    package = pytest.importorskip("axe_core_python", reason="axe-core is not installed")
-    script = (Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
-    resized(browser, WIDTHS[0])
+def test_pages_are_accessible(pages, site, server, screen):
+    """axe-core finds nothing serious: all rules on light pages that people wrote, colors in the dark on samples."""
     faults = []
     for name in representative(pages, site):
-        colored(browser, "light")
-        browser.get(server[0] + name)
-        browser.execute_script(script)
-        for scheme, rules in (("light", ["wcag2a", "wcag2aa"]), ("dark", ["color-contrast"])):
-            colored(browser, scheme)
-            faults += [
-                f"{name}, {scheme}: {found}" for found in browser.execute_async_script(FINDINGS, rules)
-            ]
+        screen.show(WIDTHS[0], "light")
+        screen.open(server[0] + name)
+        faults += screen.findings(name, ["wcag2a", "wcag2aa"])
+        if name in SAMPLES:
+            screen.show(WIDTHS[0], "dark")
+            faults += screen.findings(f"{name}, dark", ["color-contrast"])
     assert not faults, "\n".join(faults)
+
+
+def representative(pages, site):
+    """One page of each kind, and of those that people wrote every third."""
+    names = sorted(path.relative_to(site).as_posix() for path in pages)
+    kinds = ("api/", "results/", "decisions/", "benchmark/", "proofs/", "genindex", "py-modindex", "search")
+    written = [name for name in names if not name.startswith(kinds)]
+    return sorted({*written[::3], *SAMPLES})

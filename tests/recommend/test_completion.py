@@ -15,10 +15,10 @@ from discreet.privacy.accounting import accountants
 from discreet.privacy.statement import PrivacyStatement
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods import METHODS
-from discreet.recommend.methods.subspace import spikes
 from discreet.recommend.metrics import ndcg_at, precision_at, recall_at, rmse
 from discreet.recommend.ratings import Ratings, Scale, read
 from discreet.sets.base import project_magnitudes
+from discreet.solvers.components import spikes
 
 
 def low_rank(m=3000, n=30, rank=2, seen=0.4, seed=0):

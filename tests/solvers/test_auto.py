@@ -14,13 +14,13 @@ from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball, VertexPolytope
 from discreet.solvers.auto import AutomaticChoice, signal_to_noise
-from discreet.solvers.gradients.discriminant import NoisyDiscriminant
+from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
+from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
-from discreet.solvers.gradients.newton import NoisyNewton
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
+from discreet.solvers.second_order.newton import NoisyNewton
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
-from discreet.solvers.wide.refocused import RefocusedSums
 
 
 def problem(loss, n, p, l2=None):

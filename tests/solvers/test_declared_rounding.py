@@ -13,7 +13,7 @@ from discreet.records.bounds import Bounds
 from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, gradient_rounding
 from discreet.sets import L2Ball
 from discreet.solvers.base import computed_gradient_sensitivity, gradient_sensitivity
-from discreet.solvers.gradients.class_sums import ClassSumsMechanism
+from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
 from discreet.solvers.gradients.psgd import PermutationSGD, drift
 from discreet.solvers.gradients.row_centering import LeveledBounds, leveled, leveled_mechanism
 from discreet.solvers.statistics import summation_rounding

@@ -182,9 +182,21 @@ def test_label_privacy_labels_its_own_rows():
     fitted = model(label_private=True, n_teachers=60, epsilon=3.0, aggregator="plurality").fit(X, y)
     assert len(fitted.labels_) == 3000
     assert fitted.privacy_.guarantee.unit == "label of one record"
+    text = " ".join(str(fitted.privacy_).split())
+    assert (
+        "replace-one: the label of one record is exchanged for any other; all columns and the number" in text
+    )
+    assert "person's record" not in text
     assert any("ALL COLUMNS ARE PUBLIC" in text for text in fitted.privacy_.assumptions)
     with pytest.raises(ValueError, match="replace-one"):
         model(label_private=True, neighboring="add-remove-one", n_samples=3000).fit(X, y)
+
+
+def test_label_privacy_uses_shares_by_default():
+    X, y = blobs(3000)
+    fitted = model(label_private=True, n_teachers="auto", epsilon=3.0).fit(X, y)
+    assert fitted.plan_.aggregator.name == "shares"
+    assert fitted.score(*blobs(500, seed=1)) > 0.9
 
 
 def test_under_add_remove_the_number_of_rows_is_not_used():

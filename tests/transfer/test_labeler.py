@@ -63,6 +63,15 @@ def test_a_plurality_answers_as_many_as_were_paid_for():
     assert stream.halted
 
 
+def test_by_default_easy_questions_are_all_answered_and_nearly_all_right():
+    stream = PrivateLabeler(LogisticRegression(), 100, classes=[0, 1], delta=1e-6).fit(*data(15_000))
+    asked, truth = data(100, seed=1)
+    answers = stream.label(asked)
+    assert stream.plan_.aggregator.name == "plurality"
+    assert np.mean(answers == truth) >= 0.9
+    assert stream.halted
+
+
 def test_one_charge_for_the_whole_stream(tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
     stream = labeler(ledger=ledger)

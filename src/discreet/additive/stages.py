@@ -26,21 +26,21 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF
 from discreet.solvers.base import PlannedRelease, multiplier, share_event
-from discreet.solvers.gradients.clipped_gradients import ClippedGradient, ClippedGradientMechanism
-from discreet.solvers.gradients.descent import mapped
-from discreet.solvers.gradients.posterior import (
+from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
+from discreet.solvers.second_order.coordinates import (
+    Reshaping,
+    look_mechanism,
+    mapped,
+    reshaped,
+    reshaped_cap,
+    row_error,
+)
+from discreet.solvers.second_order.posterior import (
     Curvature,
     PosteriorMean,
     ResidualScale,
     prior_root,
     unclipped_share,
-)
-from discreet.solvers.gradients.preconditioning import (
-    Reshaping,
-    look_mechanism,
-    reshaped,
-    reshaped_cap,
-    row_error,
 )
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import textwrap
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ import numpy as np
 from discreet.audit import subjects
 from discreet.audit.attack import Attack, attacked
 from discreet.audit.replay import Replay, replay
+from discreet.display.page import Bar, Page
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.page import in_short
 
 _WIDTH = 96
 _COLUMNS = 48  # of bars and histograms on a terminal
@@ -97,6 +100,10 @@ class AuditReport:
             lines += _folded("could not see", text)
         return "\n".join(lines)
 
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as a page for people; needs the extra ``report``."""
+        _page(self).write(path)
+
 
 def audit(
     estimator: Any,
@@ -154,36 +161,82 @@ def audit_subject(
 
 
 def page(report: AuditReport) -> str:
-    """The report as an HTML page with its picture, which needs no network."""
+    """The report as an HTML page with its picture, which needs no network; needs the extra ``report``."""
+    return _page(report).html()
+
+
+def _page(report: AuditReport) -> Page:
+    """One verdict, what was tried, what was not; the printed report is folded below."""
     from discreet.display import charts
 
-    out = charts.Page(f"Audit of {report.subject}")
-    out.preformatted(str(report))
-    found = report.attacked
-    numbers = [
-        ("claimed", found.claimed),
-        (f"shown, confidence {found.bound.confidence:g}", found.bound.epsilon),
-    ]
-    if found.exact is not None:
-        numbers.append(("shown by exact ratios", found.exact.epsilon))
-    if report.twin is not None:
-        numbers.append(("half-noise twin, beyond 1e-6 of doubt", report.twin.alarm.epsilon))
-    records = [{"what": name, "epsilon": value, "kind": "epsilon"} for name, value in numbers]
-    out.chart(
-        charts.bars(records, category="what", value="epsilon", group="kind"),
-        f"Epsilon at delta {found.delta:g}: what is claimed, and what attacks have shown it to be at least.",
+    out, found = Page(report.subject, "Audit"), report.attacked
+    best = max(found.bound.epsilon, 0.0 if found.exact is None else found.exact.epsilon)
+    if report.passed:
+        out.verdict(
+            "Nothing contradicts the promise.",
+            f"{found.runs} runs on each of two neighboring data sets were attacked. They show an epsilon of at least "
+            f"{best:.3g} at delta {found.delta:g}, where {found.claimed:.3g} is claimed. This is no proof of the "
+            "promise: the proof is mathematical.",
+            "good",
+        )
+    else:
+        out.verdict("THE PROMISE IS FALSE.", "Do not release what this configuration computes.", "bad")
+    promise = report.guarantee
+    out.facts(
+        {
+            "Promised": in_short(promise),
+            "Attacker saw": found.sees,
+            "Confidence": f"{found.bound.confidence:g}; alarms beyond 1e-6 of doubt",
+            "Data": "two invented neighbors, the worst that theory knows",
+        }
     )
+    out.heading("What was tried")
+    out.bars({"": _shown(report)}, ("", "epsilon", f"at delta {found.delta:g}"))
+    out.items(_tried(report))
+    if report.replayed.findings:
+        out.items(str(finding) for finding in report.replayed.findings)
     low, counts = _binned(found, 40)
     shares = [
-        {"score": float(place), "share of runs": int(count) / found.runs, "data": name}
+        {"score of a run": float(place), "share of runs": int(count) / found.runs, "data": name}
         for name, part in zip(("with record", "neighbor"), counts, strict=True)
-        for place, count in zip(low, part, strict=True)
+        for place, count in zip((*low, low[-1] + low[1] - low[0]), (*part, part[-1]), strict=True)
     ]
     out.chart(
-        charts.bars(shares, category="score", value="share of runs", group="data"),
-        "Scores of the attacker on either data set: the more they overlap, the less can be told.",
+        charts.steps(shares, x="score of a run", y="share of runs", series="data"),
+        "What the attacker saw on either data set: the more the two overlap, the less can be told.",
     )
-    return out.html()
+    out.heading("What was not tried")
+    out.items(f"{text[0].upper()}{text[1:]}." for text in NOT_SEEN)
+    with out.folded("The printed report"):
+        out.preformatted(str(report))
+    return out
+
+
+def _shown(report: AuditReport) -> list[Bar]:
+    """Epsilon at the delta of the attack: claimed, and shown to be at least."""
+    found = report.attacked
+    numbers = [("claimed", found.claimed, ""), ("shown by the attack", found.bound.epsilon, "at least")]
+    if found.exact is not None:
+        numbers.append(("shown by exact ratios", found.exact.epsilon, "at least"))
+    if report.twin is not None:
+        numbers.append(("half-noise twin", report.twin.alarm.epsilon, "at least; a broken copy"))
+    return [Bar(name, value, f"{value:.3f}", note=note) for name, value, note in numbers]
+
+
+def _tried(report: AuditReport) -> list[str]:
+    found, replayed = report.attacked, report.replayed
+    lines = [
+        f"Attack: {SEEN.format(SIGHTS[found.sees])}. Runs are told apart by {found.score}.",
+        f"Replay of the pair that strains the declared sensitivities most: "
+        f"{'passed' if replayed.passed else 'FAILED'}, the largest distance is {replayed.worst_ratio:.1%} of the "
+        "declared one.",
+    ]
+    if report.mechanism:
+        lines.insert(0, f"Audited: {report.mechanism}.")
+    if report.twin is not None:
+        caught = "was caught" if report.twin.refuted else "was NOT caught: too few runs to see such an error"
+        lines.append(f"Would a mistake have been noticed? A copy with half of the noise {caught}.")
+    return lines
 
 
 def _binned(found: Attack, bins: int) -> tuple[Any, list[Any]]:

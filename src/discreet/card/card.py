@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from discreet import __version__
 from discreet.card import kinds
+from discreet.card.about import About
 from discreet.card.kinds import CardError, from_array, labels, plain, strings, to_array, typed
 from discreet.card.pricing import check_size
 from discreet.estimators.linear import FACTS, PrivateLinearModel, released
@@ -46,6 +47,7 @@ class Card:
         declare, and for models of other kinds.
     schema : public domains that turn a raw table into the model's rows, if it was fitted through one.
     library : version of discreet that wrote the file.
+    about : what the holder declares: purpose, data, owner and so on.
     """
 
     estimator: str
@@ -60,6 +62,7 @@ class Card:
     library: str = ""
     original: Mapping[str, Any] = field(default_factory=dict)
     row_bounds: Bounds | None = None
+    about: About = field(default_factory=About)
 
     def __post_init__(self) -> None:
         n_features = self.n_features
@@ -98,7 +101,7 @@ class Card:
         return release_digest(self.release)
 
     @classmethod
-    def of(cls, model: Any, schema: Schema | None = None) -> Card:
+    def of(cls, model: Any, schema: Schema | None = None, about: About | None = None) -> Card:
         """The card of a fitted estimator."""
         if not hasattr(model, "privacy_"):
             raise CardError(_unsaved(model))
@@ -130,6 +133,7 @@ class Card:
             schema=getattr(model, "schema_", None) if schema is None else schema,
             library=__version__,
             row_bounds=getattr(model, "row_bounds_", None),
+            about=about or About(),
         )
 
     def model(self) -> Any:
@@ -185,6 +189,7 @@ class Card:
                 if self.original
                 else {}
             ),
+            **({"about": declared} if (declared := self.about.to_dict()) else {}),
         }
 
     @classmethod
@@ -204,6 +209,7 @@ class Card:
                 library=_version(typed(content["library"], str)),
                 original=_unpacked(typed(content.get("original", {}), dict)),
                 row_bounds=_row_bounds(content),
+                about=About.from_dict(typed(content.get("about", {}), dict)),
             )
         except CardError:
             raise

@@ -1,152 +1,175 @@
-"""The released numbers of a model by name, with odds ratios against reference levels: post-processing, free."""
+"""Coefficients as people read them: by column of the table, each level beside a reference level."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from discreet.card import kinds
+from discreet._typing import Array
 from discreet.card.card import Card
-from discreet.tables.domains import Categorical, Numeric
-from discreet.tables.schema import Schema
+from discreet.card.kinds import family
+from discreet.display.page import Bar, Page
+from discreet.tables.domains import Binned, Boolean, Categorical, Domain, Numeric, Text
 
-_ENCODED = "Coefficients are of rows as the schema encodes them: numbers from -1 to 1, categories 0 or 1."
-_RATIOS = (
-    "Odds ratios: of a category against the first of its column; of a number, from the lower to the upper end of its "
-    "declared range; of a truth value, true against false. Noise is part of all of them."
-)
+_MOST = 40  # rows shown; the file has them all
+_ORDERED = "Numbers, from the lowest declared value to the highest, and yes beside no"
+_FACTORS = {"PrivatePoissonRegressor": "rate ×"}
 
 
 @dataclass(frozen=True)
-class Coefficients:
-    """A table of released numbers.
+class Effect:
+    """A change of a row and what it adds to the prediction: weights of the coefficients of one column."""
 
-    Attributes
-    ----------
-    title, header, remark : in words.
-    rows : name, numbers.
+    group: str
+    name: str
+    note: str
+    weights: dict[int, float]
+
+    def of(self, coefficients: Array) -> float:
+        """What it adds, for one output."""
+        return float(sum(weight * coefficients[place] for place, weight in self.weights.items()))
+
+
+def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
+    """The coefficients of a linear model, or their intervals, which were paid for on their own."""
+    coef = np.atleast_2d(card.arrays["coef_"])
+    if intervals is not None:
+        _add_intervals(page, card, intervals)
+        return
+    effects = list(_effects(card))
+    if card.schema is None and len(effects) > _MOST:
+        effects.sort(key=lambda effect: -max(abs(effect.of(row)) for row in coef))
+    hidden = (
+        []
+        if card.schema is None
+        else [
+            (name, domain.n_features)
+            for name, domain in card.schema.columns.items()
+            if isinstance(domain, Text)
+        ]
+    )
+    shown = effects[:_MOST] if card.schema is None else effects
+    labels = [] if card.classes is None else [str(label) for label in card.classes]
+    if len(coef) == 1:
+        _add_bars(page, card, shown, coef[0], labels)
+    else:
+        page.text("What each change adds to the score of every class, as released, noise included.")
+        page.table(
+            ("", *labels),
+            [(_title(effect), *(f"{effect.of(row):+.2f}" for row in coef)) for effect in shown],
+        )
+    if len(effects) > len(shown):
+        page.text(f"The {len(shown)} largest of {len(effects)}; the model file has them all.")
+    for name, count in hidden:
+        page.text(f"Left out: {count} hashed words of {name!r}, which stand for no word in particular.")
+    if card.schema is not None and card.schema.normalize:
+        page.text(
+            "Rows are scaled to length 1 before they are multiplied, so effects in one row are smaller."
+        )
+
+
+def _add_bars(page: Page, card: Card, effects: Sequence[Effect], coef: Array, labels: Sequence[str]) -> None:
+    factor = "odds ×" if family(card.estimator).probabilities else _FACTORS.get(card.estimator, "")
+    text: Callable[[float], str] = _factor if factor else lambda value: f"{value:+.3g}"
+    groups: dict[str, list[Bar]] = {}
+    for effect in effects:
+        value = effect.of(coef)
+        groups.setdefault(effect.group, []).append(Bar(effect.name, value, text(value), note=effect.note))
+    toward = f"toward {labels[1]!r} on the right" if len(labels) == 2 else "a larger prediction on the right"
+    page.bars(groups, ("", factor or "adds", toward))
+    page.text(
+        "As released, noise included: how much of a bar is noise is not known from the release alone. "
+        "discreet.coefficient_intervals measures it, for a price of its own."
+    )
+
+
+def _factor(value: float) -> str:
+    """The factor by which odds or rates change.
+
+    >>> [_factor(value) for value in (-0.1, 3.0, 8.0, 20.0)]
+    ['0.905', '20.1', '2,981', 'millions']
     """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    remark: str = ""
-
-    def largest(self, count: int) -> list[tuple[str, ...]]:
-        """The rows with the largest first numbers, signs aside."""
-        return sorted(self.rows, key=lambda row: -_size(row))[:count]
+    if value > 13.8:
+        return "millions"
+    return f"{math.exp(value):,.0f}" if value > 6.9 else f"{math.exp(value):.3g}"
 
 
-def coefficients(model: Any, schema: Schema | None = None) -> Coefficients:
-    """Name the released numbers of a fitted model; for logistic models with odds ratios.
-
-    Parameters
-    ----------
-    model : fitted estimator of this library.
-    schema : through which it was fitted; ``model.schema_`` by default, if there is one.
-
-    Notes
-    -----
-    Privacy: nothing but released numbers and public names; costs nothing.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from discreet import Categorical, PrivateLogisticRegression, Schema, card
-    >>> ward = np.random.default_rng(0).choice(["north", "south"], size=20_000)
-    >>> schema = Schema({"ward": Categorical(("north", "south"))})
-    >>> rows = schema.transform({"ward": ward})
-    >>> model = PrivateLogisticRegression(classes=[0, 1], feature_bound=1.5).fit(rows, (ward == "south").astype(int))
-    >>> found = card.coefficients(model, schema)
-    >>> [row[0] for row in found.rows], found.rows[0][2]
-    (['ward=north', 'ward=south', 'intercept'], 'reference')
-    """
-    card = Card.of(model, schema)
-    if hasattr(model, "importances_"):
-        rows = tuple((name, f"{size:.4g}") for name, size in model.importances_.items())
-        return Coefficients("Columns by the mean size of their shapes", ("column", "importance"), rows)
-    if "median_" in card.arrays:
-        return _median(card)
-    if "coef_" not in card.arrays:
-        rows = tuple((name, str(array.shape)) for name, array in card.arrays.items())
-        return Coefficients("Released arrays", ("array", "shape"), rows)
-    return _linear(card)
+def _title(effect: Effect) -> str:
+    """The effect in one line, for tables without groups."""
+    if effect.note:
+        return f"{effect.name} ({effect.note})"
+    column, beside, reference = effect.group.partition(", beside ")
+    return f"{column}: {effect.name} (not {reference})" if beside else effect.name
 
 
-def _linear(card: Card) -> Coefficients:
-    coef, intercept = np.atleast_2d(card.arrays["coef_"]), np.atleast_1d(card.arrays["intercept_"])
-    names = _names(card)
-    remark = "" if card.schema is None else _ENCODED
-    if len(coef) > 1:
-        labels = [] if card.classes is None else [str(label) for label in card.classes]
-        rows = [(name, *(f"{value:.4g}" for value in coef[:, place])) for place, name in enumerate(names)]
-        rows.append(("intercept", *(f"{value:.4g}" for value in intercept)))
-        return Coefficients("Coefficients of each class", ("column", *labels), tuple(rows), remark)
-    values = [(name, float(value)) for name, value in zip(names, coef[0], strict=True)]
-    values.append(("intercept", float(intercept[0])))
-    if not kinds.family(card.estimator).probabilities or card.schema is None:
-        rows_of_one = tuple((name, f"{value:.4g}") for name, value in values)
-        return Coefficients("Coefficients", ("column", "coefficient"), rows_of_one, remark)
-    ratios = [*_odds_ratios(card.schema, coef[0]), ""]
-    listed = tuple((name, f"{value:.4g}", ratio) for (name, value), ratio in zip(values, ratios, strict=True))
-    of = "" if card.classes is None else f" of {str(card.classes[1])!r}"
-    return Coefficients(
-        f"Coefficients of the log-odds{of}",
-        ("column", "coefficient", "odds ratio"),
-        listed,
-        f"{remark} {_RATIOS}",
+def _add_intervals(page: Page, card: Card, found: Any) -> None:
+    """Estimates with their intervals, and the part of them that is noise."""
+    names = (*columns_of(card), "intercept")[: len(found.estimate)]
+    place = [number for number in range(len(names)) if np.isfinite(found.lower[number])][:_MOST]
+    page.bars(
+        {
+            "": [
+                Bar(
+                    names[number],
+                    float(found.estimate[number]),
+                    f"{found.estimate[number]:+.3g}",
+                    f"{found.lower[number]:+.3g} to {found.upper[number]:+.3g}",
+                    float(found.lower[number]),
+                    float(found.upper[number]),
+                    band=1.96 * float(found.noise[number]),
+                )
+                for number in place
+            ]
+        },
+        ("", "estimate", "interval; the thick part is privacy noise"),
     )
-
-
-def _odds_ratios(schema: Schema, coef: Any) -> Iterator[str]:
-    """One word for each feature, in order."""
-    place = 0
-    for name, domain in schema.columns.items():
-        values = coef[place : (place := place + len(domain.feature_names(name)))]
-        for number, value in enumerate(values):
-            if isinstance(domain, Categorical) or domain.kind == "binned":
-                yield "reference" if number == 0 else _ratio(value - values[0])
-            elif domain.kind == "text":
-                yield _ratio(value)
-            else:
-                yield _ratio(2 * value if number == 0 else value)
-
-
-def _ratio(log_odds: float) -> str:
-    return f"{math.exp(min(max(float(log_odds), -700.0), 700.0)):.4g}"
-
-
-def _median(card: Card) -> Coefficients:
-    """The median in the units of the columns, where these are numbers on a linear scale."""
-    names, values = _names(card), card.arrays["median_"]
-    units = dict(zip(names, values, strict=True))
-    if card.schema is not None:
-        for name, domain in card.schema.columns.items():
-            if isinstance(domain, Numeric) and not domain.logarithmic:
-                middle, half = domain.lower / 2 + domain.upper / 2, domain.upper / 2 - domain.lower / 2
-                units[name] = middle + half * units[name]
-    rows = tuple(
-        (name, f"{value:.4g}", f"{units[name]:.4g}") for name, value in zip(names, values, strict=True)
+    promise = found.privacy_
+    page.text(
+        f"{100 * found.level:g}% intervals for the population's coefficients without regularization, noise and "
+        f"sampling together; paid for with ({promise.epsilon:g}, {promise.delta:.3g}). {found.doubt}"
     )
-    return Coefficients(
-        "The geometric median",
-        ("column", "as encoded", "in its unit"),
-        rows,
-        "" if card.schema is None else _ENCODED,
-    )
+    if len(place) < len(names):
+        page.text(f"Not shown: {len(names) - len(place)} of {len(names)} coefficients.")
 
 
-def _names(card: Card) -> tuple[str, ...]:
+def columns_of(card: Card) -> tuple[str, ...]:
+    """The names of the columns that the model multiplies."""
     names = card.feature_names or (card.schema.feature_names if card.schema else None)
     return tuple(names or (f"column {number}" for number in range(card.n_features)))
 
 
-def _size(row: tuple[str, ...]) -> float:
-    try:
-        return max(abs(float(cell)) for cell in row[1:2])
-    except ValueError:
-        return 0.0
+def _effects(card: Card) -> Iterator[Effect]:
+    """All changes that are shown, in the order of the schema; without one, of each column by 1."""
+    if card.schema is None:
+        for place, name in enumerate(columns_of(card)):
+            yield Effect("", name, "", {place: 1.0})
+        return
+    single: list[Effect] = []
+    levels: list[Effect] = []
+    start = 0
+    for name, domain in card.schema.columns.items():
+        found = list(_of_column(name, domain, start))
+        (single if isinstance(domain, Numeric | Boolean) else levels).extend(found)
+        start += len(domain.feature_names(name))
+    yield from single
+    yield from levels
+
+
+def _of_column(name: str, domain: Domain, start: int) -> Iterator[Effect]:
+    match domain:
+        case Numeric(lower=low, upper=high, missing_feature=marked):
+            yield Effect(_ORDERED, name, f"{low:g} to {high:g}", {start: 2.0})
+            if marked:
+                yield Effect(_ORDERED, name, "missing beside the middle", {start + 1: 1.0})
+        case Boolean():
+            yield Effect(_ORDERED, name, "yes beside no", {start: 2.0})
+        case Categorical() | Binned():
+            first, *others = domain.feature_names(name)
+            group = f"{name}, beside {first.removeprefix(f'{name}=')}"
+            for place, feature in enumerate(others, 1):
+                weights = {start + place: 1.0, start: -1.0}
+                yield Effect(group, feature.removeprefix(f"{name}="), "", weights)

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from discreet._files import read_file, write_atomically
+from discreet.card.about import About
 from discreet.card.card import Card
 from discreet.card.kinds import CardError, no_constant, no_duplicates
 from discreet.tables.schema import Schema
@@ -45,6 +46,7 @@ def save(
     *,
     schema: Schema | None = None,
     key: Path_ | None = None,
+    about: About | None = None,
 ) -> None:
     """Write a fitted private model to a JSON file, whole or not at all.
 
@@ -54,6 +56,7 @@ def save(
     path : file to write; an existing one is replaced only once the new content is safely on disk.
     schema : public domains through which the model was fitted; ``model.schema_`` by default, if there is one.
     key : file with the private key to sign with; ``new_key`` makes one.
+    about : what you declare about the model, for the readers of its page; it is signed with the rest.
 
     Privacy
     -------
@@ -66,7 +69,9 @@ def save(
         The model cannot be saved; the disk is full or the place cannot be written. The old file is kept.
     """
     _write(
-        path, {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema).to_dict()}, key
+        path,
+        {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema, about).to_dict()},
+        key,
     )
 
 

@@ -1,18 +1,27 @@
-"""A model's card as one HTML page: what is promised, the whole curve behind it, and the released numbers."""
+"""A model's card as one HTML page: for people first, the internals folded below."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from discreet._files import write_atomically
+from discreet.card.about import About
 from discreet.card.card import Card
+from discreet.card.coefficients import add_coefficients, columns_of
+from discreet.card.files import read
+from discreet.card.kinds import family
+from discreet.display.page import Bar, Page
+from discreet.privacy.ledger.ledger import Ledger
+from discreet.privacy.ledger.page import add_budget
+from discreet.privacy.page import add_details, add_promise, add_verdict
 from discreet.tables.schema import Schema
 
-_POINTS = 13
-_MOST = 40  # coefficients shown; the file has them all
+_MOST = 40  # coordinates of a point that are shown
+_SHAPES = 12  # shapes of an additive model that are drawn, the most important ones
 
 
 def to_html(
@@ -20,106 +29,197 @@ def to_html(
     path: str | os.PathLike[str],
     *,
     schema: Schema | None = None,
+    about: About | None = None,
+    evaluation: Any = None,
     intervals: Any = None,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write the page of a fitted private model; everything on it is released or public.
+    """Write the page of a fitted private model; everything on it is released, public or declared by you.
 
-    Needs the extra ``report``. The page is one file and loads nothing from a network. ``intervals`` are those of
-    `coefficient_intervals`, which were paid for on their own.
+    The page is one file that runs no script and loads nothing. The shapes of an additive model need the extra
+    ``report``.
+
+    Parameters
+    ----------
+    model : fitted private model, or the path of its file.
+    path : the page to write.
+    schema : public domains through which the model was fitted; those of the model by default.
+    about : purpose, data, owner and so on; what the model file says by default.
+    evaluation : of the model, by `evaluate`, which was paid for on its own.
+    intervals : those of `coefficient_intervals`, which were paid for on their own.
+    ledger : the ledger that paid, to show what the whole budget has spent.
     """
-    from discreet.display.charts import Page, require
+    if isinstance(model, str | os.PathLike):
+        card = read(model)
+    elif isinstance(model, Card):
+        card = model
+    else:
+        card = Card.of(model, schema, about)
+    account = ledger if ledger is None or isinstance(ledger, Ledger) else Ledger(ledger)
+    card_page(card, about or card.about, evaluation, intervals, account).write(path)
 
-    require()
-    card = Card.of(model, schema)
-    page = Page(f"{card.estimator}: a private model")
-    promise = card.privacy.guarantee
-    if card.privacy.secure:
+
+def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger: Ledger | None) -> Page:
+    """The page of a card."""
+    target = None if card.schema is None else card.schema.target
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", card.estimator).capitalize()
+    kind = kind.replace("svc", "SVC")
+    page = Page(about.title or (f"{kind} of {target.column}" if target else kind), "Model card")
+    add_verdict(page, card.privacy, what="model")
+    if card.original:
+        page.verdict(
+            f"EDITED after the release: {', '.join(card.original)}.",
+            "Predictions and numbers on this page are as edited; the file holds the release beside them.",
+            "bad",
+        )
+    page.text(_summary(card, kind))
+    page.facts(
+        {
+            "Purpose": about.purpose,
+            "Data": about.data,
+            "Period": about.period,
+            "Released": about.date or _charged(card, ledger),
+            "Owner": about.owner,
+            "Approval": about.approval,
+        }
+    )
+    page.heading("Whom it protects, and how much")
+    add_promise(page, card.privacy)
+    page.heading("How well it predicts")
+    if evaluation is None:
+        page.text("Not recorded: no evaluation was attached to this page.")
+    else:
+        from discreet.evaluation.page import add_metrics
+
+        add_metrics(page, evaluation)
+    page.heading("What the whole budget has spent")
+    _add_ledger(page, card, ledger)
+    page.heading("What it has learned")
+    _add_numbers(page, card, intervals)
+    page.heading("Assumptions to sign")
+    page.text("The promise holds if these are true. Some only the holder of the data can know.")
+    page.to_sign(card.privacy.assumptions or ("none",))
+    page.heading("Not covered")
+    page.items(card.privacy.not_covered or ("nothing was named",))
+    _add_internals(page, card)
+    return page
+
+
+def _summary(card: Card, kind: str) -> str:
+    """What it is, in two sentences."""
+    columns = card.n_features if card.schema is None else len(card.schema.columns)
+    target = None if card.schema is None else card.schema.target
+    answer = repr(target.column) if target else "a number"
+    if card.classes is not None:
+        choices = ", ".join(str(label) for label in card.classes)
+        answer = f"{answer} (one of {choices})" if target else f"one of {choices}"
+    what = f"{kind}: predicts {answer} from {columns} columns."
+    if card.estimator == "PrivateMedian":
+        what = f"{kind}: the center of {columns} columns."
+    elif card.estimator == "PrivateMatrixCompletion":
+        what = f"{kind}: predicts ratings of {columns} items."
+    rows = card.privacy.bounds.get("records")
+    trained = f" Trained on {rows:.0f} records." if isinstance(rows, float | int) else ""
+    return f"{what}{trained} Written by discreet {card.library}."
+
+
+def _charged(card: Card, ledger: Ledger | None) -> str:
+    """The day of the charge that paid, if it is one of the ledger's."""
+    paid = card.privacy.paid
+    if ledger is None or paid is None or paid.ledger != ledger.identity:
+        return ""
+    return next((one.time[:10] for one in ledger.history() if one.digest == paid.digest), "")
+
+
+def _add_ledger(page: Page, card: Card, ledger: Ledger | None) -> None:
+    paid = card.privacy.paid
+    if ledger is not None:
+        add_budget(page, ledger)
+        by = "this ledger" if paid is not None and paid.ledger == ledger.identity else None
+        known = f"The model was paid for by charge {paid.charge} of {by}." if paid and by else ""
+        page.text(known or "The model does not name a charge of this ledger.")
+    elif paid is not None:
         page.text(
-            f"Trained under ({promise.epsilon:g}, {promise.delta:.3g})-differential privacy, "
-            f"{promise.neighboring.value}, unit: {promise.unit}. Written by discreet {card.library}."
+            f"Not recorded on this page. The model was paid for by charge {paid.charge} of the ledger "
+            f"{paid.ledger[:12]}; ask its keeper what all charges together have spent."
         )
     else:
-        page.text("NOT PRIVATE: the noise of this model was seeded for a test.")
-    page.heading("The promise")
-    page.preformatted(str(card.privacy))
-    if card.privacy.secure and promise.delta > 0:
-        page.chart(
-            _promise(card), "The promise is a whole curve: the smallest proved delta at every epsilon."
+        page.text(
+            "No ledger: the model was fitted without one. Other releases from the same data add to its cost, and "
+            "nothing counts them."
         )
-    page.heading("The released numbers")
-    if card.original:
-        page.text(f"EDITED after the release: {', '.join(card.original)}. What follows is as edited.")
-    _numbers(page, card)
-    if intervals is not None:
-        _intervals(page, card, intervals)
-    if card.schema is not None:
-        page.heading("The public schema")
-        rows = [(name, str(domain)) for name, domain in card.schema.columns.items()]
-        page.table(("column", "declared domain"), rows)
-    page.heading("Settings")
-    settings = {**card.parameters, **card.described}
-    page.table(("parameter", "value"), [(name, str(value)) for name, value in settings.items()])
-    write_atomically(path, page.html().encode())
 
 
-def _promise(card: Card) -> dict[str, Any]:
-    from discreet.display.charts import curves
+def _add_numbers(page: Page, card: Card, intervals: Any) -> None:
+    arrays = card.arrays
+    if "coef_" in arrays:
+        add_coefficients(page, card, intervals)
+    elif card.estimator.startswith("PrivateAdditive"):
+        _add_shapes(page, card)
+    elif "median_" in arrays:
+        values = arrays["median_"][:_MOST]
+        page.bars(
+            {
+                "": [
+                    Bar(name, float(value), f"{value:.4g}")
+                    for name, value in zip(columns_of(card), values, strict=False)
+                ]
+            }
+        )
+    else:
+        page.table(
+            ("released numbers", "shape"), [(name, str(array.shape)) for name, array in arrays.items()]
+        )
 
-    statement = card.privacy
-    records = []
-    for epsilon in np.geomspace(0.25, 2.0, _POINTS) * statement.epsilon:
-        delta = statement.delta_at(float(epsilon))
-        if delta > 0:  # a logarithmic axis has no zero
-            records.append({"epsilon": float(epsilon), "delta": delta, "run": "this model"})
-    return curves(records, x="epsilon", y="delta", band=("delta", "delta"), series="run", log_y=True)
 
+def _add_shapes(page: Page, card: Card) -> None:
+    """What each column adds, the most important columns first."""
+    from discreet.additive.charts import shape_spec
+    from discreet.additive.shapes import AdditiveModel
 
-def _numbers(page: Any, card: Card) -> None:
-    from discreet.display.charts import bars
-
-    if "coef_" not in card.arrays:
-        page.table(("array", "shape"), [(name, str(array.shape)) for name, array in card.arrays.items()])
-        return
-    coef = np.atleast_2d(card.arrays["coef_"])
-    columns = _columns(card)
-    largest = np.argsort(-np.abs(coef).max(axis=0), kind="stable")[:_MOST]
-    labels = [] if card.classes is None else card.classes.tolist()
-    outputs = ["coefficient"] if len(coef) == 1 else [str(label) for label in labels]
-    records = [
-        {"feature": columns[column], "of": output, "coefficient": float(coef[row, column])}
-        for column in largest
-        for row, output in enumerate(outputs)
-    ]
-    shown = "All" if coef.shape[1] <= _MOST else f"The {_MOST} largest of {coef.shape[1]}"
-    page.chart(
-        bars(records, category="feature", value="coefficient", group="of"),
-        f"{shown} coefficients, as released: noise included, of rows clipped as in training.",
+    model = AdditiveModel.from_arrays(card.arrays)
+    labels = [] if card.classes is None or len(card.classes) == 2 else [str(one) for one in card.classes]
+    order = sorted(model.shapes, key=lambda shape: -shape.importance)
+    page.bars(
+        {"": [Bar(shape.name, shape.importance, f"{shape.importance:.3g}") for shape in order]},
+        ("", "importance", "mean size of what the column adds"),
     )
+    with page.side_by_side():
+        for shape in order[:_SHAPES]:
+            page.chart(
+                shape_spec(shape, labels), f"What {shape.name} adds; gray: rows in each bin, with noise."
+            )
+    if len(order) > _SHAPES:
+        page.text(f"Drawn are the {_SHAPES} most important of {len(order)} shapes.")
+    if model.pairs:
+        names = (" and ".join(model.shapes[place].name for place in pair.columns) for pair in model.pairs)
+        page.text(f"Pairs of columns that add something together: {'; '.join(names)}.")
 
 
-def _columns(card: Card) -> tuple[str, ...]:
-    names = card.feature_names or (card.schema.feature_names if card.schema else None)
-    return tuple(names or (f"column {number}" for number in range(card.n_features)))
-
-
-def _intervals(page: Any, card: Card, found: Any) -> None:
-    """Estimates with their intervals, of which the noise is a part."""
-    from discreet.display.charts import intervals
-
-    names = (*_columns(card), "intercept")[: len(found.estimate)]
-    shown = [number for number in range(len(names)) if np.isfinite(found.lower[number])][:_MOST]
-    records = [
-        {
-            "name": names[number],
-            "coefficient": float(found.estimate[number]),
-            "low": float(found.lower[number]),
-            "high": float(found.upper[number]),
-        }
-        for number in shown
-    ]
-    if records:
-        page.chart(
-            intervals(records, name="name", value="coefficient", low="low", high="high"),
-            f"{100 * found.level:g}% intervals for the population's coefficients, noise and sampling together.",
+def _add_internals(page: Page, card: Card) -> None:
+    add_details(page, card.privacy)
+    if card.schema is not None:
+        with page.folded("The public schema"):
+            declared = card.schema.to_dict()["columns"]
+            page.table(
+                ("column", "declared domain"), [(name, _in_words(one)) for name, one in declared.items()]
+            )
+    with page.folded("Settings and released numbers"):
+        settings = {**card.parameters, **card.described}
+        page.table(
+            ("parameter", "value"),
+            [(name, str(value)) for name, value in settings.items() if value is not None],
         )
-    page.preformatted(str(found.privacy_))
+        if not family(card.estimator).packed:
+            for name, array in card.arrays.items():
+                page.preformatted(f"{name} = {np.array2string(array, threshold=200, max_line_width=100)}")
+
+
+def _in_words(domain: Mapping[str, Any]) -> str:
+    """A domain as people write it."""
+    kind, *rest = domain.values()
+    parts = [
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in zip(list(domain)[1:], rest, strict=True)
+    ]
+    return f"{kind}: {'; '.join(parts)}" if parts else str(kind)

@@ -35,7 +35,7 @@ COMMANDS = {
         teachers.label,
         models.predict,
     ),
-    "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit),
+    "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit, trust.attest),
     "model files": (
         publishing.show,
         publishing.card,

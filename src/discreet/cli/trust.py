@@ -370,3 +370,21 @@ def _refuse(arguments: argparse.Namespace, *names: str) -> None:
         raise ValueError(
             f"--{given[0]} is for {' and '.join(options.AUDITED)}; {arguments.subject} is audited as it is"
         )
+
+
+@command(
+    "attest",
+    "check an attestation of this package against what is installed",
+    "Read a file written by `make attest` in a checkout and check it: the installed code and proofs must be those that "
+    "were attested, every claimed epsilon is recomputed from its event, and no audit in it may have failed. Exit code "
+    "1 if anything is wrong.",
+    argument("attestation", metavar="FILE", help="attestation.json"),
+)
+def attest(arguments: argparse.Namespace) -> int:
+    """Verify and print what was found; 1 if something is wrong."""
+    from discreet.card.attestation import verify_attestation
+    from discreet.display.console import say
+
+    found = verify_attestation(arguments.attestation)
+    say(str(found))
+    return 0 if found.passed else 1

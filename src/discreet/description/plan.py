@@ -13,15 +13,13 @@ import numpy as np
 
 from discreet._typing import Array
 from discreet.description.columns import Categories, Column, Places, Scale
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.noisy_vector import NoisyVectorPlan
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.privacy.events import Event
-from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
-from discreet.solvers.base import single_release, variance_of
+from discreet.privacy.guarantee import SLACK, Sensitivity
 
 
 @dataclass(frozen=True)
-class DescriptionPlan:
+class DescriptionPlan(NoisyVectorPlan):
     """Counts and sums of every column, and two-way tables; made of public facts, and printable.
 
     Attributes
@@ -36,7 +34,6 @@ class DescriptionPlan:
     powers of distances add up, and the sensitivity is exact; that of a person is ``max_rows`` times as large.
     """
 
-    guarantee: Guarantee
     columns: tuple[Column, ...]
     pairs: tuple[tuple[int, int], ...] = ()
     max_rows: int = 1
@@ -56,6 +53,11 @@ class DescriptionPlan:
         )
 
     @property
+    def size(self) -> int:
+        """How many numbers are released."""
+        return sum(self.sizes)
+
+    @property
     def sensitivity(self) -> Sensitivity:
         """Of all released numbers together."""
         norm = 1.0 if self.guarantee.delta == 0 else 2.0
@@ -64,22 +66,11 @@ class DescriptionPlan:
         moved += len(self.pairs) * self.guarantee.neighboring.contributions
         return Sensitivity(self.max_rows * moved ** (1 / norm) * SLACK, norm)
 
-    @cached_property
-    def release(self) -> GaussianMechanism | LaplaceMechanism:
-        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        return single_release(self.guarantee, self.sensitivity, sum(self.sizes))
-
-    @property
-    def event(self) -> Event:
-        """What is charged."""
-        return self.release.event
-
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        kind = "Laplace" if self.guarantee.delta == 0 else "Gaussian"
         bounded = f"; at most {self.max_rows} rows of every group" if self.guarantee.unit == "user" else ""
-        return f"discrete {kind} noise on counts and sums: {'; '.join(self.listed())}{bounded}"
+        return f"discrete {self.kind} noise on counts and sums: {'; '.join(self.listed())}{bounded}"
 
     def listed(self) -> list[str]:
         """What is released, in words."""
@@ -99,16 +90,11 @@ class DescriptionPlan:
         return "sensitivity of stacked counts and sums: docs/proofs/describe.md, section 1"
 
     @property
-    def variance(self) -> float:
-        """Of the noise in one released number."""
-        return variance_of(self.release)
-
-    @property
     def noise(self) -> Mapping[str, float | str]:
         """The public numbers of the run."""
         return {
-            "released numbers": float(sum(self.sizes)),
-            "noise stddev of one of them": self.variance**0.5,
+            "released numbers": float(self.size),
+            "noise stddev of one of them": self.stddev,
         }
 
     def run(self, places: Sequence[Places], entropy: Entropy) -> Array:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from discreet._files import write_atomically
 from discreet._typing import Array
 from discreet.description.columns import SPLITS, Column, Scale
 from discreet.description.estimates import Counts, Estimate, Law, count, quantile, ratio
@@ -160,31 +159,16 @@ class Description:
         lines.append(f"price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        from discreet.display.charts import fragment
-
-        promise = self.privacy_
-        price = f"price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}"
-        return fragment(f"Description of {_count(self.rows)} rows", (self.meaning, price), self._parts())
-
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the description as one page, with charts; needs the extra ``report``."""
-        from discreet.display.charts import Page, intervals, require
+        """Write the description as a page for people."""
+        from discreet.description.page import description_page
 
-        require()
-        page = Page("A private table in numbers")
-        page.text(f"{_count(self.rows)} rows. {self.meaning}.")
-        for (title, header, rows), shown in zip(self._parts(), self._drawn(), strict=True):
-            page.heading(title)
-            if shown:
-                page.chart(
-                    intervals(shown, name="cell", value="rows", low="from", high="to"),
-                    f"Rows by cell, as released, with {100 * self.confidence:g}% intervals.",
-                )
-            page.table(header, [[str(cell) for cell in row] for row in rows])
-        page.heading("The promise")
-        page.preformatted(str(self.privacy_))
-        write_atomically(path, page.html().encode())
+        description_page(self).write(path)
+
+    def _repr_html_(self) -> str:
+        from discreet.description.page import description_page
+
+        return description_page(self, brief=True).fragment()
 
     def _parts(self) -> list[tuple[str, tuple[str, ...], list[tuple[object, ...]]]]:
         """Title, header and rows of everything that is shown."""
@@ -208,17 +192,6 @@ class Description:
             ]
             parts.append((f"{first} x {second}", (first, *table.columns), cells))
         return parts
-
-    def _drawn(self) -> list[list[dict[str, Any]]]:
-        """What is drawn for every part that is shown."""
-        drawn = [
-            [
-                {"cell": label, "rows": one.value, "from": one.lower, "to": one.upper}
-                for label, one in zip(column.histogram.labels, column.histogram.counts, strict=True)
-            ]
-            for column in self.columns.values()
-        ]
-        return [*drawn, *([] for _ in self.tables)]
 
 
 def released_numbers(released: Array) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from discreet.losses import Loss
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem
+from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, as_records, checked_rows, open_rows, take
 from discreet.release import (
@@ -60,25 +61,38 @@ class PrivateLinearModel(LinearParameters):
     certificate_: Certificate
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None, **refused: Any
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        *,
+        target: str | None = None,
+        schema: Any = None,
+        **refused: Any,
     ) -> Self:
         """Fit privately; charges the ledger, if there is one, before anything private runs.
 
         Parameters
         ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or the
-            path of a Parquet file, which is read through a mapped copy and need not fit in memory, or a Dask array or
-            data frame, which stays where it is: only sums travel.
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or a
+            table that need not fit in memory: Parquet, CSV or Arrow files by path, folder, glob or address, a
+            ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
+            array or data frame, which stays where it is: only sums travel (docs/scale.md).
         y : one label or target per row.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
             all rows of one group together.
-        target : name of the column of labels, if X is a path.
+        target : name of the column of labels, if they are a column of X.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
-        with calm(), open_rows(X, y, target) as (rows, labels):
+        classes = getattr(self, "classes", None)
+        with (
+            calm(),
+            open_rows(X, y, target, schema=schema, classes=classes, bad_rows=self.bad_rows) as (rows, labels),
+        ):
             fitted._fit(rows, labels, groups)
         self.__dict__ = fitted.__dict__
         return self
@@ -100,15 +114,9 @@ class PrivateLinearModel(LinearParameters):
             check_parts(plan)  # before a long file is read
         empty = None if slots is None else slots.empty
         nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
-        clip, about = self._clip(n_columns), self._about(targets, problem)
-        records = as_records(
-            rows,
-            self._labels(targets, problem),
-            problem.bounds,
-            null_rows=np.logical_or.reduce(nulls) if nulls else None,
-            strict=strict,
-            clip=clip,
-        )
+        about = self._about(targets, problem)
+        null_rows = np.logical_or.reduce(nulls) if nulls else None
+        records = self._records(rows, self._labels(targets, problem), problem, null_rows, strict)
         carried = carry_out(
             plan,
             records,
@@ -132,7 +140,7 @@ class PrivateLinearModel(LinearParameters):
             "coefficients": float(problem.n_coefficients),
         }
         labels, storage = self._facts(targets), rows.assumptions if isinstance(rows, Rows) else ()
-        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry)
+        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry, problem.loss)
         sizes = size_facts(promise.neighboring, size, self._rows_per_group(), self.delta)
         self.privacy_ = carried.state(
             plan,
@@ -150,6 +158,14 @@ class PrivateLinearModel(LinearParameters):
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         _checks.seed(self.random_state)
         return *self._checked(X, y, strict), strict
+
+    def _records(
+        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None, strict: bool
+    ) -> list[Records]:
+        """The bounded records of every model."""
+        return as_records(
+            rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=self._clip(rows.shape[1])
+        )
 
     # -- what a kind of label must say ----------------------------------------------------------------------
 

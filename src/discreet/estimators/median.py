@@ -34,7 +34,7 @@ class PrivateMedian(PrivacyParameters):
     """Geometric median (Euclidean 1-median) under differential privacy.
 
     The minimizer of sum_i |theta - x_i|. Nearly half of the rows may lie anywhere without moving it far, and each pulls
-    with the same force, so that outliers cost neither accuracy nor noise.
+    with the same force, so that outliers cost neither accuracy nor noise. With ``delta=0`` steps are fewer.
 
     Parameters
     ----------

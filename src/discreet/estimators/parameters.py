@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 from sklearn.base import BaseEstimator
 
 from discreet._checks import Habits
+from discreet.privacy.page import ShowsPromise
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -64,7 +65,7 @@ def _described(field: dataclasses.Field[Any]) -> str:
 
 
 @estimator
-class PrivacyParameters(Habits, BaseEstimator):  # type: ignore[misc]
+class PrivacyParameters(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
     """What every private estimator is told: the promise, the budget, and how rows are counted."""
 
     epsilon: float = parameter(

@@ -18,7 +18,7 @@ from discreet.estimators.groups import bounded_rows
 from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.evaluation.estimates import Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
-from discreet.evaluation.predictions import Answers, answers, taken
+from discreet.evaluation.predictions import Answers, answers, opened, taken
 from discreet.evaluation.report import (
     Evaluation,
     calibration_of,
@@ -42,8 +42,9 @@ MOST_BINS = 10_000
 def evaluate(
     model: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
+    target: str | None = None,
     epsilon: float = 1.0,
     delta: float | None = None,
     neighboring: str = "replace-one",
@@ -69,7 +70,9 @@ def evaluate(
     ----------
     model : a fitted model that is already released; anything with ``predict``, pipelines included.
     X, y : private records the model was not trained on, or the interval is about training data. ``X`` is whatever
-        the model takes; the order of a frame's columns is the model's to check.
+        the model takes; the order of a frame's columns is the model's to check. Or a source, such as a folder or a
+        query (docs/scale.md), which the model is asked about block by block.
+    target : name of the column of labels, if they are a column of X.
     epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
         records, delta 0 gives Laplace noise.
     confidence : of each interval, for noise and sampling together.
@@ -115,9 +118,6 @@ def evaluate(
             "bins", f"must be at most {MOST_BINS}, got {bins}: each is counted with noise of its own"
         )
     strict = bad_rows == "error"
-    targets = as_cells(y)
-    if targets.ndim != 1:
-        raise ParameterError("y", f"must hold one value per row, got an array of shape {targets.shape}")
     if group_values is not None:
         raise ValueError(
             "groups are the ids of people now, whose rows are protected together; for metrics of subgroups pass "
@@ -125,23 +125,31 @@ def evaluate(
         )
     check_unit(_innermost(model), groups)
     _check_schema(model, groups)
-    values, parts = _subgroups(by, by_values, len(targets))
-    relation = relation_of(neighboring)
-    rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
-    # Where the number of people is public each has the same number of places, so that it tells nothing more.
-    slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
-    if slots is not None:
-        X, targets, parts = taken(X, slots.rows), targets[slots.rows], parts[slots.rows]
-    guarantee, size = guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
-    refuse_large_default(delta, size)
-    answered = answers(model, X, len(targets), strict=strict, alone=not relation.size_is_public)
-    if slots is not None:
-        guarantee = replace(guarantee, unit="user")
-        answered = replace(answered, usable=answered.usable & ~slots.empty)
-    asked = _Asked(answered, targets, strict, values, parts, confidence, ledger, guarantee, size, rows)
-    if hasattr(model, "classes_"):
-        return _classifier(asked, n_bins)
-    return _regressor(asked, *_target_range(model, target_bounds))
+    if target_bounds is None:
+        target_bounds = getattr(_innermost(model), "target_bounds", None)
+    with opened(model, X, y, target, bad_rows, target_bounds) as (model, X, y, storage):
+        targets = as_cells(y)
+        if targets.ndim != 1:
+            raise ParameterError("y", f"must hold one value per row, got an array of shape {targets.shape}")
+        values, parts = _subgroups(by, by_values, len(targets))
+        relation = relation_of(neighboring)
+        rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
+        # Where the number of people is public each has the same number of places, so that it tells nothing more.
+        slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
+        if slots is not None:
+            X, targets, parts = taken(X, slots.rows), targets[slots.rows], parts[slots.rows]
+        guarantee, size = guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
+        refuse_large_default(delta, size)
+        answered = answers(model, X, len(targets), strict=strict, alone=not relation.size_is_public)
+        if slots is not None:
+            guarantee = replace(guarantee, unit="user")
+            answered = replace(answered, usable=answered.usable & ~slots.empty)
+        asked = _Asked(
+            answered, targets, strict, values, parts, confidence, ledger, guarantee, size, rows, storage
+        )
+        if hasattr(model, "classes_"):
+            return _classifier(asked, n_bins)
+        return _regressor(asked, *_target_range(target_bounds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +163,7 @@ class _Asked:
     values, parts : the public subgroups, and the place of every record's own among them.
     size : the public number of records, or a bound on it; places of people's rows, if people are protected.
     rows_per_group : largest number of rows of a person; None if rows are protected.
+    storage : what the promise assumes of where the records come from.
     """
 
     answered: Answers
@@ -167,6 +176,7 @@ class _Asked:
     guarantee: Guarantee
     size: int
     rows_per_group: int | None
+    storage: tuple[str, ...]
 
     @property
     def n_parts(self) -> int:
@@ -189,7 +199,7 @@ class _Asked:
         )
         return carried.state(
             plan,
-            assumptions=(given, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            assumptions=(given, *self.storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=_NOT_COVERED,
         )
 
@@ -263,10 +273,8 @@ def _check_schema(model: Any, groups: Any) -> None:
         )
 
 
-def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
+def _target_range(target_bounds: Any) -> tuple[float, float]:
     """Middle and half width of the targets that are possible."""
-    if target_bounds is None:
-        target_bounds = getattr(_innermost(model), "target_bounds", None)
     if target_bounds is None:
         raise ParameterError(
             "target_bounds", "must be declared: (lowest, highest) target that is possible", FIND_BOUNDS

@@ -8,17 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Array
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.noisy_vector import NoisyVectorPlan
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.privacy.events import Event
-from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
-from discreet.solvers.base import single_release, variance_of
+from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 
 Codes = NDArray[np.int64]
 
@@ -47,7 +44,7 @@ Summed = tuple[Array, Array, Codes]
 
 
 @dataclass(frozen=True)
-class CountPlan:
+class CountPlan(NoisyVectorPlan):
     """Tables of counts: every record adds 1 to one cell of each table; and sums of what rounding to bins left over.
 
     Exchanging a record moves two cells of each of T tables by 1, and sums of remainders by 2 h in all, if none is
@@ -63,7 +60,6 @@ class CountPlan:
     max_rows : largest number of rows of one person; 1 where records are protected.
     """
 
-    guarantee: Guarantee
     shapes: tuple[tuple[int, ...], ...]
     n_sums: int = 0
     half_bin: float = 0.0
@@ -85,22 +81,11 @@ class CountPlan:
             return Sensitivity(self.max_rows * (moved + remainders) * SLACK, norm=1)
         return Sensitivity(self.max_rows * math.sqrt(moved + remainders**2) * SLACK)
 
-    @cached_property
-    def release(self) -> GaussianMechanism | LaplaceMechanism:
-        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        return single_release(self.guarantee, self.sensitivity, self.size)
-
-    @property
-    def event(self) -> Event:
-        """What is charged."""
-        return self.release.event
-
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
-        kind = "Laplace" if self.guarantee.delta == 0 else "Gaussian"
         sums = " and on sums of what rounding to bins left over" if self.n_sums else ""
-        return f"discrete {kind} noise on {len(self.shapes)} tables of counts{sums}{_bounded(self)}"
+        return f"discrete {self.kind} noise on {len(self.shapes)} tables of counts{sums}{_bounded(self)}"
 
     @property
     def theorem(self) -> str:
@@ -108,14 +93,9 @@ class CountPlan:
         return "sensitivity of histograms: docs/proofs/evaluation.md, section 1"
 
     @property
-    def variance(self) -> float:
-        """Of the noise in one cell or sum."""
-        return variance_of(self.release)
-
-    @property
     def noise(self) -> Mapping[str, float | str]:
         """The public numbers of the run."""
-        return {"cells": float(self.size), "noise stddev of a count": math.sqrt(self.variance)}
+        return {"cells": float(self.size), "noise stddev of a count": self.stddev}
 
     def run(self, counted: Counted, entropy: Entropy) -> list[Array]:
         """The noisy tables and, if there are remainders, their noisy sums as the last of them."""
@@ -135,13 +115,12 @@ class CountPlan:
 
 
 @dataclass(frozen=True)
-class SumPlan:
+class SumPlan(NoisyVectorPlan):
     """Sums of the terms of `TERMS` over the records of each of ``n_parts`` disjoint subgroups.
 
     max_rows : largest number of rows of one person; 1 where records are protected.
     """
 
-    guarantee: Guarantee
     n_parts: int
     max_rows: int = 1
 
@@ -177,16 +156,6 @@ class SumPlan:
         exchanged = math.sqrt(5 + 7 * _SPREAD**2) + 2 * STEP if norm == 2 else largest
         return max(exchanged, largest)
 
-    @cached_property
-    def release(self) -> GaussianMechanism | LaplaceMechanism:
-        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
-        return single_release(self.guarantee, self.sensitivity, self.size)
-
-    @property
-    def event(self) -> Event:
-        """What is charged."""
-        return self.release.event
-
     @property
     def mechanism(self) -> str:
         """How the noise is added, in words."""
@@ -198,14 +167,9 @@ class SumPlan:
         return "sensitivity of sums of bounded terms: docs/proofs/evaluation.md, section 1"
 
     @property
-    def variance(self) -> float:
-        """Of the noise in a sum of weight 1."""
-        return variance_of(self.release)
-
-    @property
     def noise(self) -> Mapping[str, float | str]:
         """The public numbers of the run."""
-        return {"sums": float(self.size), "noise stddev of a sum": math.sqrt(self.variance)}
+        return {"sums": float(self.size), "noise stddev of a sum": self.stddev}
 
     def run(self, summed: Summed, entropy: Entropy) -> Array:
         """Noisy sums, one row per subgroup."""

@@ -6,7 +6,9 @@ numbers. All of them must come up while an evaluation is still free, and so the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +21,59 @@ from sklearn.utils import _safe_indexing
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Mask
 from discreet.estimators.encoder import SchemaEncoder
+from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
-from discreet.records.open import blanked, class_codes
+from discreet.records.open import Rows, blanked, class_codes, open_rows
+from discreet.records.sources import is_source
 from discreet.tables.meaning import as_cells, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame
 
 Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Rows of a mapped file, which a model is asked about block by block."""
+
+    file: FileRows
+    strict: bool
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """Matrices; without ``strict`` with zeros in place of rows that are no numbers."""
+        for block in self.file.blocks():
+            yield block if self.strict else blanked(block, ~Bounds().valid_rows(block))
+
+
+@contextmanager
+def opened(
+    model: Any, X: Any, y: Any, target: str | None, bad_rows: str, target_bounds: Any
+) -> Iterator[tuple[Any, Any, Any, tuple[str, ...]]]:
+    """A model, the rows it is asked about, their labels, and what a promise assumes of where they come from.
+
+    Rows of a source are mapped as numbers: those that the `SchemaEncoder` of a pipeline makes, which is then left out.
+    """
+    schema = None
+    if is_source(X) and isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
+        if target is None:
+            raise ParameterError("target", "must name the column of labels")
+        classes = tuple(np.asarray(getattr(model, "classes_", ())).tolist())
+        bounds = None if classes else target_bounds
+        schema, model = model[0].schema.with_target(target, classes, bounds=bounds), model[1:]
+    known = getattr(model, "classes_", None)
+    with open_rows(X, y, target, schema=schema, classes=known, bad_rows=bad_rows) as (rows, labels):
+        if not isinstance(rows, Rows):
+            yield model, rows, labels, ()
+            return
+        if not isinstance(rows, FileRows):
+            raise ParameterError("X", "must be in memory or a source of rows", "compute the collection")
+        names = getattr(model, "feature_names_in_", None)
+        if schema is None and names is not None and list(names) != list(rows.feature_names):
+            raise ParameterError("X", "must have the columns that the model was fitted on, in the same order")
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "X does not have valid feature names"
+            )  # they were compared above
+            yield model, Blocks(rows, bad_rows == "error"), labels, rows.assumptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +142,9 @@ def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> An
 
 
 def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) -> Any:
-    """What a method of the model says of the rows: all at once, or one by one."""
+    """What a method of the model says of the rows: all at once, block by block, or one by one."""
+    if isinstance(rows, Blocks):
+        return np.concatenate([as_cells(_asked(method, block, len(block), alone)) for block in rows])
     if not alone or n_rows < 2:
         return method(rows)
     return np.concatenate([as_cells(method(taken(rows, [place]))) for place in range(n_rows)])
@@ -101,6 +152,8 @@ def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) ->
 
 def taken(rows: Any, places: Any) -> Any:
     """Some of the rows, in the container that all are in."""
+    if isinstance(rows, Blocks):
+        raise ParameterError("groups", "need rows in memory", "read the table first")
     if isinstance(rows, Mapping):
         return {name: _safe_indexing(column, places) for name, column in rows.items()}
     return _safe_indexing(rows, places)
@@ -119,6 +172,8 @@ def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float
 
 def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
     """A model, the rows it takes with zeros in place of those that are no numbers or beyond 2**300, and which are."""
+    if isinstance(X, Blocks):
+        return model, X, X.file.valid(Bounds())
     if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
         # Only the encoder knows which cells mean something; it is asked here not to raise.
         model, X = model[1:], SchemaEncoder(model[0].schema, bad_rows="null").transform(X)

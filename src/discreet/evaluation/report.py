@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -88,6 +89,17 @@ class Evaluation:
         promise = self.privacy_
         lines.append(f"  price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}")
         return "\n".join(lines)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the evaluation as a page for people."""
+        from discreet.evaluation.page import evaluation_page
+
+        evaluation_page(self).write(path)
+
+    def _repr_html_(self) -> str:
+        from discreet.evaluation.page import evaluation_page
+
+        return evaluation_page(self).fragment()
 
 
 def _table(estimates: Iterable[Estimate]) -> Array:

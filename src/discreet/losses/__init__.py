@@ -8,12 +8,15 @@ sensitivity needs.
 from discreet.losses.base import EXP_ULPS, Loss, Theorem
 from discreet.losses.classification import CappedLogistic, Hinge, HuberHinge, Logistic
 from discreet.losses.multiclass import CappedSoftmax, Softmax
-from discreet.losses.regression import HuberRegression, Linear, Poisson, Quantile, Squared
+from discreet.losses.regression import Absolute, HuberRegression, Linear, Poisson, Quantile, Squared
+from discreet.losses.row_gradients import GradientLoss
 
 __all__ = [
     "EXP_ULPS",
+    "Absolute",
     "CappedLogistic",
     "CappedSoftmax",
+    "GradientLoss",
     "Hinge",
     "HuberHinge",
     "HuberRegression",

@@ -88,7 +88,7 @@ MEANINGS: dict[Theorem, str] = {
     "quadratic": "the squared loss, whose minimizer depends on two sums only",
     "single-peaked": "a second derivative that rises and then falls, and a proved error of computed values",
     "classes": "the logistic loss, the softmax or the Huber-SVM",
-    "likelihood": "the logistic loss or the softmax",
+    "likelihood": "the logistic loss or the softmax, with or without a margin",
     "counted": "a compiled derivative that can be counted in whole steps",
 }
 
@@ -122,6 +122,9 @@ class Loss(ABC):
         quantile : the level that a loss that aims at a quantile looks for.
         n_outputs : number of raw predictions per record. More than 1 asks for ``probabilities`` q, such that
             f'' = diag(q) - q q^T.
+        linear : whether f is a function of a linear prediction; only `GradientLoss` is not.
+        placeless : whether a computed gradient depends on its record and theta alone, to the last bit, wherever the
+            record is kept. Derivatives that jump need it where other records may change places.
         derivative_bound, gradient_gap, value_range, capped, typical_curvature : sharper than the defaults.
 
     The losses of this package are final: a class made from one of them would claim what was proved for another formula.
@@ -134,6 +137,8 @@ class Loss(ABC):
     label_bound: float | None = None
     prediction_bound: float = math.inf
     curvature_slope: float = math.inf
+    linear: bool = True
+    placeless: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -199,8 +204,8 @@ class Loss(ABC):
         """Both at once, for losses that share work between them."""
         return self.value(y, raw_prediction), self.derivative(y, raw_prediction)
 
-    def probabilities(self, raw_prediction: ArrayLike) -> Array:
-        """The q of f'' = diag(q) - q q^T, for losses of several outputs."""
+    def probabilities(self, raw_prediction: ArrayLike, y: ArrayLike | None = None) -> Array:
+        """The q of f'' = diag(q) - q q^T, for losses of several outputs; it may depend on the label."""
         raise NotImplementedError(f"{type(self).__name__} has no class probabilities")
 
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:

@@ -215,6 +215,34 @@ class Quantile(ResidualLoss):
 
 @final
 @dataclass(frozen=True)
+class Absolute(ResidualLoss):
+    """|t - y| for any finite label: what the median of the targets minimizes, with its corner.
+
+    Not smooth, so only for solvers that need no smoothness: noisy gradients, where the number of rows is public, and
+    exponential sampling. `Quantile` is half of it, rounded within a width of the corner. The difference t - y rounds,
+    but never to the wrong sign, so that a computed derivative is one of the loss.
+
+    >>> Absolute().derivative([0.0, 0.0, 0.0], [-3.0, 0.0, 0.5])
+    array([-1.,  0.,  1.])
+    """
+
+    proved_for = frozenset({"convex", "single-peaked"})
+    lipschitz = 1.0
+    smoothness = math.inf
+    evaluation_error = math.inf
+
+    def _value(self, residual: Array) -> Array:
+        return np.abs(residual)
+
+    def _slope(self, residual: Array) -> Array:
+        return np.sign(residual)
+
+    def _curvature(self, residual: Array) -> Array:
+        return np.zeros_like(residual)
+
+
+@final
+@dataclass(frozen=True)
 class Linear(Loss):
     """f(y, t) = -y t for labels of absolute value at most ``label_bound``.
 

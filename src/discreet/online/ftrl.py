@@ -27,6 +27,7 @@ from discreet.online.stream import HorizonReached, PrivateStream, described, peo
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.tables.meaning import to_numbers
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _MANY = 1000  # draws beyond which exact composition gains less than 0.1 percent
 
 
 @dataclass(frozen=True)
-class FTRLPlan:
+class FTRLPlan(ShowsPlan):
     """What both methods share: the sizes, and the scale lambda of the regularizer.
 
     ``bound_of(t)`` bounds the expected regret of the first t steps on a stream that does not react to the actions.

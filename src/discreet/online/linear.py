@@ -28,6 +28,7 @@ from discreet.online.stream import PrivateStream, described, people_of, resumed_
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.records.bounds import Bounds
 from discreet.tables.meaning import as_cells, to_numbers
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class OnlineLinearPlan:
+class OnlineLinearPlan(ShowsPlan):
     """A calibrated stream of gradients.
 
     ``bound_of(t)`` bounds the expected regret after t steps against every fixed model of norm at most ``radius``.

@@ -104,6 +104,11 @@ class Guarantee:
     def meaning(self) -> str:
         """The relation in words, for the unit that is protected."""
         text = self.neighboring.meaning
+        if self.unit in LABEL_UNITS:
+            whose = ("the label of one record is", "other", "records")
+            if self.unit == LABEL_UNITS[1]:
+                whose = ("all labels of one person are", "others", "people")
+            return "{} exchanged for any {}; all columns and the number of {} are public".format(*whose)
         if self.unit != "user":
             return text
         text = text.replace("one person's record is", "all rows of one person are").replace(

@@ -10,14 +10,16 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from discreet.display.console import printable
-from discreet.privacy.events import Event
+from discreet.privacy.events import Event, flatten
 from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.proofs import cited
 
 # What several kinds of release assume or leave out, in the same words.
 UNPREDICTABLE = "the operating system's random numbers and AES-256 are unpredictable"
@@ -65,6 +67,8 @@ class PrivacyStatement:
     not_covered : what the promise does not say.
     secure : False if the noise was seeded for a test, in which case nothing is promised.
     paid : the charge that paid for the release, if a ledger did.
+    proofs : the lemmas that the promise relies on (files of ``docs/proofs``, which the package holds as well), each
+        with the SHA-256 of the file as it was; empty in statements that were written before.
     """
 
     guarantee: Guarantee
@@ -77,6 +81,7 @@ class PrivacyStatement:
     not_covered: tuple[str, ...] = ()
     secure: bool = True
     paid: Receipt | None = None
+    proofs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -99,6 +104,7 @@ class PrivacyStatement:
             assumptions=assumptions,
             not_covered=not_covered,
             secure=secure,
+            proofs=proofs_of(plan),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -157,6 +163,7 @@ class PrivacyStatement:
             "event": self.event.to_dict(),
             # statements named no charge before, and those without a ledger still look the same
             **({} if self.paid is None else {"paid": self.paid.to_dict()}),
+            **({"proofs": dict(self.proofs)} if self.proofs else {}),
         }
 
     @staticmethod
@@ -174,6 +181,7 @@ class PrivacyStatement:
                 not_covered=tuple(map(str, fields["not_covered"])),
                 secure=fields["private"] is True,
                 paid=Receipt.from_dict(fields["paid"]) if "paid" in fields else None,
+                proofs={str(name): str(digest) for name, digest in dict(fields.get("proofs", {})).items()},
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a privacy statement: {error}") from error
@@ -205,6 +213,8 @@ class PrivacyStatement:
         lines += _entry("Meaning", _in_words(promise))
         lines += _entry("Mechanism", self.mechanism)
         lines += _entry("Theorem", self.theorem)
+        if self.proofs:
+            lines += _entry("Lemmas", ", ".join(self.proofs) + " (`discreet/privacy/texts` of the package)")
         lines += _entry("Noise", _pairs(self.noise))
         lines += _entry("Bounds", _pairs(self.bounds))
         if self.paid is not None:
@@ -215,6 +225,24 @@ class PrivacyStatement:
             curve = ", ".join(f"{epsilon:.3g}: {delta:.2g}" for epsilon, delta in self.curve())
             lines += _entry("Delta at epsilon", curve)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from discreet.privacy.page import statement_page
+
+        return statement_page(self).fragment()
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the statement as a page for people."""
+        from discreet.privacy.page import statement_page
+
+        statement_page(self).write(path)
+
+
+def proofs_of(plan: Stated) -> dict[str, str]:
+    """The lemmas behind a plan, its loss, its set, and everything that it is charged for, with their hashes."""
+    problem = getattr(plan, "problem", None)
+    parts = [plan, getattr(problem, "loss", None), getattr(problem, "geometry", None)]
+    return cited(*parts, *(leaf for leaf, _ in flatten(plan.event)))
 
 
 def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:

@@ -17,12 +17,14 @@ from discreet import _checks
 from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet._typing import Array
 from discreet.privacy.guarantee import guarantee_of
+from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import (
     OTHER_RELEASES,
     PUBLIC_TYPES,
     TIME_AND_MEMORY,
     UNPREDICTABLE,
     PrivacyStatement,
+    proofs_of,
 )
 from discreet.recommend.item_models import ItemModel, packed, published, unpacked
 from discreet.recommend.methods import IMPLICIT, METHODS
@@ -46,6 +48,7 @@ def state(
         mechanism=plan.mechanism,
         theorem=plan.theorem,
         noise=plan.noise,
+        proofs=proofs_of(plan),
         bounds={
             "users": float(facts.n_users),
             "items": float(facts.n_items),
@@ -79,7 +82,7 @@ def state(
     )
 
 
-class PrivateMatrixCompletion(Habits, BaseEstimator):  # type: ignore[misc]
+class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
     """Recommend items under user-level joint differential privacy.
 
     ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
@@ -134,12 +137,12 @@ class PrivateMatrixCompletion(Habits, BaseEstimator):  # type: ignore[misc]
     method_ : the method that ran.
     privacy_ : the `PrivacyStatement`; print it.
 
-    Privacy
-    -------
-    Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole row; what
-    other users are shown depends on that row through the release only. A user's own predictions depend on that
-    row openly and must be shown to that user alone. Not covered: choosing the catalog or parameters by looking at
-    the data, and published test errors.
+    Notes
+    -----
+    Privacy: Joint differential privacy, unit: user. Everything released is (epsilon, delta)-DP in a user's whole
+    row; what other users are shown depends on that row through the release only. A user's own predictions depend on
+    that row openly and must be shown to that user alone. Not covered: choosing the catalog or parameters by looking
+    at the data, and published test errors.
 
     Examples
     --------
@@ -255,7 +258,7 @@ class PrivateMatrixCompletion(Habits, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         user_items : sparse matrix (users x items) whose stored entries are the ratings; a data frame with columns
-            user, item, rating; the name of a Parquet file with these columns, of any size; a Dask data frame with
+            user, item, rating; files, folders or queries with these columns, of any size; a Dask data frame with
             them; or a Dask array or bag of sparse matrices, each a block of users (docs/scale.md).
         """
         if self.neighboring == "add-remove-one" and self.n_users is None:

@@ -23,6 +23,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.recommend.item_models import ItemModel
 from discreet.recommend.ratings import Users
 
@@ -191,7 +192,7 @@ def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]])
 
 
 @dataclass(frozen=True)
-class CompletionPlan:
+class CompletionPlan(ShowsPlan):
     """A calibrated run, frozen before any data is seen; printable."""
 
     method: Method

@@ -20,6 +20,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.accounting.repetition import TriesLaw
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, OneOf
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.privacy.statement import Stated
 from discreet.search.trial import Chosen, Trainer
 
@@ -44,7 +45,7 @@ P = TypeVar("P", bound=SelectionPlan)
 
 
 @dataclass(frozen=True)
-class TriesPlan:
+class TriesPlan(ShowsPlan):
     """A random number of tries, each a fit on one part of the records and a noisy score on the other.
 
     Attributes
@@ -137,7 +138,7 @@ def plan_tries(
 
 
 @dataclass(frozen=True)
-class SplitPlan:
+class SplitPlan(ShowsPlan):
     """Candidates trained on one part of the records, one of them chosen on the other.
 
     Attributes

@@ -58,11 +58,11 @@ class PrivateSelection(PrivateSearch):
         evaluate on other data.
     privacy_ : the `PrivacyStatement` of the whole search.
 
-    Privacy
-    -------
-    (epsilon, delta)-DP of everything released; docs/proofs/selection.md. NOT covered under "tries": how long the
-    search took, because it tells the number of tries, which must stay secret. No table of all scores is kept: it would
-    have to be paid for.
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of everything released; docs/proofs/selection.md. NOT covered under "tries": how
+    long the search took, because it tells the number of tries, which must stay secret. No table of all scores is
+    kept: it would have to be paid for.
 
     Examples
     --------
@@ -133,9 +133,9 @@ max_rows_per_group
     best_params_ : parameters of the chosen candidate.
     best_estimator_, best_index_, best_score_, privacy_ : as for `PrivateSelection`.
 
-    Privacy
-    -------
-    As for `PrivateSelection`.
+    Notes
+    -----
+    Privacy: As for `PrivateSelection`.
 
     Examples
     --------
@@ -197,8 +197,10 @@ max_rows_per_group
     def _grid(self) -> list[dict[str, Any]]:
         return list(ParameterGrid(self.param_grid))
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
-        """Search privately; charges the ledger once, before anything private runs."""
-        super().fit(X, y, groups=groups)
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, target: str | None = None, schema: Any = None
+    ) -> Self:
+        """Search privately; charges the ledger once, before anything private runs; see `PrivateSelection`."""
+        super().fit(X, y, groups=groups, target=target, schema=schema)
         self.best_params_ = self._grid()[self.best_index_]
         return self

@@ -31,15 +31,16 @@ from discreet.problem import Problem
 from discreet.records.bounds import BoxBounds
 from discreet.sets import Geometry, L1Ball, Polytope
 from discreet.solvers import base
-from discreet.solvers.gradients.discriminant import NoisyDiscriminant
+from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
+from discreet.solvers.class_sums.refocused import RefocusedSums, signal
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
-from discreet.solvers.gradients.newton import NoisyNewton, moment_visibility
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
+from discreet.solvers.sampling.exponential import ExponentialSampling
+from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
 from discreet.solvers.statistics import SufficientStatistics
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
-from discreet.solvers.wide.refocused import RefocusedSums, signal
 
 # Signal over noise (see `signal_to_noise`) at which plain descent and objective perturbation are level.
 _LEVEL = 200.0
@@ -90,7 +91,11 @@ class AutomaticChoice:
 
 def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in a set, and why."""
+    if not problem.loss.linear:
+        return MirrorDescent(), "of the loss nothing but gradients is known, and the parameters lie in a set"
     if math.isinf(problem.loss.smoothness):
+        if guarantee.delta == 0:
+            return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
     if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):
         return FrankWolfe(), "entries are bounded one by one, so that choosing a vertex costs little noise"
@@ -118,8 +123,13 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
 
 def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in all of space, and why."""
+    if guarantee.delta == 0 and math.isinf(problem.loss.smoothness):
+        return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
     if guarantee.delta == 0:
-        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
+        return (
+            ObjectivePerturbation(),
+            "delta = 0 leaves no Gaussian noise; its gamma-norm noise is pure, and it needs no bounded ball",
+        )
     if math.isinf(problem.loss.smoothness):
         return NoisyGradientDescent(), "the loss has corners, where no minimizer is stable"
     if "convex" not in problem.loss.proved_for:

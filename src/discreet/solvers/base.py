@@ -22,12 +22,13 @@ from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.losses.base import MEANINGS, Theorem
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated, Subsampled
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
+from discreet.privacy.page import ShowsPlan
 from discreet.privacy.statement import plan_line, plan_text
 from discreet.problem import Problem
 from discreet.records.base import Records
@@ -93,7 +94,7 @@ class GroupPromise:
 
 
 @dataclass(frozen=True)
-class Plan(ABC):
+class Plan(ShowsPlan, ABC):
     """A calibrated run, frozen before any data is seen; printable.
 
     A subclass lists its ``releases`` and says in words ``how`` noise is added, the ``proof``, and the public
@@ -223,7 +224,7 @@ def refuse_pure(name: str, guarantee: Guarantee) -> None:
             "solver",
             f"{name!r} adds Gaussian noise, which requires delta > 0",
             Setting("delta", purpose="greater than 0, for example 1 / n**2"),
-            Setting("solver", "output", purpose="for pure differential privacy"),
+            Setting("solver", "auto", "objective", purpose="for pure differential privacy"),
         )
 
 
@@ -293,15 +294,21 @@ def resolve(solver: str | Solver) -> Solver:
     return _SOLVERS[name]()
 
 
-def believed(solver: str | Solver | None, inside: object = None) -> tuple[str, ...]:
-    """Name a solver and a set that are not from discreet: nothing here proves what they declare.
+def believed(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
+    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
 
     Parameters
     ----------
     solver : as an estimator was given it; None for its own.
     inside : the set of the coefficients, if there is one.
+    loss : the loss, if the user chose it.
     """
     facts = []
+    if loss is not None and _foreign(loss):
+        facts.append(
+            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
+            "by the user)"
+        )
     if solver is not None and _foreign(found := resolve(solver)):
         facts.append(
             f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
@@ -349,23 +356,6 @@ def share_event(unit: float, share: float, size: int) -> events.Event:
     return events.Discretized(events.Gaussian(multiplier(unit, share)), size)
 
 
-def single_release(
-    guarantee: Guarantee, sensitivity: Sensitivity, size: int
-) -> GaussianMechanism | LaplaceMechanism:
-    """The mechanism that spends the whole guarantee on ``size`` numbers: Gaussian, or Laplace if delta is 0."""
-    if guarantee.delta == 0:
-        return LaplaceMechanism(sensitivity, 1 / guarantee.epsilon, size)
-    unit = calibrate(lambda m: events.Discretized(events.Gaussian(m), size), guarantee)
-    return GaussianMechanism(sensitivity, unit, size)
-
-
-def variance_of(release: GaussianMechanism | LaplaceMechanism) -> float:
-    """Variance of one released number's noise."""
-    if isinstance(release, LaplaceMechanism):
-        return 2 * release.noise.effective_scale**2
-    return release.noise.effective_stddev**2
-
-
 def gradient_sensitivity(
     loss: Loss, feature_norm: float, radius: float, neighboring: Neighboring
 ) -> Sensitivity:
@@ -390,19 +380,21 @@ def computed_gradient_sensitivity(
     Each of two sums may be off by the rounding bound, and a computed projection may leave the ball by a few units
     in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2). Where the derivative jumps,
     the side of the corner is decided on the rounded prediction: a function of the record, its place and theta alone,
-    so that only the summation rounds ("Corners" in section 2).
+    so that only the summation rounds ("Corners" in section 2); so it is with gradients that a user's function gives.
     """
     outer = radius * SLACK
     exact = gradient_sensitivity(loss, feature_norm, outer, neighboring).value
     summed: Loss = loss
-    if not math.isfinite(loss.smoothness):
-        if not neighboring.size_is_public:
+    if not (loss.linear and math.isfinite(loss.smoothness)):
+        if not (neighboring.size_is_public or loss.placeless):
             raise ParameterError(
                 "neighboring",
                 f"must not be add-remove-one for {type(loss).__name__}, whose derivative jumps: the other rows change "
                 "places, their predictions may round differently, and every record at the corner could move the "
-                "gradient at once",
-                "use HuberHinge instead of Hinge",
+                "gradient at once"
+                if loss.linear
+                else "must not be add-remove-one for gradients of batches: the other rows change places",
+                "use HuberHinge instead of Hinge" if loss.linear else "pass GradientLoss(batch=False)",
                 Setting("neighboring", "replace-one", "zero-out"),
             )
         summed = Linear(loss.lipschitz)

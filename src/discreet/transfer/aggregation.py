@@ -151,6 +151,13 @@ class PluralityVotes:
         )
         return votes.gap_needed(n_queries, beta)
 
+    @property
+    def lead_stddev(self) -> float:
+        """Standard deviation of the noise on the lead of a class over another, in votes."""
+        mechanism = self.mechanism
+        noise = mechanism.noise if isinstance(mechanism, NoisyPlurality) else mechanism.vote_noise
+        return math.sqrt(2) * noise.stddev
+
 
 class PluralityVotesRun:
     """A stream of noisy votes."""

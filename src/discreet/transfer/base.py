@@ -23,8 +23,8 @@ from discreet.privacy.statement import (
     PrivacyStatement,
     Stated,
 )
-from discreet.records.dask import REPEATABLE, is_dask, labels_of
-from discreet.records.open import Labels, Rows, open_rows
+from discreet.records.dask import is_dask, labels_of
+from discreet.records.open import Labels, Rows, open_rows, split_target
 from discreet.release import Carried
 from discreet.tables.meaning import as_cells, cell_text, to_numbers
 from discreet.tables.reading import column_names, is_frame
@@ -95,14 +95,16 @@ class Inputs:
 
 
 @contextmanager
-def opened(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
-    """Private rows and labels: files are mapped, Dask collections stay with their workers, all else is as it is."""
+def opened(
+    X: Any, y: Any, target: str | None, *, schema: Any = None, classes: Any = None
+) -> Iterator[tuple[Any, Any]]:
+    """Private rows and labels: sources are mapped, Dask collections stay with their workers, all else is as it is."""
     if is_dask(X):
         if target is not None:
-            raise ParameterError("target", "names a column of a file", "with a Dask collection pass y")
+            X, y = split_target(X, target)
         yield ClusterRows(X), labels_of(y) if is_dask(y) else y
         return
-    with open_rows(X, y, target) as (rows, labels):
+    with open_rows(X, y, target, schema=schema, classes=classes) as (rows, labels):
         yield rows, labels
 
 
@@ -232,7 +234,7 @@ def state(
     rows: Any = None,
 ) -> PrivacyStatement:
     """State the promise that travels with the answers and with whatever is trained on them."""
-    where = (REPEATABLE,) if isinstance(rows, ClusterRows) else ()
+    where = rows.assumptions if isinstance(rows, Rows) else ()
     return carried.state(
         plan, bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
     )

@@ -27,7 +27,8 @@ from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
-from discreet.records.open import read_labels
+from discreet.privacy.page import ShowsPromise
+from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
@@ -58,7 +59,7 @@ def _listed(student: Any) -> list[Any]:
     return list(student) if isinstance(student, list | tuple) else [student]
 
 
-class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
 
     The private records are split into disjoint chunks, one model is trained on each, and the models vote on
@@ -71,7 +72,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         Anything with the interface of scikit-learn: forests, boosting, neural networks, pipelines with their own
         preprocessing. Must be unfitted, and must hold nothing learned from the private data.
     student : classifier, regressor or list of them, default None
-        Trained on the public rows; None uses ``estimator``. A classifier learns the winners, weighted by their noisy
+        Trained on the public rows; None uses ``estimator``, with larger leaves if it has leaves and released votes
+        speak for them. A classifier learns the winners, weighted by their noisy
         lead where its ``fit`` takes weights; a regressor learns the noisy votes, and the class with the highest
         prediction wins. Of a list the one is taken that agrees best with released votes it was not trained on, which
         costs no privacy. Noise wants students that average: large leaves, strong penalties, many trees.
@@ -82,7 +84,7 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     aggregator : {"auto", "shares", "sparse-vector", "plurality", "confident"}
         Shares releases the noisy votes of all classes, from which a student learns most. Sparse vector pays for
         unstable questions only, and suits teachers that mostly agree and very many public rows. Plurality releases
-        noisy winners only. "auto" takes shares if the records suffice and ``expected_unstable`` is not given.
+        noisy winners only. "auto" takes shares if neither ``expected_unstable`` nor ``max_unstable`` is given.
     classes : list, default None
         The public label set; None reads it from the data, with a warning and a note in the statement.
     max_unstable : int or "auto"
@@ -117,14 +119,14 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
     plan_ : the plan that was run.
     classes_, n_features_in_, feature_names_in_ : as in scikit-learn.
 
-    Privacy
-    -------
-    Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged, because ids decide
-    the chunk), hence one vote per question or one opinion of bounded length. Event: see ``plan``. Chunks that are
-    empty, that hold one class, or whose model fails give a vote that depends on the chunk alone, never an error.
-    NumPy's and Python's global generators, and every ``random_state`` inside ``estimator``, are set from the teacher's
-    own seed while it trains and votes, and restored afterwards; ``privacy_`` names what cannot be reached.
-    Assumes that ``X_public`` is public.
+    Notes
+    -----
+    Privacy: Relation ``neighboring``; one record changes one teacher (two where whole users are exchanged, because
+    ids decide the chunk), hence one vote per question or one opinion of bounded length. Event: see ``plan``. Chunks
+    that are empty, that hold one class, or whose model fails give a vote that depends on the chunk alone, never an
+    error. NumPy's and Python's global generators, and every ``random_state`` inside ``estimator``, are set from the
+    teacher's own seed while it trains and votes, and restored afterwards; ``privacy_`` names what cannot be
+    reached. Assumes that ``X_public`` is public.
 
     Examples
     --------
@@ -183,20 +185,21 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         self.random_state = random_state
 
     def plan(
-        self, n_samples: int, n_queries: int, n_classes: int = 2, *, by_group: bool = False
+        self, n_samples: int, n_queries: int, n_classes: int | None = None, *, by_group: bool = False
     ) -> TransferPlan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
-        n_samples, n_queries, n_classes : public sizes.
+        n_samples, n_queries : public sizes.
+        n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         by_group : whether ``fit`` will get user ids in ``groups``; then ``n_samples`` counts users.
         """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,
@@ -213,22 +216,24 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         *,
         groups: ArrayLike | None = None,
         target: str | None = None,
+        schema: Any = None,
     ) -> PrivateTransferClassifier:
         """Train teachers on (X, y), label ``X_public`` privately, train the student.
 
         Parameters
         ----------
-        X, y : private rows and their labels. X may be the path of a Parquet file of numbers, which is mapped and read
-            chunk by chunk; its column ``target`` holds the labels. Or a Dask array or data frame: then teachers are
-            trained on the workers, and only votes travel.
+        X, y : private rows and their labels. X may be a table of numbers that need not fit in memory (files, folders,
+            queries: docs/scale.md), which is mapped and read chunk by chunk; its column ``target`` holds the labels.
+            Or a Dask array or data frame: then teachers are trained on the workers, and only votes travel.
         X_public : public rows with the same columns, in memory; default: the constructor's, or X itself if
             ``label_private``.
         groups : user ids, one per row: all records of a user go to one teacher, and users are protected.
-        target : name of the column of labels, for files.
+        target : name of the column of labels, if they are a column of X.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table; ``X_public`` has its features.
         """
         seed = _checks.seed(self.random_state)
         queries = self.X_public if X_public is None else X_public
-        with base.opened(X, y, target) as (rows, labels):
+        with base.opened(X, y, target, schema=schema, classes=self.classes) as (rows, labels):
             inputs = base.read_inputs(rows, labels, queries, groups, own=bool(self.label_private))
             return self._fit(inputs, groups, seed)
 
@@ -300,6 +305,8 @@ class PrivateTransferClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
             return self
         votes = self.votes_ if self.votes_ is not None else one_hot(known, self.classes_)
         models = self._unfitted_students() if student is None else _listed(student)
+        if student is None and self.student is None and self.votes_ is not None:
+            models += with_larger_leaves(self.estimator)
         if self.random_state is not None:
             seed = int(_checks.seed(self.random_state).generate_state(1)[0] >> np.uint32(1))
             models = [seeded(model, seed) for model in models]
@@ -394,6 +401,20 @@ def fit_student(model: Any, X: Any, votes: Array, classes: NDArray[Any]) -> Any:
     if name is None or np.ptp(lead) == 0:
         return clone(model).fit(X, labels)
     return clone(model).fit(X, labels, **{name: lead / lead.mean()})
+
+
+_LEAVES = (3, 5, 10, 20)
+
+
+def with_larger_leaves(model: Any) -> list[Any]:
+    """Copies of a model of trees, or of a pipeline with one, whose leaves hold more rows; none of other models."""
+    leaves = {
+        name: value
+        for name, value in model.get_params(deep=True).items()
+        if name.rpartition("__")[2] == "min_samples_leaf" and isinstance(value, int)
+    }
+    least = min(leaves.values(), default=max(_LEAVES))
+    return [clone(model).set_params(**dict.fromkeys(leaves, size)) for size in _LEAVES if size > least]
 
 
 def best_student(models: Sequence[Any], X: Any, votes: Array, classes: NDArray[Any]) -> Any:

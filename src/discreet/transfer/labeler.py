@@ -19,7 +19,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.voting import Counts
 from discreet.online import stream_file
 from discreet.privacy.statement import answers_digest
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import Budget, begin, bind, resume
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
@@ -39,8 +39,10 @@ class BudgetSpent(RuntimeError):
 class PrivateLabeler:
     """Answers questions about new rows, one by one, by the private vote of teachers on disjoint records.
 
-    The budget is charged once, by ``fit``, for the whole stream. With sparse vector, stable answers are free and
-    only abstentions count; with a plurality every question counts. Questions may depend on earlier answers.
+    The budget is charged once, by ``fit``, for the whole stream. By default every question gets the winner of a noisy
+    plurality, and the stream ends after ``n_queries`` of them. With ``aggregator="sparse-vector"``, or a number of
+    refusals ``max_unstable``, stable answers are free and only abstentions count: right for teachers that almost always
+    agree, and for very long streams. Questions may depend on earlier answers.
 
     Questions that are not known beforehand need the teachers: they are kept until the stream halts. If all questions
     come from a public ``pool``, the teachers vote on it once, in ``fit``, and only their votes are kept.
@@ -126,13 +128,16 @@ n_jobs, ledger, random_state :
         self._account: Budget = None
         self._answers: str | None = None
 
-    def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
-        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users."""
+    def plan(self, n_samples: int, n_classes: int | None = None, *, by_group: bool = False) -> TransferPlan:
+        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users.
+
+        ``n_classes`` None stands for those that are declared in ``classes``, or 2.
+        """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             self.n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,

@@ -21,6 +21,7 @@ from discreet.mechanisms.voting import ConfidentPlurality, Counts, NoisyPluralit
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.page import ShowsPlan
 from discreet.transfer import base
 from discreet.transfer.aggregation import (
     Aggregator,
@@ -50,7 +51,7 @@ class VoteRelease:
 
 
 @dataclass(frozen=True)
-class TransferPlan:
+class TransferPlan(ShowsPlan):
     """A calibrated transfer, frozen before any data is seen.
 
     Attributes
@@ -258,9 +259,10 @@ _AGREEMENT = 0.95  # the share of teachers assumed to agree where agreement is t
 _LEAST_ROWS = 50  # records, or users, per teacher below which more teachers are not proposed
 _CHECK_SHARE = 0.25  # of the squared Gaussian-DP parameter, for the agreement checks of "confident"
 _CHECK_AT = 0.6  # share of the votes asked for by that check
+_WRONG_IN_STREAM = 0.005  # chance that noise overturns a question of a stream at that agreement
 _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
 # Noise on a lead, over the lead of unanimous teachers: what students are expected to average away.
-_SHARE_NOISE = 0.8
+_SHARE_NOISE = 1.25
 
 
 def plan_transfer(
@@ -283,15 +285,17 @@ def plan_transfer(
     guarantee : the promise to keep.
     n_samples, n_classes, n_queries : public sizes; the number of records, of users where these are protected, or a
         public bound on it.
-    n_teachers : how many; "auto" takes as many as the aggregator needs at 95% agreement, or as make the noise on a
-        lead 80% of a unanimous lead ("shares"), with at least 50 records each.
+    n_teachers : how many; "auto" takes as many as the aggregator needs at 95% agreement (for a stream, to answer a
+        question with 99.5% probability), or as make the noise on a lead 1.25 times a unanimous lead ("shares"), with
+        at least 50 records each.
     aggregator : "shares" (noisy votes of all classes, for a student to average), "sparse-vector" (pays for unstable
         questions only), "plurality" (answers everything, at a noise that grows with the square root of the
         questions), "confident" (plurality that may abstain), or "auto".
     max_unstable : refusals that sparse vector can afford; "auto" takes the most at which 95% agreement is
         still enough, so that more teachers afford more of them.
     expected_unstable : share of the questions on which teachers are expected to disagree: a public guess. None says
-        that nothing is known; then "auto" takes shares, which need no agreement, where the records suffice for them.
+        that nothing is known; then "auto" takes shares, which need no agreement, for a student, and a plurality,
+        which answers every question, for a stream of no more questions than its noise allows.
     changed : votes that one protected unit can move.
     stream : whether questions come one by one; then shares are out of the question.
 
@@ -326,9 +330,12 @@ def plan_transfer(
     share = _EXPECTED_UNSTABLE if expected_unstable is None else expected_unstable
     expected = max(1, math.ceil(share * n_queries)) if unstable is None else unstable
     reason = ASKED_FOR
-    if name == "auto":
-        averaging = expected_unstable is None and not stream
-        name, reason = _chosen(sizes, teachers, expected, averaging=averaging, counting=unstable is not None)
+    if name == "auto" and unstable is not None:
+        name, reason = "sparse-vector", "refusals are counted"
+    elif name == "auto" and expected_unstable is None and not stream:
+        name, reason = "shares", "nothing is known of the agreement, and a student averages noisy votes"
+    elif name == "auto":
+        name, reason = _chosen(sizes, teachers, expected, guessed=expected_unstable is not None)
     if name == "shares":
         if stream:
             raise ValueError(NO_STREAM)
@@ -337,8 +344,9 @@ def plan_transfer(
         return sizes.plan(count, shared, reason)
     if name != "sparse-vector":
         plurality = sizes.plurality()
-        # A wrong label now and then does not spoil a student: here one question at a time must come out right.
-        count = teachers or sizes.teachers_for(plurality.gap_needed(1, BETA))
+        # A wrong label now and then does not spoil a student; the answers of a stream are used as they are.
+        wrong = _WRONG_IN_STREAM if stream else BETA
+        count = teachers or sizes.teachers_for(plurality.gap_needed(1, wrong))
         return sizes.plan(count, plurality if name == "plurality" else sizes.confident(count), reason)
     count = teachers or sizes.teachers_for(sizes.stable_gap(expected))
     refusals = _largest_fitting(sizes, count) if unstable is None else unstable
@@ -417,22 +425,19 @@ class _Sizes:
         )
 
 
-def _chosen(
-    sizes: _Sizes, teachers: int | None, expected: int, *, averaging: bool, counting: bool
-) -> tuple[str, str]:
-    """The aggregator by public rule, and why.
+def _chosen(sizes: _Sizes, teachers: int | None, expected: int, *, guessed: bool) -> tuple[str, str]:
+    """The aggregator of a stream, or of a student with a guess of the disagreement, by public rule, and why.
 
-    Sparse vector where refusals are to be counted. Without a guess of the disagreement, and for a student that
-    averages, shares where the records suffice. Otherwise the one that needs the smaller lead, and sparse vector also
-    where it fits anyway.
+    Without a guess, a plurality wherever its noise on a lead is no more than the lead that agreement gives: it answers
+    every question, and sparse vector halts early if there are more unstable questions than expected. Otherwise the one
+    that needs the smaller lead, and sparse vector also where it fits anyway.
     """
-    if counting:
-        return "sparse-vector", "refusals are counted"
-    most = sizes.most_teachers if teachers is None else teachers
-    if averaging and sizes.teachers_for_shares(sizes.shares()) <= most:
-        return "shares", "nothing is known of the agreement, and a student averages noisy votes"
-    stable, plural = sizes.stable_gap(expected), sizes.plurality().gap_needed(sizes.n_queries, BETA)
-    if stable <= max(plural, sizes.lead(most)):
+    lead = sizes.lead(sizes.most_teachers if teachers is None else teachers)
+    plurality = sizes.plurality()
+    if not guessed and plurality.lead_stddev <= lead:
+        return "plurality", "nothing is known of the agreement, and a plurality answers every question"
+    stable, plural = sizes.stable_gap(expected), plurality.gap_needed(sizes.n_queries, BETA)
+    if stable <= max(plural, lead):
         return (
             "sparse-vector",
             f"{expected} unstable answers expected, for which it needs a lead of {stable:.0f}",

@@ -22,6 +22,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.page import ShowsPlan, ShowsPromise
 from discreet.release import carry_out
 from discreet.transfer import base
 from discreet.transfer.teachers import assign, chunk_rows, chunk_seed, in_batches, isolated, seeded, take
@@ -37,7 +38,7 @@ _LEAST_ROWS = 50
 
 
 @dataclass(frozen=True)
-class MeanPlan:
+class MeanPlan(ShowsPlan):
     """The mean prediction of disjoint teachers, with Gaussian noise, for all questions at once.
 
     Privacy
@@ -107,7 +108,7 @@ class MeanPlan:
         )
 
 
-class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Any regressor, made private: disjoint teachers predict public rows, a student learns their noisy mean.
 
     Parameters
@@ -129,9 +130,9 @@ class PrivateTransferRegressor(RegressorMixin, BaseEstimator):  # type: ignore[m
     labels_ : the released mean of every public row.
     privacy_, plan_ : the promise and the plan behind it.
 
-    Privacy
-    -------
-    One Gaussian release of all means together; see :class:`MeanPlan`. A chunk without records, a model that
+    Notes
+    -----
+    Privacy: One Gaussian release of all means together; see :class:`MeanPlan`. A chunk without records, a model that
     fails or a prediction that is not a number counts as the middle of the bounds.
 
     Examples

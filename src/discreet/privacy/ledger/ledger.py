@@ -341,6 +341,14 @@ class Ledger:
         account = self._refreshed() if first is None else self._extended(Account(), self.history()[:first])
         return self._spent(account, at)
 
+    def spent_after(self) -> list[float]:
+        """The epsilon that had been used after each charge, at the cap's delta, by the quick accountants."""
+        found, account = [], Account()
+        for charge in self.history():
+            account = self._extended(account, [charge])
+            found.append(self._spent(account, self.delta, quickly=True).epsilon)
+        return found
+
     def _spent(self, account: Account, delta: float, quickly: bool = False) -> Spent:
         return Spent(self._rule.spent(account, delta, quickly), delta, self.neighboring, account.n_charges)
 
@@ -370,6 +378,11 @@ class Ledger:
     def identity(self) -> str:
         """The random name under which receipts know this ledger."""
         return self._file.terms.identity
+
+    @property
+    def created(self) -> str:
+        """When the file was made (UTC, ISO 8601)."""
+        return self._file.terms.created
 
     @property
     def head(self) -> str:
@@ -418,6 +431,17 @@ class Ledger:
             f"{asked} does not fit under {cap} of {self.path}, and nothing was charged. So far {spent}; what "
             f"would fit: {self._remaining(account)}. {advice}"
         )
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write a page for people: spent and left, who, when and what for."""
+        from discreet.privacy.ledger.page import ledger_page
+
+        ledger_page(self).write(path)
+
+    def _repr_html_(self) -> str:
+        from discreet.privacy.ledger.page import ledger_page
+
+        return ledger_page(self).fragment()
 
     def __sklearn_clone__(self) -> Ledger:
         """Clones of an estimator share its budget."""

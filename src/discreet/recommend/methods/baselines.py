@@ -15,12 +15,12 @@ from discreet.recommend.methods.subspace import (
     check_dense,
     covariance,
     covariance_release,
-    largest,
     symmetric,
 )
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.sets.base import project_magnitudes
+from discreet.solvers.components import largest
 
 Integers = NDArray[np.int64]
 

@@ -1,1 +1,1 @@
-"""Solvers that release noisy gradients and second moments."""
+"""Solvers that release noisy gradients."""

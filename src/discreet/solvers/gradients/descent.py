@@ -19,12 +19,9 @@ from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.privacy.guarantee import Guarantee, Neighboring, acute_sum_sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds
-from discreet.records.clipped_rows import one_blas_thread
 from discreet.sets import Geometry
 from discreet.solvers.gradients.row_centering import LeveledBounds
 
@@ -203,44 +200,3 @@ def images(sums: Array, shape: LeveledBounds | None) -> Array:
 def coefficients(theta: Array, shape: LeveledBounds | None) -> Array:
     """What coefficients for rows of this ``shape`` are for rows as they came."""
     return theta if shape is None else shape.coefficients(theta)
-
-
-_ROWS = 4096  # records mapped at a time
-
-
-def mapped(records: Records, matrix: Array, feature_norm: float) -> Records:
-    """The records v_i replaced by matrix^T v_i, clipped to another norm; a dense copy, part by part if there are parts.
-
-    Each new row is a function of its own record, up to rounding (docs/proofs/gradient-methods.md, section 7).
-    """
-    bounds = Bounds(feature_norm, intercept=False)
-    return records.map_rows(_images, matrix, bounds, width=matrix.shape[1], bounds=bounds, sparse=False)
-
-
-def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecords:
-    images = np.zeros((records.n_samples, matrix.shape[1]))
-    unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
-    scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
-    with one_blas_thread:
-        for first in range(0, records.n_samples, _ROWS):
-            rows = slice(first, first + _ROWS)
-            block = records.matrix[rows] if records.sparse else records.dense(rows)
-            images[rows] = block @ scaled[: records.n_columns]
-            if records.bounds.intercept:
-                images[rows] += scaled[-1]
-            images[rows] *= records.scales[rows, None]
-    images *= unit
-    return ArrayRecords(images, records.labels, bounds, records.scales == 0)
-
-
-# The longest vector of energies that one record may have, over its squared norm; most records have many frequencies.
-LONGEST_ENERGIES = 0.25
-
-
-def frequency_visibility(
-    n_samples: int, n_features: int, neighboring: Neighboring, noise_multiplier: float
-) -> float:
-    """The mean energy of a frequency over the noise in it; the norm of the records does not matter."""
-    return n_samples / (
-        n_features * acute_sum_sensitivity(LONGEST_ENERGIES, neighboring).value * noise_multiplier
-    )

@@ -212,10 +212,12 @@ class MirrorDescentPlan(base.Plan):
 
     def run(
         self, records: list[Records], entropy: EntropySource, progress: Progress | None = None
-    ) -> CertifiedRelease:
+    ) -> base.Release:
         """Descend, and average."""
         found = [self._run_one(part, entropy) for part in records]
         theta = np.stack([theta.reshape(self.problem.shape) for theta in found])
+        if not self._certified:
+            return base.Release(theta, entropy.secure)
         return CertifiedRelease(theta, entropy.secure, self.certificate)
 
     def _run_one(self, records: Records, entropy: EntropySource) -> Array:
@@ -241,7 +243,12 @@ class MirrorDescentPlan(base.Plan):
     @property
     def remarks(self) -> Mapping[str, str]:
         """What else is printed."""
-        return {"excess risk at most": str(self.certificate)}
+        return {"excess risk at most": str(self.certificate)} if self._certified else {}
+
+    @property
+    def _certified(self) -> bool:
+        """Whether the loss is convex, as the bound on the excess risk needs."""
+        return "convex" in self.problem.loss.proved_for
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ _GRID_WORK = 4e8  # record-coefficient products that an enumeration may take
 _REACH = 1.45  # times (epsilon n / p)^(1/3); chosen with the accuracy on one public table in view
 _SHRINK = 0.9  # from one default radius to the next smaller one
 _SMALLEST_REACH = 0.5
+_CRAMPED = 0.7  # of the radius worth its noise, below which a plan says what to use instead
 _TICK = 0.01  # seconds; releases leave at this times a power of two
 
 
@@ -113,7 +114,7 @@ class ExponentialSampling:
             f"is {self.most_tries:.3g}, but exact sampling from the ball of radius {plan.radius:.3g} would take about "
             f"{plan.expected_tries:.2g} tries on a table of {problem.n_samples} x {problem.n_features}",
             "choose a smaller radius, as in solver=ExponentialSampling(radius=1.0)",
-            Setting("solver", "output", "localized", purpose="(pure as well)"),
+            Setting("solver", "objective", "localized", purpose="(pure as well)"),
         )
 
     def _radius(self, problem: Problem) -> float | None:
@@ -273,6 +274,14 @@ class ExponentialPlan(base.Plan):
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.ball_tries(self.shape, not self.structured)
             more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
+        worthwhile = _default_radii(self.problem, self.epsilon)[0]
+        if self.problem.geometry is None and self.radius < _CRAMPED * worthwhile:
+            more["radius"] = (
+                f"{self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling would take too "
+                "long on rows of the hardest kinds, and so small a ball may hold little but the majority class. "
+                "solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
+                "pass solver=ExponentialSampling(structured=True)"
+            )
         return more
 
 
@@ -295,13 +304,13 @@ def refuse_problem(name: str, problem: Problem) -> None:
             "solver",
             f"{name!r} draws models of one output",
             Setting("multi_class", "ovr", purpose="to fit the classes one against the rest"),
-            Setting("solver", "output", purpose="for a softmax under pure epsilon"),
+            Setting("solver", "objective", purpose="for a softmax under pure epsilon"),
         )
     if problem.n_features > _MOST_FEATURES:
         raise ParameterError(
             "solver",
             f"{name!r} is practical up to {_MOST_FEATURES} coefficients, and this problem has {problem.n_features}",
-            Setting("solver", "output", purpose="(pure as well)"),
+            Setting("solver", "objective", purpose="(pure as well)"),
         )
     if problem.geometry is not None and not isinstance(problem.geometry, L2Ball):
         raise ParameterError(
@@ -309,7 +318,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
             f"{name!r} draws from an L2 ball, not from {problem.geometry!r}",
             Setting("solver", "frank-wolfe", "mirror-descent", purpose="for other sets"),
         )
-    base.require(name, problem, "single-peaked", Setting("solver", "output"))
+    base.require(name, problem, "single-peaked", Setting("solver", "objective"))
     if label_bound(problem) is None:
         raise ValueError(
             f"solver {name!r} needs bounded targets for {problem.loss}: declare label_bound, to which they are clipped"

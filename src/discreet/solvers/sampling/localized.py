@@ -81,7 +81,7 @@ class Localized:
                 f"would take about {plan.expected_tries:.2g} tries on a table of {problem.n_samples} x "
                 f"{problem.n_features}",
                 "choose a larger l2",
-                Setting("solver", "output", purpose="(pure as well)"),
+                Setting("solver", "objective", purpose="(pure as well)"),
             )
         return plan
 

@@ -1,0 +1,139 @@
+"""A budget for people: how much is spent and left, who spent it, when and on what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from discreet.display.page import Bar, Page
+from discreet.privacy.events import Composed, Event, Repeated
+
+if TYPE_CHECKING:
+    from discreet.privacy.ledger.file import Charge
+    from discreet.privacy.ledger.ledger import Ledger
+
+_SHOWN = 60  # charges of a long history that are listed, the latest
+_MOST = 64  # further releases that are counted
+
+
+def ledger_page(ledger: Ledger) -> Page:
+    """The page of a ledger."""
+    charges = ledger.history()
+    page = Page(f"Privacy budget {ledger.path.name}", "Ledger")
+    add_budget(page, ledger)
+    page.facts(
+        {
+            "Cap": f"epsilon {ledger.epsilon:g} at delta {ledger.delta:g}",
+            "Protects": f"each {ledger.unit} ({ledger.neighboring.value})",
+            "Created": _moment(ledger.created),
+            "Sizes of releases": "may depend on earlier results"
+            if ledger.adaptive
+            else "were fixed in advance",
+            "Charges": str(len(charges)),
+            "Ledger": ledger.identity[:12],
+        }
+    )
+    page.heading("Who")
+    page.bars(
+        {"": _people(ledger, charges)},
+        ("person", "epsilon", "priced alone, beside the cap"),
+        ends=(0, ledger.epsilon),
+    )
+    page.heading("When and what for")
+    if len(charges) > _SHOWN:
+        page.text(f"The latest {_SHOWN} of {len(charges)} charges.")
+    page.table(
+        ("", "when (UTC)", "who", "what for", "alone", "spent by then", "release"), _history(ledger, charges)
+    )
+    page.text(
+        "A charge is written before its release runs and stays if the run fails. Prices of single charges do not add "
+        "up to what is spent: releases are composed, which costs less than the sum."
+    )
+    with page.folded("What a further release can be, and how to check this page"):
+        page.text(f"{ledger.remaining()}.")
+        page.text(f"Head of the chain when this page was written: {ledger.head}.")
+        page.text(
+            "discreet ledger show prints the same from the file, and checks every charge against the chain."
+        )
+    return page
+
+
+def add_budget(page: Page, ledger: Ledger) -> None:
+    """What all releases together have spent, and what is left."""
+    spent, last = ledger.spent(), ledger.history()[-1:]
+    share = min(1.0, spent.epsilon / ledger.epsilon)
+    left = ledger.remaining()
+    empty = left.closed or (left.epsilon == 0 and left.pure_epsilon == 0)
+    page.verdict(
+        f"{share:.0%} of the budget is spent: epsilon {spent.epsilon:.3g} of {ledger.epsilon:g} at delta "
+        f"{ledger.delta:g}.",
+        "Nothing more will be released." if empty else _further(ledger, last),
+        "bad" if empty else "good",
+    )
+    page.shares(
+        [
+            ("spent", share, f"epsilon {spent.epsilon:.3g}"),
+            ("left for one release", 0.0, "nothing" if empty else f"epsilon {left.epsilon:.3g}"),
+        ]
+    )
+
+
+def _further(ledger: Ledger, last: Sequence[Charge]) -> str:
+    """How many releases like the last one still fit."""
+    if not last:
+        return "Nothing has been released yet."
+    count = further(ledger, last[0].event)
+    name = repr(last[0].label) if last[0].label else "the last one"
+    if count == 0:
+        return f"Another release like {name} would be refused; a smaller one fits."
+    many = f"At least {count}" if count == _MOST else f"{count}"
+    return f"{many} more release{'' if count == 1 else 's'} like {name} would fit."
+
+
+def further(ledger: Ledger, event: Event, most: int = _MOST) -> int:
+    """How many further releases of ``event`` would be admitted, one after the other; at most ``most``."""
+    low, high = 0, 1
+    while high <= most and ledger.admits(Repeated(event, high)):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if ledger.admits(Repeated(event, middle)) else (low, middle)
+    return low
+
+
+def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
+    """Everybody with the price of their charges, largest first."""
+    events: dict[str, list[Event]] = {}
+    for charge in charges:
+        events.setdefault(charge.who, []).append(charge.event)
+    prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
+    return [
+        Bar(
+            who or "(unknown)",
+            prices[who],
+            f"{prices[who]:.3g}",
+            note=f"{len(events[who])} charge{'' if len(events[who]) == 1 else 's'}",
+        )
+        for who in sorted(events, key=lambda who: -prices[who])
+    ]
+
+
+def _history(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, ...]]:
+    spent = ledger.spent_after()
+    return [
+        (
+            str(charge.sequence),
+            _moment(charge.time),
+            charge.who or "(unknown)",
+            charge.label or "(no label)",
+            f"{ledger.price(charge.event):.3g}",
+            f"{spent[charge.sequence - 1]:.3g}",
+            "not recorded" if charge.released is None else charge.released[:12],
+        )
+        for charge in charges[-_SHOWN:]
+    ]
+
+
+def _moment(time: str) -> str:
+    return time[:16].replace("T", " ")

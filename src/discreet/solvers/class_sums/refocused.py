@@ -1,0 +1,454 @@
+"""Class sums of wide sparse rows, looked at twice, and a sum of what the model still gets wrong.
+
+A first look at the sums of the classes tells how large columns are and how they lean. Rows are then weighted so that
+the columns that can be seen stand out, and summed again; what the model gets wrong after that is summed once more where
+there are records enough. Every lean is a posterior mean. The model is linear: directions of leans, with slopes and a
+threshold from a short noisy descent. Proofs: docs/proofs/text.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from discreet import _checks
+from discreet._checks import ParameterError, Setting
+from discreet._typing import Array, Progress
+from discreet.losses import Linear, Loss
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy import events
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
+from discreet.problem import Problem
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.solvers import base
+from discreet.solvers.base import calibrated_unit, gradient_mechanism, multiplier, share_event
+from discreet.solvers.class_sums import focused_rows
+from discreet.solvers.class_sums.column_evidence import ColumnEvidence
+from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
+from discreet.solvers.gradients.descent import capped, centered, noisy_sum, project
+from discreet.solvers.second_order.coordinates import mapped
+from discreet.solvers.statistics import summation_rounding
+
+CAP = 0.3  # of what the model gets wrong about one record
+_STEPS = 40
+_SPREAD = 3.0  # standard deviations of a score that count as 1 in the descent
+_LONGEST = 3.0  # standard deviations to which scores are cut before their mean is released
+_CENTER = 0.2  # of what the descent gets, for the mean score
+_LENGTH = 0.005  # of the budget, for a typical length of rows
+_RADIUS = 50.0  # of the ball in which slopes and thresholds stay
+_STEEPNESS = 1.5  # the slope to start with, per class
+_LEAST_SLOPE = 0.1
+_ONCE, _TWICE = 150.0, 2000.0  # signals below which sums are looked at once, or residuals are not summed
+_SAVED = 0.85  # noise of a contrast as one vector, over its noise in two sums, below which it is one
+_MOST_COLUMNS = 2**30
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What every release gets of the squared Gaussian-DP parameter, in order; 0 where there is none."""
+
+    look: float
+    second: float
+    slopes: float
+    residuals: float = 0.0
+    both: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Without the share of the lengths."""
+        return self.look + self.second + self.slopes + self.residuals + self.both
+
+
+def signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Records over the noise in a class sum of rows of norm 1."""
+    noise = math.sqrt(guarantee.neighboring.contributions) / gaussian_mu(guarantee.epsilon, guarantee.delta)
+    return problem.n_samples / noise
+
+
+def shares_of(problem: Problem, guarantee: Guarantee, selects: bool) -> Shares:
+    """The public rule: the more is seen, the more is asked."""
+    if n_classes(problem) > 2:
+        return Shares(0.4, 0.4, 0.2) if selects else Shares(0.1, 0.65, 0.25)
+    if selects:
+        return Shares(0.45, 0.48, 0.07)
+    seen = signal(problem, guarantee)
+    if seen < _ONCE:
+        return Shares(0.93, 0.0, 0.07)
+    if seen < _TWICE:
+        return Shares(0.1, 0.83, 0.07)
+    return Shares(0.1, 0.4, 0.03, 0.4, 0.07)
+
+
+def n_classes(problem: Problem) -> int:
+    """The number of classes."""
+    return max(2, problem.loss.n_outputs)
+
+
+@dataclass(frozen=True)
+class RefocusedSums:
+    """A linear classifier for wide sparse rows from class sums that are looked at, refocused and corrected.
+
+    Parameters
+    ----------
+    max_columns : how many columns the model may use at most; None for as many as can be seen. With a number the sums
+        of the second look are of the columns that seemed best in the first: select and refit.
+
+    Rows are scaled to norm 1 for the sums, so that no bound on their length is paid for.
+
+    Privacy
+    -------
+    (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses. All sums and all iterates
+    may be published. Fitting makes a copy of the rows, sparse if they are, else twice as wide.
+
+    References
+    ----------
+    Robbins (1956) for empirical Bayes.
+    """
+
+    name: ClassVar[str] = "refocused-sums"
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
+    max_columns: int | None = None
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> RefocusedPlan:
+        """Split the budget by the public rule, calibrate all releases together."""
+        base.refuse_pure(self.name, guarantee)
+        base.refuse_geometry(self.name, problem)
+        base.require(self.name, problem, "classes", Setting("solver", "objective"))
+        most = _checks.count_or_none("max_columns", self.max_columns)
+        if problem.n_models > 1:
+            raise ValueError(
+                f"solver {self.name!r} fits all classes together: use multi_class='softmax', or 'noisy-gd'"
+            )
+        if problem.l2 is not None:
+            raise ParameterError("l2", f"must be None with solver {self.name!r}", Setting("l2", None))
+        if problem.n_features > _MOST_COLUMNS:
+            raise ValueError(f"solver {self.name!r} needs fewer than 2**30 columns: use 'noisy-gd'")
+        shares = shares_of(problem, guarantee, most is not None)
+        unit = calibrated_unit(lambda m: _event(problem, guarantee, shares, m), guarantee)
+        return RefocusedPlan(problem, guarantee, unit, shares, most)
+
+
+def _event(problem: Problem, guarantee: Guarantee, shares: Shares, unit: float) -> events.Event:
+    """All releases, in units of one that costs as much."""
+    made = [
+        events.Repeated(share_event(unit, share / times, size), times)
+        for _, share, size, times in _bill(problem, guarantee, shares)
+    ]
+    return events.Composed(tuple(made))
+
+
+def _bill(problem: Problem, guarantee: Guarantee, shares: Shares) -> list[tuple[str, float, int, int]]:
+    """Name, share, size and number of all releases, in order."""
+    classes, columns = n_classes(problem), _n_columns(problem)
+    left = 1 - _LENGTH
+    sums = classes * (2 * columns + 1)
+    directions = 1 if classes == 2 else classes
+
+    def slopes(name: str, share: float, n_directions: int) -> list[tuple[str, float, int, int]]:
+        size = (n_directions + int(problem.bounds.intercept)) * problem.loss.n_outputs
+        return [
+            (f"means of {name}", left * share * _CENTER, n_directions, 1),
+            (f"gradients along {name}", left * share * (1 - _CENTER), size, _STEPS),
+        ]
+
+    made = [("lengths of rows", _LENGTH, 1, 1), ("sums of the classes", left * shares.look, sums, 1)]
+    if shares.second:
+        made.append(("sums of the classes in weighted columns", left * shares.second, sums, 1))
+    made += slopes("leans", shares.slopes, directions)
+    if shares.residuals:
+        made.append(("sums of residuals", left * shares.residuals, columns, 1))
+        made += slopes("leans and residuals", shares.both, 2)
+    return made
+
+
+def _n_columns(problem: Problem) -> int:
+    return problem.n_features - int(problem.bounds.intercept)
+
+
+def one_vector(guarantee: Guarantee, shares: Array) -> bool:
+    """Whether the contrast of two classes is summed as one vector: where that saves noise, by released shares.
+
+    sum (1[second class] - share) z moves by max(share, 1 - share) if one record is added, removed or blanked out. Of
+    two sums the same contrast has sqrt(share^2 + (1 - share)^2) times the noise of one; but they tell sizes as well.
+    """
+    largest, length = float(shares.max()), float(np.linalg.norm(shares))
+    return len(shares) == 2 and guarantee.neighboring.contributions == 1 and largest < _SAVED * length
+
+
+@dataclass(frozen=True)
+class RefocusedPlan(base.Plan):
+    """A calibrated run of refocused sums.
+
+    Attributes
+    ----------
+    unit : noise multiplier of a single release that had the whole budget.
+    shares : what every release gets.
+    max_columns : how many columns the model may use.
+    """
+
+    unit: float
+    shares: Shares
+    max_columns: int | None
+
+    sums_only = True
+
+    def __post_init__(self) -> None:
+        _ = self.releases  # what can fail does so now, before a charge
+
+    # -- public numbers ------------------------------------------------------------------------------------
+
+    @property
+    def _noises(self) -> Mapping[str, float]:
+        """The noise multiplier of every release by its name."""
+        bill = _bill(self.problem, self.record_guarantee, self.shares)
+        return {name: multiplier(self.unit, share / times) for name, share, _, times in bill}
+
+    @property
+    def _norm(self) -> float:
+        """Of the rows as other solvers clip them."""
+        return self.problem.bounds.feature_norm
+
+    def lengths(self) -> GaussianMechanism:
+        """The sum of the logarithms of lengths, each within [-1, 1]."""
+        n = self.problem.n_samples
+        value = self.record_guarantee.neighboring.contributions + 2 * n * gamma(_n_columns(self.problem) + 64)
+        value += 2 * summation_rounding(n, 1.0)
+        return GaussianMechanism(Sensitivity(value * SLACK), self._noises["lengths of rows"], 1)
+
+    def sums(self, name: str) -> ClassSumsMechanism:
+        """The sums of all classes, of rows of norm 1."""
+        columns = _n_columns(self.problem)
+        return ClassSumsMechanism(
+            *(self.problem.n_samples, columns, n_classes(self.problem), 1.0),
+            *(self.record_guarantee.neighboring, self._noises[name]),
+            focused_rows.row_error(columns),
+        )
+
+    def weighted_sums(
+        self, name: str, largest: float, weight_error: float = 0.0, size: int | None = None
+    ) -> GaussianMechanism:
+        """One sum of rows of norm 1, each times a number of at most ``largest``, known to ``weight_error``.
+
+        With a ``size`` it is filled up with zeros, so that two ways to a contrast cost the same.
+        """
+        n, columns = self.problem.n_samples, _n_columns(self.problem)
+        rounding = gradient_rounding(Linear(largest), n, columns, 1.0, 0.0)
+        rounding += n * (largest * focused_rows.row_error(columns) + weight_error)
+        exact = self.record_guarantee.neighboring.contributions * largest
+        value = Sensitivity((exact + 2 * rounding) * SLACK)
+        return GaussianMechanism(value, self._noises[name], columns if size is None else size)
+
+    def means(self, name: str, n_directions: int, size: float) -> GaussianMechanism:
+        """The sum of cut scores along directions of which the longest has norm ``size``."""
+        n = self.problem.n_samples
+        rounding = n * gamma(self.problem.n_features + 32) * (size * self._norm + _LONGEST)
+        rounding += summation_rounding(n, _LONGEST)
+        exact = self.record_guarantee.neighboring.contributions * _LONGEST
+        value = math.sqrt(n_directions) * (exact + 2 * rounding) * SLACK
+        return GaussianMechanism(Sensitivity(value), self._noises[name], n_directions)
+
+    def scores(self, n_directions: int) -> Problem:
+        """The problem that is left once directions are known: few columns."""
+        constant = int(self.problem.bounds.intercept)
+        norm = max(math.sqrt(2.0), math.sqrt(constant + 0.6 * n_directions))
+        bounds = Bounds(norm, intercept=False)
+        return replace(self.problem, bounds=bounds, n_features=n_directions + constant, sparse=False)
+
+    def gradients(self, name: str, n_directions: int, size: float) -> GaussianMechanism:
+        """The noisy gradient along directions that are the columns of a matrix of Frobenius norm ``size``."""
+        scores = self.scores(n_directions)
+        longest = size * self._norm + scores.bounds.feature_norm
+        error = 1.01 * gamma(self.problem.n_features + scores.n_features + 32) * longest
+        relation = self.record_guarantee.neighboring
+        return gradient_mechanism(scores, self.field(name), _RADIUS, relation, self._noises[name], error)
+
+    def field(self, name: str) -> Loss:
+        """The loss with its derivative capped as in noisy descent: records that pull hard cost more than they tell."""
+        budget = math.sqrt(_STEPS) / self._noises[name]
+        return capped(self.scores(1), self.record_guarantee, budget, None)
+
+    @cached_property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """Everything that a run releases, in order."""
+        directions = 1 if n_classes(self.problem) == 2 else n_classes(self.problem)
+        made: list[base.PlannedRelease] = []
+        for name, _, _, times in _bill(self.problem, self.record_guarantee, self.shares):
+            several = 2 if name.endswith("residuals") else directions
+            if name == "lengths of rows":
+                one = self.lengths()
+            elif name.startswith("means"):
+                one = self.means(name, several, 1.0)
+            elif name.startswith("gradients"):
+                one = self.gradients(name, several, 1.0)
+            elif name == "sums of residuals":
+                one = self.weighted_sums(name, 1.0)
+            else:
+                one = self.sums(name).gaussian
+            made.append(base.PlannedRelease(one, name, times))
+        return tuple(made)
+
+    @property
+    def how(self) -> str:
+        """How the noise is added, in words."""
+        names = [line.name for line in self.releases if line.name.startswith("sums")]
+        return f"Gaussian noise on {', on '.join(names)}, and on {_STEPS} gradients of scores"
+
+    @property
+    def proof(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "sums of rows of norm 1 (Theorem 1 of docs/proofs/text.md), gradient sensitivity on a ball (Theorems 1 and "
+            "2 of docs/proofs/gradient-methods.md), exact composition of Gaussian releases"
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {
+            **{f"noise multiplier, {name}": noise for name, noise in self._noises.items()},
+            "columns of the model": "all that can be seen"
+            if self.max_columns is None
+            else float(self.max_columns),
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
+        }
+
+    # -- the run -------------------------------------------------------------------------------------------
+
+    def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
+        """Look, refocus, sum again; find slopes; sum what is still wrong; find slopes again."""
+        (rows,) = records
+        n, columns = self.problem.n_samples, _n_columns(self.problem)
+        length = self._length(rows, entropy)
+        evidence = self._leans(rows, entropy)
+        directions, means = evidence.directions()
+        theta = self._slopes(rows, directions, means, length, evidence.shares, "leans", entropy)
+        if self.shares.residuals:
+            name = "sums of residuals"
+            size = float(np.linalg.norm(theta)) * self._norm
+            error = self.problem.loss.smoothness * gamma(columns + 64) * (size + 1)
+            mechanism = self.weighted_sums(name, CAP, error)
+            exact = rows.sum_rows(
+                focused_rows.capped_residuals, evidence.weights, self.problem.loss, theta, CAP
+            )
+            noisy = mechanism.release(exact, entropy) / n
+            other, mean = evidence.residual_direction(noisy, (mechanism.stddev / n) ** 2)
+            both = np.column_stack([directions, other])
+            theta = self._slopes(
+                rows, both, np.append(means, mean), length, evidence.shares, "leans and residuals", entropy
+            )
+        return base.Release(centered(theta[None], self.problem.loss.n_outputs), entropy.secure)
+
+    def _length(self, rows: Records, entropy: Entropy) -> float:
+        """A typical length of rows, in units of their bound; 1 where noise hides it."""
+        n, release = self.problem.n_samples, self.lengths()
+        mean = float(release.release(rows.sum_rows(focused_rows.log_lengths, self._bound), entropy)[0]) / n
+        return focused_rows.length_of(mean**3 / (mean**2 + 4 * (release.stddev / n) ** 2))
+
+    @property
+    def _bound(self) -> float:
+        """Lengths of rows are counted in these units."""
+        return 1.0 if isinstance(self.problem.bounds, BoxBounds) else self._norm
+
+    def _leans(self, rows: Records, entropy: Entropy) -> ColumnEvidence:
+        """What one or two releases of sums say about the columns."""
+        n, columns = self.problem.n_samples, _n_columns(self.problem)
+        codes = rows.labels if self.problem.loss.n_outputs > 1 else (rows.labels > 0).astype(np.int64)
+        name = "sums of the classes"
+        unit_rows = focused_rows.focused(rows, np.ones(columns))
+        evidence = ColumnEvidence(self.sums(name).release(unit_rows, codes, entropy), n)
+        if not self.shares.second:
+            evidence.keep(self.max_columns)
+            return evidence
+        name = "sums of the classes in weighted columns"
+        sums, share = self.sums(name), float(evidence.shares[-1])
+        if not one_vector(self.record_guarantee, evidence.shares):
+            evidence.refocus(sums.gaussian.stddev, self.max_columns)
+            evidence.add_sums(sums.release(focused_rows.focused(rows, evidence.weights), codes, entropy))
+            return evidence
+        contrast = self.weighted_sums(name, max(share, 1 - share), size=sums.gaussian.size)
+        evidence.refocus(contrast.stddev, self.max_columns, one_vector=True)
+        again = focused_rows.focused(rows, evidence.weights)
+        exact = np.zeros(contrast.size)
+        exact[:columns] = again.weighted_sum(np.where(codes == 1, 1 - share, -share))
+        noisy = contrast.release(exact, entropy)[:columns] / n
+        evidence.add_contrast(noisy, (contrast.stddev / n) ** 2)
+        return evidence
+
+    def _slopes(
+        self,
+        rows: Records,
+        directions: Array,
+        means: Array,
+        length: float,
+        shares: Array,
+        name: str,
+        entropy: Entropy,
+    ) -> Array:
+        """The coefficients along directions, whose scores have standard deviation 1 on rows of norm 1."""
+        problem, n_directions = self.problem, directions.shape[1]
+        n, outputs = problem.n_samples, problem.loss.n_outputs
+        matrix = directions / (length * self._bound)
+        scale = 1.0
+        if problem.bounds.intercept:
+            if not isinstance(
+                problem.bounds, BoxBounds
+            ):  # what clipping takes off a typical row and its constant
+                scale = max(1.0, math.hypot(length * self._bound, 1.0) / self._norm)
+            matrix = np.vstack([scale * matrix, -scale * means])
+        release = self.means(f"means of {name}", n_directions, float(np.linalg.norm(matrix, axis=0).max()))
+        sums = release.release(rows.sum_rows(focused_rows.clipped_scores, matrix, _LONGEST), entropy) / n
+        noise = (release.stddev / n) ** 2
+        if problem.bounds.intercept:
+            matrix[-1] -= scale * sums * sums**2 / (sums**2 + noise)
+            constant = np.zeros((len(matrix), 1))
+            constant[-1] = scale
+            matrix = np.hstack([matrix / _SPREAD, constant])
+        else:
+            matrix = matrix / _SPREAD
+        along = mapped(rows, matrix, self.scores(n_directions).bounds.feature_norm)
+        gradient = self.gradients(f"gradients along {name}", n_directions, float(np.linalg.norm(matrix)))
+        field = self.field(f"gradients along {name}")
+        start = _start(n_directions, outputs, shares, problem.bounds.intercept)
+        spread = np.maximum(shares * (1 - shares), 0.04)
+        weights = np.append(np.full(n_directions, 0.12), [1.0] * int(problem.bounds.intercept))
+        curvature = (
+            n * (weights if outputs == 1 else weights[:, None]) * (spread[-1] if outputs == 1 else spread)
+        )
+        curvature = np.maximum(curvature, 6 * gradient.stddev / math.sqrt(_STEPS))
+        point, total, averaged = start, np.zeros_like(start), 0
+        for step in range(_STEPS):
+            noisy = noisy_sum([along], field, point[None], gradient, entropy)[0]
+            point = project((point - 0.4 * noisy / curvature)[None], _RADIUS)[0]
+            if outputs == 1:
+                point[0] = max(point[0], _LEAST_SLOPE)
+            if step >= _STEPS // 4:
+                total, averaged = total + point, averaged + 1
+        return np.asarray(matrix @ (total / averaged))
+
+
+def _start(n_directions: int, n_outputs: int, shares: Array, intercept: bool) -> Array:
+    """A slope along the leans of every class, and the constants of the classes' shares."""
+    logs = np.log(shares)
+    if n_outputs == 1:
+        slopes = np.append(_STEEPNESS, np.zeros(n_directions - 1))
+        return np.append(slopes, logs[1] - logs[0]) if intercept else slopes
+    start = np.zeros((n_directions + int(intercept), n_outputs))
+    if len(shares) == 2:  # a softmax of two classes has one direction, or two with that of the residuals
+        start[0] = _STEEPNESS * np.array([-0.5, 0.5])
+    else:
+        start[:n_directions] = _STEEPNESS * np.eye(n_outputs)
+    if intercept:
+        start[-1] = logs - logs.mean()
+    return start
+
+
+base.register(RefocusedSums.name, RefocusedSums)

@@ -1,0 +1,1 @@
+"""Solvers that look at second moments first: noisy Newton steps for classification and regression."""

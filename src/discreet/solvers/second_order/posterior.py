@@ -1,0 +1,268 @@
+"""What noisy gradients and a noisy second moment say about coefficients: their posterior mean, step by step.
+
+Everything here is post-processing of released numbers; it never sees a record. `Aim` says how hard one record may pull
+next, and how much of the curvature is then felt. Near the answer a sum of gradients is ``factor`` times the curvature
+times the distance to it, plus Gaussian noise of known size. With a Gaussian prior the mean of what is left is a ridge
+solution over all gradients so far, each weighted by how sure it is, and the size of the prior is where the released
+numbers are most likely. Why it is accurate: docs/proofs/second-order-regression.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from discreet._typing import Array
+from discreet.losses import HuberRegression, Loss
+from discreet.solvers.gradients.descent import project
+from discreet.solvers.statistics import NoisyMoments
+
+_WEAK = 0.2  # in units of the matrix's noise, added to the mean of the eigenvalues that it hides
+_LARGEST_PRIOR, _PRIORS = 3.0, 14  # sizes of the prior that are tried, up to three times what was said
+_SMALLEST_SHARE = 0.2  # of derivatives that are not clipped: a smaller one would make long steps
+_SURENESS = 1.6  # standard deviation of the logarithm of that size
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """A positive matrix made of a noisy second moment, and the standard deviation of an entry of its noise."""
+
+    matrix: Array
+    error: float
+
+    @classmethod
+    def seen(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
+        """The second moment of the records shape^T v, for the noisy one of the records v.
+
+        Eigenvalues that noise hides are not known one by one, but their sum is: each is replaced by their mean and a
+        fifth of the noise. Setting them to 0 would forbid any step along them.
+        """
+        eigenvalues, vectors = np.linalg.eigh(shape.T @ noisy.second @ shape)
+        hidden = eigenvalues < noisy.matrix_noise
+        if hidden.any():
+            eigenvalues[hidden] = max(float(eigenvalues[hidden].mean()), 0.0) + _WEAK * noisy.matrix_noise
+        shrunk = float(np.square(shape).sum()) / len(shape)  # the mean square of its singular values
+        return cls((vectors * eigenvalues) @ vectors.T, noisy.second_stddev * shrunk)
+
+
+def prior_root(matrix: Array, variances: Array) -> Array:
+    """C with C C^T the prior covariance of theta', where theta = matrix theta' has independent entries."""
+    return np.asarray(np.linalg.solve(matrix, np.diag(np.sqrt(variances))))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One gradient: its mean square, the point that it speaks for times the curvature, and how sure it is."""
+
+    steepness: float
+    pull: Array
+    factor: float
+    variance: float
+    doubt: float
+
+
+class PosteriorMean:
+    """The coefficients that all gradients so far speak for.
+
+    Parameters
+    ----------
+    curvature : that of the summed loss, for a derivative of slope 1.
+    root : C of the prior covariance C C^T (`prior_root`).
+    start : mean of the prior; None for 0.
+    radius : every ``theta`` lies in the ball of this radius.
+    least_prior : the smallest multiple of the prior covariance that is considered.
+    curvature_weight : how much of the curvature's own noise counts as noise of a gradient.
+    """
+
+    def __init__(
+        self,
+        curvature: Curvature,
+        root: Array,
+        start: Array | None = None,
+        *,
+        radius: float = math.inf,
+        least_prior: float = 0.01,
+        curvature_weight: float = 0.25,
+    ) -> None:
+        self.curvature = curvature
+        self._start = np.zeros(len(root)) if start is None else start
+        # Both at once: basis^T P^-1 basis = 1 for the prior P, basis^T H^2 basis = diag(strengths).
+        pulled, strengths, rotation = np.linalg.svd(curvature.matrix @ root)
+        self._strengths, self._pulled = np.square(strengths), pulled * strengths  # H basis
+        self._basis = root @ rotation.T
+        self._priors = np.geomspace(least_prior, _LARGEST_PRIOR, _PRIORS)
+        self._weight, self._radius = curvature_weight, radius
+        self._seen: list[_Seen] = []
+        self._sureness, self.prior = 0.0, 1.0
+        self.theta: Array = project(self._start[None], radius)[0]
+
+    @property
+    def variance(self) -> float:
+        """The mean squared distance from the truth that is left, summed over coordinates."""
+        left = self.prior / (1 + self.prior * self._sureness * self._strengths)
+        return float(np.square(self._basis).sum(axis=0) @ left)
+
+    def update(self, gradient: Array, stddev: float, factor: float, doubt: float = 0.0) -> Array:
+        """Take in a noisy sum of gradients of the loss at ``theta``; the new ``theta``.
+
+        Parameters
+        ----------
+        gradient, stddev : what was released, and the noise in each entry.
+        factor : slope of the derivatives, on average: how much of the curvature is felt.
+        doubt : the share of the gradient that the factor may explain wrongly. A gradient more than twice as long as
+            this one counts less: it was taken too far from the answer.
+        """
+        unsure = self._weight * (factor * self.curvature.error) ** 2 * self.variance
+        pull = factor * (self.curvature.matrix @ (self.theta - self._start)) - gradient
+        steepness = float(np.mean(np.square(gradient)))
+        self._seen.append(_Seen(steepness, pull, factor, stddev**2 + unsure, doubt))
+        total = np.zeros(len(self._start))
+        self._sureness = 0.0
+        for one in self._seen:
+            variance = one.variance + one.doubt**2 * max(0.0, one.steepness - 4 * steepness)
+            total += one.factor / variance * one.pull
+            self._sureness += one.factor**2 / variance
+        along = self._pulled.T @ total
+        known = self._sureness * self._strengths
+        self.prior = self._likeliest(along, known)
+        found = self._start + self._basis @ (self.prior * along / (1 + self.prior * known))
+        self.theta = np.asarray(project(found[None], self._radius)[0])
+        return self.theta
+
+    def _likeliest(self, along: Array, known: Array) -> float:
+        """The multiple of the prior under which the released numbers are likeliest, within what is tried."""
+        scores = np.square(along) / np.maximum(known, 1e-12)
+        spread = 1 + self._priors[:, None] * known
+        evidence = -0.5 * (np.log(spread) + scores / spread).sum(axis=1)
+        evidence -= 0.5 * np.square(np.log(self._priors) / _SURENESS)
+        return float(self._priors[int(np.argmax(evidence))])
+
+
+class ResidualScale:
+    """The standard deviation of residuals, followed through the companions of clipped gradients.
+
+    A step of the extended Kalman filter on its logarithm, for residuals of a normal law.
+
+    Parameters
+    ----------
+    scale : where it starts; its logarithm is unsure by a half.
+    """
+
+    def __init__(self, scale: float) -> None:
+        self._log, self._variance = math.log(scale), 0.25
+
+    @property
+    def scale(self) -> float:
+        """The standard deviation."""
+        return math.exp(self._log)
+
+    def update(self, mean_square: float, stddev: float, cap: float) -> None:
+        """Take in a noisy mean of min(1, r^2 / cap^2) over the records."""
+        ratio = cap / self.scale
+        expected = clipped_square(ratio)
+        slope = (clipped_square(ratio * math.exp(-0.05)) - clipped_square(ratio * math.exp(0.05))) / 0.1
+        noise = stddev**2 + (0.04 * expected) ** 2  # residuals are not quite normal
+        gain = self._variance * slope / (slope**2 * self._variance + noise)
+        self._log += min(0.7, max(-0.7, gain * (mean_square - expected)))
+        self._variance = (1 - gain * slope) * self._variance + 0.01
+
+
+def clipped_square(ratio: float) -> float:
+    """The mean of min(1, r^2 / cap^2) for a normal r, with cap = ratio standard deviations.
+
+    >>> round(clipped_square(1.0), 4), round(clipped_square(10.0), 6)
+    (0.5161, 0.01)
+    """
+    ratio = max(ratio, 0.01)
+    beyond = 2 * float(ndtr(-ratio))
+    density = math.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
+    return (1 - beyond - 2 * ratio * density) / ratio**2 + beyond
+
+
+def unclipped_share(ratio: float) -> float:
+    """The share of normal residuals within ``ratio`` standard deviations: the mean slope of a clipped residual.
+
+    >>> round(unclipped_share(1.0), 4)
+    0.6827
+    """
+    return 1 - 2 * float(ndtr(-ratio))
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a series of gradients looks for.
+
+    Attributes
+    ----------
+    loss : whose derivatives are summed.
+    n_steps : how many gradients.
+    widest : the largest cap.
+    multiple : the cap, in standard deviations of residuals.
+    shape : how the slope of derivatives follows from the residuals: "residual" (that of a clipped residual), "mean"
+        (the predicted mean of counts, clipped) or "density" (of residuals at their quantile ``at``).
+    reach : how far from the start the coefficients may be, in units of the prior.
+    shift : how far predictions are moved first.
+    """
+
+    loss: Loss
+    n_steps: int
+    scale: ResidualScale
+    widest: float
+    multiple: float = math.inf
+    shape: Literal["residual", "mean", "density"] = "residual"
+    at: float = field(default=0.0, kw_only=True)
+    reach: float = field(default=1.0, kw_only=True)
+    shift: float = field(default=0.0, kw_only=True)
+
+    @property
+    def cap(self) -> float:
+        """The cap for residuals of the size that was heard of."""
+        return min(self.widest, self.multiple * self.scale.scale)
+
+    def felt(self, cap: float, mean: float, variance: float) -> tuple[float, float]:
+        """The mean slope of derivatives, for predictions of this mean and variance, and how much of it to doubt."""
+        if self.shape == "density":
+            return math.exp(-(self.at**2) / 2) / math.sqrt(2 * math.pi) / self.scale.scale, 0.5
+        share = max(_SMALLEST_SHARE, unclipped_share(cap / self.scale.scale))
+        if self.shape == "residual":
+            return share, 1 - share
+        bound = self.loss.prediction_bound
+        return share * math.exp(min(bound, max(-bound, mean + variance / 2))), 0.5
+
+
+def clip_multiple(per_column: float) -> float:
+    """The cap in standard deviations: small ones are cheap, and biased where targets are skewed.
+
+    ``per_column`` is the signal over noise, divided by the number of columns.
+    """
+    return float(max(0.8, 0.6 * per_column**0.3))
+
+
+def aims_of(loss: Loss, per_column: float, n_steps: int, cap: float | None) -> Iterator[Aim]:
+    """What the gradients of a fit look for, one series after the other."""
+    multiple = clip_multiple(per_column)
+    most = loss.lipschitz if cap is None else cap
+    if loss.aims_at == "count":
+        middle = (loss.label_bound or 1.0) / 2
+        widest = min(most, middle * max(1.0, multiple / 4))
+        reach = loss.prediction_bound
+        yield Aim(loss, n_steps, ResidualScale(middle / 2), widest, multiple, "mean", reach=reach)
+        return
+    scale, widest = ResidualScale(0.5), min(2.0, max(1.0, multiple / 4))
+    if loss.aims_at == "mean":
+        yield Aim(loss, n_steps, scale, min(most, widest), multiple)
+        return
+    # First the middle of the residuals and their size, then the quantile, which is near.
+    centering, at = (n_steps + 1) // 2, float(ndtri(loss.quantile))
+    yield Aim(HuberRegression(widest), centering, scale, widest, multiple)
+    settled, reach = scale.scale, min(1.0, scale.scale)
+    if n_steps > centering:
+        yield Aim(
+            loss, n_steps - centering, ResidualScale(settled), most, shape="density", at=at, reach=reach,
+            shift=at * settled,
+        )  # fmt: skip

@@ -1,0 +1,303 @@
+"""Second-order regression: two looks at the second moment, then a few gradients with clipped residuals.
+
+The looks reshape the records as for classification. Each gradient is released with a companion that tells the size of
+the residuals, by which the next are clipped; the answer is the posterior mean of the coefficients given all gradients.
+Where public numbers say that no direction can be learned, only the constant is fitted.
+Proofs: docs/proofs/second-order-regression.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from discreet import _checks
+from discreet._checks import ParameterError, Setting
+from discreet._typing import Array, Progress
+from discreet.losses import Loss
+from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy import events
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem
+from discreet.records.base import Records
+from discreet.solvers import base
+from discreet.solvers.base import calibrated_unit, multiplier, share_event
+from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
+from discreet.solvers.second_order.coordinates import (
+    Reshaping,
+    look_mechanism,
+    mapped,
+    most_stretched,
+    reshaped,
+    row_error,
+)
+from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, aims_of, prior_root
+from discreet.solvers.statistics import MomentMechanism, NoisyMoments
+
+_STEPS = 20
+_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two looks at the second moment
+_FIRST_LOOK = 0.3  # of that share
+_LEVEL = 1.0  # directions are shrunk to the noise in the second moment
+_UNSURE = 2.0  # standard deviations that are added to the mean square of reshaped records
+_PRIOR, _CONSTANT_PRIOR = (
+    1.0,
+    0.1,
+)  # variance of predictions, in units of the squared half range of the targets
+_LEAST_MASS = 0.05  # of the squared norm of records
+# Below this signal (see `signal_of`) only the constant is fitted, with records clipped and predictions held closer.
+_BLIND, _BLIND_CLIP, _BLIND_PRIOR = 8.0, 1.05, 0.025
+
+
+def signal_of(problem: Problem, guarantee: Guarantee) -> float:
+    """Records over the noise that hides one of them, if the whole budget were one release."""
+    budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
+    return problem.n_samples * budget / guarantee.neighboring.contributions
+
+
+def row_clip(signal: float) -> float:
+    """The norm to which reshaped records are clipped, over the root of their mean square."""
+    return _BLIND_CLIP if signal < _BLIND else float(max(1.4, 1.5 * (signal / 1500) ** 0.15))
+
+
+def plan_regression(
+    name: str,
+    problem: Problem,
+    guarantee: Guarantee,
+    n_iterations: int | None = None,
+    moment_share: float | None = None,
+    radius: float | None = None,
+    cap: float | None = None,
+    clip: float | None = None,
+) -> NewtonRegressionPlan:
+    """Split the budget, calibrate all releases together; settings as of `NoisyNewton`."""
+    if problem.n_models != 1:
+        raise ParameterError("solver", f"{name!r} fits one regression, not {problem.n_models}")
+    if problem.l2 is not None and "quadratic" not in problem.loss.proved_for:
+        raise ParameterError(
+            "l2",
+            f"is not supported by solver {name!r} for the loss {problem.loss}",
+            Setting("l2", purpose="as None"),
+            Setting("solver", "objective", "noisy-gd"),
+        )
+    steps = _STEPS if n_iterations is None else _checks.count("n_iterations", n_iterations)
+    share = _MOMENT_SHARE if moment_share is None else moment_share
+    if not 0 < share < 1:
+        raise ParameterError("moment_share", f"must lie between 0 and 1, got {moment_share!r}")
+    looks = _FIRST_LOOK * share, (1 - _FIRST_LOOK) * share
+    signal = signal_of(problem, guarantee)
+    blind = signal < _BLIND and problem.bounds.intercept
+    fitted = _constant_only(problem) if blind else problem
+    unit = calibrated_unit(lambda m: _event(fitted.n_features, m, steps, looks), guarantee)
+    if radius is None:
+        look = look_mechanism(fitted, guarantee.neighboring, multiplier(unit, looks[-1]))
+        radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(look)
+    return NewtonRegressionPlan(
+        problem, guarantee, fitted, steps, looks, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
+    )  # fmt: skip
+
+
+def _constant_only(problem: Problem) -> Problem:
+    return replace(problem, n_features=1)
+
+
+@dataclass(frozen=True)
+class NewtonRegressionPlan(base.Plan):
+    """A calibrated run of second-order regression.
+
+    Attributes
+    ----------
+    fitted : the problem that is solved: the problem itself, or that of the constant alone.
+    n_iterations, radius, clip : as of `NoisyNewton`.
+    looks : the parts of the squared Gaussian-DP parameter that the looks at the second moment get.
+    unit : noise multiplier of a release that gets all of it.
+    signal : records over noise, see `signal_of`.
+    cap : the largest derivative of a record; None for the public rule.
+    """
+
+    fitted: Problem
+    n_iterations: int
+    looks: tuple[float, ...]
+    unit: float
+    signal: float
+    radius: float
+    cap: float | None
+    clip: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("clip", self.clip), ("radius", self.radius)):
+            if not 0 < value < math.inf:
+                raise ParameterError(name, f"must be a finite number greater than 0, got {value!r}")
+        if self.cap is not None and not 0 < self.cap <= self.problem.loss.lipschitz:
+            most = self.problem.loss.lipschitz
+            raise ParameterError(
+                "cap", f"must be greater than 0 and at most {most:g} for this loss, got {self.cap!r}"
+            )
+        _ = self.releases  # everything that can fail does so now, before a charge
+
+    sums_only = True
+
+    @property
+    def constant_only(self) -> bool:
+        """Whether only the constant is fitted."""
+        return self.fitted.n_features < self.problem.n_features
+
+    def look(self, share: float, norm: float | None = None) -> MomentMechanism:
+        """The release of the second moment, of records reshaped and clipped to ``norm`` where it is given."""
+        return look_mechanism(
+            self.fitted, self.record_guarantee.neighboring, multiplier(self.unit, share), norm
+        )
+
+    def gradient(self, norm: float, loss: Loss, cap: float) -> ClippedGradientMechanism:
+        """The release of a clipped gradient of records reshaped and clipped to ``norm``; its price is fixed."""
+        share = (1 - sum(self.looks)) / self.n_iterations
+        return ClippedGradientMechanism(
+            loss, cap, self.fitted.n_samples, self.fitted.n_features, norm, self.radius,
+            self.record_guarantee.neighboring, multiplier(self.unit, share), row_error(self.problem),
+        )  # fmt: skip
+
+    @cached_property
+    def largest(self) -> ClippedGradientMechanism:
+        """The release with the most noise: of records that were not shrunk, with derivatives that are not clipped."""
+        loss = self.problem.loss
+        return self.gradient(self.problem.bounds.feature_norm, loss, loss.lipschitz)
+
+    @cached_property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """Everything that a run releases, in order."""
+        norm = self.problem.bounds.feature_norm
+        looks = [base.PlannedRelease(self.look(share, norm), "second moment") for share in self.looks]
+        return (*looks, base.PlannedRelease(self.largest, "clipped gradients", self.n_iterations))
+
+    @property
+    def how(self) -> str:
+        """How the noise is added, in words."""
+        what = "the constant column" if self.constant_only else "reshaped records"
+        return f"Gaussian noise on the second moment, twice, and on {self.n_iterations} clipped gradients of {what}"
+
+    @property
+    def proof(self) -> str:
+        """The theorem behind the guarantee."""
+        return (
+            "sensitivity of second moments (Theorem 4 of gradient methods), of clipped gradients with their companion "
+            "(Theorem 2), exact composition of Gaussian releases (Theorem 3); docs/proofs/second-order-regression.md"
+        )
+
+    @property
+    def numbers(self) -> Mapping[str, float | str]:
+        """The public numbers of the run; the largest noise there can be, for records that are not shrunk."""
+        norm = self.problem.bounds.feature_norm
+        return {
+            **{
+                f"second moment noise stddev, look {number} (sum scale)": self.look(
+                    share, norm
+                ).gaussian.stddev
+                for number, share in enumerate(self.looks, start=1)
+            },
+            "largest gradient noise stddev (sum scale)": self.largest.gaussian.stddev,
+            "largest gradient sensitivity": self.largest.gaussian.sensitivity.value,
+            "noisy steps": float(self.n_iterations),
+            "signal over noise": self.signal,
+            "radius": self.radius,
+            "sampler": f"exact discrete Gaussian, {SOURCE}",
+        }
+
+    def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
+        """Look twice, then let clipped gradients say where the coefficients are."""
+        rows, last = records[0], np.eye(self.problem.n_features)[:, -1:]
+        if self.constant_only:
+            rows = mapped(rows, last, self.problem.bounds.feature_norm)
+        first = self.look(self.looks[0]).release(rows, entropy)
+        before = self._reshaping(first, self.problem.bounds.feature_norm)
+        second = self.look(self.looks[1], before.norm).release(
+            mapped(rows, before.matrix, before.norm), entropy
+        )
+        again = self._reshaping(second, before.norm)
+        shape = before.then(again)
+        seen = _Seen(self.fitted, shape, Curvature.seen(second, again.matrix), first)
+        theta = seen.with_ridge(self._search(mapped(rows, shape.matrix, shape.norm), seen, entropy, progress))
+        return base.Release((last @ theta if self.constant_only else theta)[None], entropy.secure)
+
+    def _reshaping(self, noisy: NoisyMoments, bound: float) -> Reshaping:
+        return reshaped(noisy, self.problem.n_samples, bound, _LEVEL, self.clip, unsure=_UNSURE)
+
+    def _search(self, rows: Records, seen: _Seen, entropy: Entropy, progress: Progress | None) -> Array:
+        """All gradients; the point that they speak for."""
+        step, theta = 0, np.zeros(self.fitted.n_features)
+        least = max(0.005, 0.2 * min(1.0, (self.signal / 60) ** 2))
+        per_column = self.signal / self.fitted.n_features
+        for aim in aims_of(self.problem.loss, per_column, self.n_iterations, self.cap):
+            start, root = theta + seen.constant(aim.shift), aim.reach * seen.prior_root
+            state = PosteriorMean(seen.curvature, root, start, radius=self.radius, least_prior=least)
+            for _ in range(aim.n_steps):
+                cap = aim.cap
+                factor, doubt = aim.felt(cap, *seen.predictions(state.theta))
+                release = self.gradient(seen.shape.norm, aim.loss, cap)
+                found = release.release(rows, state.theta, entropy)
+                state.update(found.gradient, found.stddev, factor, doubt)
+                aim.scale.update(found.mean_square, found.mean_square_stddev, cap)
+                step += 1
+                if progress is not None:
+                    progress(step, float(np.linalg.norm(found.gradient)))
+            theta = state.theta
+        return theta
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the looks have released, and what follows from it about records and predictions."""
+
+    problem: Problem
+    shape: Reshaping
+    curvature: Curvature
+    first: NoisyMoments
+
+    @cached_property
+    def prior_root(self) -> Array:
+        """The prior: predictions of either part of a record, columns or constant, have the variance that is said."""
+        p, norm = self.problem.n_features, self.problem.bounds.feature_norm
+        mass = max(float(np.trace(self.first.second)) / self.problem.n_samples, _LEAST_MASS * norm**2)
+        variances = np.full(p, _PRIOR / mass)
+        if self.problem.bounds.intercept:
+            variances *= 2
+            variances[-1] *= (_CONSTANT_PRIOR if p > 1 else _BLIND_PRIOR) / _PRIOR
+        return prior_root(self.shape.matrix, variances)
+
+    @cached_property
+    def _constant_size(self) -> float:
+        """The root of the mean square of the constant entry of a record; 1 at most, if it was not shrunk."""
+        return math.sqrt(max(float(self.first.second[-1, -1]) / self.problem.n_samples, 0.01))
+
+    def constant(self, shift: float) -> Array:
+        """Coefficients that move every prediction by about ``shift``; none where there is no constant."""
+        along = np.zeros(self.problem.n_features)
+        if self.problem.bounds.intercept:
+            along[-1] = shift / self._constant_size
+        return np.asarray(np.linalg.solve(self.shape.matrix, along))
+
+    def predictions(self, theta: Array) -> tuple[float, float]:
+        """About the mean and the variance of predictions at ``theta``."""
+        n, mean = self.problem.n_samples, 0.0
+        if self.problem.bounds.intercept:
+            row = self.first.second[:, -1] / (n * self._constant_size)
+            mean = float(row @ (self.shape.matrix @ theta))
+        return mean, max(float(theta @ self.curvature.matrix @ theta) / n - mean**2, 0.0)
+
+    def with_ridge(self, theta: Array) -> Array:
+        """Coefficients of the records, shrunk as a ridge shrinks least squares."""
+        l2, matrix = self.problem.l2, self.shape.matrix
+        if l2:
+            ridge = l2 * self.problem.n_samples * matrix.T @ matrix
+            theta = np.asarray(np.linalg.solve(self.curvature.matrix + ridge, self.curvature.matrix @ theta))
+        return np.asarray(matrix @ theta)
+
+
+def _event(width: int, unit: float, steps: int, looks: tuple[float, ...]) -> events.Event:
+    """All releases, in units of one that costs as much."""
+    seen = [share_event(unit, share, width * (width + 1) // 2) for share in looks]
+    gradient = share_event(unit, (1 - sum(looks)) / steps, width + 1)
+    return events.Composed((*seen, events.Repeated(gradient, steps)))

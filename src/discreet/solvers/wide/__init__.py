@@ -1,1 +1,0 @@
-"""Solvers for wide sparse rows: texts, clicks, diagnoses."""
