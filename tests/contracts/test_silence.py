@@ -257,6 +257,14 @@ COMMANDS = {
     "fit": (f"fit table.csv --schema schema.toml {PRICE} --bad-rows null --output model.json", list(HOSTILE)),
     # refuses what is no label before the charge, as the holder of the table wants to know
     "evaluate": (f"evaluate public.json table.csv {PRICE} --bins 2 --output report.json", list(HOSTILE)[:3]),
+    "describe": (
+        f"describe table.csv --schema schema.toml {PRICE} --bad-rows null --output table.json",
+        list(HOSTILE),
+    ),
+    "additive": (
+        f"fit table.csv --schema schema.toml {PRICE} --model additive --bad-rows null --output shapes.json",
+        list(HOSTILE),
+    ),
 }
 
 

@@ -222,7 +222,7 @@ def describe(arguments: argparse.Namespace) -> None:
                 bad_rows=arguments.bad_rows,
             )
         release(found, arguments, "numbers")
-    options.tell_balance(arguments, ledger, found.privacy_.event)
+    options.tell_balance(arguments, ledger, found.privacy_)
 
 
 @command(

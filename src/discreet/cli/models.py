@@ -288,7 +288,7 @@ def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -
     arguments.outcome.wrote(f"the model is in {arguments.output}")
     say(model.privacy_)
     say(f"\nModel written to {arguments.output}")
-    options.tell_balance(arguments, ledger, model.privacy_.event)
+    options.tell_balance(arguments, ledger, model.privacy_)
 
 
 def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
@@ -495,13 +495,16 @@ def _predicted(model: Any, table: Any) -> dict[str, Any]:
 def _recommended(model: Any, table: Any, top: int) -> dict[str, Any]:
     """The best items of every user that they have not rated, best first."""
     import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     found: dict[str, list[Any]] = {"user": [], "item": [], "score": []}
-    users = table.column("user")
-    for user in pc.unique(users).to_pylist():
-        items, scores = model.recommend(table.filter(pc.equal(users, pa.scalar(user))), top)
+    users = table.column("user").combine_chunks().dictionary_encode()
+    if users.null_count:
+        raise ValueError(f"{users.null_count} rows have no user; add the names, or leave such rows out")
+    codes = users.indices.to_numpy(zero_copy_only=False)
+    order, counts = np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(users.dictionary))
+    ends = np.cumsum(counts)
+    for user, begin, end in zip(users.dictionary.to_pylist(), ends - counts, ends, strict=True):
+        items, scores = model.recommend(table.take(order[begin:end]), top)
         found["user"] += [user] * len(items)
         found["item"] += np.asarray(items).tolist()
         found["score"] += np.asarray(scores).tolist()

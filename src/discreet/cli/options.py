@@ -316,16 +316,20 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
             )
 
 
-def tell_balance(arguments: argparse.Namespace, ledger: Any, event: Any = None) -> None:
-    """What a charge left in the ledger, or that nobody keeps count."""
+def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
+    """What a charge left in the ledger, exactly and in words, or that nobody keeps count."""
     from discreet.display.console import note, paragraph
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
         return
+    if statement.guarantee.unit == "user" and ledger.unit == "record":
+        note(
+            f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
+            "releases together say about a person"
+        )
     paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
-    if event is not None:
-        paragraph(f"{more_like(ledger, event)} like this one.")
+    paragraph(f"{more_like(ledger, statement.event)} like this one.")
 
 
 _MANY = 1000

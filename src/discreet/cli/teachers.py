@@ -79,7 +79,7 @@ def label(arguments: argparse.Namespace) -> None:
     arguments.outcome.wrote(f"the labels are in {arguments.output}")
     say(found.privacy_)
     say(f"\nLabels of {len(public)} public rows written to {arguments.output}")
-    options.tell_balance(arguments, ledger, found.privacy_.event)
+    options.tell_balance(arguments, ledger, found.privacy_)
 
 
 def _transfer(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:

@@ -68,7 +68,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         ledger = arguments.outcome.ledger(arguments.ledger)
         result = _evaluated(arguments, model, schema, ledger)
         release(result, arguments, "metrics")
-    options.tell_balance(arguments, ledger, result.privacy_.event)
+    options.tell_balance(arguments, ledger, result.privacy_)
 
 
 def _model_and_schema(arguments: argparse.Namespace, instead: str) -> tuple[Any, Any]:
@@ -170,7 +170,7 @@ def intervals(arguments: argparse.Namespace) -> None:
                 ledger=ledger,
             )
         release(_Named(found, schema.feature_names), arguments, "intervals")
-    options.tell_balance(arguments, ledger, found.privacy_.event)
+    options.tell_balance(arguments, ledger, found.privacy_)
 
 
 @dataclass(frozen=True)
