@@ -65,6 +65,15 @@ def test_a_page_about_moving_runs(name, tmp_path, monkeypatch):
     assert scope["ledger"].history()
 
 
+def test_the_page_about_pages_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = run("pages.md")
+    text = (tmp_path / "model.html").read_text(encoding="utf-8")
+    assert scope["about"].purpose in text
+    assert "not recorded" not in text
+    assert (tmp_path / "budget.html").exists()
+
+
 def test_names_on_the_pages_are_public():
     for name in ("from-scikit-learn.md", "from-other-libraries.md", "papers.md"):
         text = (DOCS / name).read_text(encoding="utf-8")
