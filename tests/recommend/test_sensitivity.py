@@ -77,13 +77,15 @@ def test_no_user_moves_a_sum_further_than_declared(relation, first, second, seed
     block = power.quantised_block(where, np.linalg.qr(rng.normal(size=(N, 3)))[0])
     limit = power.product_sensitivity(where)
     assert distance(lambda r: power.product(where, r, model, importance, block), one, two) <= limit * slack
-    walk = ReplayModel(
-        np.linalg.qr(rng.normal(size=(N, 2)))[0], np.array([0.0, 0.3]), np.array([2.0, 1.0]), 0.7
-    )
-    assert distance(lambda r: frank_wolfe._covariance(where, r, walk), one, two) <= where.apart * slack
     scalar = next(r for r in frank_wolfe.FrankWolfe().releases(where) if r.order == 0).sensitivity
     direction = np.linalg.qr(rng.normal(size=(N, 1)))[0][:, 0]
-    assert distance(lambda r: frank_wolfe._energy(where, r, walk, direction), one, two) <= scalar * slack
+    directions = np.linalg.qr(rng.normal(size=(N, 2)))[0]
+    for centered in (False, True):
+        walk = ReplayModel(directions, np.array([0.0, 0.3]), np.array([2.0, 1.0]), 0.7, centered=centered)
+        apart = distance(lambda r, walk=walk: frank_wolfe._covariance(where, r, walk), one, two)
+        assert apart <= where.apart * slack
+        energy = distance(lambda r, walk=walk: frank_wolfe._energy(where, r, walk, direction), one, two)
+        assert energy <= scalar * slack
 
 
 @pytest.mark.lemma("recommenders.md#theorem-1")

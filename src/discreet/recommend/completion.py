@@ -92,7 +92,8 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
     Parameters
     ----------
     method : str, default "auto"
-        "auto" chooses between "subspace" and "profile" from public numbers. "profile": item effects and popularity,
+        "auto" chooses between "subspace" and "profile" from public numbers, and "svd" where ``ratings_per_user``
+        declares that users rate half of the catalog or more. "profile": item effects and popularity,
         with every user's own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then
         latent directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe",
         "frank-wolfe-printed", "pgd", "cleansing".
