@@ -198,8 +198,7 @@ class Scores:
         return 0.0 if self.shared is None else np.square(weights.sum(axis=-1)) / self.shared
 
     def mean(self, weights: Array, rest: float, reach: float) -> Estimate:
-        """Estimate (sum weights * counts + rest) / sum counts, in [-1, 1]: the mean of a number known to within
-        ``reach``.
+        """Estimate (sum weights * counts + rest) / sum counts, in [-1, 1], for numbers known to within ``reach``.
 
         rest : noisy sum of the differences from the weights. Their size is public, their spread is not: the standard
             deviation of the number is at most that of the weights plus ``reach``.

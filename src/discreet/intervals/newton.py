@@ -62,8 +62,7 @@ class Weight:
 def matrix_mechanism(
     weight: Weight, problem: Problem, radius: float, neighboring: Neighboring, noise_multiplier: float
 ) -> GaussianMechanism:
-    """Return the mechanism for sum w v v^T at any point of the ball: upper triangle, off-diagonal entries times
-    sqrt(2).
+    """Return the mechanism for sum w v v^T in the ball: upper triangle, off-diagonal entries times sqrt(2).
 
     Two records' terms have a nonnegative Frobenius product, so replacing one moves the sum by at most sqrt(2) W R^2
     instead of 2 W R^2.
@@ -94,8 +93,7 @@ def release_matrix(
 def residual_mechanism(
     problem: Problem, radius: float, noise_multiplier: float, counted: bool
 ) -> GaussianMechanism:
-    """Return the mechanism for the sum of squared residuals, each clipped to [0, L^2], and the number of records times
-    L^2.
+    """Return the mechanism for the sum of squared residuals, clipped to [0, L^2], and the record count times L^2.
 
     One record moves the sum by at most L^2. The number is ``counted`` if it is private; a record moves it by L^2.
     """

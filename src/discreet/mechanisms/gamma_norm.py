@@ -299,8 +299,7 @@ class GammaNormMechanism(PureMechanism):
         return GammaNormNoise(self.scale)
 
     def release_or_uniform(self, value: ArrayLike | None, entropy: Entropy) -> Array:
-        """Release the noisy value, or a uniform point of the whole range: always without a value, else with probability
-        2^-64.
+        """Release the noisy value; without one, and with probability 2^-64, a uniform point of the whole range.
 
         Privacy
         -------
@@ -316,8 +315,7 @@ class GammaNormMechanism(PureMechanism):
 
 
 def ending_exponent(size: int, epsilon: float) -> float:
-    """Return minus the log of the allowed probability that a release of ``size`` numbers has no value, at no extra
-    cost.
+    """Return minus the log of the probability with which ``size`` numbers may have no value at no extra cost.
 
     exp(-x) <= 2^-64 tanh(epsilon / 2) / 2^(64 size), where 2^(64 size) is the number of points in the range.
     """

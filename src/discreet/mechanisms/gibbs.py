@@ -226,8 +226,7 @@ class GibbsMechanism:
     def tries(
         self, energy: Energy, envelope: Envelope, entropy: Entropy, count: int
     ) -> Iterator[tuple[Array, float, bool]]:
-        """Make ``count`` proposals; yield those inside the balls as (point, -log of its acceptance probability,
-        accepted).
+        """Make ``count`` proposals; yield those in the balls as (point, -log acceptance probability, accepted).
 
         A point rejected after only some of the records has an infinite second entry.
         """

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
 
 
-_MANY = (
-    1000  # with more draws, exact composition is slow and gains less than 0.1 percent over its closed form
-)
+_MANY = 1000  # with more draws, exact composition is slow and gains less than 0.1 percent
 
 
 @dataclass(frozen=True)

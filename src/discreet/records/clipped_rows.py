@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-LANES = (
-    16  # parts of the data that are summed independently; fixed, so results do not depend on the thread count
-)
+LANES = 16  # parts that are summed independently; fixed, so results do not depend on the thread count
 COPY_ENTRIES = 1 << 16  # entries converted or multiplied at a time if rows cannot be used in place
 _SMALL = 1 << 18  # with fewer entries, threads cost more than they save
 COMPILED_FROM = (

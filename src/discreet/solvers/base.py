@@ -408,8 +408,7 @@ def gradient_mechanism(
     noise_multiplier: float,
     row_error: float = 0.0,
 ) -> GaussianMechanism:
-    """Return the mechanism for noisy gradient sums of all models on the ball; K models multiply the sensitivity by
-    sqrt(K).
+    """Return the mechanism for gradient sums of all K models on the ball, with sqrt(K) times the sensitivity.
 
     ``row_error`` bounds the rounding error of a record that was computed from others (docs/proofs/gradient-methods.md,
     section 7).

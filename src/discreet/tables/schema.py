@@ -167,8 +167,7 @@ class Schema:
     # --- tables ---
 
     def transform(self, table: TableLike, *, bad_rows: BadRows = "error") -> Array:
-        """Return rows of bounded norm: numbers scaled to [-1, 1], categories one-hot, booleans as +1 and -1, text
-        hashed.
+        """Return rows of bounded norm: scaled numbers, one-hot categories, booleans as +1 and -1, hashed text.
 
         Parameters
         ----------

@@ -178,8 +178,7 @@ def isolated(seed: int) -> Iterator[None]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Return an unfitted copy that shares nothing with ``estimator``, with every ``random_state`` in it set to
-    ``seed``.
+    """Return an unfitted copy that shares nothing with ``estimator``, with every ``random_state`` set.
 
     Reaches parameters of nested models and attributes of everything they hold: pipelines, splitters, distributions.
     """

@@ -214,9 +214,7 @@ class PureAccountant(Accountant):
 
 
 class GaussianAccountant(Accountant):
-    """Exact for any number of Gaussian releases: squared Gaussian-DP parameters add up (Dong, Roth and Su,
-    2022).
-    """
+    """Exact for Gaussian releases: squared Gaussian-DP parameters add up (Dong, Roth and Su, 2022)."""
 
     name = "gaussian"
 
@@ -273,9 +271,7 @@ class ProfileAccountant(Accountant):
 
 
 class ConcentratedAccountant(Accountant):
-    """Zero-concentrated DP: rhos add up, and convert at the best real order (Canonne, Kamath and Steinke,
-    2020).
-    """
+    """Zero-concentrated DP: rhos add up, and convert at the best order (Canonne, Kamath and Steinke, 2020)."""
 
     name = "concentrated"
 

@@ -1,5 +1,4 @@
-"""Empirical Bayes estimates for columns from noisy sums: sizes, leans towards a class, and weights for a second
-release.
+"""Empirical Bayes estimates for columns from noisy sums: sizes, leans towards a class, and weights.
 
 Everything here is post-processing of released numbers. Priors are mixtures on public grids, fitted to the released
 numbers by a fixed number of EM steps (Kiefer and Wolfowitz, 1956; Stephens, 2017), on at most 20,000 columns.

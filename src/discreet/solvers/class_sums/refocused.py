@@ -48,9 +48,7 @@ _RADIUS = 50.0  # of the ball that contains slopes and thresholds
 _STEEPNESS = 1.5  # initial slope, per class
 _LEAST_SLOPE = 0.1
 _ONCE, _TWICE = 150.0, 2000.0  # signals below which sums are released once, or residuals are not summed
-_SAVED = (
-    0.85  # release a contrast as one vector if its noise is below this fraction of its noise from two sums
-)
+_SAVED = 0.85  # release a contrast as one vector if that has at most this fraction of the noise
 _MOST_COLUMNS = 2**30
 
 

@@ -140,8 +140,7 @@ def signal_over_noise(problem: Problem, guarantee: Guarantee, field: Loss, budge
 
 
 def flow_time(problem: Problem, signal: float) -> float:
-    """Return the sum of the step sizes. In time t, noise moves the prediction of a full row by about t / (signal over
-    noise).
+    """Return the sum of the step sizes; in time t, noise moves a full row's prediction by about t / signal.
 
     More records allow more time. With more columns, noise fills more directions before any signal is found, so less
     time is better, by a factor that approaches 1 as the signal grows.

@@ -52,9 +52,7 @@ class LeveledBounds(Bounds):
     """
 
     longest: ClassVar[float] = 8.0
-    constant: ClassVar[float] = (
-        0.5  # kept part of the intercept's 1; a power of two, so that products are exact
-    )
+    constant: ClassVar[float] = 0.5  # kept part of the intercept; a power of two, for exact products
 
     def row_scales(self, X: Any) -> Array:
         """Return the scale s of every row: 1 for rows within the bound after leveling."""

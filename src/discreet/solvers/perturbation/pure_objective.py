@@ -196,8 +196,7 @@ _OUTPUT_SHARE = 0.01  # of epsilon; a verified minimizer leaves little to hide
 
 
 def objective_epsilon(problem: Problem, neighboring: Neighboring, scale: float, total_l2: float) -> float:
-    """Return the epsilon of the exact minimizers of all perturbed objectives: noise and determinant (Theorems 4 and
-    5).
+    """Return the epsilon of all exact minimizers: noise and determinant (Theorems 4 and 5).
 
     >>> from discreet.records.bounds import Bounds
     >>> from discreet.losses import Logistic
@@ -269,8 +268,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @property
     def linear_norms(self) -> tuple[float, float]:
-        """Standard deviation of one entry, and half a bound on the norm of the vector, which has a gamma
-        distribution.
+        """Standard deviation of one entry, and half a bound on the norm, which has a gamma distribution.
 
         A model exceeds the bound only with the probability that the output stage allows for ending without
         minimizers.

@@ -51,9 +51,7 @@ def value_rounding(loss: Loss, n_samples: int, n_features: int, reach: float, la
     return 1.02 * n_samples * loss.value_scale(reach, label_bound) * gamma(roundings) + 2.0**-400
 
 
-_NEAR = (
-    0.02  # within this distance of an end of its interval, a parabola takes its curvature from f'' instead
-)
+_NEAR = 0.02  # this close to an end of its interval, a parabola takes its curvature from f''
 _EXACT_STEPS = 2.0**50
 _PARTS, _LEAST_ROWS = 32, 512  # how the records are split for early rejections
 

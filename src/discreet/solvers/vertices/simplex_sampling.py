@@ -52,9 +52,7 @@ _MOST = 10_000  # maximum number of draws that the rule may choose
 _CONFIDENCE = 0.95
 _INEXACT = 1e-3  # fraction of the score range that an inexact minimizer may add
 _LARGEST = 1e18  # largest lambda to search, in units of a record's largest gradient
-_STIFFEST = (
-    1e5  # curvature of the loss over lambda; with less entropy the search is slow and risks are no smaller
-)
+_STIFFEST = 1e5  # curvature of the loss over lambda; less entropy is slow and does not reduce the risk
 
 
 @dataclass(frozen=True)
