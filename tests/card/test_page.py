@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, card, coefficient_intervals
-from discreet.card.coefficients import _effects
+from discreet.card.coefficients import effects
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.privacy.page import believed
 from discreet.tables.schema import Binned, Boolean, Categorical, Numeric, Schema, Target, Text
@@ -45,7 +45,7 @@ def page_of(model, folder, **options):
 
 def test_an_effect_is_a_difference_of_predictions(model):
     """Each shown number is what the model's score changes by when the cell of a table changes."""
-    effects = {(one.group.partition(",")[0], one.name): one for one in _effects(card.Card.of(model, SCHEMA))}
+    effects = {(one.group.partition(",")[0], one.name): one for one in effects(card.Card.of(model, SCHEMA))}
     coef = model.coef_[0]
 
     def score(**cells):
@@ -60,7 +60,7 @@ def test_an_effect_is_a_difference_of_predictions(model):
     }
     for key, change in changes.items():
         assert effects[key].of(coef) == pytest.approx(change), key
-    age = [one for one in _effects(card.Card.of(model, SCHEMA)) if one.name == "age"]
+    age = [one for one in effects(card.Card.of(model, SCHEMA)) if one.name == "age"]
     assert age[0].of(coef) == pytest.approx(score(age=[80]) - score(age=[20]))
     assert age[1].of(coef) == pytest.approx(score(age=[None]) - score(age=[50]))
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from discreet._typing import Array
 from discreet.card import kinds
 from discreet.card.card import Card
-from discreet.tables.domains import Categorical, Numeric
+from discreet.card.coefficients import columns_of, effects
+from discreet.tables.domains import Numeric, Text
 from discreet.tables.schema import Schema
 
 _ENCODED = "Coefficients are of rows as the schema encodes them: numbers from -1 to 1, categories 0 or 1."
@@ -79,7 +81,7 @@ def coefficients(model: Any, schema: Schema | None = None) -> Coefficients:
 
 def _linear(card: Card) -> Coefficients:
     coef, intercept = np.atleast_2d(card.arrays["coef_"]), np.atleast_1d(card.arrays["intercept_"])
-    names = _names(card)
+    names = columns_of(card)
     remark = "" if card.schema is None else _ENCODED
     if len(coef) > 1:
         labels = [] if card.classes is None else [str(label) for label in card.classes]
@@ -91,7 +93,7 @@ def _linear(card: Card) -> Coefficients:
     if not kinds.family(card.estimator).probabilities or card.schema is None:
         rows_of_one = tuple((name, f"{value:.4g}") for name, value in values)
         return Coefficients("Coefficients", ("column", "coefficient"), rows_of_one, remark)
-    ratios = [*_odds_ratios(card.schema, coef[0]), ""]
+    ratios = [*_odds_ratios(card, coef[0]), ""]
     listed = tuple((name, f"{value:.4g}", ratio) for (name, value), ratio in zip(values, ratios, strict=True))
     of = "" if card.classes is None else f" of {str(card.classes[1])!r}"
     return Coefficients(
@@ -102,18 +104,21 @@ def _linear(card: Card) -> Coefficients:
     )
 
 
-def _odds_ratios(schema: Schema, coef: Any) -> Iterator[str]:
-    """One word for each feature, in order."""
-    place = 0
-    for name, domain in schema.columns.items():
-        values = coef[place : (place := place + len(domain.feature_names(name)))]
-        for number, value in enumerate(values):
-            if isinstance(domain, Categorical) or domain.kind == "binned":
-                yield "reference" if number == 0 else _ratio(value - values[0])
-            elif domain.kind == "text":
-                yield _ratio(value)
-            else:
-                yield _ratio(2 * value if number == 0 else value)
+def _odds_ratios(card: Card, coef: Array) -> Iterator[str]:
+    """One word for each feature, in order; reference levels have none of their own."""
+    found = {max(effect.weights): effect.of(coef) for effect in effects(card)}
+    names, columns = columns_of(card), card.schema.columns if card.schema else {}
+    words = {
+        name
+        for key, domain in columns.items()
+        if isinstance(domain, Text)
+        for name in domain.feature_names(key)
+    }
+    for place, name in enumerate(names):
+        if place in found or name in words:
+            yield _ratio(found.get(place, float(coef[place])))
+        else:
+            yield "reference"
 
 
 def _ratio(log_odds: float) -> str:
@@ -122,7 +127,7 @@ def _ratio(log_odds: float) -> str:
 
 def _median(card: Card) -> Coefficients:
     """The median in the units of the columns, where these are numbers on a linear scale."""
-    names, values = _names(card), card.arrays["median_"]
+    names, values = columns_of(card), card.arrays["median_"]
     units = dict(zip(names, values, strict=True))
     if card.schema is not None:
         for name, domain in card.schema.columns.items():
@@ -138,11 +143,6 @@ def _median(card: Card) -> Coefficients:
         rows,
         "" if card.schema is None else _ENCODED,
     )
-
-
-def _names(card: Card) -> tuple[str, ...]:
-    names = card.feature_names or (card.schema.feature_names if card.schema else None)
-    return tuple(names or (f"column {number}" for number in range(card.n_features)))
 
 
 def _size(row: tuple[str, ...]) -> float:
