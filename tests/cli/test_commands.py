@@ -174,9 +174,8 @@ def test_exports_predict_alike(shell):
 
 
 def test_a_page_for_people(shell, tmp_path):
-    pytest.importorskip("altair")
     shell("card model.json --output page.html")
-    assert "PrivateLogisticRegression" in (tmp_path / "page.html").read_text()
+    assert "Private logistic regression" in (tmp_path / "page.html").read_text()
 
 
 def test_a_saved_model_reads_raw_tables(shell):
