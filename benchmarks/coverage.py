@@ -1,10 +1,11 @@
 """Coverage of 95% intervals: coefficients of linear and logistic regression, and metrics of private evaluations.
 
-Run ``python -m benchmarks.coverage [--repeats 400] [--only logistic]``. Every repetition invents records from a known
-law, fits, and asks whether the interval holds the truth. Exits with 1 if a coverage lies outside [0.93, 0.97] by more
-than two standard errors of the simulation. In the hard cases (rare labels, a model that is far off, a loose bound on
-the number of records) intervals may cover more, the infinite ones always: how many are finite is shown beside.
-Metrics whose counts are near their noise are measured by `benchmarks.near_noise`, which runs last.
+Run ``python -m benchmarks.coverage [--repeats 1000] [--only logistic]``. Every repetition invents records from a known
+law, fits, and asks whether the interval holds the truth. Rows are written to ``results/coverage.md`` as they are
+measured; a run of some settings leaves the rows of others as they were. Exits with 1 if a coverage lies outside
+[0.93, 0.97] by more than two standard errors of the simulation. In the hard cases (rare labels, a model that is far
+off, a loose bound on the number of records) intervals may cover more, the infinite ones always: how many are finite is
+shown beside. Metrics whose counts are near their noise are measured by `benchmarks.near_noise`, which runs last.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,15 @@ from discreet.intervals.intervals import CoefficientIntervals
 
 Array = NDArray[np.float64]
 
+RESULTS = Path(__file__).parent / "results" / "coverage.md"
+HEADER = """# Coverage of 95% intervals
+
+`python -m benchmarks.coverage`: records from a known law, a private fit, and the interval that is given beside it.
+Trials are coefficients times repetitions; an infinite interval covers. Near the noise: `coverage_near_noise.md`.
+
+| setting | repetitions | trials | coverage | finite | coverage of the finite | median half width |
+|---|---|---|---|---|---|---|
+"""
 BOUND, DELTA = 2.0, 1e-6
 LOW, HIGH = 0.93, 0.97
 SETTINGS = (
@@ -56,6 +67,7 @@ class Row:
     strict: bool = True
     finite: float = 1.0
     coverage_finite: float = 1.0
+    repeats: int = 0
 
     @property
     def good(self) -> bool:
@@ -75,6 +87,15 @@ class Row:
         if self.finite == 1:
             return line
         return f"{line}  finite {self.finite:.0%}, of which {self.coverage_finite:.4f} cover"
+
+    def keep(self, path: Path = RESULTS) -> None:
+        """Write the row into the table, in place of an earlier one of the same setting."""
+        found = path.read_text(encoding="utf-8") if path.exists() else HEADER
+        rows = {line.split(" | ")[0]: line for line in found[len(HEADER) :].splitlines()}
+        cells = [self.repeats, self.trials, f"{self.coverage:.4f} ± {self.error:.4f}", f"{self.finite:.1%}"]
+        cells += [f"{self.coverage_finite:.4f}" if self.finite else "-", f"{self.width:.4f}"]
+        rows[f"| {self.what}"] = f"| {self.what} | " + " | ".join(map(str, cells)) + " |"
+        path.write_text(HEADER + "".join(f"{line}\n" for line in rows.values()), encoding="utf-8")
 
 
 def _rows(rng: np.random.Generator, n: int, p: int) -> Array:
@@ -275,6 +296,7 @@ def evaluations(repeats: int, n: int, epsilon: float, delta: float) -> list[Row]
             repeats,
             float(np.median(widths[name])),
             strict=delta > 0 and name != "R^2",
+            repeats=repeats,
         )
         for name in hits
     ]
@@ -314,7 +336,7 @@ def _coefficients() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]],
     yield "linear, start set to (30, 30)", partial(counted, times=1, start=30.0), True
 
 
-def measure(repeats: int = 400, only: str = "") -> Iterator[Row]:
+def measure(repeats: int = 1000, only: str = "") -> Iterator[Row]:
     """All rows, one by one, or those whose setting begins with ``only``."""
     for what, one, strict in _coefficients():
         if what.startswith(only):
@@ -329,16 +351,17 @@ def measure(repeats: int = 400, only: str = "") -> Iterator[Row]:
                 strict,
                 float(finite.mean()),
                 float(hits[finite].mean()) if finite.any() else 1.0,
+                repeats,
             )
     for n, epsilon, delta in ((2_000, 1.0, DELTA), (20_000, 0.3, DELTA), (2_000, 1.0, 0.0)):
         if "metrics".startswith(only):
-            yield from evaluations(2 * repeats, n, epsilon, delta)
+            yield from evaluations(repeats, n, epsilon, delta)
 
 
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=400)
+    parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument(
         "--only", default="", help="linear, logistic, metrics or near, or the beginning of one setting"
     )
@@ -346,6 +369,7 @@ def main() -> int:
     rows: list[Row | near_noise.Row] = []
     for row in measure(arguments.repeats, arguments.only):
         print(row, flush=True)
+        row.keep()
         rows.append(row)
     if "near".startswith(arguments.only):
         rows += near_noise.report(1000)

@@ -32,7 +32,10 @@ _RANKED = 2000  # users whose recommendations are scored
 
 @dataclass(frozen=True)
 class Task:
-    """Ratings to learn from and (user, item, rating) triples to predict, sorted by user."""
+    """Ratings to learn from and (user, item, rating) triples to predict, sorted by user.
+
+    per_user : how many ratings a user has, where that is declared.
+    """
 
     name: str
     train: Any
@@ -41,6 +44,7 @@ class Task:
     ratings: Array
     bounds: tuple[float, float]
     clicks: bool = False
+    per_user: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,29 @@ def low_rank(
     users, held = np.repeat(np.arange(tested), 2), chosen[:tested, per_user:].ravel().astype(np.int64)
     name, true = f"rank {rank}, {n_items} items", values[:tested, per_user:].ravel()
     return Task(name, train, users, held, true, (-1.0, 1.0))
+
+
+def dense_block(n_users: int, n_items: int, density: float, seed: int = 0) -> Task:
+    """Ratings from 1 to 5 of most items by most users: effects of both, four latent directions, noise; 5% held out."""
+    rng = np.random.default_rng([seed, n_users, n_items])
+    taste = rng.normal(size=(n_users, 4)) @ rng.normal(size=(4, n_items)) / 2
+    effects = 0.35 * rng.normal(size=n_items) + 0.35 * rng.normal(size=(n_users, 1))
+    ratings = 3.4 + effects + 0.4 * taste + 0.7 * rng.normal(size=taste.shape)
+    ratings = np.clip(np.round(ratings), 1.0, 5.0)
+    seen = rng.random(taste.shape) < density
+    held = seen & (rng.random(taste.shape) < 0.05)
+    train = sp.csr_array((ratings[seen & ~held], np.nonzero(seen & ~held)), shape=taste.shape)
+    users, items = np.nonzero(held)
+    declared = int(density * n_items)
+    return Task("block", train, users, items, ratings[held], (1.0, 5.0), per_user=declared)
+
+
+def own_means(train: Any, first: int, last: int) -> Array:
+    """What users can predict without any release: the mean of their own ratings, 3 without one."""
+    rows = train[first:last]
+    counts = np.diff(rows.indptr)
+    means = np.where(counts > 0, np.asarray(rows.sum(axis=1)).ravel() / np.maximum(counts, 1), 3.0)
+    return np.repeat(means[:, None], train.shape[1], axis=1)
 
 
 def real(name: str, holdout: float, seed: int = 0) -> Task:

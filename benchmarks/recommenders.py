@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ from benchmarks.recommender_tasks import (
     Score,
     Task,
     as_clicks,
+    dense_block,
     low_rank,
     most_rated,
+    own_means,
     real,
     score,
     without_privacy,
@@ -41,6 +44,7 @@ from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.recommend.methods import power, profile, subspace
 from discreet.recommend.metrics import rmse
 from discreet.recommend.ratings import read
+from discreet.solvers import components
 
 Array = NDArray[np.float64]
 Row = dict[str, Any]
@@ -66,6 +70,12 @@ FEWER_USERS = tuple(f"{name}, 100000 users" for name in SYNTHETIC)  # for all ri
 CLICKS = ("movielens1m, clicks", "jester1, clicks")
 CLICK_METHODS = ("auto", "bias", "subspace", "power", "als")
 COMPARED = ("auto", "bias")
+CHAPTER = (
+    "movielens1m, 400 items, 1%"  # Thakkar (2019), chapter 6, with MovieLens 1M for 10M; a split per run
+)
+PRINTED = ("cleansing", "frank-wolfe", "frank-wolfe-printed", "pgd")
+OWN_MEAN = "no release: each user's own mean"
+BLOCKS = ("block, 1200 x 1200, 77%", "block, 3000 x 400, 60%")  # of which the density is declared
 # Held-out part: targets are stated for 10% of MovieLens and 1% of Jester.
 HOLDOUT = {"movielens1m": 0.1, "movielens100k": 0.1, "jester1": 0.01, "filmtrust": 0.1, "flixster3k": 0.1}
 
@@ -110,6 +120,8 @@ PIECES: dict[str, list[Cell]] = {
     "jester": cells(("jester1",), COMPARED, EPSILONS, 3) + cells(("jester1",), METHODS, EPSILONS, 1),
     "top-400": cells(("movielens1m, 400 items",), COMPARED, EPSILONS, 3)
     + cells(("movielens1m, 400 items",), METHODS, EPSILONS, 1),
+    "chapter-6": cells((CHAPTER,), ("auto", OWN_MEAN, *PRINTED), (1.0, 5.0), 3),
+    "blocks": cells(BLOCKS, ("auto", "profile", "subspace", "svd"), (1.0, 3.0, 5.0, 10.0), 3),
     "unseen": cells(("filmtrust", "flixster3k"), COMPARED, EPSILONS, 40),
     "clicks": cells(CLICKS, CLICK_METHODS, EPSILONS, 1) + cells(CLICKS, COMPARED, EPSILONS, 3),
     "references": [
@@ -124,6 +136,11 @@ SCALES = ("profile", "power", "subspace")
 @lru_cache(maxsize=1)
 def task_of(name: str, run: int) -> Task:
     """The data of a cell; synthetic data are drawn anew for every run, real sets are split once."""
+    if name in BLOCKS:
+        n_users, n_items, percent = (int(number) for number in re.findall(r"\d+", name))
+        return dense_block(n_users, n_items, percent / 100, seed=run)
+    if name == CHAPTER:
+        return most_rated(real("movielens1m", 0.01, seed=run), 400)
     plain, _, kind = name.partition(", ")
     if plain.startswith("rank"):
         items, *users = (int(part.split()[0]) for part in kind.split(", "))
@@ -142,6 +159,8 @@ def measure(task: Task, cell: Cell) -> Row:
         _, _, how = cell.method.partition(": ")
         rank, penalty = (float(part) for part in how.split()[1:]) if how != "bias" else (0.0, 1.0)
         predict, ran = without_privacy(task, int(rank), penalty).predict, how
+    elif cell.method == OWN_MEAN:
+        predict, ran = partial(own_means, task.train), "none"
     else:
         model = PrivateMatrixCompletion(
             cell.method,
@@ -149,6 +168,7 @@ def measure(task: Task, cell: Cell) -> Row:
             DELTA,
             rating_bounds=task.bounds,
             feedback="implicit" if task.clicks else "explicit",
+            ratings_per_user=task.per_user,
         ).fit(task.train)
         predict, ran = lambda first, last: model.predict(task.train[first:last]), model.method_
     seconds = time.perf_counter() - begin
@@ -264,7 +284,7 @@ def _steps(model: PrivateMatrixCompletion, train: Any, method: str) -> Iterator[
         mechanism = plan.mechanisms[f"{subspace.COVARIANCE} 0"]
         seconds, noisy = timed(lambda: mechanism.release(exact, fresh_entropy(), in_place=True))  # type: ignore[call-arg]
         yield "its noise", seconds
-        yield "its directions", timed(lambda: subspace.spikes(noisy, mechanism.stddev, 4))[0]
+        yield "its directions", timed(lambda: components.spikes(noisy, mechanism.stddev, 4))[0]
 
 
 def main(arguments: Sequence[str] = ()) -> int:

@@ -20,7 +20,7 @@ from sklearn.preprocessing import normalize
 
 from benchmarks.papers.datasets import data_file
 from discreet import PrivateLasso, PrivateLogisticRegression, PrivateSparseLogisticRegression
-from discreet.estimators.text_rows import SquareRootRows
+from discreet.estimators.encoder import SquareRootRows
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.records.arrays import ArrayRecords
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe

@@ -43,7 +43,7 @@ def test_readme_commands_run_in_the_folder_of_the_demonstration(tmp_path, monkey
     assert main(["demo", "--people", str(rows), "--output", str(tmp_path)]) == 0
     offered = capsys.readouterr().out.partition(f"cd {tmp_path}\n")[2]
     monkeypatch.chdir(tmp_path)
-    lines = [line.split("#")[0].strip() for line in blocks(ROOT / "README.md", "")[1].splitlines()]
+    lines = [line.split("#")[0].strip() for line in blocks(ROOT / "README.md", "")[0].splitlines()]
     assert [line.strip() for line in offered.split("\n") if line] == [
         line.replace("50000", str(rows)) for line in lines
     ]

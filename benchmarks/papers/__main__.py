@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from discreet.cli import options
+from discreet.cli.values import count
 
 if TYPE_CHECKING:
     from benchmarks.papers.results import Row
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--page", metavar="DIR", help="folder of the page and its pictures, if not that of the results"
     )
-    parser.add_argument("--repeats", type=options.count, metavar="N", help="at most N repeats of everything")
+    parser.add_argument("--repeats", type=count, metavar="N", help="at most N repeats of everything")
     parser.add_argument(
         "--data",
         action="append",
@@ -62,9 +62,7 @@ def parser() -> argparse.ArgumentParser:
         help="leave out other libraries, for which environments would be made and packages downloaded",
     )
     parser.add_argument("--again", action="store_true", help="make rows again that are there already")
-    parser.add_argument(
-        "--jobs", type=options.count, default=1, metavar="N", help="run N tables at a time (1)"
-    )
+    parser.add_argument("--jobs", type=count, default=1, metavar="N", help="run N tables at a time (1)")
     return parser
 
 

@@ -21,8 +21,11 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.description.quantiles import wide_grid as wide_grid
     from discreet.estimators.classifiers import PrivateLinearSVC as PrivateLinearSVC
     from discreet.estimators.classifiers import PrivateLogisticRegression as PrivateLogisticRegression
+    from discreet.estimators.components import PrivatePCA as PrivatePCA
     from discreet.estimators.encoder import SchemaEncoder as SchemaEncoder
+    from discreet.estimators.erm import PrivateERM as PrivateERM
     from discreet.estimators.l1 import PrivateLasso as PrivateLasso
+    from discreet.estimators.l1 import PrivateSparseLinearSVC as PrivateSparseLinearSVC
     from discreet.estimators.l1 import PrivateSparseLogisticRegression as PrivateSparseLogisticRegression
     from discreet.estimators.linear import NoiseWarning as NoiseWarning
     from discreet.estimators.median import PrivateMedian as PrivateMedian
@@ -36,12 +39,14 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.estimators.regressors import PrivateRidge as PrivateRidge
     from discreet.evaluation.evaluate import evaluate as evaluate
     from discreet.intervals.intervals import coefficient_intervals as coefficient_intervals
+    from discreet.losses.row_gradients import GradientLoss as GradientLoss
     from discreet.mechanisms.samplers.entropy import insecure_noise as insecure_noise
     from discreet.online.ftrl import PrivateFTRL as PrivateFTRL
     from discreet.online.linear import PrivateOnlineLinearModel as PrivateOnlineLinearModel
     from discreet.online.stream import HorizonReached as HorizonReached
     from discreet.privacy.guarantee import Guarantee as Guarantee
     from discreet.privacy.guarantee import Neighboring as Neighboring
+    from discreet.privacy.guarantee import NoLedgerWarning as NoLedgerWarning
     from discreet.privacy.guarantee import PrivacyWarning as PrivacyWarning
     from discreet.privacy.ledger.ledger import BudgetExceeded as BudgetExceeded
     from discreet.privacy.ledger.ledger import Ledger as Ledger

@@ -18,9 +18,12 @@ _MODULES = {
         "PrivateLinearSVC",
         "PrivateLogisticRegression",
     ),
+    "discreet.estimators.components": ("PrivatePCA",),
     "discreet.estimators.encoder": ("SchemaEncoder",),
+    "discreet.estimators.erm": ("PrivateERM",),
     "discreet.estimators.l1": (
         "PrivateLasso",
+        "PrivateSparseLinearSVC",
         "PrivateSparseLogisticRegression",
     ),
     "discreet.estimators.median": ("PrivateMedian",),
@@ -39,6 +42,7 @@ _MODULES = {
     "discreet.estimators.linear": ("NoiseWarning",),
     "discreet.evaluation.evaluate": ("evaluate",),
     "discreet.intervals.intervals": ("coefficient_intervals",),
+    "discreet.losses.row_gradients": ("GradientLoss",),
     "discreet.mechanisms.samplers.entropy": ("insecure_noise",),
     "discreet.online.ftrl": ("PrivateFTRL",),
     "discreet.online.linear": ("PrivateOnlineLinearModel",),
@@ -46,6 +50,7 @@ _MODULES = {
     "discreet.privacy.guarantee": (
         "Guarantee",
         "Neighboring",
+        "NoLedgerWarning",
         "PrivacyWarning",
     ),
     "discreet.privacy.ledger.ledger": (

@@ -1,12 +1,14 @@
-"""What the library says about parameters, and when it says nothing.
+"""Checks of parameters, and suppression of warnings while private data is in use.
 
-Checks of numbers and choices raise errors that name the parameter and say what is allowed and what to do. Once private
-data is at work, `silence` keeps every warning and floating-point error unheard, whatever the process has set: one
-person's tiny entry could otherwise decide whether anything is said, or whether the program goes on.
+Checks raise errors that name the parameter, say which values are allowed and what to do. While private data is in use,
+`silence` suppresses every warning and floating-point error, whatever the process has configured: otherwise one
+person's record could decide whether a warning appears or the program stops.
 """
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import sys
 import threading
@@ -14,13 +16,13 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, SupportsFloat, TypeVar, cast
+from typing import Any, Self, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
 
 class Setting:
-    """A parameter that a hint asks for, with the values to choose from; none if any will do.
+    """A parameter that a hint suggests setting, with the suggested values; without values, any value.
 
     >>> str(Setting("bad_rows", "null", purpose="to ignore such rows"))
     "pass bad_rows='null' to ignore such rows"
@@ -37,19 +39,19 @@ class Setting:
         return self.worded(f"{self.name}={either(list(map(repr, self.values))) or '...'}")
 
     def worded(self, assignment: str) -> str:
-        """The same advice with another way to write the assignment."""
+        """Return the same advice with the assignment written differently."""
         return " ".join(filter(None, ("pass", assignment, self.purpose)))
 
 
 class HintedError(Exception):
-    """An error that knows what to do about it: ``hint`` lists alternatives, as text or as a parameter to set.
+    """An error with advice: ``hint`` lists alternatives, each a text or a `Setting`.
 
     >>> print(HintedError("2 rows are empty", "correct them", Setting("bad_rows", "null")))
     2 rows are empty; correct them or pass bad_rows='null'
     """
 
     def __init__(self, message: str, *hint: str | Setting) -> None:
-        super().__init__(message, *hint)  # all of it: exceptions are pickled by their arguments
+        super().__init__(message, *hint)  # exceptions are pickled by their arguments
         self.message = message
         self.hint: tuple[str | Setting, ...] = tuple(one for one in hint if one)
 
@@ -58,7 +60,7 @@ class HintedError(Exception):
 
 
 class NamedError(HintedError):
-    """An error about a parameter: ``name`` is the parameter, ``problem`` what is wrong with it."""
+    """An error about a parameter: ``name`` is the parameter and ``problem`` says what is wrong."""
 
     def __init__(self, name: str, problem: str, *hint: str | Setting) -> None:
         super().__init__(f"{name}{problem}" if problem[0] in ",:[" else f"{name} {problem}", *hint)
@@ -82,7 +84,7 @@ class ParameterTypeError(NamedError, TypeError):
 
 
 def either(alternatives: list[str]) -> str:
-    """A list in words.
+    """Join alternatives with commas and "or".
 
     >>> either(["a"]), either(["a", "b"]), either(["a", "b", "c"])
     ('a', 'a or b', 'a, b, or c')
@@ -92,7 +94,7 @@ def either(alternatives: list[str]) -> str:
 
 
 def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -> float:
-    """A finite real number, greater than ``above`` if given; booleans and strings are refused."""
+    """Check that ``value`` is a finite real number, greater than ``above`` if given; refuse booleans and strings."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterTypeError(name, f"must be a number, got {value!r}", hint)
     number = float(cast(SupportsFloat, value))
@@ -103,7 +105,7 @@ def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -
 
 
 def count(name: str, value: Any, *, at_least: int = 1, hint: str = "") -> int:
-    """A whole number of at least ``at_least``."""
+    """Check that ``value`` is a whole number of at least ``at_least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ParameterTypeError(name, f"must be a whole number, got {value!r}", hint)
     if int(value) < at_least:
@@ -112,12 +114,12 @@ def count(name: str, value: Any, *, at_least: int = 1, hint: str = "") -> int:
 
 
 def count_or_none(name: str, value: Any) -> int | None:
-    """A whole number of at least 1; or None, for a public rule to choose."""
+    """Check that ``value`` is a whole number of at least 1, or None."""
     return None if value is None else count(name, value)
 
 
 def interval(name: str, value: Any) -> tuple[float, float]:
-    """Two finite numbers, the lower one first."""
+    """Check that ``value`` is a pair of finite numbers, the lower one first."""
     ends = tuple(value) if np.iterable(value) else ()
     if len(ends) != 2:
         raise ParameterError(name, f"must be two numbers (lowest, highest), got {value!r}")
@@ -128,16 +130,16 @@ def interval(name: str, value: Any) -> tuple[float, float]:
 
 
 def choice(name: str, value: Any, allowed: Collection[str]) -> str:
-    """One of a few names."""
+    """Check that ``value`` is one of the allowed names."""
     if value not in allowed:
         raise ParameterError(name, f"must be one of {sorted(allowed)}, got {value!r}")
     return str(value)
 
 
 def seed(random_state: Any) -> np.random.SeedSequence:
-    """Seed of splits and optimizers (never of privacy noise): None, a whole number, or a SeedSequence.
+    """Return the seed of splits and optimizers (never of privacy noise): from None, a whole number, or a SeedSequence.
 
-    Generators are refused: scikit-learn copies constructor arguments, and a copied generator repeats itself.
+    Generators are refused: scikit-learn copies constructor arguments, and a copied generator repeats its stream.
     """
     if isinstance(random_state, np.random.SeedSequence):
         return random_state
@@ -151,13 +153,13 @@ def seed(random_state: Any) -> np.random.SeedSequence:
 
 
 def is_from(value: object, library: str, *names: str) -> bool:
-    """Whether a value is of one of these classes of a library that need not be installed, without importing it."""
+    """Check isinstance against classes of an optional library, without importing it."""
     loaded = sys.modules.get(library)
     return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in names))
 
 
 def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
-    """Raise for arguments that a method does not take, and say why where people would expect it to."""
+    """Raise for arguments that a method does not take, with a reason for those that people expect."""
     for name in given:
         reason = ""
         if name in ("sample_weight", "class_weight"):
@@ -171,10 +173,108 @@ def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
 Result = TypeVar("Result")
 
 
-class _NoWarnings:
-    """While anyone is inside, no warning is shown or raised.
+class Habits:
+    """Answer parameters of scikit-learn that do not exist here by the name of what does it here.
 
-    Counted, because the filter is global: of several concurrent users the last to leave restores it.
+    In ``__new__``, which is called with what the constructor gets: constructors keep their plain signatures, from which
+    ``get_params`` and ``clone`` read the parameters.
+    """
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        if given:
+            known = list(inspect.signature(cls).parameters)
+            for name in given:
+                if name not in known:
+                    raise TypeError(f"{cls.__name__} has no parameter {name!r}{_advice(name, known)}")
+        return super().__new__(cls)
+
+
+# What does it here, for estimators that have the first parameter named, if one is; the last line of a name is for all.
+_HABITS: dict[str, tuple[tuple[str, str], ...]] = {
+    "C": (
+        (
+            "l2",
+            "l2, the ridge on the mean loss, is 1 / (C * n_samples); left out, it follows from public numbers",
+        ),
+        ("l1_radius", "l1_radius bounds the coefficients instead of penalizing them"),
+        ("", "regularization follows from public numbers"),
+    ),
+    "alpha": (
+        (
+            "l2",
+            "l2, the ridge on the mean loss, is alpha / n_samples for Ridge; left out, it follows from public numbers",
+        ),
+        ("l1_radius", "l1_radius bounds the coefficients instead of penalizing them"),
+        ("", "regularization follows from public numbers"),
+    ),
+    "penalty": (
+        ("l2", "l2 is the penalty; for few coefficients use PrivateSparseLogisticRegression or PrivateLasso"),
+        ("", "the estimator fixes the penalty: PrivateLogisticRegression and PrivateRidge have l2"),
+    ),
+    "class_weight": (
+        (
+            "",
+            "class counts are private, and weights raise the noise. Move the threshold after the fit instead, which is "
+            "free: sklearn.model_selection.FixedThresholdClassifier(model, threshold=...), or predict_proba",
+        ),
+    ),
+    "max_iter": (
+        (
+            "solver",
+            "the number of steps is part of the price and belongs to the solver, for example "
+            "solver=discreet.solvers.NoisyGradientDescent(n_iterations=100); by default it follows from public numbers",
+        ),
+        ("n_iterations", "n_iterations is the number of noisy rounds"),
+        ("", "the number of steps follows from public numbers"),
+    ),
+    "tol": (("", "when to stop must not depend on the data: the number of steps is fixed by the plan"),),
+    "n_jobs": (
+        ("", "fits use the processors there are; limit them with OMP_NUM_THREADS and NUMBA_NUM_THREADS"),
+    ),
+    "verbose": (("", "use `with discreet.on_progress(print):`, or logging.getLogger('discreet')"),),
+    "warm_start": (("", "every fit is charged in full, so there is nothing to go on from"),),
+    "l1_ratio": (("", "use PrivateSparseLogisticRegression or PrivateLasso for few coefficients"),),
+    "dual": (("solver", "solver chooses the method"),),
+    "loss": (
+        (
+            "",
+            "the estimator fixes the loss: see PrivateHuberRegressor, PrivateQuantileRegressor, PrivateLinearSVC",
+        ),
+    ),
+    "eps": (("epsilon", "epsilon is the privacy budget"),),
+    "bounds": (("target_bounds", "target_bounds is the range of targets"),),
+    "data_norm": (("feature_bound", "feature_bound is the largest norm of a row"),),
+    "multi_class": (("classes", "several classes are fitted one against the rest, priced together"),),
+    "cv": (
+        (
+            "holdout",
+            "records are held out once, holdout is their share: every fold would have to be paid for",
+        ),
+    ),
+    "refit": (
+        ("holdout", "the chosen model is released as it was trained: a refit would have to be paid for"),
+    ),
+    "scoring": (
+        ("holdout", "classifiers are compared by accuracy and regressors by squared error, with noise"),
+    ),
+    "n_components": (("rank", "rank is the largest number of latent directions"),),
+    "factors": (("rank", "rank is the largest number of latent directions"),),
+}
+
+
+def _advice(name: str, known: list[str]) -> str:
+    """What to do instead of setting a parameter that a class with the ``known`` ones does not have."""
+    for parameter, words in _HABITS.get(name, ()):
+        if not parameter or parameter in known:
+            return f": {words} (docs/from-scikit-learn.md)"
+    near = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
+
+
+class _NoWarnings:
+    """Suppress all warnings while any thread is inside.
+
+    Entries are counted because the filter is global: the last thread to leave restores it.
     """
 
     def __init__(self) -> None:
@@ -201,7 +301,7 @@ _no_warnings = _NoWarnings()
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Ignore floating-point errors in this thread; warnings of the library are still shown.
+    """Ignore floating-point errors in this thread; the library's warnings are still shown.
 
     >>> with np.errstate(all="raise"), calm():
     ...     print(np.float64(1e-200) * np.float64(1e-200))
@@ -215,12 +315,12 @@ def calm() -> Iterator[None]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Ignore floating-point errors in this thread, and warnings in all of them."""
+    """Ignore floating-point errors in this thread, and warnings in all threads."""
     with _no_warnings, calm():
         yield
 
 
 def silently(function: Callable[..., Result], *arguments: object) -> Result:
-    """Call a function in silence: what threads and workers are given, because error states do not reach them."""
+    """Call a function in `silence`. For threads and workers, which do not inherit the error state."""
     with silence():
         return function(*arguments)

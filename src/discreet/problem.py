@@ -1,4 +1,4 @@
-"""The learning problem in public numbers only: no row, label or seed is ever stored here."""
+"""The learning problem, described by public numbers only. It never stores a row, label or seed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Problem:
     Attributes
     ----------
     loss : loss of (label, raw prediction), with its constants.
-    bounds : what is promised about every row, and enforced by clipping.
-    n_samples : public number of records, or a declared upper bound where the number is private.
-    n_features : number of coefficients of one output, the intercept included.
-    n_models : how many models are fitted side by side on the same rows (one-vs-rest); 1 otherwise.
-    l2 : ridge coefficient on the mean scale that the user asked for, None to let the solver choose.
-    geometry : set in which the coefficients must lie, None for all of space.
-    label_bound : largest absolute value of a regression target, enforced by clipping; None for classes.
-    sparse : whether rows are kept in a sparse matrix. How they are kept is public, what they hold is not.
+    bounds : bounds on every row, enforced by clipping.
+    n_samples : public number of records, or a declared upper bound if the number is private.
+    n_features : number of coefficients per output, including the intercept.
+    n_models : number of models fitted on the same rows (one-vs-rest); otherwise 1.
+    l2 : ridge coefficient on the mean scale; None lets the solver choose.
+    geometry : constraint set of the coefficients; None for no constraint.
+    label_bound : largest absolute regression target, enforced by clipping; None for classification.
+    sparse : whether rows are stored in a sparse matrix. The storage format is public; the values are not.
     """
 
     loss: Loss

@@ -1,24 +1,26 @@
-"""The one way to private data: check, charge, draw, run, state.
+"""The single entry point for private data: check, charge, draw, run, state.
 
-`carry_out` is the only verb of this library that touches private data, and every release goes through it. A reader of
-this file, one solver and one estimator has seen the whole privacy argument:
+Every release goes through `carry_out`, the only function of this library that touches private data. To follow the
+whole privacy argument, read this file, one solver and one estimator.
 
-1. An estimator reads public facts (sizes, bounds, the promise) and a solver turns them into a plan. No plan sees data.
-2. *Check.* What cannot run is refused now, free of charge. Errors before the charge speak to the holder of the data.
-3. *Charge.* The ledger takes the plan's price or refuses. From here on nothing depends on the data but the release:
-   no error, no warning, no early end.
-4. *Draw.* A new source of noise is keyed. It lives for this run and is never seen again.
-5. *Run.* The plan's theorem holds for ``plan.run``: data meets noise there and nowhere else.
-6. *State.* What the run gave is published with the promise, the price and the charge that paid for it, and the ledger
-   keeps a digest of it beside that charge.
+1. An estimator collects public facts (sizes, bounds, the guarantee) and a solver turns them into a plan. No plan
+   sees data.
+2. *Check.* Refuse what cannot run, free of charge. Errors raised before the charge are for the data holder only.
+3. *Charge.* The ledger takes the plan's price or refuses. After this, only the release depends on the data: no
+   error, no warning, no early stop.
+4. *Draw.* Create a new noise source. It is used for this run only.
+5. *Run.* ``plan.run`` combines data and noise, and the plan's theorem covers it. No other code does.
+6. *State.* Publish the result with the guarantee, the price and the charge that paid for it. The ledger stores a
+   digest of the result with that charge.
 
-A stream answers for as long as it lives. It charges and draws with `begin`, each of its steps runs in `silence`, and
-its answers are bound to the charge when it ends.
+A stream releases many answers over its lifetime. It charges and draws with `begin`, runs each step in `silence`, and
+binds its answers to the charge when it ends.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
@@ -27,10 +29,10 @@ from discreet._checks import ParameterError, Setting, calm, silence
 from discreet.mechanisms.recording import charged
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, noise_is_secret
 from discreet.privacy import statement
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning
 from discreet.privacy.statement import PrivacyStatement, Receipt, Stated, release_digest
 from discreet.records.base import Records
-from discreet.reporting import releasing
+from discreet.reporting import releasing, running
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -44,22 +46,22 @@ Published = Callable[[Released], Mapping[str, Any]]
 
 
 class Runnable(Stated, Protocol[Contra, Co]):
-    """A plan: priced before any data is seen, and run once on data and noise."""
+    """A plan: priced before it sees any data, then run once on data and noise."""
 
     def run(self, data: Contra, entropy: Entropy, /) -> Co:
-        """Let the data meet the noise; afterwards only the result may be looked at."""
+        """Combine data and noise. Only the result may be inspected."""
         ...
 
 
 @dataclass(frozen=True)
 class Carried(Generic[Released]):
-    """What came of a plan.
+    """The result of running a plan.
 
     Attributes
     ----------
-    release : what the plan's run gave: all that may be looked at.
-    published : the numbers of the release that its holder publishes, by name, if there was a function for them.
-    receipt : the charge that paid for it; None without a ledger.
+    release : the output of ``plan.run``; nothing else may be inspected.
+    published : the published numbers of the release by name; empty unless `carry_out` was given ``published``.
+    receipt : the charge that paid for the release; None without a ledger.
     secure : whether the noise was secret.
     account : the open ledger that was charged; None without one.
     """
@@ -71,7 +73,7 @@ class Carried(Generic[Released]):
     account: Ledger | None = field(default=None, repr=False, compare=False)
 
     def binding(self, numbers: Mapping[str, Any]) -> Carried[Released]:
-        """Bind the charge to what is published, where that is more than the release itself: a report made of it."""
+        """Bind the charge to the published numbers when they differ from the release, as in a report."""
         if self.receipt is None:
             return replace(self, published=numbers)
         receipt = bind(self.account, self.receipt, release_digest(numbers))
@@ -85,7 +87,7 @@ class Carried(Generic[Released]):
         not_covered: tuple[str, ...],
         bounds: Mapping[str, float | str] | None = None,
     ) -> PrivacyStatement:
-        """State the promise that travels with the release, and the charge that paid for it."""
+        """Return the privacy statement for the release, including the charge that paid for it."""
         made = PrivacyStatement.of(
             plan, assumptions=assumptions, not_covered=not_covered, secure=self.secure, bounds=bounds
         )
@@ -105,21 +107,23 @@ def carry_out(
 
     Parameters
     ----------
-    plan : what to run and what it costs, made from public facts alone.
-    data : what the plan runs on, or a function of the noise source that prepares it after the charge, where that takes
-        secret randomness: chunks of records, a split.
-    ledger : the budget to charge, or its path; None charges nobody.
-    label : names the release in the ledger.
-    progress : reports steps, for plans that take it; it must not look at the data.
-    published : makes of the release the numbers that will be published, by name, for the ledger to recognize.
+    plan : the run and its price, made from public facts only.
+    data : the input of ``plan.run``, or a function of the noise source that prepares it after the charge. Use a
+        function when preparation needs secret randomness (chunks of records, a split).
+    ledger : the budget to charge, or its path; None charges nothing.
+    label : name of the release in the ledger.
+    progress : callback for steps, for plans that accept one; it must not read the data.
+    published : maps the release to its published numbers, by name, so that the ledger can store their digest.
 
     Privacy
     -------
-    What is returned has the guarantee of the plan, provided its proof and the assumptions of the statement hold.
+    The result has the plan's guarantee, provided that the plan's proof and the statement's assumptions hold.
     """
     with releasing(label) as tell, calm():
         check(plan, data)
         account = opened(ledger)
+        if account is None and running.get() == label:
+            warn_uncharged(plan.guarantee)
         tell("charge", price(plan.guarantee))
         receipt = charge(account, plan, label)
         tell("run", plan.mechanism)
@@ -132,7 +136,7 @@ def carry_out(
 
 
 def begin(plan: Stated, ledger: Budget, label: str) -> Carried[Entropy]:
-    """Charge for a stream and draw the source of its noise; the stream's steps run in `silence`."""
+    """Charge for a stream and draw its noise source. The stream's steps run in `silence`."""
     with calm():
         account = opened(ledger)
         receipt = charge(account, plan, label)
@@ -141,7 +145,7 @@ def begin(plan: Stated, ledger: Budget, label: str) -> Carried[Entropy]:
 
 
 def resume() -> Entropy:
-    """Draw new noise for a stream that was charged for when it began."""
+    """Draw a new noise source for a stream that has already been charged."""
     return fresh_entropy()
 
 
@@ -149,13 +153,13 @@ def resume() -> Entropy:
 
 
 def check(plan: Stated, data: Any) -> None:
-    """Refuse, before anything is charged, a plan that cannot run on these data."""
+    """Raise, before any charge, if the plan cannot run on these data."""
     if isinstance(data, list) and any(isinstance(part, Records) and not part.whole for part in data):
         check_parts(plan)
 
 
 def check_parts(plan: Stated) -> None:
-    """Refuse a plan that needs single rows, for data that are kept in parts."""
+    """Raise if the plan needs individual rows, for data stored in parts."""
     if not getattr(plan, "sums_only", False):
         raise ParameterError(
             "X",
@@ -163,6 +167,33 @@ def check_parts(plan: Stated) -> None:
             Setting("solver", "objective", "noisy-gd", "newton", "discriminant", "refocused-sums", "output"),
             "load the rows",
         )
+
+
+_uncharged: list[Guarantee] = []  # what this process has released without a ledger
+
+
+def warn_uncharged(promise: Guarantee) -> None:
+    """Warn that nothing keeps count, at the first release without a ledger, the second, the fourth and so on.
+
+    Cross-validation, searches over grids, bagging and calibration fit several times to the same people. What is said
+    depends on the calls and their public promises, never on the data. A release inside another one is not counted.
+    """
+    _uncharged.append(promise)
+    times = len(_uncharged)
+    if times & (times - 1):
+        return
+    advice = "pass ledger=Ledger(path, epsilon=..., delta=...), which refuses what would pass its cap"
+    if times == 1:
+        text = f"no ledger was given, so nothing keeps count of what is released about these people; {advice}"
+    else:
+        alike = len({(one.neighboring, one.unit) for one in _uncharged}) == 1
+        total = sum(one.epsilon for one in _uncharged), sum(one.delta for one in _uncharged)
+        sums = f": up to epsilon {total[0]:.4g}, delta {total[1]:.3g}" if alike else ""
+        text = (
+            f"{times} releases of this process have no ledger. If they concern the same people (folds, candidates and "
+            f"repetitions do), their prices add up{sums}; {advice}"
+        )
+    warnings.warn(text, NoLedgerWarning, stacklevel=5)
 
 
 def opened(ledger: Budget) -> Ledger | None:
@@ -173,9 +204,9 @@ def opened(ledger: Budget) -> Ledger | None:
 
 
 def charge(ledger: Budget, plan: Stated, label: str) -> Receipt | None:
-    """Take the price of the plan from the ledger and return the receipt; None without a ledger.
+    """Charge the plan's price and return the receipt; None without a ledger.
 
-    The label of the charge says when the noise is insecure: that is charged for, and not private.
+    With insecure noise the label of the charge says so: the run is charged, but it is not private.
     """
     charged(plan)  # audits compare what was run with what was paid for
     account = opened(ledger)
@@ -198,7 +229,7 @@ def run(
     entropy: Entropy,
     progress: Callable[[int, float], None] | None = None,
 ) -> Released:
-    """Let the data meet the noise, in silence."""
+    """Run the plan on data and noise, with warnings and floating-point errors suppressed."""
     with silence():
         prepared = data(entropy) if callable(data) else data
         if progress is None:
@@ -207,15 +238,15 @@ def run(
 
 
 def price(promise: Guarantee) -> str:
-    """What a release costs, in words."""
+    """Format the price of a release."""
     return f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}, unit: {promise.unit}"
 
 
 def bind(ledger: Budget, receipt: Receipt | None, digest: str | None) -> Receipt | None:
-    """Note beside a charge the digest of what it paid for, and return the receipt that says so.
+    """Store the digest of a release with its charge and return the updated receipt.
 
-    Without a ledger, or one that cannot be opened or written, the receipt comes back as it was, bound to nothing: what
-    was paid for is handed over all the same.
+    Without a ledger, or if it cannot be opened or written, return the receipt unchanged. The release was paid for, so
+    it must not be lost.
     """
     if ledger is None or receipt is None or receipt.bound or digest is None:
         return receipt
@@ -227,16 +258,17 @@ def bind(ledger: Budget, receipt: Receipt | None, digest: str | None) -> Receipt
         return receipt
 
 
-# -- what every statement says ---------------------------------------------------------------------------------------
+# -- facts shared by all statements ------------------------------------------------------------------------------
 
 
 def size_facts(relation: Neighboring, size: int, per_group: int | None, delta: Any) -> tuple[str, ...]:
-    """Say what the promise assumes about numbers of rows.
+    """Describe what the guarantee assumes about the number of rows.
 
     Parameters
     ----------
-    relation, size : the neighboring relation and the public number of rows; with groups, of all their places.
-    per_group : rows of one group at most; None without groups.
+    relation, size : the neighboring relation and the public number of rows; with groups, the number of groups times
+        ``per_group``.
+    per_group : the maximum number of rows per group; None without groups.
     delta : the parameter as the user gave it.
     """
     if not relation.size_is_public:
@@ -249,14 +281,14 @@ def size_facts(relation: Neighboring, size: int, per_group: int | None, delta: A
 
 
 def unit_assumption(guarantee: Guarantee) -> str:
-    """Say what must be true of the unit for the promise to be one about people."""
+    """Describe what must hold for the guarantee to protect people rather than rows."""
     if guarantee.unit == "user":
         return "all rows of one person carry the same id in groups (given by the user)"
     return "each person is one row (given by the user): somebody with k rows is protected only at k times epsilon"
 
 
 def check_unit(model: Any, groups: Any) -> None:
-    """Refuse to protect single rows around a model that protects people: somebody there has several rows."""
+    """Raise if ``groups`` is missing for a model that protects people, because a person may have several rows."""
     statement = getattr(model, "privacy_", None)
     if groups is None and isinstance(statement, PrivacyStatement) and statement.guarantee.unit == "user":
         raise ParameterError(

@@ -42,9 +42,8 @@ class Report:
 
 Listener = Callable[[Report], object]
 _listeners: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=())
-_release: ContextVar[str | None] = ContextVar(
-    "release", default=None
-)  # the one that runs; "" if it is inside another
+# The release that runs; "" if it is inside another one, so that even its being run may be secret.
+running: ContextVar[str | None] = ContextVar("running", default=None)
 
 
 @contextmanager
@@ -81,8 +80,8 @@ def on_progress(listener: Listener) -> Iterator[None]:
 @contextmanager
 def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
     """Report the phases of one release, through the function that is given; nothing inside another release."""
-    inside = _release.get() is not None
-    token = _release.set("" if inside else label)
+    inside = running.get() is not None
+    token = running.set("" if inside else label)
 
     def tell(phase: str, detail: str) -> None:
         if not inside:
@@ -91,12 +90,12 @@ def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
     try:
         yield tell
     finally:
-        _release.reset(token)
+        running.reset(token)
 
 
 def step(done: int, steps: int) -> None:
     """Report a step of the release that runs, for loops whose number of steps is part of their plan."""
-    if label := _release.get():
+    if label := running.get():
         _tell(Report(label, "run", step=done, steps=steps), logging.DEBUG)
 
 

@@ -46,6 +46,7 @@ RECORDS = [
 ]
 
 
+@pytest.mark.lemma("additive-models.md#theorem-1")
 def test_the_worst_neighbors_attain_the_declared_sensitivity():
     made = mechanism()
     distances = [

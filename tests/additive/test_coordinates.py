@@ -22,6 +22,7 @@ def exact_square(row):
 
 
 @pytest.mark.parametrize("sizes", [(2,), (32, 3), (7, 2, 31, 40), (1, 5)])
+@pytest.mark.lemma("additive-models.md#theorem-2")
 def test_no_record_is_longer_than_1(sizes):
     """In exact arithmetic of the floating-point entries, at the longest row of every column."""
     made = coordinates([bins(size) for size in sizes], [place % 2 == 0 for place in range(len(sizes))])

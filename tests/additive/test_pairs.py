@@ -35,6 +35,7 @@ def test_wide_columns_are_made_coarse_or_left_out():
 
 
 @pytest.mark.parametrize("relation", [REPLACE, DROP])
+@pytest.mark.lemma("additive-models.md#theorem-4")
 def test_scores_move_by_no_more_than_declared_and_as_far(relation):
     selection = PairSelection(1, 2, CLIP, relation, 1.0)
     tables = candidates([bins(3), bins(2), bins(2)], [True] * 3)

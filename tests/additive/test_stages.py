@@ -64,6 +64,7 @@ def grid(n_outputs):
 
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize("relation", [REPLACE, ADD, ZERO])
+@pytest.mark.lemma("additive-models.md#theorem-3")
 def test_worst_neighbors_attain_the_declared_sensitivity(relation, n_outputs):
     made = mechanism(relation, n_outputs)
     values = [exact(made, [residual], [row]) for residual, row in grid(n_outputs)]
@@ -157,6 +158,7 @@ def test_an_offset_is_fitted_around():
     assert np.abs(made.rows(codes) @ theta[:, 0] - signal).max() < 1e-3
 
 
+@pytest.mark.lemma("additive-models.md#theorem-5")
 def test_the_budget_is_what_the_releases_add_up_to():
     """Squared multipliers of everything that is released add up to the stage's share."""
     made = stage(share=0.6, unit=2.0)

@@ -117,6 +117,7 @@ def test_a_bet_may_be_stopped_when_it_looks_best(ways):
     assert wrong <= 16 + 3 * math.sqrt(80 * 0.2 * 0.8)
 
 
+@pytest.mark.lemma("audit.md#theorem-2")
 def test_a_bet_on_a_claim_that_is_true_with_equality_stays_fair():
     """Randomized response of exactly the claimed epsilon and delta = 0: no loss exceeds it, nothing can be won."""
     losses = np.where(np.random.default_rng(0).random(5000) < 0.73, 1.0, -1.0)
@@ -179,6 +180,7 @@ def test_one_run_p_value_grows_with_delta_and_epsilon_and_is_capped():
     assert values == sorted(values)
 
 
+@pytest.mark.lemma("audit.md#theorem-4")
 def test_one_run_bound_holds_for_randomized_response_on_every_coin():
     """The extremal mechanism of the theorem: every coin is reported truly with the largest allowed probability."""
     epsilon, above, closest = 1.0, 0, 0.0

@@ -91,6 +91,7 @@ def test_a_draw_from_a_ball_shows_more_than_half_of_its_claim(estimator, relatio
     assert pair_epsilon(subject.run, *sides, DELTA, share=0.5) > 1.2 * claimed
 
 
+@pytest.mark.lemma("exponential-sampling.md#theorem-9")
 def test_a_walk_is_as_close_to_its_limit_as_promised():
     """Theorem 9 of docs/proofs/exponential-sampling.md, with the law of the walk computed."""
     walk = GridWalk(2, 2.0, rate=0.7, lipschitz=2.0, score_range=2.0, closeness=0.3)
@@ -121,6 +122,7 @@ def test_the_walk_of_a_huge_grid_records_its_corners():
         end.law(np.zeros(4096))
 
 
+@pytest.mark.lemma("selection.md#lemma-3")
 def test_the_winner_of_a_secret_number_of_tries_has_the_stated_density():
     """The chance that the winner's score is below t is f(Phi(t)) by definition; the density is its derivative."""
     subject = next(s for s in workflow.workflow() if s.name == "PrivateSearchCV, tries")
@@ -146,6 +148,7 @@ def test_an_answer_that_is_foretold_need_not_be_drawn():
     assert foretold(fresh_entropy()) is None
 
 
+@pytest.mark.lemma("audit.md#proposition-3")
 def test_no_log_concave_density_shows_more_than_a_log_affine_one():
     """Proposition 3 of docs/proofs/audit.md, and the number that it gives for a linear change at epsilon 1."""
     x = np.linspace(-1, 1, 1001)

@@ -109,6 +109,7 @@ def test_a_check_and_its_vote_are_both_counted():
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.lemma("audit.md#theorem-1")
 def test_ratios_integrate_to_one(name, share):
     """E exp(-ratio) under the first law is the mass of the second; where all transcripts can be listed, exactly."""
     subject = MECHANISMS[name]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, card, coefficient_intervals
-from discreet.card.coefficients import _effects
+from discreet.card.coefficients import effects
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.privacy.page import believed
 from discreet.tables.schema import Binned, Boolean, Categorical, Numeric, Schema, Target, Text
@@ -45,22 +45,22 @@ def page_of(model, folder, **options):
 
 def test_an_effect_is_a_difference_of_predictions(model):
     """Each shown number is what the model's score changes by when the cell of a table changes."""
-    effects = {(one.group.partition(",")[0], one.name): one for one in _effects(card.Card.of(model, SCHEMA))}
+    shown = {(one.group.partition(",")[0], one.name): one for one in effects(card.Card.of(model, SCHEMA))}
     coef = model.coef_[0]
 
     def score(**cells):
         table = {"age": [50], "dose": [0], "ward": ["north"], "smoker": [None], "letter": [""]} | cells
         return float(SCHEMA.transform(table)[0] @ coef)
 
-    numbers = next(group for group, name in effects if name == "smoker")
+    numbers = next(group for group, name in shown if name == "smoker")
     changes = {
         (numbers, "smoker"): score(smoker=["yes"]) - score(smoker=["no"]),
         ("ward", "west"): score(ward=["west"]) - score(ward=["north"]),
         ("dose", "dose>=5"): score(dose=[9]) - score(dose=[0]),
     }
     for key, change in changes.items():
-        assert effects[key].of(coef) == pytest.approx(change), key
-    age = [one for one in _effects(card.Card.of(model, SCHEMA)) if one.name == "age"]
+        assert shown[key].of(coef) == pytest.approx(change), key
+    age = [one for one in effects(card.Card.of(model, SCHEMA)) if one.name == "age"]
     assert age[0].of(coef) == pytest.approx(score(age=[80]) - score(age=[20]))
     assert age[1].of(coef) == pytest.approx(score(age=[None]) - score(age=[50]))
 

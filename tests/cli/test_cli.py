@@ -178,12 +178,12 @@ def test_plan_that_is_impossible(capsys):
     failure(capsys, "plan", "--rows", 100, "--columns", 3, "--epsilon", 1, "--classes", 1)
 
 
-def test_plans_and_fits_of_a_number_name_the_estimators_for_it(place, capsys):
+def test_plans_and_fits_of_a_number_name_the_models_for_it(place, capsys):
     COHORT_SCHEMA.with_target("length", bounds=(18, 100)).to_file(place / "schema.toml")
     plan = ("plan", "--schema", place / "schema.toml", "--rows", 100, "--epsilon", 1)
     for command in (plan, fit_command(place)):
-        assert "fits classifiers only; fit it in Python, by discreet.PrivateRidge" in failure(
-            capsys, *command
+        assert "is a number, which logistic does not predict; choose --model ridge, linear, huber" in failure(
+            capsys, *command, "--model", "logistic"
         )
     assert Ledger(place / "budget.ledger").history() == []
 
@@ -386,7 +386,9 @@ def test_files_that_are_no_csv_are_called_what_they_are(place, capsys, content, 
 
 
 def test_a_key_that_is_not_there(place, capsys):
-    assert "there is no key file" in failure(capsys, "verify", place / "m.json", "--key", place / "nope")
+    message = failure(capsys, "verify", place / "schema.toml", "--key", place / "nope")
+    assert "there is no key file" in message
+    assert "`discreet key` makes a pair" in message
 
 
 def test_templates_are_utf8_wherever_they_are_printed(place, monkeypatch):
@@ -479,6 +481,7 @@ def test_unexpected_errors_show_no_traceback_unless_asked(place, capsys, monkeyp
         raise ZeroDivisionError("first line\nsecond line")
 
     monkeypatch.setattr(card, "load", broken)
+    (place / "m.json").touch()
     command = ["predict", str(place / "m.json"), str(place / "table.csv"), "--output", str(place / "o.csv")]
     assert failure(capsys, *command) == "error: first line second line\n"
     with pytest.raises(ZeroDivisionError):

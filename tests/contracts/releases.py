@@ -22,6 +22,7 @@ import discreet
 import discreet.solvers
 from discreet.description.quantiles import private_domains, private_norm_bound
 from discreet.estimators.linear import PrivateLinearModel
+from discreet.losses import GradientLoss, Hinge
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.recommend.methods import METHODS
 from discreet.recommend.methods.clicks import IMPLICIT
@@ -66,7 +67,7 @@ PARAMETERS = {
 LINEAR = {
     name: kind
     for name, kind in ((name, getattr(discreet, name)) for name in discreet.__all__)
-    if isinstance(kind, type) and issubclass(kind, PrivateLinearModel)
+    if isinstance(kind, type) and issubclass(kind, PrivateLinearModel) and name != "PrivateERM"
 }
 
 
@@ -119,11 +120,36 @@ def with_solver(solver):
     return program
 
 
+def minimized(loss, constraint=None):
+    """Any loss; labels are signs where it takes no others."""
+    model = discreet.PrivateERM(loss, constraint, epsilon=1.0, delta=1e-2, bad_rows="null")
+    signs = loss.linear and loss.label_bound == 1.0
+
+    def program(data):
+        X, y = data
+        return clone(model).fit(X, np.sign(y) if signs else y)
+
+    return program
+
+
+def toward(theta, x, y):
+    """The gradient of half the squared distance; rows of large numbers are an error of the user's function."""
+    if np.abs(x).max() > 1e6:
+        raise OverflowError(f"{x} is too large")
+    return theta - x
+
+
 # -- everything else ---------------------------------------------------------------------------------------------------
 
 
 def median(data):
     return discreet.PrivateMedian(1.0, 1e-2, radius=2.0, bad_rows="null").fit(data[0])
+
+
+def components(method):
+    return lambda data: discreet.PrivatePCA(1.0, 1e-2, n_components=1, method=method, bad_rows="null").fit(
+        data[0]
+    )
 
 
 def additive(name, **parameters):
@@ -312,7 +338,51 @@ def learned(data):
     )
 
 
+PEOPLE = np.repeat(np.arange(N // 2), 2)
+EACH = {"max_rows_per_group": 2}
+
+
+def released_of_people(name):
+    """A model of people that is out already."""
+    kind, (X, y) = LINEAR[name], ordinary(99)
+    with insecure_noise(3), warnings.catch_warnings(action="ignore"):
+        model = kind(1.0, **given(kind, **PARAMETERS), **EACH)
+        return model.fit(X, labels_of(y) if "Logistic" in name else y, groups=PEOPLE)
+
+
+def of_people(task):
+    """The program in which every two rows belong to one person; of which one row is exchanged, as before."""
+    known = {"evaluate": "PrivateLogisticRegression", "coefficient_intervals": "PrivateRidge"}
+    model = released_of_people(known[task]) if task in known else None
+
+    def program(data):
+        X, y = data
+        if task == "evaluate":
+            told = {"epsilon": 1.0, "delta": 1e-2, "bad_rows": "null", "bins": 2, "groups": PEOPLE, **EACH}
+            return discreet.evaluate(model, X, labels_of(y), **told)
+        if task == "coefficient_intervals":
+            told = {"epsilon": 1.0, "delta": 1e-2, "groups": PEOPLE, **EACH}
+            return discreet.coefficient_intervals(model, X, y, **told)
+        if task == "PrivateSelection":
+            candidates = [discreet.PrivateRidge(target_bounds=(-1.0, 1.0), l2=l2) for l2 in (1.0, 10.0)]
+            search = discreet.PrivateSelection(candidates, 2.0, 1e-2, bad_rows="null", **EACH)
+            return search.fit(X, y, groups=PEOPLE)
+        if task == "PrivateFTRL":
+            learner = discreet.PrivateFTRL(P, N, 1.0, 1e-2, **EACH)
+            actions = list(learner.play(zip(X, map(str, PEOPLE), strict=True)))
+            learner.close()
+            return actions, learner.step, learner.privacy_
+        if task == "private_quantiles":
+            told = {"candidates": np.linspace(-1, 1, 9), "epsilon": 1.0, "delta": 1e-2, "bad_rows": "null"}
+            return discreet.private_quantiles(X, [0.25, 0.75], groups=PEOPLE, **told, **EACH)
+        fresh = LINEAR[task](1.0, **given(LINEAR[task], **PARAMETERS), **EACH)
+        return fresh.fit(X, labels_of(y) if hasattr(fresh, "classes") else y, groups=PEOPLE)
+
+    return program
+
+
 STRICT = {  # of these, what is no number is refused before the charge
+    "coefficient_intervals people": of_people("coefficient_intervals"),
     "coefficient_intervals logistic": intervals("PrivateLogisticRegression"),
     "coefficient_intervals ridge": intervals("PrivateRidge"),
 }
@@ -329,6 +399,8 @@ TRANSFERS = {  # rows are their teachers' business, whatever they hold; one that
 }
 SPARSE = {  # these take rows in a sparse matrix
     "PrivateMedian",
+    "PrivateERM hinge",
+    "PrivateERM own gradients",
     *(name for name in LINEAR if "Simplex" not in name),
     *(f"solver {name}" for name in base.names() if "Simplex" not in home_of(name)[0]),
 }
@@ -336,7 +408,10 @@ PROGRAMS = {
     **{name: linear(name) for name in LINEAR},
     "PrivateSparseLogisticRegression selecting": linear("PrivateSparseLogisticRegression", max_columns=1),
     **{f"solver {name}": with_solver(name) for name in base.names()},
+    "PrivateERM hinge": minimized(Hinge()),
+    "PrivateERM own gradients": minimized(GradientLoss(toward, clip=1.0), L2Ball(1.0, P)),
     "PrivateMedian": median,
+    **{f"PrivatePCA {method}": components(method) for method in ("svd", "power", "oja")},
     "PrivateAdditiveClassifier": additive("PrivateAdditiveClassifier"),
     "PrivateAdditiveClassifier pairs": additive("PrivateAdditiveClassifier", pairs=1),
     "PrivateAdditiveClassifier 3 classes": additive("PrivateAdditiveClassifier", classes=[0, 1, 2]),
@@ -355,6 +430,36 @@ PROGRAMS = {
     "PrivateFTRL tree": played("tree"),
     "PrivateFTRL sampling": played("sampling"),
     "PrivateOnlineLinearModel": learned,
+    **{
+        f"{task} people": of_people(task)
+        for task in (
+            "PrivateLogisticRegression",
+            "PrivateRidge",
+            "evaluate",
+            "PrivateSelection",
+            "PrivateFTRL",
+            "private_quantiles",
+        )
+    },
     **STRICT,
     **TRANSFERS,
+}
+
+#: Modules that let data meet noise, through `release`, and a program that goes through each.
+WAYS = {
+    "additive.base": "PrivateAdditiveRegressor",
+    "description.describe": "describe",
+    "description.quantiles": "private_quantiles",
+    "estimators.linear": "PrivateRidge",
+    "estimators.median": "PrivateMedian",
+    "evaluation.evaluate": "evaluate regressor",
+    "intervals.intervals": "coefficient_intervals ridge",
+    "online.stream": "PrivateFTRL tree",
+    "recommend.completion": f"PrivateMatrixCompletion {next(iter(METHODS))}",
+    "search.base": "PrivateSelection split",
+    "transfer.classifier": "PrivateTransferClassifier plurality",
+    "transfer.error_rate": "private_error_rate",
+    "transfer.labeler": "PrivateLabeler",
+    "transfer.regressor": "PrivateTransferRegressor",
+    "transfer.subsample": "subsample_and_aggregate",
 }

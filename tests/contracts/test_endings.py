@@ -163,6 +163,7 @@ def run(plan, rows, labels, most):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.lemma("rounding.md#theorem")
 def test_searches_in_all_of_space_end_within_the_bound_of_their_plan(loss, solver):
     """So early that steps of a fixed length, which are slow where the loss is steep, are never needed."""
     for l2 in (1e-12, 1e-4, 1e6) if solver == "output" else (1e-4,):
@@ -175,6 +176,7 @@ def test_searches_in_all_of_space_end_within_the_bound_of_their_plan(loss, solve
 
 @pytest.mark.parametrize(("solver", "ridges"), [("output", (1e-15, 0.02, 1e6)), ("objective", (0.02,))])
 @pytest.mark.parametrize("geometry", SETS, ids=str)
+@pytest.mark.lemma("constrained-minimizers.md#theorem-2")
 def test_searches_over_sets_end_within_the_bound_of_their_plan(geometry, solver, ridges):
     """So early that plain steps, the part of the bound that is proved, are never needed."""
     for loss in LOSSES:

@@ -28,6 +28,7 @@ from discreet import BudgetExceeded, Ledger, card
 from discreet._api import HOMES
 from discreet.audit.trace import difference, frozen
 from discreet.card.kinds import FAMILIES
+from discreet.losses import HuberRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so few records are mostly noise
 
@@ -40,6 +41,7 @@ ESTIMATORS = {
 RECIPE = recipes.ESTIMATOR.PrivateAbsoluteRegressor
 RATINGS = sp.csr_array(np.tile([[1.0, -1.0, 0.0, 0.5], [0.0, 1.0, 1.0, -0.5]], (releases.N // 2, 1)))
 SEARCHED = [discreet.PrivateRidge(target_bounds=(-1.0, 1.0), l2=l2) for l2 in (1.0, 10.0)]
+UNLABELED = ("PrivateMedian", "PrivatePCA")
 TEACHERS = {"n_teachers": 20, "random_state": 0}
 
 
@@ -58,7 +60,9 @@ def unfitted(name, **parameters):
             "target_bounds": (-1.0, 1.0),
             "n_iterations": 4,
         },
+        "PrivateERM": {"loss": HuberRegression(0.5)},
         "PrivateMedian": {"radius": 2.0},
+        "PrivatePCA": {"n_components": 1},
         "PrivateSelection": {"candidates": SEARCHED},
         "PrivateSearchCV": {"estimator": SEARCHED[0], "param_grid": {"l2": [1.0, 10.0]}},
         "PrivateMatrixCompletion": {"rating_bounds": (-1, 1), "items": list("abcd"), "rank": 2},
@@ -86,7 +90,7 @@ def fitted(model, X=None, y=None):
         return model.fit(RATINGS if X is rows else X)
     if "n_teachers" in model.get_params():
         return model.fit(X, y, releases.PUBLIC)
-    return model.fit(X) if isinstance(model, discreet.PrivateMedian) else model.fit(X, y)
+    return model.fit(X) if type(model).__name__ in UNLABELED else model.fit(X, y)
 
 
 @functools.cache
@@ -98,7 +102,7 @@ def ready(name):
 PRIVATE = [*(name for name in ESTIMATORS if name != "SchemaEncoder"), RECIPE.__name__]
 SAVED = [name for name in PRIVATE if name in FAMILIES]
 TABLES = [name for name in PRIVATE if name != "PrivateMatrixCompletion"]
-LABELED = [name for name in TABLES if name != "PrivateMedian"]
+LABELED = [name for name in TABLES if name not in UNLABELED]
 SEARCHES = ["PrivateSearchCV", "PrivateSelection"]
 CLASSIFIERS = [name for name in LABELED if "classes" in unfitted(name).get_params() and name not in SEARCHES]
 #: Rows of all other estimators are numbers; what a teacher makes of a row is for the teacher to say.

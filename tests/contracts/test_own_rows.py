@@ -44,6 +44,7 @@ from discreet import (
     private_domains,
     private_quantiles,
 )
+from discreet.additive.columns import Column
 from discreet.description.columns import columns_of
 from discreet.description.quantiles import _values
 from discreet.estimators.groups import read_people
@@ -64,6 +65,7 @@ from discreet.records.open import (
     read_labels,
 )
 from discreet.solvers.gradients.row_centering import CenteredBounds, LeveledBounds
+from discreet.tables import domains
 from discreet.tables.reading import TableError, column, read_table
 from discreet.transfer.subsample import subsample_and_aggregate
 
@@ -211,9 +213,11 @@ DOMAINS = {
 }
 
 DESCRIBED = ("marked", "boolean", "text")
+ADDITIVE = ("marked", "binned", "bools as categories", "boolean")
 READERS = (
     *DOMAINS,
     *(f"described {name}" for name in DESCRIBED),
+    *(f"additive {name}" for name in ADDITIVE),
     "target",
     "labels",
     "true labels",
@@ -249,6 +253,12 @@ def read_by_schema(table):
     }
     found |= {
         f"described {name}": attempt(lambda domain=DOMAINS[name]: places(domain, cells)) for name in DESCRIBED
+    }
+    found |= {
+        f"additive {name}": attempt(
+            lambda name=name: np.column_stack(Column("c", DOMAINS[name]).read(cells)).astype(float)
+        )
+        for name in ADDITIVE
     }
     for name, target in {
         "target": Target("c", bounds=(-3, 3)),
@@ -287,6 +297,28 @@ def test_schemas_read_every_cell_by_itself(kind, container, tmp_path):
             if after[reader] != before[reader] and REFUSED not in (after[reader], before[reader])
         }
     assert different == REWRITTEN.get((container, kind), set())
+
+
+def test_every_kind_of_domain_is_read():
+    kinds = {kind for kind in vars(domains).values() if isinstance(kind, type) and hasattr(kind, "encode")}
+    assert {type(domain) for domain in DOMAINS.values()} == kinds - {domains.Domain}
+
+
+def test_a_reader_that_looks_at_other_cells_is_caught(monkeypatch):
+    """A twin that reads a column by the type that its cells have together, as a frame does."""
+    monkeypatch.setattr(
+        Numeric,
+        "encode",
+        lambda domain, cells: (
+            np.clip(pd.to_numeric(pd.Series(cells.to_pylist()), errors="coerce").to_numpy(float), -3, 3)[
+                :, None
+            ]
+            * (1.0 if None in cells.to_pylist() else 0.5),
+            np.zeros(len(cells), dtype=bool),
+        ),
+    )
+    with pytest.raises(AssertionError):
+        test_schemas_read_every_cell_by_itself("float", "list", None)
 
 
 any_cell = st.one_of(
@@ -560,7 +592,7 @@ def read_source(source, folder, table):
     try:
         if source == "Parquet":
             pq.write_table(frame, folder / "ratings.parquet")
-            with sources.opened_file(folder / "ratings.parquet", scale, items, **rules) as (users, _):
+            with sources.opened_source(folder / "ratings.parquet", scale, items, **rules) as (users, _):
                 return rows_of(users)
         return rows_of(read(frame, scale, items, **rules)[0])
     except (TypeError, ValueError):

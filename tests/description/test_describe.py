@@ -146,6 +146,7 @@ NOBODY = {"a": np.zeros(0), "w": np.zeros(0, str), "b": np.zeros(0, bool)}
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 @pytest.mark.parametrize("max_rows", [1, 3])
+@pytest.mark.lemma("describe.md#theorem-2")
 def test_the_sensitivity_is_attained_at_the_ends_of_every_domain(relation, delta, max_rows):
     plan = planned(relation, delta, max_rows)
     first, second = ({name: cells * max_rows for name, cells in table.items()} for table in ENDS)
@@ -158,6 +159,7 @@ def test_the_sensitivity_is_attained_at_the_ends_of_every_domain(relation, delta
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 @pytest.mark.parametrize("logarithmic", [False, True])
+@pytest.mark.lemma("describe.md#lemma-1")
 def test_no_two_rows_are_farther_apart(relation, delta, logarithmic):
     plan = planned(relation, delta, logarithmic=logarithmic)
     edges = plan.columns[0].edges

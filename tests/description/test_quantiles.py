@@ -58,6 +58,7 @@ def neighbors(relation):
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.lemma("quantiles.md#theorem-1")
 def test_log_ratios_range_over_epsilon_and_no_more(relation, level):
     """The exact laws of all pairs of small neighbors; some pair must come close, or noise is wasted."""
     made, widest = plan(level, relation), 0.0

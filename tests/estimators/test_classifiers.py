@@ -365,3 +365,20 @@ def test_weights_are_refused_with_the_reason(tmp_path):
         model.fit(X_GOOD, Y_GOOD, weights=None)
     assert not has_fit_parameter(model, "sample_weight")
     assert len(ledger.history()) == 0
+
+
+def test_several_classes_of_a_support_vector_machine_share_one_release():
+    """Ordered classes: no line separates the middle one from the others, so that one-vs-rest cannot see it."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(6000, 4)) / 2
+    y = np.digitize(X @ [1.0, -1.0, 0.5, 0.0], [-0.3, 0.3])
+    scores = {}
+    for choice in ("auto", "ovr"):
+        model = PrivateLinearSVC(3.0, 1e-6, classes=[0, 1, 2], multi_class=choice).fit(X[:5000], y[:5000])
+        scores[choice] = model.score(X[5000:], y[5000:])
+        assert model.coef_.shape == (3, 4)
+        assert model.multi_class_ == ("softmax" if choice == "auto" else "ovr")
+    assert scores["auto"] > 0.95
+    assert scores["auto"] > scores["ovr"] + 0.05
+    with pytest.raises(ValueError, match="huber_width must be greater than 0"):
+        PrivateLinearSVC(classes=[0, 1, 2], multi_class="joint", huber_width=0.0).plan(100, 4, 3)

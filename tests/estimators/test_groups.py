@@ -143,6 +143,7 @@ def test_both_or_neither_of_groups_and_bound():
 
 
 @pytest.mark.parametrize(("size", "epsilon"), [(1, 0.4), (3, 0.4), (7, 1.5)])
+@pytest.mark.lemma("groups.md#theorem-1")
 def test_the_general_conversion_is_the_geometric_sum(size, epsilon):
     direct = sum(math.exp(i * epsilon) for i in range(size)) * 1e-9
     assert group_delta(epsilon, 1e-9, size) == pytest.approx(direct, rel=1e-12)
@@ -209,6 +210,7 @@ def test_exact_densities_of_a_perturbed_objective_stay_below_the_grouped_profile
 
 
 @pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.lemma("groups.md#theorem-2")
 def test_the_gaussian_rule_is_exact_and_below_the_conversion(size):
     whole = Guarantee(1.0, 1e-8)
     record = gaussian_record_guarantee(whole, size)

@@ -90,6 +90,7 @@ def test_calibration_uses_the_whole_budget_and_no_more(relation):
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove-one", "zero-out"])
+@pytest.mark.lemma("geometric-median.md#theorem-1")
 def test_replays_find_nothing_and_the_worst_pair_attains_the_sensitivity(relation):
     rest = np.tile([[0.0, 0.5]], (5, 1))
     first = np.vstack([[[1.0, 0.0]], rest])
@@ -102,6 +103,41 @@ def test_replays_find_nothing_and_the_worst_pair_attains_the_sensitivity(relatio
     found = replay(fitting(model), pair.first, pair.second)
     assert found.passed, str(found)
     assert 0.95 < found.worst_ratio <= 1.0
+
+
+@pytest.mark.parametrize("relation", list(Neighboring))
+def test_pure_noise_costs_epsilon_and_no_delta(relation):
+    plan = MedianDescent().plan(LocationProblem(2000, 4, 1.0), Guarantee(0.7, 0.0, relation))
+    assert accountants.delta(plan.event, 0.7, relation) == 0
+    assert 0.699 < accountants.epsilon(plan.event, 0.0, relation) <= 0.7
+    noise = (
+        plan.n_iterations * relation.contributions * 4 / (0.7 * 2000)
+    )  # mean norm, over that of unit gradients
+    assert 0.22 < noise <= 0.24
+    assert MedianDescent().plan(LocationProblem(20, 4, 1.0), Guarantee(0.7, 0.0, relation)).n_iterations == 1
+    assert MedianDescent(7).plan(LocationProblem(20, 4, 1.0), Guarantee(0.7, 0.0, relation)).n_iterations == 7
+
+
+def test_the_pure_median_is_near_the_median_and_not_worse_than_its_center_where_noise_rules():
+    X = cluster(4000, [2.0, -1.0, 0.5])
+    near = [
+        np.linalg.norm(PrivateMedian(1.0, 0.0, radius=5.0).fit(X).median_ - weiszfeld(X, 200))
+        for _ in range(5)
+    ]
+    assert np.mean(near) < 0.2
+
+    def risk(theta):
+        return np.linalg.norm(few - theta, axis=1).mean()
+
+    few = cluster(60, [2.0, -1.0, 0.5])
+    risks = [risk(PrivateMedian(0.5, 0.0, radius=5.0).fit(few).median_) for _ in range(40)]
+    assert np.mean(risks) - np.std(risks) / np.sqrt(40) < risk(np.zeros(3))
+
+
+def test_a_replay_of_the_pure_median_finds_nothing():
+    first, second = np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([[-1.0, 0.0], [0.0, 0.5]])
+    model = PrivateMedian(1.0, 0.0, radius=1.0, solver=MedianDescent(3))
+    assert replay(fitting(model), (first,), (second,)).passed
 
 
 def test_a_twin_that_forgets_that_records_are_exchanged_is_found(monkeypatch):
@@ -128,8 +164,6 @@ def test_refusals():
     X = cluster(50, [0.0, 0.0])
     with pytest.raises(ValueError, match="radius must be declared"):
         PrivateMedian().fit(X)
-    with pytest.raises(ValueError, match="delta = 0"):
-        PrivateMedian(1.0, 0.0, radius=1.0).fit(X)
     with pytest.raises(ValueError, match="neighboring must be one of"):
         PrivateMedian(radius=1.0, neighboring="foo").fit(X)
     with pytest.raises(ValueError, match="2 finite numbers"):

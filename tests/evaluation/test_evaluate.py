@@ -64,6 +64,7 @@ def _influence(y, predicted):
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
+@pytest.mark.lemma("evaluation.md#lemma-1")
 def test_observed_sensitivity_is_the_declared_one(relation, delta):
     plan = CountPlan(Guarantee(1.0, delta, relation), ((2, 2, 2), (2, 2, 5)))
     first = (np.array([0, 3]), np.array([0, 7]))

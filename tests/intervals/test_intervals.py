@@ -204,6 +204,7 @@ def matrix(records, weight, theta):
     st.booleans(),
     st.sampled_from(list(Neighboring)),
 )
+@pytest.mark.lemma("uncertainty.md#section-1")
 def test_matrices_move_by_no_more_than_declared(row, other, y, other_y, theta, squared_slope, relation):
     bounds = Bounds(1.0, intercept=False)
     for loss in (Logistic(), Squared(1.0, 1.0)):

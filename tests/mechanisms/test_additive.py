@@ -164,6 +164,7 @@ def test_the_grid_does_not_depend_on_the_value():
     ),
     st.integers(-900, 900),
 )
+@pytest.mark.lemma("discrete-noise.md#section-4")
 def test_rounding_costs_at_most_one_step_per_coordinate(pairs, exponent):
     grid = 2.0**exponent
     first, second = (_to_grid(np.array(side), len(pairs), grid) for side in zip(*pairs, strict=True))

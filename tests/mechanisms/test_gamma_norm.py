@@ -84,6 +84,7 @@ def test_a_coin_too_close_to_call_is_decided_exactly():
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 40])
+@pytest.mark.lemma("gamma-noise.md#theorem-1")
 def test_the_norm_has_a_gamma_law_and_the_direction_none(size):
     noise, entropy = GammaNormNoise(0.3), fresh_entropy()
     draws = np.array([noise.draw(size, entropy) for _ in range(2000)])
@@ -154,6 +155,7 @@ def test_mechanism_prices_and_scales():
 
 @pytest.mark.parametrize("size", [1, 7, 10**6])
 @pytest.mark.parametrize("multiplier", [1e-3, 1.0, 255.9999])
+@pytest.mark.lemma("gamma-noise.md#theorem-2")
 def test_noise_covers_the_rounding(multiplier, size):
     mechanism = GammaNormMechanism(Sensitivity(1.0), multiplier, size)
     rounding = Fraction(mechanism.noise.grid) * (math.isqrt(size * 10**40) + 1) / 10**20

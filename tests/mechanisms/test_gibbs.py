@@ -52,6 +52,7 @@ def test_exact_exponent_agrees_with_the_float():
         assert math.isclose(float(law.exact_exponent(row)), value, rel_tol=1e-14)
 
 
+@pytest.mark.lemma("exponential-sampling.md#lemma-2")
 def test_point_masses_are_exactly_those_of_the_exponent():
     """On a grid as coarse as its scale, counts can be compared with exp(-Q) point by point."""
     law = LatticeGaussian(np.array([0.3, -0.2]), np.array([[1.0, 0.0], [0.7, 1.3]]), 2.0**-6)

@@ -182,6 +182,7 @@ def test_the_shift_is_the_least_private_one(epsilon, steps):
     assert largest_range(epsilon, shift) >= steps
 
 
+@pytest.mark.lemma("sparse-frank-wolfe.md#lemma-1")
 def test_neighbors_are_within_the_range_and_half_the_noise_is_not():
     epsilon, values = 0.5, np.array([3, -8, 20])
     mechanism = LeveledSelection(largest_range(epsilon, 6), epsilon, 3)

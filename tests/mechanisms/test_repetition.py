@@ -25,6 +25,7 @@ def chances(law, most):
 
 
 @pytest.mark.parametrize("name", ["logarithmic", "geometric", "poisson"])
+@pytest.mark.lemma("selection.md#section-4")
 def test_law_of_the_number_of_tries(name):
     law, entropy, size = law_with_mean(name, 4.0), fresh_entropy(), 4000
     draws = np.array([draw_tries(law, entropy) for _ in range(size)])

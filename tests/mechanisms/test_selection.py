@@ -50,6 +50,7 @@ def test_frequencies_are_the_softmax(exact):
     assert frequencies_pvalue(counts, twice / twice.sum()) < 1e-6
 
 
+@pytest.mark.lemma("frank-wolfe.md#lemma-3")
 def test_the_fast_path_agrees_with_exact_arithmetic_word_by_word():
     rng = np.random.default_rng(0)
     mechanism = ExponentialMechanism(1.0, 0.3, 50)
@@ -149,6 +150,7 @@ def test_round_half_even_would_break_the_sensitivity():
     st.floats(0.01, 6),
     st.floats(1.01, 60),
 )
+@pytest.mark.lemma("frank-wolfe.md#lemma-1")
 def test_renyi_divergence_of_bounded_range_pairs(logits, moves, epsilon, order):
     """D_a <= a epsilon^2 / 8 (docs/proofs/frank-wolfe.md, Lemma 1), with the tighter curve in between."""
     log_p = np.array(logits)

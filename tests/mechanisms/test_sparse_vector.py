@@ -89,6 +89,7 @@ def price(s):
 
 
 @pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.lemma("sparse-vector.md#theorem-1")
 def test_no_small_stream_loses_more_than_epsilon(refresh):
     rng = np.random.default_rng(1)
     shares = []
@@ -130,6 +131,7 @@ def test_a_twin_with_the_unhalved_margin_is_caught():
 
 
 @pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.lemma("sparse-vector.md#theorem-3")
 def test_labels_of_split_questions_cost_delta_and_no_more(refresh):
     """Both directions of the hockey-stick divergence with answers, for streams with unequal answers."""
     rng = np.random.default_rng(3)
@@ -220,6 +222,7 @@ def test_the_same_guarantee_needs_far_less_stability_than_the_printed_constants(
     assert printed / ours >= factor
 
 
+@pytest.mark.lemma("sparse-vector.md#theorem-2")
 def test_refreshing_wins_for_very_many_refusals_and_is_composed_exactly():
     many = SparseVector.calibrated(1.0, 1e-6, 3000, 100_000)
     assert many.refresh

@@ -27,6 +27,7 @@ def blocks_of(vectors, horizon, seed=0):
 
 @given(st.integers(1, 70), st.data())
 @settings(max_examples=40)
+@pytest.mark.lemma("online.md#theorem-2")
 def test_one_step_is_in_at_most_levels_blocks_and_moves_each_by_no_more_than_declared(horizon, draw):
     changed = draw.draw(st.integers(0, horizon - 1))
     vectors = np.random.default_rng(horizon).uniform(-0.5, 0.5, size=(horizon, 2))

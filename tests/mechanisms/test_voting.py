@@ -44,6 +44,7 @@ def moves(votes, changed):
 @pytest.mark.parametrize(
     ("n_classes", "most", "changed"), [(2, 12, 1), (3, 9, 1), (4, 7, 1), (5, 6, 1), (2, 12, 2), (3, 8, 2)]
 )
+@pytest.mark.lemma("sparse-vector.md#section-6")
 def test_the_distance_is_safe_for_every_small_vote(n_classes, most, changed):
     """Proof by exhaustion: sensitivity 1, and 0 on both sides wherever the winner changes."""
     for n_teachers in range(1, most + 1):
@@ -86,6 +87,7 @@ def test_votes_must_be_counts(wrong):
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-6), (3.0, 1e-3), (0.5, 1e-9)])
+@pytest.mark.lemma("sparse-vector.md#section-5")
 def test_the_release_curve_keeps_all_four_inequalities_and_is_tight(epsilon, delta):
     curve = [q / 2**128 for q in _curve(epsilon, delta)]
     growth = math.exp(epsilon)
@@ -121,6 +123,7 @@ def test_the_release_coin_has_its_probability():
 
 
 @pytest.mark.parametrize("changed", [1, 2])
+@pytest.mark.lemma("sparse-vector.md#section-7")
 def test_noisy_plurality_has_the_noise_it_is_priced_for(changed):
     """mu of one question is the largest shift, sqrt(2) changed, over the noise."""
     mechanism = NoisyPlurality(3.0, 4, 10, changed)

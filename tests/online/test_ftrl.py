@@ -116,6 +116,7 @@ def adaptive_losses(plan, runs):
     return np.array(losses)
 
 
+@pytest.mark.lemma("online.md#theorem-1")
 def test_an_adaptive_adversary_stays_below_the_claim_and_catches_a_twin():
     plan = PrivateFTRL(2, 16, epsilon=1.0, delta=1e-2, method="sampling").plan()
     found = loss_bound(adaptive_losses(plan, 250), 1e-2, confidence=1 - 1e-7)

@@ -21,6 +21,7 @@ def data(n=3000, seed=0):
     return X, np.where(X[:, 0] - X[:, 1] + 0.1 * rng.normal(size=n) > 0, 1, 0)
 
 
+@pytest.mark.lemma("online.md#theorem-3")
 def test_classifier_learns_and_its_regret_is_below_the_bound():
     X, y = data()
     model = PrivateOnlineLinearModel(2, 3000, epsilon=4.0, classes=[0, 1], radius=3.0)

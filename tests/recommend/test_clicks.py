@@ -72,6 +72,7 @@ def test_no_user_moves_a_sum_further_than_declared(relation, first, second, seed
     assert np.linalg.norm(a - b) <= where.apart * (1 + 1e-12)
 
 
+@pytest.mark.lemma("recommenders.md#theorem-4")
 def test_users_with_orthogonal_factors_attain_the_bound():
     where, features = facts(rank=2), np.zeros((N, 2))
     features[0, 0], features[1, 1] = 1.0, 1.0

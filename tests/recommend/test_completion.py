@@ -15,10 +15,10 @@ from discreet.privacy.accounting import accountants
 from discreet.privacy.statement import PrivacyStatement
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods import METHODS
-from discreet.recommend.methods.subspace import spikes
 from discreet.recommend.metrics import ndcg_at, precision_at, recall_at, rmse
 from discreet.recommend.ratings import Ratings, Scale, read
 from discreet.sets.base import project_magnitudes
+from discreet.solvers.components import spikes
 
 
 def low_rank(m=3000, n=30, rank=2, seen=0.4, seed=0):
@@ -80,6 +80,37 @@ def test_calibration_matches_the_reference_values():
     """One dense covariance alone: sigma = sqrt(2) / mu, mu(1, 1e-6) = .236704."""
     plan = PrivateMatrixCompletion("pgd", 1.0, 1e-6, n_iterations=1, rating_bounds=(-1, 1)).plan(3000, 30)
     assert plan.mechanisms["covariance 0"].stddev == pytest.approx(math.sqrt(2) / 0.236704, rel=1e-5)
+
+
+def test_auto_takes_one_covariance_where_dense_rows_are_declared():
+    def chosen(epsilon, per_user, n_users=1200):
+        model = PrivateMatrixCompletion(epsilon=epsilon, delta=1e-6, ratings_per_user=per_user)
+        return model.plan(n_users, 1200).method.name
+
+    assert chosen(5.0, 924) == chosen(10.0, 924) == "svd"
+    assert chosen(1.0, 924) == "profile"  # no direction rises above the noise
+    assert chosen(5.0, 100) == chosen(5.0, None) == "profile"
+    assert chosen(5.0, None, 100_000) == "subspace"
+
+
+@pytest.mark.parametrize("method", ["frank-wolfe", "frank-wolfe-printed", "pgd"])
+def test_every_user_subtracts_their_own_mean_first(method):
+    """Thakkar (2019), section 6.4: a local step. What is released then depends on what is left of a row only."""
+    rng = np.random.default_rng(3)
+    shifts = rng.integers(-4, 5, size=(len(TRUTH), 1)) / 8  # exact in binary, so that only rounding differs
+    grid = np.round(32 * TRUTH) / 64
+    settings = {"rating_bounds": (-2, 2), "rank": 2}
+    models = []
+    for ratings in (grid, grid + shifts):
+        rows = sp.csr_array((ratings[R.nonzero()], R.nonzero()), shape=R.shape)
+        with insecure_noise(1):
+            models.append(PrivateMatrixCompletion(method, 5.0, 1e-6, **settings).fit(rows))
+        one = rows[:1]
+        mean = one.sum() / one.nnz
+        empty_direction = models[-1].predict(sp.csr_array(([mean], ([0], [0])), shape=(1, 30)))
+        np.testing.assert_allclose(empty_direction, np.full((1, 30), mean), atol=1e-9)
+    first, second = (model.model_.item_vectors for model in models)
+    np.testing.assert_allclose(first, second, atol=1e-6)
 
 
 def test_auto_reads_public_numbers_only():
@@ -176,7 +207,7 @@ def test_exact_covariance_and_vanishing_ridge_complete_rank_one_exactly():
 def test_printed_steps_stop_short_and_corrected_steps_do_not(rounds, ratio):
     """Steps of 1 / T reach 1 - (1 - 1/T)^(T - 1) of a fully observed rank-one matrix, the first round wasted."""
     rng = np.random.default_rng(0)
-    truth = np.outer(rng.choice([-0.5, 0.5], 400), rng.choice([-1.0, 1.0], 16))
+    truth = np.outer(rng.choice([-0.5, 0.5], 400), np.tile([-1.0, 1.0], 8))  # of mean 0 in every row
     everything = sp.csr_array(
         (truth.ravel(), np.tile(np.arange(16), 400), np.arange(0, 6401, 16)), shape=truth.shape
     )

@@ -72,6 +72,7 @@ def calls(recorder, matrix, method, feedback, relation):
     ("method", "feedback"),
     [*((name, "explicit") for name in METHODS), *((name, "implicit") for name in IMPLICIT)],
 )
+@pytest.mark.lemma("recommenders.md#section-1")
 def test_no_release_moves_further_than_declared(method, feedback, relation):
     largest = 0.0
     for name, change in CHANGES.items():

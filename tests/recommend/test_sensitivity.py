@@ -77,15 +77,18 @@ def test_no_user_moves_a_sum_further_than_declared(relation, first, second, seed
     block = power.quantised_block(where, np.linalg.qr(rng.normal(size=(N, 3)))[0])
     limit = power.product_sensitivity(where)
     assert distance(lambda r: power.product(where, r, model, importance, block), one, two) <= limit * slack
-    walk = ReplayModel(
-        np.linalg.qr(rng.normal(size=(N, 2)))[0], np.array([0.0, 0.3]), np.array([2.0, 1.0]), 0.7
-    )
-    assert distance(lambda r: frank_wolfe._covariance(where, r, walk), one, two) <= where.apart * slack
     scalar = next(r for r in frank_wolfe.FrankWolfe().releases(where) if r.order == 0).sensitivity
     direction = np.linalg.qr(rng.normal(size=(N, 1)))[0][:, 0]
-    assert distance(lambda r: frank_wolfe._energy(where, r, walk, direction), one, two) <= scalar * slack
+    directions = np.linalg.qr(rng.normal(size=(N, 2)))[0]
+    for centered in (False, True):
+        walk = ReplayModel(directions, np.array([0.0, 0.3]), np.array([2.0, 1.0]), 0.7, centered=centered)
+        apart = distance(lambda r, walk=walk: frank_wolfe._covariance(where, r, walk), one, two)
+        assert apart <= where.apart * slack
+        energy = distance(lambda r, walk=walk: frank_wolfe._energy(where, r, walk, direction), one, two)
+        assert energy <= scalar * slack
 
 
+@pytest.mark.lemma("recommenders.md#theorem-1")
 def test_orthogonal_rows_attain_the_covariance_bound():
     where = facts()
     one, two = rows({0: 1.0}), rows({1: 1.0})
@@ -95,6 +98,7 @@ def test_orthogonal_rows_attain_the_covariance_bound():
     assert alone == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.lemma("recommenders.md#theorem-2")
 def test_opposite_ratings_attain_the_profile_bound_and_counts_are_free():
     where = facts()
     up, down = rows({0: 1.0, 1: -1.0}), rows({0: -1.0, 1: 1.0})
@@ -139,6 +143,7 @@ def test_separate_noise_for_normal_equations_has_the_proved_price(alpha, beta, v
         assert 2 * alpha * (1 + s2) ** 2 == pytest.approx(value, rel=1e-9)
 
 
+@pytest.mark.lemma("recommenders.md#theorem-3")
 def test_normal_equations_attain_their_bound():
     """Factors of unit length and orthogonal for the two users, ratings at the clip."""
     where = facts(rank=2)

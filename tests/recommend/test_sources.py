@@ -16,6 +16,7 @@ from discreet.recommend import ratings, sources
 from discreet.recommend.methods import METHODS
 from discreet.recommend.methods.clicks import IMPLICIT
 from discreet.recommend.ratings import Clicks, Ratings, Scale, read
+from discreet.records import files
 
 N_USERS, N_ITEMS = 400, 12
 SCALE = Scale(-1.0, 1.0)
@@ -55,7 +56,7 @@ def check_equal(first, second):
 @pytest.fixture
 def parquet(tmp_path, monkeypatch):
     """A file in row groups, batches and blocks so small that every user is cut into many pieces."""
-    monkeypatch.setattr(sources, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(files, "BATCH_ROWS", 100)
     monkeypatch.setattr(sources, "_KEEP_BYTES", 1 << 12)
     monkeypatch.setattr(ratings, "_BLOCK_ENTRIES", 97)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -97,7 +98,7 @@ def test_small_ratings_and_text_labels_are_kept_exactly(parquet, kind):
 
 def test_rows_are_whole_sorted_and_mapped(parquet, tmp_path):
     doubled = pd.concat([as_frame(), as_frame().assign(rating=0.0)])
-    with sources.opened_file(parquet(doubled), SCALE, range(N_ITEMS), duplicates="mean") as (users, items):
+    with sources.opened_source(parquet(doubled), SCALE, range(N_ITEMS), duplicates="mean") as (users, items):
         assert users.n_users == N_USERS
         assert users.starts[-1] == R.nnz
         sums = np.bincount(users.items, weights=users.values, minlength=N_ITEMS)
@@ -121,7 +122,7 @@ def test_no_more_ratings_than_a_block_are_scaled_at_a_time(parquet):
         sizes.append(len(block.items))
         sums[0] += len(block.items)
 
-    with sources.opened_file(parquet(as_frame()), SCALE, range(N_ITEMS)) as (users, _):
+    with sources.opened_source(parquet(as_frame()), SCALE, range(N_ITEMS)) as (users, _):
         assert users.total((1,), add)[0] == R.nnz
     assert max(sizes) <= 97 + N_ITEMS
 
@@ -164,9 +165,9 @@ def test_bad_ratings_are_refused_before_any_charge(case, place, parquet, tmp_pat
 def test_files_that_cannot_be_used(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         fitted(tmp_path / "none.parquet")
-    (tmp_path / "x.csv").write_text("user,item,rating\n1,2,3\n")
-    with pytest.raises(ValueError, match=r"reads \.parquet files"):
-        fitted(tmp_path / "x.csv")
+    (tmp_path / "x.txt").write_text("user,item,rating\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"whose names end in one of \.parquet"):
+        fitted(tmp_path / "x.txt")
 
 
 # -- Dask -------------------------------------------------------------------------------------------------------

@@ -136,9 +136,9 @@ def test_temporary_rows_are_readable_by_their_owner_only(parquet, tmp_path, monk
     modes = []
 
     class Noted(arrow.FileRows):
-        def __init__(self, stream):
+        def __init__(self, stream, assumptions):
             modes.append(os.stat(stream.fileno()).st_mode & 0o777)
-            super().__init__(stream)
+            super().__init__(stream, assumptions)
 
     monkeypatch.setattr(arrow, "FileRows", Noted)
     arrow.opened(parquet, target="y").close()
@@ -168,9 +168,9 @@ def test_files_that_cannot_be_used(tmp_path, parquet):
         arrow.opened(tmp_path / "none.parquet", target="y")
     with pytest.raises(ValueError, match="name the column of labels"):
         arrow.opened(parquet, target=None)
-    (tmp_path / "x.csv").write_text("a\n1\n")
-    with pytest.raises(ValueError, match=r"reads \.parquet files"):
-        arrow.opened(tmp_path / "x.csv", target="a")
+    (tmp_path / "x.txt").write_text("a\n1\n")
+    with pytest.raises(ValueError, match=r"whose names end in one of \.parquet, \.pq, \.csv"):
+        arrow.opened(tmp_path / "x.txt", target="a")
     pq.write_table(pa.table({"a": ["u", "v"], "y": [0, 1]}), tmp_path / "text.parquet")
     with pytest.raises(ValueError, match=r"column 'a' holds string, not numbers; declare its domain"):
         arrow.opened(tmp_path / "text.parquet", target="y")

@@ -89,6 +89,7 @@ def data(loss, kind, n=160, d=6, seed=0):
 
 @pytest.mark.parametrize("kind", ["plain", "canceling", "spread", "steep"])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.lemma("rounding.md#section-4")
 def test_computed_gradients_are_within_the_bound(loss, kind):
     bounds = Bounds(1.3, intercept=True)
     X, y, theta = data(loss, kind)

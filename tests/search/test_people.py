@@ -52,6 +52,7 @@ def test_one_row_of_everybody_gives_a_share(people):
 
 
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.lemma("selection.md#lemma-2")
 def test_nobody_is_trained_on_and_scored_on(people, method, monkeypatch):
     X, y, ids = people
     seen = []

@@ -42,6 +42,7 @@ def data():
 
 
 @pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
+@pytest.mark.lemma("selection.md#section-5")
 def test_search_finds_a_good_model_for_the_stated_price(data, method, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-4)
     search = PrivateSearchCV(MODEL, GRID, 2.0, 1e-6, method=method, ledger=ledger).fit(*data)
@@ -209,16 +210,12 @@ def test_few_records_need_a_chosen_delta(data, tmp_path):
     PrivateSelection([MODEL], 1.0, 1e-6, method="split", ledger=ledger).fit(X, y)
 
 
-def test_rows_in_a_file_are_refused_before_the_charge(data, tmp_path):
-    from discreet.records import arrow
+def test_rows_on_a_cluster_are_refused_before_the_charge(data, tmp_path):
+    import dask.array as da
 
     ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
-    pd.DataFrame(data[0], columns=["a", "b", "c"]).assign(y=data[1]).to_parquet(tmp_path / "rows.parquet")
-    with (
-        arrow.opened(tmp_path / "rows.parquet", target="y") as rows,
-        pytest.raises(ValueError, match="in memory"),
-    ):
-        PrivateSelection([MODEL], ledger=ledger).fit(rows, data[1])
+    with pytest.raises(ValueError, match="in memory"):
+        PrivateSelection([MODEL], ledger=ledger).fit(da.from_array(data[0], chunks=(50, 3)), data[1])
     assert not ledger.history()
 
 

@@ -44,6 +44,7 @@ def test_all_records_of_a_user_stay_together_and_users_spread_evenly():
     assert abs(counts - 500).max() < 5 * np.sqrt(500)
 
 
+@pytest.mark.lemma("sparse-vector.md#section-8")
 def test_exchanging_a_row_changes_one_chunk_and_runs_do_not_repeat():
     chunks = same_key(assign_rows, 100, 7)
     rows = np.arange(100)

@@ -32,7 +32,7 @@ def test_more_votes_per_unit_need_twice_the_lead():
 def test_auto_uses_shares_where_nothing_is_known_about_agreement():
     plan = plan_transfer(PROMISE, 500_000, 2, 5_000)
     assert plan.aggregator.name == "shares"
-    assert plan.share_noise == pytest.approx(0.8, rel=0.01)
+    assert plan.share_noise == pytest.approx(1.25, rel=0.01)
     assert "the student must average over" in str(plan)
     # More public rows mean more noise on each and more rows to average over: shares stay as good as they are.
     many = plan_transfer(PROMISE, 20_000, 2, 1_000_000)

@@ -56,6 +56,7 @@ def test_the_noise_is_as_stated():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1e300, 1e300, 0.3])
+@pytest.mark.lemma("sparse-vector.md#section-9")
 def test_a_teacher_moves_a_sum_by_at_most_the_width(value):
     class Constant(Ridge):
         def fit(self, X, y):
@@ -84,6 +85,7 @@ def test_bad_bounds_are_refused():
         PrivateTransferRegressor(Ridge(), (0, 1), n_teachers=101).fit(X, y, X)
 
 
+@pytest.mark.lemma("sparse-vector.md#section-10")
 def test_the_error_rate_is_found_with_its_corrected_sensitivity(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(6000, 2))

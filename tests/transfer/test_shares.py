@@ -20,7 +20,7 @@ from discreet.audit.replay import replay
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee
 from discreet.transfer import teachers
-from discreet.transfer.classifier import RegressionStudent, best_student, fit_student
+from discreet.transfer.classifier import RegressionStudent, best_student, fit_student, with_larger_leaves
 from discreet.transfer.plan import plan_transfer
 from discreet.transfer.teachers import STEPS, Teacher, assign_rows, stretched
 
@@ -118,6 +118,7 @@ def test_one_record_moves_the_sum_by_no_more_than_two_opinions():
     assert 0 < int((moved * moved).sum()) <= 4 * longest(400, 2)
 
 
+@pytest.mark.lemma("vote-shares.md#theorem-1")
 def test_the_declared_distance_is_reached_and_not_exceeded():
     plan = plan_transfer(Guarantee(1.0, 1e-2), 90, 2, 4, n_teachers=9, aggregator="shares")
     opinion = stretched(np.tile(np.float32([0.5, -0.5]), (4, 1)))
@@ -177,6 +178,21 @@ def test_leads_become_weights_where_a_model_takes_them():
     weighted = make_pipeline(StandardScaler(), DecisionTreeClassifier())
     assert fit_student(weighted, X, votes, CLASSES).predict([[1.0]]) == 0
     assert fit_student(KNeighborsClassifier(3), X, votes, CLASSES).predict([[1.0]]) == 1
+
+
+def test_without_a_student_larger_leaves_compete_with_those_of_the_estimator():
+    sizes = [copy.get_params()["min_samples_leaf"] for copy in with_larger_leaves(DecisionTreeClassifier())]
+    assert sizes == [3, 5, 10, 20]
+    inside = with_larger_leaves(make_pipeline(StandardScaler(), DecisionTreeClassifier(min_samples_leaf=5)))
+    assert [copy[-1].min_samples_leaf for copy in inside] == [10, 20]
+    assert with_larger_leaves(LogisticRegression()) == []
+    public = np.random.default_rng(5).normal(size=(2000, 2))
+    fitted = model(estimator=DecisionTreeClassifier(random_state=0), n_teachers=150).fit(
+        *noisy_task(9000), public
+    )
+    assert fitted.student_.min_samples_leaf > 1
+    alone = fitted.fit_student(public, DecisionTreeClassifier(random_state=0)).student_
+    assert alone.min_samples_leaf == 1
 
 
 def test_of_several_students_the_one_is_taken_that_agrees_with_held_out_votes():

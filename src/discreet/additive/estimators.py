@@ -19,8 +19,9 @@ from discreet.additive.plan import AdditivePlan, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel
 from discreet.additive.stages import Task
 from discreet.estimators.parameters import estimator, parameter
+from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.privacy.statement import PrivacyStatement
-from discreet.records.open import Labels, checked_classes, checked_targets, read_labels
+from discreet.records.open import Labels, checked_classes, checked_targets, class_count, read_labels
 
 
 @estimator
@@ -87,10 +88,8 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):  # type:
         n_features : number of columns, where there is no schema.
         n_classes : number of classes; None for those that are declared, or 2.
         """
-        declared = self._declared()
-        if n_classes is None:
-            n_classes = 2 if declared is None else len(declared)
-        return self._calibrated(n_samples, self._public_columns(n_features), n_classes)
+        known = class_count(n_classes, self._declared())
+        return self._calibrated(n_samples, self._public_columns(n_features), known)
 
     def _declared(self) -> Any:
         """The public label set, if there is one."""
@@ -204,8 +203,8 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
             raise ParameterError(
                 "target_bounds",
                 "must be declared: (lowest, highest) target that is possible, known without looking at the private "
-                "data",
-                "targets outside are clipped",
+                "data. Targets outside are clipped",
+                FIND_BOUNDS,
             )
         low, high = _checks.interval("target_bounds", bounds)
         return low / 2 + high / 2, high / 2 - low / 2

@@ -23,6 +23,7 @@ from discreet.audit.transcripts import Run, transcripts
 from discreet.mechanisms.recording import recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.accounting import accountants
+from discreet.reporting import releasing
 
 if TYPE_CHECKING:
     from discreet.audit.subjects import Subject
@@ -396,8 +397,9 @@ def released(run: Run, data: Any, runs: int, *, seed: int | None, share: float =
     if share != 1.0 and seed is None:
         raise ValueError("weakened noise is never secure: pass a seed")
     if seed is None:
-        return np.stack([_numbers(run(data)) for _ in range(runs)])
-    with insecure_noise(seed):
+        with releasing("audit"):
+            return np.stack([_numbers(run(data)) for _ in range(runs)])
+    with insecure_noise(seed), releasing("audit"):  # of invented people, of whom nobody keeps count
         rows = []
         for _ in range(runs):
             with recorded_by(Weakener(share)):

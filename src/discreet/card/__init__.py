@@ -8,9 +8,10 @@ ledger where they are given. ``to_html`` shows it to people, ``to_sklearn`` and 
 from discreet.card.about import About
 from discreet.card.card import Card
 from discreet.card.export import to_onnx, to_sklearn
-from discreet.card.files import load, new_key, read, save
+from discreet.card.files import load, new_key, read, save, sign_file
 from discreet.card.kinds import CardError
 from discreet.card.page import to_html
+from discreet.card.released import coefficients
 from discreet.card.verification import Verification, verify
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "Card",
     "CardError",
     "Verification",
+    "coefficients",
     "load",
     "new_key",
     "read",
     "save",
+    "sign_file",
     "to_html",
     "to_onnx",
     "to_sklearn",

@@ -68,12 +68,16 @@ class Card:
         n_features = self.n_features
         for what, count in (
             ("feature names", None if self.feature_names is None else len(self.feature_names)),
-            ("features of the schema", None if self.schema is None else self.schema.n_features),
+            ("features of the schema", None if self.schema is None else self._features_of(self.schema)),
         ):
             if count is not None and count != n_features:
                 raise CardError(f"{count} {what} do not go with {n_features} columns of coefficients")
         if not set(self.original) <= {*self.arrays, *FACTS}:
             raise CardError("it names released values that such a model does not have")
+
+    def _features_of(self, schema: Schema) -> int:
+        """How many columns a schema gives such a model, which reads the table itself or encoded rows."""
+        return len(schema.columns) if kinds.family(self.estimator).tables else schema.n_features
 
     @cached_property
     def n_features(self) -> int:
@@ -138,8 +142,11 @@ class Card:
         kind = kinds.kind_of(self.estimator)
         try:
             if family.packed:
-                model = kind.from_arrays(self.arrays, self.privacy, **self.parameters)
+                known = {"schema": self.schema} if family.tables and self.schema is not None else {}
+                model = kind.from_arrays(self.arrays, self.privacy, **self.parameters, **known)
                 model.released_ = self.release
+                if self.schema is not None:
+                    model.schema_ = self.schema
                 return model
             model = kind(**self.parameters)
         except TypeError as error:

@@ -40,9 +40,9 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
     if intervals is not None:
         _add_intervals(page, card, intervals)
         return
-    effects = list(_effects(card))
-    if card.schema is None and len(effects) > _MOST:
-        effects.sort(key=lambda effect: -max(abs(effect.of(row)) for row in coef))
+    found = list(effects(card))
+    if card.schema is None and len(found) > _MOST:
+        found.sort(key=lambda effect: -max(abs(effect.of(row)) for row in coef))
     hidden = (
         []
         if card.schema is None
@@ -52,7 +52,7 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
             if isinstance(domain, Text)
         ]
     )
-    shown = effects[:_MOST] if card.schema is None else effects
+    shown = found[:_MOST] if card.schema is None else found
     labels = [] if card.classes is None else [str(label) for label in card.classes]
     if len(coef) == 1:
         _add_bars(page, card, shown, coef[0], labels)
@@ -62,8 +62,8 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
             ("", *labels),
             [(_title(effect), *(f"{effect.of(row):+.2f}" for row in coef)) for effect in shown],
         )
-    if len(effects) > len(shown):
-        page.text(f"The {len(shown)} largest of {len(effects)}; the model file has them all.")
+    if len(found) > len(shown):
+        page.text(f"The {len(shown)} largest of {len(found)}; the model file has them all.")
     for name, count in hidden:
         page.text(f"Left out: {count} hashed words of {name!r}, which stand for no word in particular.")
     if card.schema is not None and card.schema.normalize:
@@ -72,11 +72,11 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
         )
 
 
-def _add_bars(page: Page, card: Card, effects: Sequence[Effect], coef: Array, labels: Sequence[str]) -> None:
+def _add_bars(page: Page, card: Card, shown: Sequence[Effect], coef: Array, labels: Sequence[str]) -> None:
     factor = "odds ×" if family(card.estimator).probabilities else _FACTORS.get(card.estimator, "")
     text: Callable[[float], str] = _factor if factor else lambda value: f"{value:+.3g}"
     groups: dict[str, list[Bar]] = {}
-    for effect in effects:
+    for effect in shown:
         value = effect.of(coef)
         groups.setdefault(effect.group, []).append(Bar(effect.name, value, text(value), note=effect.note))
     toward = f"toward {labels[1]!r} on the right" if len(labels) == 2 else "a larger prediction on the right"
@@ -142,7 +142,7 @@ def columns_of(card: Card) -> tuple[str, ...]:
     return tuple(names or (f"column {number}" for number in range(card.n_features)))
 
 
-def _effects(card: Card) -> Iterator[Effect]:
+def effects(card: Card) -> Iterator[Effect]:
     """All changes that are shown, in the order of the schema; without one, of each column by 1."""
     if card.schema is None:
         for place, name in enumerate(columns_of(card)):

@@ -68,7 +68,27 @@ def save(
     CardError, OSError
         The model cannot be saved; the disk is full or the place cannot be written. The old file is kept.
     """
-    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema, about).to_dict()}
+    _write(
+        path,
+        {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema, about).to_dict()},
+        key,
+    )
+
+
+def sign_file(path: Path_, signed: Path_, *, key: Path_) -> None:
+    """Write a signed copy of a model file; its content stays as it is, whichever version wrote it.
+
+    Parameters
+    ----------
+    path : model file; it is checked as by `read`.
+    signed : file to write; it may be the same.
+    key : file with the private key to sign with; ``new_key`` makes one.
+    """
+    _write(signed, json.loads(unsealed(path).content), key)
+
+
+def _write(path: Path_, content: Mapping[str, Any], key: Path_ | None) -> None:
+    """Seal the content and write it."""
     canonical = _canonical(content)
     seals = {"sha256": hashlib.sha256(canonical).hexdigest()}
     if key is not None:
@@ -83,7 +103,8 @@ def load(path: Path_) -> Any:
     Returns
     -------
     estimator
-        With its released numbers, ``privacy_``, and ``schema_`` where there is a schema.
+        With its released numbers, ``privacy_``, and ``schema_`` where there is a schema: then it predicts for raw
+        tables with the schema's columns, and an array holds rows that are encoded already.
 
     Raises
     ------

@@ -45,6 +45,7 @@ class Family:
     packed : whether the model itself turns into arrays and back (``to_arrays``, ``from_arrays``).
     linear : whether its predictions are those of ``coef_`` and ``intercept_``, so that other tools can make them.
     probabilities : whether its raw predictions are log-odds.
+    tables : whether it reads tables itself, by the domains of a schema, and not encoded rows.
     """
 
     module: str
@@ -52,6 +53,7 @@ class Family:
     packed: bool = False
     linear: bool = False
     probabilities: bool = False
+    tables: bool = False
 
 
 def _classifier(arrays: Arrays, classes: NDArray[Any] | None) -> int:
@@ -72,10 +74,30 @@ def _regressor(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     return int(coef.shape[0])
 
 
+def _risk_minimizer(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    coef, intercept = arrays["coef_"], arrays["intercept_"]
+    shapes = ((), (0,)) if coef.ndim == 1 else (coef.shape[:1],)  # nothing where no prediction is linear
+    if not 1 <= coef.ndim <= 2 or intercept.shape not in shapes or classes is not None:
+        raise CardError("coefficients and intercepts do not belong together")
+    return int(coef.shape[-1])
+
+
 def _center(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     if arrays["median_"].ndim != 1 or classes is not None:
         raise CardError("a median is one point")
     return int(arrays["median_"].shape[0])
+
+
+def _components(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    found, mean, variance = (arrays[name] for name in ("components_", "mean_", "explained_variance_"))
+    if (
+        found.ndim != 2
+        or mean.shape != found.shape[1:]
+        or variance.shape != found.shape[:1]
+        or classes is not None
+    ):
+        raise CardError("components, mean and variances do not belong together")
+    return int(found.shape[1])
 
 
 def _recommender(arrays: Arrays, classes: NDArray[Any] | None) -> int:
@@ -101,6 +123,7 @@ FAMILIES: Mapping[str, Family] = {
         "discreet.estimators.classifiers", _classifier, linear=True, probabilities=True
     ),
     "PrivateLinearSVC": Family("discreet.estimators.classifiers", _classifier, linear=True),
+    "PrivateSparseLinearSVC": Family("discreet.estimators.l1", _classifier, linear=True),
     "PrivateSparseLogisticRegression": Family(
         "discreet.estimators.l1", _classifier, linear=True, probabilities=True
     ),
@@ -112,9 +135,11 @@ FAMILIES: Mapping[str, Family] = {
     "PrivateLasso": Family("discreet.estimators.l1", _regressor, linear=True),
     "PrivateSimplexRegressor": Family("discreet.estimators.mixtures", _regressor),
     "PrivatePoissonRegressor": Family("discreet.estimators.regressors", _regressor),
+    "PrivateERM": Family("discreet.estimators.erm", _risk_minimizer),
     "PrivateMedian": Family("discreet.estimators.median", _center),
-    "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True),
-    "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True),
+    "PrivatePCA": Family("discreet.estimators.components", _components),
+    "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
+    "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
     "PrivateMatrixCompletion": Family("discreet.recommend.completion", _recommender, packed=True),
 }
 

@@ -19,22 +19,33 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import budget, data, models, trust
-from discreet.cli.session import Outcome, worded
+from discreet.cli import budget, completion, data, models, publishing, teachers, trust
+from discreet.cli.options import Parser
+from discreet.cli.session import Outcome, logged, worded
+from discreet.cli.values import check_inputs
 from discreet.display.console import printable
 
-COMMANDS = (
-    data.demo,
-    data.schema,
-    models.plan,
-    models.plan_transfer,
-    models.fit,
-    models.predict,
-    trust.evaluate,
-    trust.verify,
-    budget.ledger,
-    trust.audit,
-)
+COMMANDS = {
+    "tables": (data.demo, data.schema, data.describe),
+    "models": (
+        models.plan,
+        teachers.plan_transfer,
+        models.fit,
+        models.search,
+        teachers.label,
+        models.predict,
+    ),
+    "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit, trust.attest),
+    "model files": (
+        publishing.show,
+        publishing.card,
+        publishing.key,
+        publishing.sign,
+        publishing.export,
+    ),
+    "budget": (budget.ledger,),
+    "the shell": (completion.completion,),
+}
 
 
 class Terminated(KeyboardInterrupt):
@@ -51,9 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     done = arguments.outcome = Outcome()
-    with warnings.catch_warnings(), _terminable():
+    with logged(verbose=arguments.verbose), warnings.catch_warnings(), _terminable():
         warnings.showwarning = _show_warning
         try:
+            check_inputs(arguments)
             return int(arguments.run(arguments) or 0)
         except KeyboardInterrupt as error:
             print(printable("; ".join(["interrupted", *done.told_of_ledger()])), file=sys.stderr)
@@ -75,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _joined(argv: Sequence[str]) -> list[str]:
     """The two words ``plan transfer`` as the one command they are."""
-    return [models.plan_transfer.name, *argv[2:]] if list(argv[:2]) == ["plan", "transfer"] else list(argv)
+    return [teachers.plan_transfer.name, *argv[2:]] if list(argv[:2]) == ["plan", "transfer"] else list(argv)
 
 
 @contextlib.contextmanager
@@ -105,28 +117,37 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    groups = "\n\n".join(
+        "\n".join([f"{title}:", *(f"  {command.name:<15}{command.help}" for command in commands)])
+        for title, commands in COMMANDS.items()
+    )
+    parser = Parser(
         prog="discreet",
-        description="Train models on sensitive data under differential privacy.",
-        epilog="`discreet COMMAND --help` explains a command; `discreet demo` shows them on invented people.",
+        usage="discreet [--verbose] [--traceback] COMMAND ...",
+        description=f"Train models on sensitive data under differential privacy.\n\n{groups}",
+        epilog="`discreet COMMAND --help` explains a command; `discreet demo` shows them on invented people.\n"
+        "Exit codes: 0 done, 1 refused or failed, 2 wrong usage; 130, 141, 143 interrupted, pipe closed, terminated.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"discreet {__version__}")
     parser.add_argument(
         "--traceback", action="store_true", help="show where in the code an error arose (it may quote data)"
     )
-    commands = parser.add_subparsers(metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_to(commands)
+    parser.add_argument(
+        "--verbose", action="store_true", help="log phases and planned steps to standard error"
+    )
+    below = parser.add_subparsers(metavar="COMMAND", prog="discreet", help=argparse.SUPPRESS)
+    for commands in COMMANDS.values():
+        for command in commands:
+            command.add_to(below, listed=False)
     return parser
 
 
 def _one_line(error: Exception, arguments: argparse.Namespace) -> str:
-    from discreet._checks import HintedError
-
     if isinstance(error, OSError) and error.errno is not None and error.strerror:
         text = error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
-    elif isinstance(error, HintedError):
+    elif (checks := sys.modules.get("discreet._checks")) and isinstance(error, checks.HintedError):
         text = worded(error, arguments)
     else:
         text = str(error)

@@ -10,20 +10,21 @@ from typing import Any
 from discreet.cli import options
 from discreet.cli.options import Command, argument, command
 from discreet.cli.session import opened
+from discreet.cli.values import epsilon, fraction, input_file
 
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event that are shown
 _RECORDED = "not recorded"
-_LEDGER = argument("path", metavar="FILE")
+_LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
 
 
 @command(
     "create",
     "make a new ledger with a cap that can never be changed",
     None,
-    _LEDGER,
-    argument("--epsilon", type=options.epsilon, required=True, metavar="E", help="cap on epsilon"),
-    argument("--delta", type=options.fraction, required=True, metavar="D", help="cap on delta"),
+    argument("path", metavar="FILE", help="new file"),
+    argument("--epsilon", type=epsilon, required=True, metavar="E", help="cap on epsilon"),
+    argument("--delta", type=fraction, required=True, metavar="D", help="cap on delta"),
     argument("--neighboring", choices=options.NEIGHBORING, default="replace-one"),
     argument("--unit", choices=("record", "user"), default="record", help="whom the cap protects"),
     argument(
@@ -55,7 +56,7 @@ def create(arguments: argparse.Namespace) -> None:
 @command("show", "what was spent, by whom, and what is left", None, _LEDGER)
 def show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
-    from discreet.display.console import say, table
+    from discreet.display.console import printable, say, table
 
     ledger = opened(arguments.path)
     sizes = "may depend on earlier results" if ledger.adaptive else "were all fixed in advance"
@@ -64,11 +65,36 @@ def show(arguments: argparse.Namespace) -> None:
     say(f"Sizes      {sizes}")
     say(f"Spent      {ledger.spent()}")
     say(f"Remaining  {ledger.remaining()}")
+    charges = ledger.history()
+    if charges:
+        last = charges[-1]
+        say(f"In words   {options.more_like(ledger, last.event)} like the last one ({printable(last.label)})")
     say(f"Head       {ledger.head}")
-    spenders = by_person(ledger)
-    if spenders:
+    if charges:
         say()
-        table("Who spent what (each person's charges priced alone)", ("who", "charges", "epsilon"), spenders)
+        table(
+            "Who spent what: by how much their charges raised what is spent, in order; the numbers add up to it",
+            ("who", "charges", "epsilon"),
+            shares(ledger, charges),
+        )
+
+
+def shares(ledger: Any, charges: list[Any]) -> list[tuple[str, int, str]]:
+    """Everybody in the ledger, with the number of their charges and by how much these raised what is spent.
+
+    Charges of one person that follow one another count together, so that a ledger of one person has one sum.
+    """
+    counts: dict[str, int] = {}
+    raised: dict[str, float] = {}
+    before = 0.0
+    for charge, following in zip(charges, [*charges[1:], None], strict=True):
+        counts[charge.who] = counts.get(charge.who, 0) + 1
+        if following is None or following.who != charge.who:
+            spent = ledger.spent(first=charge.sequence).epsilon
+            raised[charge.who] = raised.get(charge.who, 0.0) + spent - before
+            before = spent
+    order = sorted(raised, key=lambda who: -raised[who])
+    return [(who or "(unknown)", counts[who], f"{raised[who]:.4g}") for who in order]
 
 
 def by_person(ledger: Any) -> list[tuple[str, int, str]]:
@@ -103,7 +129,20 @@ def history(arguments: argparse.Namespace) -> None:
         for charge in ledger.history()
     ]
     title = f"Charges to {arguments.path} ({_cap(ledger)})"
-    table(title, ("no", "time (UTC)", "who", "label", "unit", "epsilon alone", "event", "release"), rows)
+    table(
+        title,
+        (
+            "no",
+            "time (UTC)",
+            "who",
+            "label",
+            "unit",
+            f"epsilon alone at {ledger.delta:g}",
+            "event",
+            "release",
+        ),
+        rows,
+    )
 
 
 @command("plot", "what had been spent after each charge, as bars", None, _LEDGER)
@@ -173,7 +212,7 @@ def export(arguments: argparse.Namespace) -> None:
     if arguments.output is None:
         say(text)
         return
-    with options.output(arguments, arguments.path, size=len(text) + 1):
+    with options.output(arguments, size=len(text) + 1):
         write_atomically(arguments.output, (text + "\n").encode())
     say(f"{len(content['charges'])} charges written to {arguments.output}")
 

@@ -1,4 +1,4 @@
-"""Commands about tables: ``schema`` (templates and checks), and ``demo``, the whole path on invented people."""
+"""Commands about tables: ``schema`` (templates and checks), ``describe``, and ``demo``, all on invented people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ import tempfile
 from pathlib import Path
 
 from discreet.cli import options
-from discreet.cli.options import Command, argument, command
+from discreet.cli.options import (
+    BAD_ROWS,
+    DATA,
+    GUARANTEE,
+    LEDGER,
+    MAX_ROWS_PER_GROUP,
+    SCHEMA,
+    Command,
+    argument,
+    command,
+    to_write,
+)
+from discreet.cli.session import check_heard, fitting, release
+from discreet.cli.values import count, fraction, input_file
 
 FORMATS = (
     "toml",
@@ -28,12 +41,13 @@ _HEADER = """\
     "guess a schema from a public sample, for you to correct",
     "Guess a schema from a PUBLIC sample and write it to standard output. Never use the private "
     "table or a part of it: its extremes and rarest words would be published.",
-    argument("sample", metavar="SAMPLE", help="public table, .csv or .parquet"),
+    argument("data", type=input_file("file"), metavar="SAMPLE", help="public table, .csv or .parquet"),
+    DATA[1],
     argument("--target", metavar="COLUMN", help="the column to predict"),
     argument("--group", metavar="COLUMN", help="the column that says whose row it is"),
     argument(
         "--max-categories",
-        type=options.count,
+        type=count,
         default=50,
         metavar="N",
         help="columns of words with more different values are hashed as text (default: 50)",
@@ -44,11 +58,10 @@ def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.display.console import say
     from discreet.tables import schema_files
-    from discreet.tables.reading import read_table
     from discreet.tables.template import template as guessed
 
     made = guessed(
-        read_table(arguments.sample),
+        options.read(arguments),
         target=arguments.target,
         group=arguments.group,
         max_categories=arguments.max_categories,
@@ -64,7 +77,7 @@ def template(arguments: argparse.Namespace) -> None:
     "show",
     "check a schema file and show the features it gives",
     None,
-    argument("schema", metavar="FILE", help="schema, .toml, .json or .yaml"),
+    argument("schema", type=input_file("schema file"), metavar="FILE", help="schema, .toml, .json or .yaml"),
 )
 def show(arguments: argparse.Namespace) -> None:
     """Print what the schema declares."""
@@ -96,19 +109,20 @@ def show(arguments: argparse.Namespace) -> None:
     "wrong bound raises no error in a fit. Nothing is charged and nothing is protected: the counts are exact, "
     "describe single people, and MUST NOT BE PUBLISHED. Correct the schema from what is public, not from the "
     "counts.",
-    argument("schema", metavar="SCHEMA", help="schema, .toml, .json or .yaml"),
-    argument("data", metavar="DATA", help="private table, .csv or .parquet"),
+    argument(
+        "schema", type=input_file("schema file"), metavar="SCHEMA", help="schema, .toml, .json or .yaml"
+    ),
+    *DATA,
 )
 def check(arguments: argparse.Namespace) -> None:
     """Print how many cells the schema does not describe."""
     from discreet.display.console import paragraph, say, table, working
     from discreet.tables import schema_check
-    from discreet.tables.reading import read_table
     from discreet.tables.schema import Schema
 
     schema = Schema.from_file(arguments.schema)
     with working("reading the table"):
-        found = schema_check.check(schema, read_table(arguments.data, schema.needed))
+        found = schema_check.check(schema, options.read(arguments, schema.needed))
     say("PRIVATE: exact counts of single people's cells. Do not publish them; nothing was charged.\n")
     table(
         f"{arguments.data}: {found.n_rows} rows",
@@ -134,16 +148,88 @@ schema = Command(
     "write and check schemas: the public facts about a table's columns",
     "A schema says what is public about a table. Nothing in it may be read off the private data.",
     actions=(template, show, check),
+    examples=(
+        "discreet schema template public_sample.csv --target readmitted > schema.toml",
+        "discreet schema check schema.toml visits.csv",
+    ),
 )
+
+
+@command(
+    "describe",
+    "private counts, means, histograms and quantiles of a table, in one release",
+    "Describe every column of the schema with noise and intervals; all of it together costs one epsilon.",
+    *DATA,
+    SCHEMA,
+    *GUARANTEE,
+    *LEDGER,
+    MAX_ROWS_PER_GROUP,
+    argument(
+        "--pair",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("COLUMN", "COLUMN"),
+        help="also a two-way table of these; may be repeated",
+    ),
+    argument(
+        "--bins", type=count, default=16, metavar="B", help="of the histogram of a number (default: 16)"
+    ),
+    argument(
+        "--population",
+        action="store_true",
+        help="intervals for the population that the rows were drawn from, not for this table",
+    ),
+    argument(
+        "--confidence", type=fraction, default=0.95, metavar="C", help="of each interval (default: 0.95)"
+    ),
+    BAD_ROWS,
+    *to_write("also write all numbers and the statement (JSON)"),
+    examples=(
+        "discreet describe visits.csv --schema schema.toml --epsilon 0.5 --ledger budget.ledger",
+        "discreet describe visits.csv --schema schema.toml --epsilon 0.5 --pair age sex --output table.json",
+    ),
+)
+def describe(arguments: argparse.Namespace) -> None:
+    """Read, check, charge, describe, write, state."""
+    from discreet.description.describe import describe as described
+    from discreet.tables.schema import Schema
+
+    options.check_max_rows(arguments)
+    check_heard(arguments, "numbers")
+    schema = Schema.from_file(arguments.schema)
+    with options.output(
+        arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"
+    ):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        table = options.read(arguments, schema.needed)
+        groups = options.people(schema, table, arguments.max_rows_per_group)
+        with fitting():
+            found = described(
+                table,
+                schema,
+                epsilon=arguments.epsilon,
+                delta=arguments.delta,
+                neighboring=arguments.neighboring,
+                pairs=[tuple(pair) for pair in arguments.pair],
+                bins=arguments.bins,
+                intervals="population" if arguments.population else "table",
+                confidence=arguments.confidence,
+                groups=groups,
+                max_rows_per_group=arguments.max_rows_per_group,
+                n_samples=arguments.max_rows,
+                ledger=ledger,
+                bad_rows=arguments.bad_rows,
+            )
+        release(found, arguments, "numbers")
+    options.tell_balance(arguments, ledger, found.privacy_)
 
 
 @command(
     "demo",
     "train private models on a synthetic cohort and show what it costs",
     "Invent a hospital cohort, train with and without privacy, charge a ledger.",
-    argument(
-        "--people", type=options.count, default=50_000, metavar="N", help="at least 2000 (default: 50000)"
-    ),
+    argument("--people", type=count, default=50_000, metavar="N", help="at least 2000 (default: 50000)"),
     argument(
         "--output", metavar="FOLDER", help="keep cohort, schema and ledger here, for the other commands"
     ),

@@ -1,4 +1,4 @@
-"""Commands that make and apply models: ``plan``, ``plan transfer``, ``fit``, ``predict``."""
+"""Commands that make and apply models: ``plan``, ``fit``, ``search``, ``predict``."""
 
 from __future__ import annotations
 
@@ -7,162 +7,205 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from discreet.cli import options
+from discreet.cli import catalog, options
 from discreet.cli.options import (
+    BAD_ROWS,
+    DATA,
     GUARANTEE,
     LEDGER,
     MAX_ROWS_PER_GROUP,
-    MODEL,
+    MODEL_FILE,
     argument,
     command,
     one_of,
     section,
+    to_write,
 )
+from discreet.cli.session import fitting
+from discreet.cli.values import columns, count, did_you_mean, epsilon, fraction, input_file, real
 
-# Spelled out: help must not import NumPy.
-AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
+_FIT_SCHEMA = argument(
+    "--schema",
+    type=input_file("schema file"),
+    metavar="FILE",
+    help="public domains and target, .toml, .json or .yaml; for all models but the recommender",
+)
 
 
 @command(
     "plan",
     "what a fit would cost and add, before any data is read",
-    "Print the noise, the regularization and the cost of a fit. Reads no data.",
-    argument("--rows", type=options.count, required=True, metavar="N", help="public number of rows"),
+    "Print the noise, the regularization and the cost of a fit: those that `discreet fit` would have. Reads no data.",
     one_of(
-        argument("--columns", type=options.columns, metavar="P", help="number of columns after encoding"),
-        argument("--schema", metavar="FILE", help="TOML or JSON file with the public domains"),
+        argument("--rows", type=count, metavar="N", help="public number of rows"),
+        argument(
+            "--people",
+            type=count,
+            metavar="N",
+            help="public number of people, if they can have several rows; of users, for a recommender",
+        ),
     ),
-    argument("--classes", type=options.count, metavar="K", help="default: the schema's, otherwise 2"),
+    one_of(
+        argument("--columns", type=columns, metavar="P", help="number of columns after encoding"),
+        argument(
+            "--schema", type=input_file("schema file"), metavar="FILE", help="public domains and target"
+        ),
+        argument("--items", type=columns, metavar="M", help="items of the catalog, for a recommender"),
+    ),
+    argument("--classes", type=count, metavar="K", help="default: the schema's, otherwise 2"),
+    argument(
+        "--target-bounds",
+        type=real,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="of a number to predict, where there is no schema",
+    ),
     argument("--sparse", action="store_true", help="the rows will be a sparse matrix"),
+    MAX_ROWS_PER_GROUP,
     *GUARANTEE,
-    *MODEL,
+    catalog.add_options,
     section(
-        "simulation on invented data of the same shape",
+        "simulation on invented data of the same shape, for linear models",
         argument(
             "--simulate", action="store_true", help="also fit invented data, to see accuracy against epsilon"
         ),
         argument(
             "--epsilons",
-            type=options.epsilon,
+            type=epsilon,
             nargs="+",
             metavar="E",
             help="at which to fit (default: a tenth, a third, once and three times --epsilon)",
         ),
         argument(
             "--attainable",
-            type=options.fraction,
+            type=fraction,
             default=0.85,
             metavar="A",
-            help="accuracy of the best possible model, your guess (default: 0.85)",
+            help="score of the best possible model, your guess (default: 0.85)",
         ),
-        argument(
-            "--repeats", type=options.count, default=3, metavar="N", help="invented data sets (default: 3)"
-        ),
+        argument("--repeats", type=count, default=3, metavar="N", help="invented data sets (default: 3)"),
         argument("--seed", type=int, metavar="S", help="of the invented data"),
+    ),
+    examples=(
+        "discreet plan --schema schema.toml --rows 50000 --epsilon 1",
+        "discreet plan --schema visits.toml --people 20000 --max-rows-per-group 3 --epsilon 1 --model additive",
+        "discreet plan --model recommender --people 100000 --items 5000 --epsilon 1",
+        "discreet plan --columns 30 --rows 50000 --epsilon 1 --simulate",
     ),
 )
 def plan(arguments: argparse.Namespace) -> None:
     """Plan and print."""
     from discreet.display.console import say
+    from discreet.tables.schema import Schema
 
     if arguments.simulate and arguments.sparse:
         raise ValueError("--simulate invents dense rows; leave out --sparse, or plan without --simulate")
-    columns, classes, feature_bound = arguments.columns, arguments.classes, 1.0
-    if arguments.schema is not None:
-        from discreet.tables.schema import Schema
-
-        schema = Schema.from_file(arguments.schema)
-        columns = schema.n_features
-        feature_bound = schema.feature_bound(intercept=not arguments.no_intercept)
-        if classes is None and schema.target is not None:
-            classes = len(_classes(schema))
-    declared = arguments.rows if arguments.neighboring == "add-remove-one" else None
-    estimator = _estimator(arguments, feature_bound, n_samples=declared)
-    classes = 2 if classes is None else classes
-    planned = estimator.plan(arguments.rows, columns, classes, sparse=arguments.sparse)
+    schema = None if arguments.schema is None else Schema.from_file(arguments.schema)
+    model = catalog.MODELS[catalog.name_of(arguments, schema)]
+    rows = _planned_rows(arguments, schema, model)
+    bound = rows if arguments.neighboring == "add-remove-one" else None
+    shared: dict[str, Any] = {"n_samples": bound, "max_rows_per_group": arguments.max_rows_per_group}
+    if arguments.target_bounds is not None:
+        if schema is not None:
+            raise ValueError("--target-bounds is for plans without a schema, which says them")
+        shared["target_bounds"] = tuple(arguments.target_bounds)
+    estimator = catalog.estimator(arguments, schema, **shared)
+    shape = _shape(arguments, schema, model, estimator)
+    planned = estimator.plan(rows, **shape)
     say(planned)
     promise = planned.guarantee
     say(f"A ledger would be charged at most ({promise.epsilon:g}, {promise.delta:.3g}). No data was read.")
-    from discreet.estimators.linear import warn_if_noise
+    if model.reads in ("rows", "entries"):
+        from discreet.estimators.linear import warn_if_noise
 
-    warn_if_noise(planned.problem, promise)
+        warn_if_noise(planned.problem, planned.record_guarantee)
     if arguments.simulate:
-        _simulate(arguments, estimator, columns, classes)
+        _simulate(arguments, estimator, rows, shape)
 
 
-def _simulate(arguments: argparse.Namespace, estimator: Any, columns: int, classes: int) -> None:
-    """Print accuracy against epsilon on invented data."""
+def _planned_rows(arguments: argparse.Namespace, schema: Any, model: catalog.Model) -> int:
+    """How many rows a fit would count: with people, all their places."""
+    if (arguments.items is not None) != (model.reads == "ratings"):
+        raise ValueError(
+            "a recommender is planned with --people and --items, other models with --schema or --columns"
+        )
+    per_person = arguments.max_rows_per_group
+    if model.reads == "ratings":
+        if arguments.people is None or per_person is not None:
+            raise ValueError(
+                "a recommender protects users with all their ratings: pass --people, and no rows per group"
+            )
+        return int(arguments.people)
+    group = None if schema is None else schema.group
+    if group is not None and per_person is None:
+        raise ValueError(options.several_rows(group))
+    if per_person is None and arguments.people is not None:
+        raise ValueError(
+            "--people is for people with several rows, of which --max-rows-per-group are used; pass --rows"
+        )
+    if per_person is None:
+        return int(arguments.rows)
+    if arguments.neighboring == "add-remove-one":
+        if arguments.rows is None:
+            raise ValueError(
+                "under add-remove-one the number of people is private; pass --rows, a bound on all rows"
+            )
+        return int(arguments.rows)
+    if arguments.people is None:
+        raise ValueError(
+            "with --max-rows-per-group the number of people is public, not that of rows; pass --people"
+        )
+    return int(arguments.people * per_person)
+
+
+def _shape(
+    arguments: argparse.Namespace, schema: Any, model: catalog.Model, estimator: Any
+) -> dict[str, Any]:
+    """The other public sizes, as the ``plan`` of such an estimator names them."""
+    if model.reads == "ratings":
+        return {"n_items": arguments.items}
+    if model.reads == "table":
+        if schema is None:
+            raise ValueError("shapes follow from the domains of columns; pass --schema")
+        return {}
+    shape: dict[str, Any] = {"n_features": arguments.columns if schema is None else schema.n_features}
+    if model.reads == "points":
+        return shape
+    shape["sparse"] = arguments.sparse
+    if "classes" in model.estimators:
+        declared = 2 if schema is None else len(schema.classes)
+        shape["n_classes"] = declared if arguments.classes is None else arguments.classes
+    return shape
+
+
+def _simulate(arguments: argparse.Namespace, estimator: Any, rows: int, shape: dict[str, Any]) -> None:
+    """Print scores against epsilon on invented data."""
     from discreet.display.console import say, working
+    from discreet.estimators.linear import PrivateLinearModel
     from discreet.estimators.rehearsal import simulate
 
+    if not isinstance(estimator, PrivateLinearModel) or arguments.max_rows_per_group is not None:
+        raise ValueError("--simulate invents rows of single people for linear models; plan without it")
     epsilons = arguments.epsilons or [share * arguments.epsilon for share in (0.1, 1 / 3, 1.0, 3.0)]
+    classes = shape.get("n_classes")
     with working(f"fitting {len(epsilons) * arguments.repeats} models to invented data"):
-        rows = simulate(
+        found = simulate(
             estimator,
-            arguments.rows,
-            columns,
-            classes,
+            rows,
+            shape["n_features"],
+            classes or 2,
             epsilons=epsilons,
             attainable=arguments.attainable,
             repeats=arguments.repeats,
             random_state=arguments.seed,
         )
+    score = "R^2" if classes is None else "Accuracy"
+    guess = "0 the mean" if classes is None else f"{1 / classes:.4g} a guess"
     say(
-        f"\nAccuracy on invented data of this shape, where {arguments.attainable:.4g} is the best possible and "
-        f"{1 / classes:.4g} a guess:"
+        f"\n{score} on invented data of this shape, where {arguments.attainable:.4g} is the best possible and {guess}:"
     )
-    for row in rows:
+    for row in found:
         say(f"  {row}")
-
-
-@command(
-    "plan-transfer",
-    "the same for teachers and a student (also: plan transfer)",
-    "Print how many teachers, which aggregator and how much agreement a private transfer needs. Reads no data.",
-    argument(
-        "--rows",
-        type=options.count,
-        required=True,
-        metavar="N",
-        help="public number of records, with --by-user of users",
-    ),
-    argument("--queries", type=options.count, required=True, metavar="Q", help="public rows to label"),
-    argument("--classes", type=options.count, default=2, metavar="K", help="default: 2"),
-    argument("--teachers", type=options.count, metavar="B", help="default: by public rule"),
-    argument("--unstable", type=options.count, metavar="T", help="refusals before halting"),
-    argument(
-        "--expected-unstable",
-        type=options.fraction,
-        metavar="S",
-        help="guessed share of questions on which teachers disagree (default: nothing is known)",
-    ),
-    argument("--aggregator", choices=AGGREGATORS, default="auto", help="default: auto"),
-    argument("--by-user", action="store_true", help="protect users with several records"),
-    *GUARANTEE,
-    prog="discreet plan transfer",
-)
-def plan_transfer(arguments: argparse.Namespace) -> None:
-    """Plan and print."""
-    from discreet.display.console import say
-    from discreet.privacy.guarantee import Guarantee, Neighboring
-    from discreet.transfer import plan as planner
-    from discreet.transfer.base import changed_teachers
-
-    relation = Neighboring(arguments.neighboring)
-    delta = arguments.delta if arguments.delta is not None else 1.0 / arguments.rows**2
-    plan = planner.plan_transfer(
-        Guarantee(arguments.epsilon, delta, relation, "user" if arguments.by_user else "record"),
-        arguments.rows,
-        arguments.classes,
-        arguments.queries,
-        n_teachers=arguments.teachers or "auto",
-        aggregator=arguments.aggregator,
-        max_unstable=arguments.unstable or "auto",
-        expected_unstable=arguments.expected_unstable,
-        changed=changed_teachers(relation, by_group=arguments.by_user, label_private=False),
-    )
-    say(plan)
-    say(f"A ledger would be charged at most ({plan.guarantee.epsilon:g}, {delta:.3g}). No data was read.")
 
 
 @command(
@@ -171,75 +214,116 @@ def plan_transfer(arguments: argparse.Namespace) -> None:
     "Train a private model. Everything is checked before the ledger is charged, except whether the "
     "schema describes the data: a misspelled category or wrong bound raises no error, and the fit is charged "
     "anyway. Whoever holds the data can check with `discreet schema check SCHEMA DATA`.",
-    argument("data", metavar="DATA", help="private table, .csv or .parquet"),
-    argument("--schema", required=True, metavar="FILE", help="public domains and target, .toml or .json"),
-    argument("--output", required=True, metavar="MODEL", help="model file to write (JSON)"),
-    argument("--overwrite", action="store_true", help="replace an existing model file"),
+    *DATA,
+    _FIT_SCHEMA,
+    *to_write("model file to write (JSON)", required=True, metavar="MODEL"),
     *GUARANTEE,
     *LEDGER,
-    *MODEL,
+    catalog.add_options,
     MAX_ROWS_PER_GROUP,
-    argument(
-        "--bad-rows",
-        choices=("error", "null"),
-        default="error",
-        help="rows with invalid cells or labels: raise an error, which reveals something about the data, or replace "
-        "them silently by records that contribute nothing (default: error)",
+    BAD_ROWS,
+    examples=(
+        "discreet fit visits.csv --schema schema.toml --epsilon 1 --ledger budget.ledger --output model.json",
+        "discreet fit visits.csv --schema cost.toml --model huber --epsilon 1 --output cost.json",
+        "discreet fit visits.csv --schema people.toml --max-rows-per-group 3 --epsilon 1 --output model.json",
+        "discreet fit ratings.parquet --model recommender --catalog items.txt --epsilon 1 --output films.json",
     ),
 )
 def fit(arguments: argparse.Namespace) -> None:
     """Read, check, charge, fit, save, state."""
-    from discreet import card
-    from discreet.display.console import say
+    options.check_max_rows(arguments)
+    schema = _schema(arguments)
+    with _model_output(arguments, schema):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        estimator = catalog.estimator(
+            arguments,
+            schema,
+            ledger=ledger,
+            bad_rows=arguments.bad_rows,
+            max_rows_per_group=arguments.max_rows_per_group,
+            **{_SIZES.get(arguments.model or "", "n_samples"): arguments.max_rows},
+        )
+        _save(arguments, _fitted(arguments, schema, estimator), schema, ledger)
+
+
+_SIZES = {"recommender": "n_users"}  # what bounds the number of protected units, where that is not n_samples
+
+
+def _schema(arguments: argparse.Namespace) -> Any:
+    """The schema that a fit needs; a recommender has none."""
+    if (arguments.model == "recommender") == (arguments.schema is not None):
+        raise ValueError(
+            "a recommender reads the columns user, item and rating; leave out --schema"
+            if arguments.schema is not None
+            else "--schema is required: the public domains of the table's columns; `discreet schema template` "
+            "writes a first one from a public sample"
+        )
+    if arguments.schema is None:
+        return None
     from discreet.tables.schema import Schema
 
-    options.check_max_rows(arguments)
-    schema = Schema.from_file(arguments.schema)
-    classes = _classes(schema)
-    with options.output(
-        arguments,
-        arguments.data,
-        arguments.schema,
-        arguments.ledger,
-        size=65_536
-        + 64 * (schema.n_features + 1) * len(classes)
-        + 256 * schema.n_features,  # more than it will have
-        reason=", and a private model cannot be had twice for one price",
-    ):
-        ledger = arguments.outcome.ledger(arguments.ledger)
-        model = _fitted(arguments, schema, classes, ledger)
-        try:
-            card.save(model, arguments.output, schema=schema)
-        except OSError as error:
-            raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
+    return Schema.from_file(arguments.schema)
+
+
+def _model_output(arguments: argparse.Namespace, schema: Any) -> Any:
+    """Hold the place of the model file, with more room than it will take."""
+    size = 65_536
+    if schema is not None:
+        outputs = 1 if schema.target is None or schema.target.bounds else len(schema.classes)
+        size += 64 * (schema.n_features + 1) * outputs + 256 * schema.n_features
+    return options.output(
+        arguments, size=size, reason=", and a private model cannot be had twice for one price"
+    )
+
+
+def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> None:
+    """Write the model file, then say what is promised and what is left."""
+    from discreet import card
+    from discreet.display.console import say
+
+    try:
+        card.save(model, arguments.output, schema=schema)
+    except OSError as error:
+        raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
     arguments.outcome.wrote(f"the model is in {arguments.output}")
     say(model.privacy_)
     say(f"\nModel written to {arguments.output}")
-    options.tell_balance(arguments, ledger)
+    options.tell_balance(arguments, ledger, model.privacy_)
 
 
-def _fitted(arguments: argparse.Namespace, schema: Any, classes: list[Any], ledger: Any) -> Any:
+def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
+    """Read the data as the model wants it, and fit."""
     from discreet.display.console import working
-    from discreet.tables.reading import read_table
 
-    model = _estimator(
-        arguments,
-        schema.feature_bound(intercept=not arguments.no_intercept),
-        classes=classes,
-        ledger=ledger,
-        bad_rows=arguments.bad_rows,
-        n_samples=arguments.max_rows,
-        max_rows_per_group=arguments.max_rows_per_group,
-    )
-    if _too_large(arguments.data, schema):
-        with _mapped(arguments, schema) as rows, working("fitting"):
-            return model.fit(rows)
+    reads = catalog.MODELS[catalog.name_of(arguments, schema)].reads
+    if reads == "ratings":
+        ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
+        with fitting():
+            return estimator.fit(ratings)
+    if reads in ("rows", "entries") and _too_large(arguments.data, schema):
+        with _mapped(arguments, schema) as rows, fitting():
+            return estimator.fit(rows)
     with working("reading the table"):
-        table = read_table(arguments.data, schema.needed, bad_rows=arguments.bad_rows)
-        rows, labels = schema.encode(table, bad_rows=arguments.bad_rows)
+        needed = [
+            name
+            for name in schema.needed
+            if reads != "points" or name != getattr(schema.target, "column", None)
+        ]
+        table = options.read(arguments, needed)
         groups = options.people(schema, table, arguments.max_rows_per_group)
-    with working("fitting"):
-        return model.fit(rows, labels, groups=groups)
+        given = _encoded(reads, schema, table, arguments.bad_rows)
+    with fitting():
+        return estimator.fit(*given, groups=groups)
+
+
+def _encoded(reads: str, schema: Any, table: Any, bad_rows: str) -> tuple[Any, ...]:
+    """Rows and labels, or what else a model of this kind is fitted to."""
+    if reads == "table":
+        return (table,)
+    if reads == "points":
+        return (schema.transform(table, bad_rows=bad_rows),)
+    rows, labels = schema.encode(table, bad_rows=bad_rows)
+    return rows, labels
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -277,55 +361,151 @@ def _mapped(arguments: argparse.Namespace, schema: Any) -> Any:
         return arrow.encoded(arguments.data, schema, bad_rows=arguments.bad_rows, progress=tell)
 
 
+def _varied(text: str) -> tuple[str, list[Any]]:
+    """An option and its values, for argparse."""
+    name, separator, values = text.partition("=")
+    parameter = name.strip().lstrip("-").replace("-", "_")
+    settings = catalog.OPTIONS.get(parameter)
+    if not separator or settings is None or "nargs" in settings or "action" in settings:
+        near = did_you_mean(parameter, catalog.OPTIONS)
+        raise argparse.ArgumentTypeError(
+            f"must be OPTION=VALUE,VALUE,... of the model's options, got {text!r}{near}"
+        )
+    read = settings.get("type", str)
+    return parameter, [read(value.strip()) for value in values.split(",")]
+
+
+@command(
+    "search",
+    "train several candidates and keep the best, privately, for one price",
+    "Search among candidates of one linear model, such as bounds or penalties; the stated epsilon covers training and "
+    "choosing. The model file holds the chosen model. How long it takes tells how many tries there were: keep that "
+    "to yourself.",
+    *DATA,
+    _FIT_SCHEMA,
+    argument(
+        "--vary",
+        type=_varied,
+        action="append",
+        required=True,
+        metavar="OPTION=A,B,...",
+        help="values of an option of the model to choose from, such as l2=1e-4,1e-3; may be repeated",
+    ),
+    argument(
+        "--search-by", choices=("tries", "split", "split-parallel"), default="tries", help="default: tries"
+    ),
+    argument("--holdout", type=fraction, default=0.2, metavar="S", help="share to compare on (default: 0.2)"),
+    *to_write("model file to write (JSON)", required=True, metavar="MODEL"),
+    *GUARANTEE,
+    *LEDGER,
+    catalog.add_options,
+    MAX_ROWS_PER_GROUP,
+    BAD_ROWS,
+    examples=(
+        "discreet search visits.csv --schema schema.toml --vary feature-bound=1,2,4 --epsilon 1 --output best.json",
+    ),
+)
+def search(arguments: argparse.Namespace) -> None:
+    """Read, check, charge, search, save, state."""
+    from discreet.search.search import PrivateSearchCV
+
+    options.check_max_rows(arguments)
+    schema = _schema(arguments)
+    name = catalog.name_of(arguments, schema)
+    grid = dict(arguments.vary)
+    if catalog.MODELS[name].reads not in ("rows", "entries"):
+        raise ValueError(f"a search compares linear models, and {name} is none; fit it with `discreet fit`")
+    for parameter in grid:
+        if parameter not in catalog.MODELS[name].options:
+            raise ValueError(
+                f"{catalog.flag(parameter)} is for {', '.join(catalog.takers(parameter))}, not for {name}"
+            )
+    with _model_output(arguments, schema):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        found = PrivateSearchCV(
+            catalog.estimator(arguments, schema, bad_rows=arguments.bad_rows),
+            grid,
+            epsilon=arguments.epsilon,
+            delta=arguments.delta,
+            neighboring=arguments.neighboring,
+            method=arguments.search_by,
+            holdout=arguments.holdout,
+            ledger=ledger,
+            bad_rows=arguments.bad_rows,
+            max_rows_per_group=arguments.max_rows_per_group,
+        )
+        chosen = _fitted(arguments, schema, found)
+        _save(arguments, chosen.best_estimator_, schema, ledger)
+    _tell_choice(chosen.best_params_)
+
+
+def _tell_choice(parameters: dict[str, Any]) -> None:
+    from discreet.display.console import say
+
+    chosen = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in parameters.items())
+    say(f"Chosen: {chosen}")
+
+
 @command(
     "predict",
     "apply a model to a CSV or Parquet file",
-    "Apply a model to a table with the columns of its schema; one line per row, in order.",
-    argument("model", metavar="MODEL", help="model file written by `discreet fit`"),
-    argument("data", metavar="DATA", help="table, .csv or .parquet"),
-    argument("--output", required=True, metavar="FILE", help="predictions to write (CSV)"),
-    argument("--overwrite", action="store_true", help="replace an existing file"),
+    "Apply a model to a table with the columns of its schema; one line per row, in order. A recommender takes "
+    "ratings of users, old or new, and writes the best items for each of them.",
+    MODEL_FILE,
+    *DATA,
+    *to_write("predictions to write (CSV)", required=True),
+    argument(
+        "--top", type=count, default=10, metavar="N", help="items per user of a recommender (default: 10)"
+    ),
+    examples=("discreet predict model.json new_visits.csv --output predictions.csv",),
 )
 def predict(arguments: argparse.Namespace) -> None:
     """Load, read, predict, write."""
+    from discreet import card
     from discreet.display.console import say, working
-    from discreet.tables.reading import read_table, write_csv
+    from discreet.tables.reading import write_csv
 
-    model, schema = options.model_and_schema(arguments.model, "use discreet.card.load and predict in Python")
-    with options.output(arguments, arguments.model, arguments.data), working("predicting"):
-        rows = schema.transform(read_table(arguments.data, list(schema.columns)))
-        columns: dict[str, Any] = {"prediction": model.predict(rows)}
-        if hasattr(model, "predict_proba"):
-            chances = model.predict_proba(rows)
-            columns |= {f"probability of {label}": chances[:, i] for i, label in enumerate(model.classes_)}
-        write_csv(arguments.output, columns)
-    say(f"{len(rows)} predictions written to {arguments.output}")
-
-
-def _estimator(arguments: argparse.Namespace, feature_bound: float, **parameters: Any) -> Any:
-    """The unfitted estimator that the shared options describe."""
-    from discreet.estimators import classifiers
-
-    kind = getattr(classifiers, options.MODELS[arguments.model])
-    return kind(
-        epsilon=arguments.epsilon,
-        delta=arguments.delta,
-        neighboring=arguments.neighboring,
-        feature_bound=feature_bound if arguments.feature_bound is None else arguments.feature_bound,
-        l2=arguments.l2,
-        fit_intercept=not arguments.no_intercept,
-        solver=arguments.solver,
-        **parameters,
-    )
-
-
-def _classes(schema: Any) -> list[Any]:
-    """The classes of a schema's target; the estimators of the command line have no other kind of target."""
-    target = schema.target
-    if target is not None and target.bounds is not None:
+    model = card.load(arguments.model)
+    if not hasattr(model, "predict"):
         raise ValueError(
-            f"the target {target.column!r} is a number, and the command line fits classifiers only; fit it in Python, "
-            "by discreet.PrivateRidge, PrivateHuberRegressor, PrivateQuantileRegressor or PrivatePoissonRegressor"
+            f"{type(model).__name__} predicts nothing; `discreet show {arguments.model}` prints what was released"
         )
-    found: list[Any] = schema.classes.tolist()
+    recommends = hasattr(model, "recommend")
+    if not recommends:
+        schema = options.schema_of(model, arguments.model, "use discreet.card.load and predict in Python")
+    with options.output(arguments), working("predicting"):
+        if recommends:
+            written, what = _recommended(model, options.read(arguments), arguments.top), "recommendations"
+        else:
+            written, what = _predicted(model, options.read(arguments, list(schema.columns))), "predictions"
+        write_csv(arguments.output, written)
+    say(f"{len(next(iter(written.values())))} {what} written to {arguments.output}")
+
+
+def _predicted(model: Any, table: Any) -> dict[str, Any]:
+    """Predictions and, where there are any, probabilities."""
+    rows = options.rows_of(model, table)
+    found: dict[str, Any] = {"prediction": model.predict(rows)}
+    if hasattr(model, "predict_proba"):
+        chances = model.predict_proba(rows)
+        found |= {f"probability of {label}": chances[:, i] for i, label in enumerate(model.classes_)}
+    return found
+
+
+def _recommended(model: Any, table: Any, top: int) -> dict[str, Any]:
+    """The best items of every user that they have not rated, best first."""
+    import numpy as np
+
+    found: dict[str, list[Any]] = {"user": [], "item": [], "score": []}
+    users = table.column("user").combine_chunks().dictionary_encode()
+    if users.null_count:
+        raise ValueError(f"{users.null_count} rows have no user; add the names, or leave such rows out")
+    codes = users.indices.to_numpy(zero_copy_only=False)
+    order, counts = np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(users.dictionary))
+    ends = np.cumsum(counts)
+    for user, begin, end in zip(users.dictionary.to_pylist(), ends - counts, ends, strict=True):
+        items, scores = model.recommend(table.take(order[begin:end]), top)
+        found["user"] += [user] * len(items)
+        found["item"] += np.asarray(items).tolist()
+        found["score"] += np.asarray(scores).tolist()
     return found

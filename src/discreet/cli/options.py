@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.cli.values import (
+    InputFile,
+    count,
+    did_you_mean,
+    epsilon,
+    fraction,
+    input_file,
+    separator,
+    unknown,
+)
+
 NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
-MODELS = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}
+AUDITED = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}  # by name, without a file
 Argument = Callable[[Any], object]
 Run = Callable[[argparse.Namespace], int | None]
 
@@ -24,9 +35,9 @@ def argument(*names: str, **settings: Any) -> Argument:
     return lambda parser: parser.add_argument(*names, **settings)
 
 
-def one_of(*arguments: Argument) -> Argument:
-    """Arguments of which exactly one must be given."""
-    return lambda parser: _add(parser.add_mutually_exclusive_group(required=True), arguments)
+def one_of(*arguments: Argument, required: bool = True) -> Argument:
+    """Arguments of which exactly one must be given, or at most one."""
+    return lambda parser: _add(parser.add_mutually_exclusive_group(required=required), arguments)
 
 
 def section(title: str, *arguments: Argument) -> Argument:
@@ -39,6 +50,35 @@ def _add(parser: Any, arguments: tuple[Argument, ...]) -> None:
         add(parser)
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that asks whether a near command, choice or option was meant."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = str(action.metavar or "choice").casefold()
+            raise argparse.ArgumentError(action, unknown(what, str(value), map(str, action.choices)))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and refuse what is not known here rather than above, where other options are."""
+        self._given = [str(word) for word in (sys.argv[1:] if args is None else args)]
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(map(str, unknown))}")
+        return found, unknown
+
+    def error(self, message: str) -> Any:
+        """End with exit code 2 and one line about what is wrong, after the usage."""
+        known = [name for name in self._option_string_actions if name.startswith("--")]
+        given = (
+            getattr(self, "_given", []) if self._subparsers is None else []
+        )  # what follows a command is its own
+        for name in (word.partition("=")[0] for word in given if word.startswith("--")):
+            suggestion = did_you_mean(name, known)
+            if suggestion and not any(one.startswith(name) for one in known):
+                message = f"there is no option {name}{suggestion}"
+        super().error(message)
+
+
 @dataclass(frozen=True)
 class Command:
     """A command or an action of one: its words in the help, its arguments, and what it runs.
@@ -46,6 +86,7 @@ class Command:
     run : called with the parsed arguments; what it returns is the exit code, None for 0.
     actions : commands one level down; a command with actions runs nothing itself.
     prog : how the help names it, where that is not its name.
+    examples : command lines that show it, for the end of its help.
     """
 
     name: str
@@ -55,11 +96,24 @@ class Command:
     run: Run | None = None
     actions: tuple[Command, ...] = ()
     prog: str | None = None
+    examples: tuple[str, ...] = ()
 
-    def add_to(self, commands: Any) -> None:
-        """Declare the command to argparse."""
-        parser = commands.add_parser(self.name, prog=self.prog, help=self.help, description=self.description)
+    def add_to(self, commands: Any, listed: bool = True) -> None:
+        """Declare the command to argparse; ``listed`` in the help of what is above it."""
+        words: dict[str, Any] = {"help": self.help} if listed else {}
+        parser = commands.add_parser(
+            self.name,
+            prog=self.prog,
+            description=self.description,
+            epilog="\n".join(["examples:", *(f"  {line}" for line in self.examples)])
+            if self.examples
+            else None,
+            formatter_class=_Formatter,
+            **words,
+        )
         _add(parser, self.arguments)
+        if not self.actions:
+            parser.usage = " ".join([parser.prog, *_needed(parser), "[options]"])
         if self.run is not None:
             parser.set_defaults(run=self.run)
         if self.actions:
@@ -68,52 +122,41 @@ class Command:
                 action.add_to(below)
 
 
+def _needed(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """What must be given, for the usage: the rest is listed below it."""
+    for action in parser._actions:
+        values = action.metavar or action.dest
+        if not action.option_strings:
+            yield str(values)
+        elif action.required:
+            yield f"{action.option_strings[-1]} {values}"
+    for group in parser._mutually_exclusive_groups:
+        if group.required:
+            yield f"({' | '.join(action.option_strings[-1] for action in group._group_actions)})"
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Fold paragraphs, and keep texts of several lines as they are."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text:
+            return "\n".join(f"{indent}{line}" for line in text.splitlines())
+        return super()._fill_text(text, width, indent)
+
+
 def command(
-    name: str, help: str, description: str | None, *arguments: Argument, prog: str | None = None
+    name: str,
+    help: str,
+    description: str | None,
+    *arguments: Argument,
+    prog: str | None = None,
+    examples: tuple[str, ...] = (),
 ) -> Callable[[Run], Command]:
     """Make a command of the function below."""
-    return lambda run: Command(name, help, description, arguments, run, prog=prog)
-
-
-def positive(text: str) -> float:
-    """A finite number greater than 0, for argparse."""
-    return _number(text, lambda value: value > 0, "a finite number greater than 0")
-
-
-def epsilon(text: str) -> float:
-    """A budget, for argparse; beyond the largest nothing is promised and no accountant has digits enough."""
-    return _number(text, lambda value: 0 < value <= 1e6, "greater than 0 and at most 1000000")
-
-
-def fraction(text: str) -> float:
-    """A number in [0, 1), for argparse."""
-    return _number(text, lambda value: 0 <= value < 1, "at least 0 and less than 1")
-
-
-def count(text: str, most: int = 10**12) -> int:
-    """A whole number from 1 to ``most``, for argparse."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if not 1 <= value <= most:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {most}, got {text!r}")
-    return value
-
-
-def columns(text: str) -> int:
-    """A number of columns that can be planned for, for argparse."""
-    return count(text, 10**7)
-
-
-def _number(text: str, allowed: Any, wanted: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and allowed(value)):
-        raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
-    return value
+    return lambda run: Command(name, help, description, arguments, run, prog=prog, examples=examples)
 
 
 GUARANTEE = (
@@ -128,21 +171,51 @@ GUARANTEE = (
     ),
 )
 LEDGER = (
-    argument("--ledger", metavar="FILE", help="ledger to charge, see `discreet ledger create`"),
+    argument(
+        "--ledger",
+        type=input_file("ledger"),
+        metavar="FILE",
+        help="ledger to charge, see `discreet ledger create`",
+    ),
     argument("--max-rows", type=count, metavar="N", help="public bound on the rows, under add-remove-one"),
 )
-MODEL = (
-    argument("--model", choices=tuple(MODELS), default="logistic", help="default: logistic"),
-    argument("--solver", default="auto", metavar="NAME", help="default: auto, by public facts"),
+DATA = (
+    argument("data", type=input_file("file"), metavar="DATA", help="private table, .csv or .parquet"),
     argument(
-        "--feature-bound",
-        type=positive,
-        metavar="R",
-        help="longest row norm (default: what the schema allows)",
+        "--separator",
+        type=separator,
+        default=",",
+        metavar="MARK",
+        help="what separates the fields of a CSV file: ';', 'tab', ... (default: a comma)",
     ),
-    argument("--l2", type=positive, metavar="L", help="ridge coefficient (default: by public rule)"),
-    argument("--no-intercept", action="store_true", help="fit no constant term"),
 )
+SCHEMA = argument(
+    "--schema",
+    type=input_file("schema file"),
+    required=True,
+    metavar="FILE",
+    help="public domains and target, .toml, .json or .yaml",
+)
+MODEL_FILE = argument(
+    "model", type=input_file("model file"), metavar="MODEL", help="model file written by `discreet fit`"
+)
+BAD_ROWS = argument(
+    "--bad-rows",
+    choices=("error", "null"),
+    default="error",
+    help="rows with invalid cells or labels: raise an error, which reveals something about the data, or replace "
+    "them silently by records that contribute nothing (default: error)",
+)
+
+
+def to_write(what: str, *, required: bool = False, metavar: str = "FILE") -> tuple[Argument, Argument]:
+    """The options ``--output`` and ``--overwrite``."""
+    return (
+        argument("--output", required=required, metavar=metavar, help=what),
+        argument("--overwrite", action="store_true", help="replace an existing file"),
+    )
+
+
 MAX_ROWS_PER_GROUP = argument(
     "--max-rows-per-group",
     type=count,
@@ -160,38 +233,54 @@ def check_max_rows(arguments: argparse.Namespace) -> None:
         )
 
 
+def several_rows(group: str) -> str:
+    """What is missing where the schema has a group column."""
+    return (
+        f"the schema's group column {group!r} says that a person can have several rows; say how many of them may be "
+        "used with --max-rows-per-group K"
+    )
+
+
 def people(schema: Any, table: Any, max_rows: int | None) -> Any:
     """Whose row each row is, if the schema says that a person can have several."""
     if schema.group is not None and max_rows is None:
-        raise ValueError(
-            f"the schema's group column {schema.group!r} says that a person can have several rows; say how many of "
-            "them may be used with --max-rows-per-group K"
-        )
+        raise ValueError(several_rows(schema.group))
     if schema.group is None and max_rows is not None:
         raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
     return None if schema.group is None else schema.groups(table)
 
 
-def model_and_schema(path: str, instead: str) -> tuple[Any, Any]:
-    """A saved model and the schema that reads a table for it; ``instead`` says what to do where it has none."""
-    from discreet import card
+def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any:
+    """The columns of the table that the command is about."""
+    from discreet.tables.reading import read_table
 
-    model = card.load(path)
+    bad_rows = getattr(arguments, "bad_rows", "error")
+    return read_table(arguments.data, columns, bad_rows=bad_rows, separator=arguments.separator)
+
+
+def schema_of(model: Any, path: str, instead: str) -> Any:
+    """The schema that reads a table for a saved model; ``instead`` says what to do where it has none."""
     schema = getattr(model, "schema_", None)
     if schema is None:
+        from discreet import card
+
         raise card.CardError(
-            f"{path!r} was saved without a schema, so it cannot read a table's columns; {instead}"
+            f"{str(path)!r} was saved without a schema, so it cannot read a table's columns; {instead}"
         )
-    return model, schema
+    return schema
+
+
+def rows_of(model: Any, table: Any) -> Any:
+    """What a saved model predicts from: encoded rows, or the table itself for models of tables."""
+    return table if getattr(model, "reads_tables_", False) else model.schema_.transform(table)
 
 
 @contextlib.contextmanager
-def output(
-    arguments: argparse.Namespace, *inputs: str | None, size: int = 1 << 16, reason: str = ""
-) -> Iterator[None]:
+def output(arguments: argparse.Namespace, *, size: int = 1 << 16, reason: str = "") -> Iterator[None]:
     """Hold the place that --output names, if it does, until it is written; before anything is charged.
 
-    inputs : files that are read, and must not be replaced, whatever they are called.
+    No file that the command reads is replaced, whatever it is called.
+
     size : bytes that must be free.
     reason : why an existing file is not replaced unless asked for.
     """
@@ -203,7 +292,7 @@ def output(
         return
     if place == "-":
         raise ValueError("--output writes to a file, and '-' is none; name one, or ./- if that is its name")
-    _keep_inputs(place, inputs)
+    _keep_inputs(place, arguments)
     check_writable(place, size)
     with contextlib.ExitStack() as held:
         if not arguments.overwrite:
@@ -216,25 +305,48 @@ def output(
         yield
 
 
-def _keep_inputs(place: str, inputs: tuple[str | None, ...]) -> None:
+def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
     """Refuse to write where one of the files that are read lies, under whatever name."""
-    for given in inputs:
-        if (
-            given is not None
-            and Path(place).exists()
-            and Path(given).exists()
-            and Path(place).samefile(given)
-        ):
+    for given in vars(arguments).values():
+        if not isinstance(given, InputFile) or not Path(place).exists() or not Path(given).exists():
+            continue
+        if Path(place).samefile(given):
             raise FileExistsError(
-                f"--output {place!r} would replace {given!r}, which is read; name another file"
+                f"--output {place!r} would replace {str(given)!r}, which is read; name another file"
             )
 
 
-def tell_balance(arguments: argparse.Namespace, ledger: Any) -> None:
-    """What a charge left in the ledger, or that nobody keeps count."""
+def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
+    """What a charge left in the ledger, exactly and in words, or that nobody keeps count."""
     from discreet.display.console import note, paragraph
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
-    else:
-        paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
+        return
+    if statement.guarantee.unit == "user" and ledger.unit == "record":
+        note(
+            f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
+            "releases together say about a person"
+        )
+    paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
+    paragraph(f"{more_like(ledger, statement.event)} like this one.")
+
+
+_MANY = 1000
+
+
+def more_like(ledger: Any, event: Any) -> str:
+    """How many more releases of the same price the ledger would admit, in words."""
+    from discreet.privacy.events import Repeated
+
+    fits, step = 0, 1  # the largest number that is known to fit; steps double, then halve
+    growing = True
+    while step and fits < _MANY:
+        if ledger.admits(event if fits + step == 1 else Repeated(event, fits + step)):
+            fits, step = fits + step, 2 * step if growing else step // 2
+        else:
+            growing, step = False, step // 2
+    if fits == 0:
+        return "No room for another release"
+    number = f"at least {_MANY}" if fits >= _MANY else f"about {fits}"
+    return f"Room for {number} more release{'' if fits == 1 else 's'}"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +27,9 @@ class Outcome:
     def ledger(self, path: str | None) -> Any:
         """The ledger that the command will charge, None if none was given."""
         if path is None:
+            from discreet.privacy.guarantee import NoLedgerWarning
+
+            warnings.simplefilter("ignore", NoLedgerWarning)  # the command says so itself, in its own words
             return None
         from discreet.privacy.ledger.ledger import Ledger
 
@@ -74,7 +81,87 @@ def opened(path: str, kind: Any = None) -> Any:
     return (kind or Ledger)(path)
 
 
-_OPTIONS = {"n_samples": "max_rows"}  # where the library and the command line name a parameter differently
+def check_heard(arguments: argparse.Namespace, what: str) -> None:
+    """Refuse to pay for what nobody would see."""
+    if sys.stdout is None and arguments.output is None:
+        raise ValueError(
+            f"standard output is closed, so the {what} would be paid for and lost; open it, or name a file "
+            "with --output"
+        )
+
+
+def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
+    """Write and print numbers that are paid for: where one way fails, another must be left."""
+    import json
+
+    from discreet._files import write_atomically
+    from discreet.display.console import say
+
+    failure = None
+    if arguments.output is not None:
+        try:
+            write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
+            arguments.outcome.wrote(f"the {what} are in {arguments.output}")
+        except OSError as error:
+            failure = error
+    try:
+        say(result)
+    except OSError:
+        if arguments.output is None or failure is not None:
+            print(result, file=sys.stderr)
+        raise
+    if failure is not None:
+        raise failure
+    if arguments.output is not None:
+        say(f"Written to {arguments.output}")
+
+
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Show on a terminal how far a release is: its phase and, where their number is planned, its steps."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from discreet.reporting import Report, on_progress
+
+    shown = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("planning", total=None)
+
+        def show(report: Report) -> None:
+            if report.steps:
+                bar.update(task, completed=report.step, total=report.steps)
+            bar.update(task, description="charging" if report.phase == "charge" else "fitting")
+
+        with on_progress(show):
+            yield
+
+
+@contextmanager
+def logged(*, verbose: bool) -> Iterator[None]:
+    """Let other libraries log nothing; with ``verbose``, log phases and planned steps to standard error."""
+    last, own = logging.lastResort, logging.getLogger("discreet")
+    handler, level = logging.StreamHandler(), own.level
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.lastResort = None  # otherwise Python prints warnings of loggers that nobody has set up
+    if verbose:
+        own.addHandler(handler)
+        own.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logging.lastResort = last
+        own.removeHandler(handler)
+        own.setLevel(level)
+
+
+_OPTIONS = {
+    "n_samples": "max_rows",
+    "n_users": "max_rows",
+}  # where the library and the command line name a parameter differently
 
 
 def worded(error: HintedError, arguments: argparse.Namespace) -> str:

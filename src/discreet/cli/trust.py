@@ -1,16 +1,26 @@
-"""Commands that say how far a model can be trusted: ``evaluate``, ``verify``, ``audit``."""
+"""Commands that say how far a model can be trusted: ``evaluate``, ``intervals``, ``verify``, ``audit``."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import GUARANTEE, LEDGER, MAX_ROWS_PER_GROUP, argument, command
-from discreet.cli.session import opened
+from discreet.cli.options import (
+    DATA,
+    GUARANTEE,
+    LEDGER,
+    MAX_ROWS_PER_GROUP,
+    MODEL_FILE,
+    argument,
+    command,
+    to_write,
+)
+from discreet.cli.session import check_heard, fitting, opened, release
+from discreet.cli.values import count, epsilon, fraction, input_file
 
 _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, besides those of the bins
 
@@ -20,25 +30,26 @@ _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charge
     "private accuracy, AUC, calibration and confusion of a model on a held-out table",
     "Evaluate a model on private rows it was not trained on. What can be wrong is checked before the "
     "ledger is charged; all metrics together cost one epsilon.",
-    argument("model", metavar="MODEL", help="model file written by `discreet fit`"),
-    argument("data", metavar="DATA", help="private table, .csv or .parquet"),
+    MODEL_FILE,
+    *DATA,
     *GUARANTEE,
     *LEDGER,
     argument("--by", metavar="COLUMN", help="categorical column of the schema: metrics for each category"),
     argument("--group", metavar="COLUMN", help=argparse.SUPPRESS),
     MAX_ROWS_PER_GROUP,
-    argument(
-        "--bins", type=options.count, default=20, metavar="B", help="bins of probabilities (default: 20)"
-    ),
+    argument("--bins", type=count, default=20, metavar="B", help="bins of probabilities (default: 20)"),
     argument(
         "--confidence",
-        type=options.fraction,
+        type=fraction,
         default=0.95,
         metavar="C",
         help="of every interval (default: 0.95)",
     ),
-    argument("--output", metavar="FILE", help="also write metrics and statement (JSON)"),
-    argument("--overwrite", action="store_true", help="replace an existing file of metrics"),
+    *to_write("also write metrics and statement (JSON)"),
+    examples=(
+        "discreet evaluate model.json held_out.csv --epsilon 0.5 --by sex --ledger budget.ledger",
+        "discreet evaluate model.json held_out.csv --epsilon 0.5 --max-rows-per-group 2 --output metrics.json",
+    ),
 )
 def evaluate(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, evaluate, write, state."""
@@ -47,33 +58,33 @@ def evaluate(arguments: argparse.Namespace) -> None:
         raise ValueError(
             f"metrics of subgroups are asked for with --by {arguments.group} now; people are the schema's group column"
         )
-    if sys.stdout is None and arguments.output is None:
-        raise ValueError(
-            "standard output is closed, so the metrics would be paid for and lost; open it, or name a file "
-            "with --output"
-        )
-    model, schema = options.model_and_schema(arguments.model, "use discreet.evaluate in Python")
+    check_heard(arguments, "metrics")
+    model, schema = _model_and_schema(arguments, "use discreet.evaluate in Python")
     with options.output(
         arguments,
-        arguments.model,
-        arguments.data,
-        arguments.ledger,
         size=_LARGEST_REPORT + 256 * arguments.bins,
         reason=", and metrics cannot be had twice for one price",
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        _release(_evaluated(arguments, model, schema, ledger), arguments)
-    options.tell_balance(arguments, ledger)
+        result = _evaluated(arguments, model, schema, ledger)
+        release(result, arguments, "metrics")
+    options.tell_balance(arguments, ledger, result.privacy_)
+
+
+def _model_and_schema(arguments: argparse.Namespace, instead: str) -> tuple[Any, Any]:
+    from discreet import card
+
+    model = card.load(arguments.model)
+    return model, options.schema_of(model, arguments.model, instead)
 
 
 def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> Any:
     from discreet.display.console import working
     from discreet.evaluation.evaluate import evaluate as evaluated
-    from discreet.tables.reading import read_table
 
     with working("evaluating"):
-        table = read_table(arguments.data, schema.needed)
-        rows, labels = schema.encode(table)
+        table = options.read(arguments, schema.needed)
+        rows, labels = options.rows_of(model, table), schema.target_values(table)
         groups = options.people(schema, table, arguments.max_rows_per_group)
         by, values = _subgroups(schema, table, arguments.by)
         return evaluated(
@@ -92,32 +103,6 @@ def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: A
             n_samples=arguments.max_rows,
             ledger=ledger,
         )
-
-
-def _release(result: Any, arguments: argparse.Namespace) -> None:
-    """Write and print metrics that are paid for: where one way fails, another must be left."""
-    import json
-
-    from discreet._files import write_atomically
-    from discreet.display.console import say
-
-    failure = None
-    if arguments.output is not None:
-        try:
-            write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
-            arguments.outcome.wrote(f"the metrics are in {arguments.output}")
-        except OSError as error:
-            failure = error
-    try:
-        say(result)
-    except OSError:
-        if arguments.output is None or failure is not None:
-            print(result, file=sys.stderr)
-        raise
-    if failure is not None:
-        raise failure
-    if arguments.output is not None:
-        say(f"Written to {arguments.output}")
 
 
 def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any] | None]:
@@ -140,23 +125,123 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
 
 
 @command(
+    "intervals",
+    "private confidence intervals for the coefficients of a linear or logistic model",
+    "Intervals for the coefficients in the population, noise and sampling together; the price comes on top of the "
+    "model's. For logistic models of two classes, ridge and least squares.",
+    MODEL_FILE,
+    *DATA,
+    argument("--epsilon", type=epsilon, required=True, metavar="E", help="price of the intervals"),
+    argument("--delta", type=fraction, metavar="D", help="default: 1 / rows^2"),
+    *LEDGER,
+    MAX_ROWS_PER_GROUP,
+    argument("--level", type=fraction, default=0.95, metavar="C", help="of each interval (default: 0.95)"),
+    argument("--robust", action="store_true", help="do not assume that the model is true; needs more rows"),
+    argument("--steps", type=count, metavar="N", help="Newton steps (default: 1 for numbers, 3 for classes)"),
+    *to_write("also write estimates, intervals and statement (JSON)"),
+    examples=("discreet intervals model.json visits.csv --epsilon 1 --ledger budget.ledger",),
+)
+def intervals(arguments: argparse.Namespace) -> None:
+    """Load, read, check, charge, estimate, write, state."""
+    from discreet.intervals.intervals import coefficient_intervals
+
+    check_heard(arguments, "intervals")
+    model, schema = _model_and_schema(arguments, "use discreet.coefficient_intervals in Python")
+    with options.output(
+        arguments, size=_LARGEST_REPORT, reason=", and intervals cannot be had twice for one price"
+    ):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        table = options.read(arguments, schema.needed)
+        groups = options.people(schema, table, arguments.max_rows_per_group)
+        rows, labels = schema.encode(table)
+        with fitting():
+            found = coefficient_intervals(
+                model,
+                rows,
+                labels,
+                epsilon=arguments.epsilon,
+                delta=arguments.delta,
+                level=arguments.level,
+                robust=arguments.robust,
+                steps=arguments.steps,
+                n_samples=arguments.max_rows,
+                groups=groups,
+                max_rows_per_group=arguments.max_rows_per_group,
+                ledger=ledger,
+            )
+        release(_Named(found, schema.feature_names), arguments, "intervals")
+    options.tell_balance(arguments, ledger, found.privacy_)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Intervals with the names of their coefficients."""
+
+    found: Any
+    names: tuple[str, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per coefficient, the intercept last."""
+        parts = ("estimate", "standard_error", "noise", "lower", "upper")
+        names = (*self.names, "intercept")[: len(self.found.estimate)]
+        return [
+            {"name": name, **{part: float(getattr(self.found, part)[place]) for part in parts}}
+            for place, name in enumerate(names)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready values."""
+        return {
+            "level": self.found.level,
+            "doubt": self.found.doubt,
+            "coefficients": self.rows(),
+            "privacy": self.found.privacy_.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        from discreet.display.console import table_lines
+
+        header = ("coefficient", "estimate", "std. error", "of it noise", "lower", "upper")
+        rows = [
+            [f"{cell:.5g}" if isinstance(cell, float) else cell for cell in row.values()]
+            for row in self.rows()
+        ]
+        lines = [
+            f"{100 * self.found.level:g}% intervals, of rows as the schema encodes them",
+            *table_lines(header, rows),
+        ]
+        return "\n".join(
+            [*lines, self.found.doubt, str(self.found.privacy_)]
+            if self.found.doubt
+            else [*lines, str(self.found.privacy_)]
+        )
+
+
+@command(
     "verify",
     "recompute the epsilon that a model file claims",
     "Check that a model file is whole, that its claimed epsilon follows from its events, and, where "
     "a key or a ledger is given, who signed it and which charge paid for it. Exit code 1 if anything is wrong.",
-    argument("model", metavar="MODEL", help="model file written by `discreet fit`"),
-    argument("--key", metavar="FILE", help="public key (PEM) that must have signed the model"),
+    MODEL_FILE,
     argument(
-        "--ledger", metavar="FILE", help="ledger that must hold the charge which the model names as its own"
+        "--key",
+        type=input_file("key file"),
+        metavar="FILE",
+        help="public key (PEM) that must have signed the model",
     ),
+    argument(
+        "--ledger",
+        type=input_file("ledger"),
+        metavar="FILE",
+        help="ledger that must hold the charge which the model names as its own",
+    ),
+    examples=("discreet verify model.json --ledger budget.ledger --key public.pem",),
 )
 def verify(arguments: argparse.Namespace) -> None:
     """Verify and print what was found."""
     from discreet import card
     from discreet.display.console import say
 
-    if arguments.key is not None and not Path(arguments.key).is_file():
-        raise FileNotFoundError(f"there is no key file {arguments.key!r}")
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     say(str(card.verify(arguments.model, key=arguments.key, ledger=ledger)))
 
@@ -169,12 +254,12 @@ def verify(arguments: argparse.Namespace) -> None:
     argument(
         "subject",
         metavar="MODEL_OR_ESTIMATOR",
-        help=f"a model file written by `discreet fit`; one of {', '.join(options.MODELS)}; or a mechanism, stream, "
+        help=f"a model file written by `discreet fit`; one of {', '.join(options.AUDITED)}; or a mechanism, stream, "
         "recommender or model by its class name, such as GaussianMechanism, PrivateFTRL or PrivateRidge, at epsilon 1, "
         "delta 0.01",
     ),
-    argument("--epsilon", type=options.epsilon, metavar="E", help="of an estimator (default: 1)"),
-    argument("--delta", type=options.fraction, metavar="D", help="of an estimator (default: 0.01)"),
+    argument("--epsilon", type=epsilon, metavar="E", help="of an estimator (default: 1)"),
+    argument("--delta", type=fraction, metavar="D", help="of an estimator (default: 0.01)"),
     argument("--neighboring", choices=options.NEIGHBORING, help="of an estimator (default: replace-one)"),
     argument(
         "--solver",
@@ -183,13 +268,13 @@ def verify(arguments: argparse.Namespace) -> None:
     ),
     argument(
         "--at-delta",
-        type=options.fraction,
+        type=fraction,
         default=1e-2,
         metavar="D",
         help="where to measure (default: 0.01)",
     ),
-    argument("--runs", type=options.count, default=2000, metavar="N", help="per data set (default: 2000)"),
-    argument("--confidence", type=options.fraction, default=0.95, metavar="C", help="default: 0.95"),
+    argument("--runs", type=count, default=2000, metavar="N", help="per data set (default: 2000)"),
+    argument("--confidence", type=fraction, default=0.95, metavar="C", help="default: 0.95"),
     argument("--seed", type=int, metavar="S", help="repeatable noise; by default the real noise is attacked"),
     argument(
         "--twin",
@@ -197,8 +282,8 @@ def verify(arguments: argparse.Namespace) -> None:
         help="also attack a copy with half the noise, to show that it is noticed",
     ),
     argument("--plot", action="store_true", help="also draw the attacker's scores"),
-    argument("--output", metavar="FILE.html", help="write the report with its charts to a page"),
-    argument("--overwrite", action="store_true", help="replace an existing page"),
+    *to_write("write the report with its charts to a page", metavar="FILE.html"),
+    examples=("discreet audit logistic --runs 500 --twin", "discreet audit model.json --output audit.html"),
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Attack and print; 1 if the promise turned out to be false."""
@@ -251,7 +336,7 @@ def _audited(arguments: argparse.Namespace) -> Any:
     }
     name = arguments.subject
     path = Path(name)
-    if name not in options.MODELS and not (path.exists() or path.suffix or len(path.parts) > 1):
+    if name not in options.AUDITED and not (path.exists() or path.suffix or len(path.parts) > 1):
         _refuse(arguments, "epsilon", "delta", "neighboring", "solver")
         return report.audit_subject(catalog.named(name), **chosen)
     return report.audit(_subject(arguments), **chosen)
@@ -259,7 +344,7 @@ def _audited(arguments: argparse.Namespace) -> Any:
 
 def _subject(arguments: argparse.Namespace) -> Any:
     """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
-    if arguments.subject not in options.MODELS:
+    if arguments.subject not in options.AUDITED:
         from discreet import card
         from discreet.audit.subjects import pinned
 
@@ -268,7 +353,7 @@ def _subject(arguments: argparse.Namespace) -> Any:
         return pinned(found.model(), arguments.solver or found.parameters.get("solver"))
     from discreet.estimators import classifiers
 
-    kind = getattr(classifiers, options.MODELS[arguments.subject])
+    kind = getattr(classifiers, options.AUDITED[arguments.subject])
     return kind(
         epsilon=1.0 if arguments.epsilon is None else arguments.epsilon,
         delta=1e-2 if arguments.delta is None else arguments.delta,
@@ -283,5 +368,23 @@ def _refuse(arguments: argparse.Namespace, *names: str) -> None:
     given = [name for name in names if getattr(arguments, name) is not None]
     if given:
         raise ValueError(
-            f"--{given[0]} is for {' and '.join(options.MODELS)}; {arguments.subject} is audited as it is"
+            f"--{given[0]} is for {' and '.join(options.AUDITED)}; {arguments.subject} is audited as it is"
         )
+
+
+@command(
+    "attest",
+    "check an attestation of this package against what is installed",
+    "Read a file written by `make attest` in a checkout and check it: the installed code and proofs must be those that "
+    "were attested, every claimed epsilon is recomputed from its event, and no audit in it may have failed. Exit code "
+    "1 if anything is wrong.",
+    argument("attestation", metavar="FILE", help="attestation.json"),
+)
+def attest(arguments: argparse.Namespace) -> int:
+    """Verify and print what was found; 1 if something is wrong."""
+    from discreet.card.attestation import verify_attestation
+    from discreet.display.console import say
+
+    found = verify_attestation(arguments.attestation)
+    say(str(found))
+    return 0 if found.passed else 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,6 +47,16 @@ class Places:
 
     codes: Codes
     excess: Codes | None = None
+
+    @staticmethod
+    def joined(parts: Sequence[Places]) -> Places:
+        """Those of several batches of rows."""
+        if len(parts) == 1:
+            return parts[0]
+        steps = [part.excess for part in parts if part.excess is not None]
+        return Places(
+            np.concatenate([part.codes for part in parts]), np.concatenate(steps) if steps else None
+        )
 
     def take(self, rows: Codes) -> Places:
         """Those of some rows."""

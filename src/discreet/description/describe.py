@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
@@ -19,6 +21,7 @@ from discreet.description.report import Description, described, released_numbers
 from discreet.estimators.groups import bounded_rows
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default, relation_of
 from discreet.privacy.statement import OTHER_RELEASES, POPULATION
+from discreet.records.sources import Source, source_of
 from discreet.release import PLATFORM_ASSUMPTIONS, carry_out, size_facts, unit_assumption
 from discreet.tables.domains import SchemaError
 from discreet.tables.reading import TableError, TableLike, column, require_columns
@@ -53,7 +56,8 @@ def describe(
 
     Parameters
     ----------
-    table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
+    table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns; or a source, such as a file, a folder
+        or a query (docs/scale.md), which is read in batches.
     schema : the public domains of its columns. All are described, the target included: numbers with bounds by counts,
         mean and quantiles, categories, truth values and given intervals by counts, text by how often there is any.
     epsilon, delta, neighboring : the price of everything together; delta None is 1 / n_samples**2, which needs 32 rows,
@@ -98,12 +102,13 @@ def describe(
     columns = columns_of(schema, _bins(schema, bins))
     crossed = _pairs(columns, pairs)
     levels = [_share("quantiles", level) for level in quantiles]
-    require_columns(table, schema.needed)
-    places = [_read(part, table, strict) for part in columns]
-    n_rows = _same_length(columns, places)
+    source = source_of(table, bad_rows=bad_rows)
+    of_schema = groups is None and schema.group is not None
+    places, own_ids = _places(columns, schema, source or table, strict, with_ids=of_schema)
+    n_rows = len(places[0].codes)
     relation = relation_of(neighboring)
     rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
-    ids = schema.groups(table) if groups is None and schema.group is not None else groups
+    ids = own_ids if of_schema else groups
     # Where the number of people is public each has the same number of places, so that it tells nothing more.
     slots = bounded_rows(ids, rows, n_rows, strict=strict, padded=relation.size_is_public)
     if slots is not None:
@@ -125,6 +130,7 @@ def describe(
         bounds={"rows per unit": float(plan.max_rows)},
         assumptions=(
             *size_facts(relation, size, rows, delta),
+            *(source.assumptions if source else ()),
             unit_assumption(plan.guarantee),
             "the schema, the pairs and the bins were chosen without looking at the private data (given by the user)",
             *PLATFORM_ASSUMPTIONS,
@@ -213,7 +219,34 @@ def _share(name: str, value: Any) -> float:
     return found
 
 
-def _read(part: Column, table: TableLike, strict: bool) -> Places:
+def _places(
+    columns: Sequence[Column], schema: Schema, table: TableLike | Source, strict: bool, *, with_ids: bool
+) -> tuple[list[Places], NDArray[Any]]:
+    """The places of all columns, and ids of people if asked for: batch by batch, each cell by itself."""
+    found, ids, start = [], [np.empty(0, dtype=object)], 0
+    for batch in _batches(table, schema.needed):
+        own = [_read(part, batch, strict, start) for part in columns]
+        start += _same_length(columns, own)
+        found.append(own)
+        if with_ids:
+            ids.append(schema.groups(batch))
+    if not start:
+        raise TableError("the table has no rows")
+    return [Places.joined(parts) for parts in zip(*found, strict=True)], np.concatenate(ids)
+
+
+def _batches(table: TableLike | Source, needed: Sequence[str]) -> Iterator[TableLike]:
+    """A table in memory as one batch, or those of a source."""
+    if not isinstance(table, Source):
+        require_columns(table, needed)
+        yield table
+        return
+    table.require(needed)
+    for batch in table.batches(needed):
+        yield pa.Table.from_batches([batch])
+
+
+def _read(part: Column, table: TableLike, strict: bool, start: int) -> Places:
     """The places of a column's cells; cells without a meaning are refused, or count as missing."""
     try:
         places, malformed = part.read(column(table, part.name))
@@ -222,7 +255,7 @@ def _read(part: Column, table: TableLike, strict: bool) -> Places:
     if strict and malformed.any():
         raise SchemaError(
             f"column {part.name!r} is declared {part.domain.kind}, but has cells without a meaning there, the first "
-            f"in row {int(np.argmax(malformed))} (counted from 0)",
+            f"in row {start + int(np.argmax(malformed))} (counted from 0)",
             "correct them",
             "leave them empty",
             Setting("bad_rows", "null", purpose="to count such cells as missing"),
@@ -236,6 +269,4 @@ def _same_length(columns: Sequence[Column], places: Sequence[Places]) -> int:
     for part, length in zip(columns, lengths, strict=True):
         if length != lengths[0]:
             raise TableError(f"column {part.name!r} has {length} rows, the first one {lengths[0]}")
-    if not lengths[0]:
-        raise TableError("the table has no rows")
     return lengths[0]

@@ -1,8 +1,10 @@
-"""Private models with the scikit-learn interface: classifiers, regressors, mixtures, a median, an encoder."""
+"""Private models with the scikit-learn interface: classifiers, regressors, a median, components, encoders."""
 
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from discreet.estimators.components import PrivatePCA
 from discreet.estimators.encoder import SchemaEncoder
-from discreet.estimators.l1 import PrivateLasso, PrivateSparseLogisticRegression
+from discreet.estimators.erm import PrivateERM
+from discreet.estimators.l1 import PrivateLasso, PrivateSparseLinearSVC, PrivateSparseLogisticRegression
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.median import PrivateMedian
 from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
@@ -18,6 +20,7 @@ from discreet.estimators.rehearsal import Forecast, simulate
 __all__ = [
     "Forecast",
     "NoiseWarning",
+    "PrivateERM",
     "PrivateHuberRegressor",
     "PrivateLasso",
     "PrivateLinearModel",
@@ -25,11 +28,13 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateMedian",
+    "PrivatePCA",
     "PrivatePoissonRegressor",
     "PrivateQuantileRegressor",
     "PrivateRidge",
     "PrivateSimplexClassifier",
     "PrivateSimplexRegressor",
+    "PrivateSparseLinearSVC",
     "PrivateSparseLogisticRegression",
     "SchemaEncoder",
     "simulate",

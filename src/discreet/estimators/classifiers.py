@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
+from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Mask
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import (
@@ -22,9 +23,9 @@ from discreet.estimators.parameters import (
     parameter,
     ridge,
 )
-from discreet.losses import HuberHinge, Logistic, Loss, Softmax
+from discreet.losses import Hinge, HuberHinge, Logistic, Loss, Softmax
 from discreet.problem import Problem
-from discreet.records.open import Labels, checked_classes, checked_rows, read_labels
+from discreet.records.open import Labels, checked_classes, class_count, read_labels
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -40,19 +41,21 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         raise NotImplementedError
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False) -> base.Plan:
+    def plan(
+        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
+    ) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
-        n_samples, n_features, n_classes : public shape of the training data; under "add-remove-one" ``n_samples`` is
-            a public upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
+            upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
         _checks.count("n_features", n_features)
-        _checks.count("n_classes", n_classes, at_least=2)
         solver = base.resolve(self.solver)
-        loss, n_models = self._loss(solver, n_classes)
+        loss, n_models = self._loss(solver, class_count(n_classes, self.classes))
         return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
 
     def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
@@ -87,7 +90,7 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
     def decision_function(self, X: Any) -> Array:
         """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""
         check_is_fitted(self)
-        raw = as_fitted(self)._raw(checked_rows(self, X), self.coef_, self.intercept_)
+        raw = as_fitted(self)._raw(self._rows(X), self.coef_, self.intercept_)
         return raw.ravel() if len(self.coef_) == 1 else raw
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -186,11 +189,18 @@ class PrivateLogisticRegression(LogOddsClassifier):
 class PrivateLinearSVC(PrivateLinearClassifier):
     """Linear support vector classification (Huber-smoothed hinge loss) under differential privacy.
 
-    More than two classes are fitted one-vs-rest and priced jointly.
+    More than two classes are fitted together, by the hinge of Crammer and Singer with a smooth maximum: one release
+    for all of them.
 
     Parameters
     ----------
     {parameters}
+
+    Attributes
+    ----------
+    coef_, intercept_ : released coefficients, of clipped rows.
+    classes_ : labels, in the order of the rows of ``coef_``.
+    {fitted}
 
     Notes
     -----
@@ -214,10 +224,31 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         0.5,
         "float",
         "Half-width of the quadratic piece that replaces the hinge's corner: smaller is closer to the hinge and needs "
-        "more regularization.",
+        'more regularization. 0 is the hinge itself, one-vs-rest, for solvers that need no smoothness: "noisy-gd", '
+        '"mirror-descent" in a set, and "exponential" for delta = 0.',
     )
-    constraint: Geometry | None = coefficient_set("Each one-vs-rest model has its own coefficients.")
+    multi_class: str = parameter(
+        "auto",
+        '{"auto", "joint", "ovr"}',
+        "More than two classes: one loss of all classes with one noise matrix, whose right class should be ahead by 1 "
+        "with a maximum as wide as ``huber_width``; or one model per class, priced together.",
+    )
+    constraint: Geometry | None = coefficient_set(
+        "The coefficients of all classes are one vector, column by column of X; one-vs-rest models have one each."
+    )
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
-        loss = HuberHinge(_checks.real("huber_width", self.huber_width, above=0))
+        choice = _checks.choice("multi_class", self.multi_class, ("auto", "joint", "ovr"))
+        width = _checks.real("huber_width", self.huber_width)
+        sharp = width == 0
+        together = choice == "joint" or (choice == "auto" and solver.multiclass == "softmax" and not sharp)
+        if sharp and choice == "joint" and n_classes > 2:
+            raise ParameterError(
+                "huber_width",
+                "must be greater than 0 for classes that are fitted together",
+                Setting("multi_class", "ovr", purpose="for the hinge itself"),
+            )
+        if n_classes > 2 and together:
+            return Softmax(n_classes, margin=0.5 / _checks.real("huber_width", width, above=0)), 1
+        loss = Hinge() if sharp else HuberHinge(_checks.real("huber_width", width, above=0))
         return loss, 1 if n_classes == 2 else n_classes

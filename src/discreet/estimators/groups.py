@@ -1,12 +1,12 @@
 """People with several rows: read their ids, keep at most a public number of rows of each, and plan for all of them.
 
-An id is compared by its text without surrounding blanks: 7 and "7" are one person, "7" and "07" are two. It depends on
-its own cell and on the type of its column alone. Floating-point numbers are never ids: they cannot tell large whole
-numbers apart, and a single missing cell turns a whole column into them in some containers. Columns of them are refused
+Ids are compared by their text without surrounding blanks: 7 and "7" are one person, "7" and "07" are two. An id depends
+only on its own cell and on the type of its column. Floating-point numbers are never ids: they cannot distinguish large
+whole numbers, and in some containers a single missing cell turns a whole column into them. Columns of them are refused
 by their type; a single one among objects is a missing id.
 
-The relation is between sequences of groups, in the order in which they first appear: one group is exchanged for
-another, blanked, or absent. Proofs: ``docs/proofs/groups.md``.
+The relation is between sequences of groups, in order of first appearance: one group is replaced by another, blanked,
+or absent. Proofs: ``docs/proofs/groups.md``.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class People:
-    """The ids of all people in order of appearance, and the place of every row's among them; -1 without an id."""
+    """The ids of all people in order of appearance, and for every row the index of its id; -1 without an id."""
 
     names: list[str]
     codes: Indices
 
 
 def read_people(ids: Any, n_rows: int | None = None, *, strict: bool, name: str = "groups") -> People:
-    """The people whose rows these are; ``strict`` refuses rows without an id.
+    """Return the people of these rows; if ``strict``, refuse rows without an id.
 
     Parameters
     ----------
     ids : one id per row: an array, a list, or a column of any table.
-    n_rows : how many ids there must be.
+    n_rows : required number of ids.
     strict : whether a missing id is an error; otherwise its row belongs to nobody.
-    name : what errors call the ids.
+    name : name of the ids in errors.
     """
     column = id_column(ids, name)
     if n_rows is not None and len(column) != n_rows:
@@ -78,13 +78,13 @@ class Slots:
 def bounded_rows(
     ids: Any, rows_per_group: int | None, n_rows: int, *, strict: bool, padded: bool
 ) -> Slots | None:
-    """At most ``rows_per_group`` rows of every group, chosen from the group's own rows alone; None without groups.
+    """Choose at most ``rows_per_group`` rows of every group, from the group's own rows alone; None without groups.
 
     Parameters
     ----------
     ids : one id per row, or None.
-    strict : whether a missing id is an error; otherwise the row is left out.
-    padded : give every group all its places, so that their number tells the number of groups and no more.
+    strict : whether a missing id is an error; otherwise the row is skipped.
+    padded : give every group all its places, so that their number reveals only the number of groups.
     """
     if ids is None and rows_per_group is None:
         return None
@@ -123,16 +123,16 @@ def bounded_rows(
 
 
 def _choice(secret: bytes, name: str, size: int, wanted: int) -> Indices:
-    """``wanted`` of a group's rows, by a keyed hash of its id: nothing about other groups can change it."""
+    """Choose ``wanted`` of a group's rows by a keyed hash of its id, independently of other groups."""
     stream = hashlib.shake_256(secret + name.encode()).digest(8 * size)
     return np.sort(np.argsort(np.frombuffer(stream, dtype=np.uint64), kind="stable")[:wanted])
 
 
 def plan_for_groups(solver: base.Solver, problem: Problem, guarantee: Guarantee, rows: int) -> base.Plan:
-    """The solver's plan for records such that ``guarantee`` holds for groups of ``rows`` records.
+    """Return the solver's plan for records such that ``guarantee`` holds for groups of ``rows`` records.
 
-    Where the plan is Gaussian the noise is ``rows`` times that of one record, exactly; elsewhere the general conversion
-    of (epsilon, delta) is used, which costs a little more. The event is that of a whole group, where one is known.
+    If the plan is Gaussian, the noise is exactly ``rows`` times that of one record; otherwise the general conversion of
+    (epsilon, delta) is used, which costs slightly more. The event is that of a whole group, if one is known.
     """
     promise = dataclasses.replace(guarantee, unit="user")
     for of_one_record in _record_guarantees(guarantee, rows):
@@ -146,7 +146,7 @@ def plan_for_groups(solver: base.Solver, problem: Problem, guarantee: Guarantee,
 
 
 def _record_guarantees(guarantee: Guarantee, rows: int) -> Iterator[Guarantee]:
-    """What may be asked for one record, the cheapest first; the last is enough whatever the mechanism."""
+    """Yield guarantees to try for one record, cheapest first; the last is enough for any mechanism."""
     if rows == 1:
         yield guarantee
         return

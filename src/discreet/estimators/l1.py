@@ -1,7 +1,7 @@
-"""Private models with few large coefficients: least squares and logistic regression over an L1 ball.
+"""Private models with few large coefficients: least squares and classifiers over an L1 ball.
 
-Entries of the features, not norms of rows, are bounded, and coefficients stay in an L1 ball: then the price of privacy
-grows with the logarithm of the number of columns (Talwar, Thakurta and Zhang, 2015).
+Entries of the features are bounded instead of norms of rows, and coefficients stay in an L1 ball. Then the noise grows
+with the logarithm of the number of columns (Talwar, Thakurta and Zhang, 2015).
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ import numpy as np
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
-from discreet.estimators.classifiers import LogOddsClassifier
+from discreet.estimators.classifiers import LogOddsClassifier, PrivateLinearClassifier
 from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.parameters import entry_bound, estimator, intercept, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
-from discreet.losses import Logistic, Loss, Softmax, Squared
+from discreet.losses import HuberHinge, Logistic, Loss, Softmax, Squared
 from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.open import class_count
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.vertices.paced_walk import PacedWalkPlan
 
-_UNSEEN = 0.05  # of the entry bound, as the mean entry of a column: of sparse rows few columns have more
+_UNSEEN = 0.05  # mean entry of a column relative to the entry bound; few columns of sparse rows have more
 _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
 
 
 class _OverL1Ball(PrivateLinearModel):
-    """What both estimators share: entrywise bounds, an L1 ball, a certificate."""
+    """What these estimators share: entrywise bounds, an L1 ball, a certificate."""
 
     feature_bound: float
     fit_intercept: bool
 
     def _label_scale(self) -> float:
-        """What one unit of the solver's predictions is worth, in units of ``l1_radius``."""
+        """Return one unit of the solver's predictions, in units of ``l1_radius``."""
         return 1.0
 
     def _size(self) -> float:
-        """Size of the L1 ball in the solver's units."""
+        """Return the size of the L1 ball in the solver's units."""
         if self.l1_radius is None:
             return 1.0
         size = _checks.real("l1_radius", self.l1_radius, above=0) / self._label_scale()
@@ -101,8 +102,8 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
     """Least squares over an L1 ball under differential privacy: the private LASSO.
 
     minimize mean (prediction - y)^2 / 2 over sum_j feature_bound |coef_j| <= l1_radius; the intercept is free within
-    target_bounds (inside the ball with "mirror-descent"). With the default solver a fit of T steps has at most T
-    coefficients that are not 0, and none where noise would choose them.
+    target_bounds (inside the ball with "mirror-descent"). With the default solver, a fit of T steps has at most T
+    nonzero coefficients, and none if noise would choose them.
 
     Parameters
     ----------
@@ -110,9 +111,9 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
 
     Attributes
     ----------
-    coef_, intercept_ : released coefficients, of clipped features.
-    certificate_ : bound on the excess empirical risk over the ball for the released intercept, of targets scaled to
-        [-1, 1]; ``plan(n, p).certificate``, available before fitting, is that of a whole walk and a fixed intercept.
+    coef_, intercept_ : released coefficients, for clipped features.
+    certificate_ : bound on the excess empirical risk over the ball for the released intercept, for targets scaled to
+        [-1, 1]; ``plan(n, p).certificate``, available before fitting, is for a full walk and a fixed intercept.
     {fitted}
 
     Notes
@@ -148,7 +149,7 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
         return self._target_range()[1]
 
     def _loss(self, half_width: float) -> Loss:
-        # A little room for iterates that leave the ball by an ulp: inside, the loss is exactly the squared one.
+        # Slightly larger, because rounding may move iterates out of the ball; inside, the loss is exactly squared.
         return Squared(prediction_bound=self._size() * (1 + 1e-9), label_bound=1.0)
 
 
@@ -159,9 +160,9 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     minimize the mean logistic loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the
     ball with "mirror-descent"); more than two classes are fitted one-vs-rest, priced together.
 
-    With ``max_columns`` columns are selected and refitted instead: a first look at the sums of the classes chooses the
+    With ``max_columns``, columns are selected and refitted instead: a first release of the class sums selects the
     columns, a second one fits them. There is then no ball and no certificate, and all classes are fitted together. On
-    texts it was 7 points of accuracy and more ahead with as many columns (benchmarks/results/text.md).
+    texts this was at least 7 points of accuracy better with as many columns (benchmarks/results/text.md).
 
     Parameters
     ----------
@@ -170,7 +171,7 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     Attributes
     ----------
     coef_, intercept_, classes_, privacy_ : as for `PrivateLogisticRegression`.
-    certificate_ : bound on the excess empirical risk over the ball (of the worst model where there are several).
+    certificate_ : bound on the excess empirical risk over the ball (of the worst model if there are several).
 
     Notes
     -----
@@ -205,7 +206,9 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
-    def plan(self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False) -> base.Plan:
+    def plan(
+        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
+    ) -> base.Plan:
         """What a fit on data of this shape would run and cost; no data is needed."""
         if self.max_columns is None:
             return super().plan(n_samples, n_features, n_classes, sparse=sparse)
@@ -216,8 +219,8 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
                 Setting("max_columns", None),
             )
         _checks.count("n_features", n_features)
-        _checks.count("n_classes", n_classes, at_least=2)
-        loss: Loss = Logistic() if n_classes == 2 else Softmax(n_classes)
+        known = class_count(n_classes, self.classes)
+        loss: Loss = Logistic() if known == 2 else Softmax(known)
         return self._calibrated(RefocusedSums(self.max_columns), loss, n_samples, n_features, sparse=sparse)
 
     def _problem(
@@ -233,3 +236,53 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         return Logistic(), 1 if n_classes == 2 else n_classes
+
+
+@estimator
+class PrivateSparseLinearSVC(_OverL1Ball, PrivateLinearClassifier):
+    """Linear support vector classification (Huber-smoothed hinge loss) over an L1 ball under differential privacy.
+
+    minimize the mean loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the ball with
+    "mirror-descent"); more than two classes are fitted one-vs-rest, priced together. A fit of T steps has at most T
+    coefficients that are not 0.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, privacy_ : as for `PrivateLinearSVC`.
+    certificate_ : bound on the excess empirical risk over the ball (of the worst model where there are several).
+
+    Notes
+    -----
+    {privacy}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateSparseLinearSVC
+    >>> X = np.random.default_rng(0).choice([-1.0, 1.0], size=(20_000, 500))
+    >>> model = PrivateSparseLinearSVC(epsilon=1.0, classes=[-1, 1]).fit(X, X[:, 3])
+    >>> bool(model.score(X, X[:, 3]) > 0.9)
+    True
+    """
+
+    feature_bound: float = entry_bound()
+    fit_intercept: bool = intercept()
+    l1_radius: float = parameter(
+        5.0, "float", "Size of the ball: how far a prediction can be from the intercept, in margins."
+    )
+    huber_width: float = parameter(
+        0.5, "float", "Half-width of the quadratic piece that replaces the hinge's corner."
+    )
+    solver: str | base.Solver = parameter(
+        "frank-wolfe",
+        "str or solver object",
+        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
+    )
+
+    def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
+        loss = HuberHinge(_checks.real("huber_width", self.huber_width, above=0))
+        return loss, 1 if n_classes == 2 else n_classes

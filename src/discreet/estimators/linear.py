@@ -1,7 +1,7 @@
-"""The fit that all private linear models share; what differs between them is in small hooks.
+"""The fit shared by all private linear models; differences are in small hooks.
 
-A fit works on a copy of the model without fitted attributes, and the model takes these over in the end: a fit that is
-refused or interrupted leaves the model as it was.
+A fit works on a copy of the model without fitted attributes, and the model takes these over at the end: a fit that is
+refused or interrupted leaves the model unchanged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from discreet.losses import Loss
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem
+from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import Rows, as_records, open_rows, take
+from discreet.records.open import Rows, as_records, checked_rows, open_rows, take
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -37,6 +38,7 @@ from discreet.release import (
 )
 from discreet.sets import Geometry
 from discreet.solvers import base
+from discreet.tables.reading import is_frame
 
 if TYPE_CHECKING:
     from discreet.privacy.statement import PrivacyStatement
@@ -44,9 +46,9 @@ if TYPE_CHECKING:
 
 
 class PrivateLinearModel(LinearParameters):
-    """Validate, bound, plan, carry out, state: once, for classifiers and regressors.
+    """Validate, bound, plan, run, state: shared by classifiers and regressors.
 
-    A subclass for a kind of label gives ``plan``, ``_checked``, ``_targets``, ``_planned``, ``_labels``, ``_null``,
+    A subclass for a kind of label defines ``plan``, ``_checked``, ``_targets``, ``_planned``, ``_labels``, ``_null``,
     ``_numbers`` and ``_facts``; one for a kind of feature bound overrides ``_bounds``, ``_clip``, ``_problem``,
     ``_split``, ``_raw`` and ``_stated_bounds``.
     """
@@ -59,38 +61,51 @@ class PrivateLinearModel(LinearParameters):
     certificate_: Certificate
 
     def fit(
-        self, X: Any, y: Any = None, groups: Any = None, *, target: str | None = None, **refused: Any
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        *,
+        target: str | None = None,
+        schema: Any = None,
+        **refused: Any,
     ) -> Self:
-        """Fit privately; charges the ledger, if there is one, before anything private runs.
+        """Fit privately; charges the ledger, if any, before anything private runs.
 
         Parameters
         ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or the
-            path of a Parquet file, which is read through a mapped copy and need not fit in memory, or a Dask array or
-            data frame, which stays where it is: only sums travel.
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or a
+            table that need not fit in memory: Parquet, CSV or Arrow files by path, folder, glob or address, a
+            ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
+            array or data frame, which stays where it is: only sums travel (docs/scale.md).
         y : one label or target per row.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
             all rows of one group together.
-        target : name of the column of labels, if X is a path.
+        target : name of the column of labels, if they are a column of X.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
-        with calm(), open_rows(X, y, target) as (rows, labels):
+        classes = getattr(self, "classes", None)
+        with (
+            calm(),
+            open_rows(X, y, target, schema=schema, classes=classes, bad_rows=self.bad_rows) as (rows, labels),
+        ):
             fitted._fit(rows, labels, groups)
         self.__dict__ = fitted.__dict__
         return self
 
     def _fit(self, X: Any, y: Any, groups: Any) -> None:
-        """Validate, bound, plan, carry out, state."""
+        """Validate, bound, plan, run, state."""
         rows, y, strict = self._examined(X, y)
         slots = self._slots(groups, rows.shape[0], strict)
         if slots is not None:
             rows, y = take(rows, slots.rows), y[slots.rows]
         targets = self._targets(y)
         n_rows, n_columns = rows.shape
-        # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
+        # The plan must not see the data; under a relation that hides the number of rows, not even n_rows.
         size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
         plan = self._planned(size, n_columns, targets, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
@@ -99,15 +114,9 @@ class PrivateLinearModel(LinearParameters):
             check_parts(plan)  # before a long file is read
         empty = None if slots is None else slots.empty
         nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
-        clip, about = self._clip(n_columns), self._about(targets, problem)
-        records = as_records(
-            rows,
-            self._labels(targets, problem),
-            problem.bounds,
-            null_rows=np.logical_or.reduce(nulls) if nulls else None,
-            strict=strict,
-            clip=clip,
-        )
+        about = self._about(targets, problem)
+        null_rows = np.logical_or.reduce(nulls) if nulls else None
+        records = self._records(rows, self._labels(targets, problem), problem, null_rows, strict)
         carried = carry_out(
             plan,
             records,
@@ -120,7 +129,7 @@ class PrivateLinearModel(LinearParameters):
         self.__dict__.update(self._numbers(carried.release.theta, targets, problem), **about)
         self.released_ = dict(carried.published)
         self.fitted_parameters_ = parameters_of(self)
-        # A solver that centers rows bounds what is left of them; predictions bound the rows themselves.
+        # A solver that centers rows bounds them after centering; predictions bound the rows themselves.
         boxed = isinstance(problem.bounds, BoxBounds)
         self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
         if (certificate := getattr(carried.release, "certificate", None)) is not None:
@@ -131,7 +140,7 @@ class PrivateLinearModel(LinearParameters):
             "coefficients": float(problem.n_coefficients),
         }
         labels, storage = self._facts(targets), rows.assumptions if isinstance(rows, Rows) else ()
-        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry)
+        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry, problem.loss)
         sizes = size_facts(promise.neighboring, size, self._rows_per_group(), self.delta)
         self.privacy_ = carried.state(
             plan,
@@ -150,38 +159,46 @@ class PrivateLinearModel(LinearParameters):
         _checks.seed(self.random_state)
         return *self._checked(X, y, strict), strict
 
+    def _records(
+        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None, strict: bool
+    ) -> list[Records]:
+        """The bounded records of every model."""
+        return as_records(
+            rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=self._clip(rows.shape[1])
+        )
+
     # -- what a kind of label must say ----------------------------------------------------------------------
 
     def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        """Rows and labels of the right shape and type."""
+        """Return rows and labels of the right shape and type."""
         raise NotImplementedError
 
     def _targets(self, y: NDArray[Any]) -> Any:
-        """Labels in the form that the other hooks want."""
+        """Return labels in the form that the other hooks expect."""
         raise NotImplementedError
 
     def _planned(self, n_samples: int, n_columns: int, targets: Any, *, sparse: bool) -> base.Plan:
-        """``plan`` with what is public about the labels."""
+        """Call ``plan`` with the public facts about the labels."""
         raise NotImplementedError
 
     def _labels(self, targets: Any, problem: Problem) -> list[NDArray[Any]]:
-        """The labels of every model, as its loss wants them."""
+        """Return the labels of every model, in the form of its loss."""
         raise NotImplementedError
 
     def _null(self, targets: Any) -> Mask:
-        """Rows whose label is none."""
+        """Return which rows have no valid label."""
         raise NotImplementedError
 
     def _numbers(self, theta: Array, targets: Any, problem: Problem) -> dict[str, Any]:
-        """Fitted attributes that hold released numbers."""
+        """Return fitted attributes that hold released numbers."""
         raise NotImplementedError
 
     def _about(self, targets: Any, problem: Problem) -> dict[str, Any]:
-        """Fitted attributes that hold public facts."""
+        """Return fitted attributes that hold public facts."""
         return {}
 
     def _facts(self, targets: Any) -> tuple[str, ...]:
-        """What the promise assumes about the labels."""
+        """Return what the guarantee assumes about the labels."""
         raise NotImplementedError
 
     # -- what a kind of feature bound may change ------------------------------------------------------------
@@ -190,9 +207,9 @@ class PrivateLinearModel(LinearParameters):
         return Bounds(_checks.real("feature_bound", self.feature_bound, above=0), bool(self.fit_intercept))
 
     def _clip(self, n_columns: int) -> Callable[[Any], Any] | None:
-        """Return a function that cuts rows before `ArrayRecords` scales down those that are too long; None for none.
+        """Return a function that clips rows before `ArrayRecords` scales down those that are too long; None for none.
 
-        It travels to the workers of a cluster, so it holds public numbers only: no model and no ledger.
+        It is sent to the workers of a cluster, so it holds public numbers only: no model and no ledger.
         """
         return None
 
@@ -208,19 +225,26 @@ class PrivateLinearModel(LinearParameters):
         return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
 
     def _split(self, weights: Array) -> tuple[Array, Array]:
-        """Coefficients and intercepts in the units of the features."""
+        """Return coefficients and intercepts in the units of the features."""
         if self.fit_intercept:
             return weights[..., :-1].copy(), weights[..., -1].copy()
         return weights.copy(), np.zeros(weights.shape[:-1])
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        """Linear predictions of rows shrunk onto the declared bound."""
+        """Return linear predictions of rows clipped to the declared bound."""
         raw = np.asarray(rows @ coef.T) + intercept
         scales = self.row_bounds_.row_scales(rows)
         return np.asarray(raw * (scales if raw.ndim == 1 else scales[:, None]))
 
+    def _rows(self, X: Any) -> Any:
+        """Rows to predict for. A model that was loaded with its schema reads raw tables; arrays are rows already."""
+        schema = getattr(self, "schema_", None)
+        if schema is not None and not hasattr(self, "feature_names_in_"):
+            X = schema.transform(X) if is_frame(X) or isinstance(X, Mapping) else X
+        return checked_rows(self, X)
+
     def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
-        """The bounds on rows and coefficients, in the words of the statement."""
+        """Return the bounds on rows and coefficients, as named in the statement."""
         if isinstance(bounds, BoxBounds):
             return {"row norm as largest entry (intercept included)": bounds.entry_bound}
         return {"row norm (intercept included)": bounds.feature_norm}
@@ -238,7 +262,7 @@ class PrivateLinearModel(LinearParameters):
         *,
         sparse: bool = False,
     ) -> base.Plan:
-        """The solver's plan for this loss and these public sizes."""
+        """Return the solver's plan for this loss and these public sizes."""
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
         rows = self._rows_per_group()
@@ -268,21 +292,21 @@ Model = TypeVar("Model")
 
 
 def unfitted(model: Model) -> Model:
-    """A twin of an estimator with its parameters and nothing that a fit has set.
+    """Return a copy of an estimator with its parameters and without fitted attributes.
 
-    A fit works on the twin, and the model takes over the twin's attributes in the end: what is refused or interrupted
-    leaves the model as it was, and no fact about an earlier fit stays beside a new one.
+    A fit works on the copy, and the model takes over its attributes at the end: a fit that is refused or interrupted
+    leaves the model unchanged, and no attribute of an earlier fit remains next to a new one.
     """
     return _twin(model, {name: value for name, value in vars(model).items() if not name.endswith("_")})
 
 
 def as_fitted(model: Model) -> Model:
-    """A twin with the parameters of the last fit: those that were set since then are for the next one."""
+    """Return a copy with the parameters of the last fit; later changes apply to the next fit."""
     return _twin(model, vars(model) | getattr(model, "fitted_parameters_", {}))
 
 
 def parameters_of(model: Any) -> dict[str, Any]:
-    """What a fitted model keeps as ``fitted_parameters_``: everything it was told but where the budget lies."""
+    """Return what a fitted model keeps as ``fitted_parameters_``: all parameters except the ledger."""
     return {name: value for name, value in model.get_params(deep=False).items() if name != "ledger"}
 
 
@@ -297,7 +321,7 @@ FACTS = ("classes_", "multi_class_", "feature_names_in_")
 
 
 def with_facts(numbers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy released numbers and, from what is known of a model, the facts that go with them; None if it has none."""
+    """Copy released numbers and the public facts that belong to them; None for missing facts."""
     facts = {name: known.get(name) for name in FACTS}
     return {name: np.array(value, dtype=np.float64) for name, value in numbers.items()} | {
         name: None if value is None else np.array(value) for name, value in facts.items()
@@ -305,20 +329,20 @@ def with_facts(numbers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str
 
 
 def released(model: Any) -> dict[str, Any]:
-    """The numbers that a fitted model holds, which its class lists in ``_released``, with their facts."""
+    """Return the numbers of a fitted model, listed by its class in ``_released``, with their facts."""
     return with_facts({name: getattr(model, name) for name in type(model)._released}, vars(model))
 
 
-HOPELESS = 0.3  # noise over the largest possible signal, above which a fit is little better than a guess
-_FINE = 0.03  # below which the noise costs a few points of accuracy at most
+HOPELESS = 0.3  # noise over the largest possible signal, above which a fit is hardly better than a guess
+_FINE = 0.03  # below this ratio noise costs at most a few points of accuracy
 
 
 class NoiseWarning(UserWarning):
-    """Public facts say that the answer will be mostly noise."""
+    """Public facts show that the result will be mostly noise."""
 
 
 def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Length of the noise that one release of the mean gradient needs, over the longest mean gradient there can be.
+    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
 
     For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
     Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
@@ -336,11 +360,11 @@ def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
 
 
 def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -> None:
-    """Warn, from public facts only, where the noise is about as large as anything the data could say.
+    """Warn, from public facts only, if the noise is about as large as the largest possible signal.
 
     Privacy
     -------
-    Reads no data: whether it warns is known to everybody who knows the shape of the data and the budget.
+    Reads no data: the warning depends only on the shape of the data and the budget.
     """
     ratio = noise_over_signal(problem, guarantee)
     if ratio >= HOPELESS:
@@ -356,7 +380,7 @@ def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -
 
 
 def _checked_set(inside: Any, n_coefficients: int) -> Geometry:
-    """Return the set in which the coefficients of one model must lie, if it has the right dimension."""
+    """Return the constraint set of one model after checking its dimension."""
     if not isinstance(inside, Geometry):
         raise ParameterTypeError(
             "constraint",

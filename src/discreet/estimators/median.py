@@ -1,4 +1,4 @@
-"""The private geometric median: the point of least total distance to all rows."""
+"""The private geometric median: the point with the least total distance to all rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PrivateMedian(PrivacyParameters):
     """Geometric median (Euclidean 1-median) under differential privacy.
 
     The minimizer of sum_i |theta - x_i|. Nearly half of the rows may lie anywhere without moving it far, and each pulls
-    with the same force, so that outliers cost neither accuracy nor noise.
+    with the same force, so that outliers cost neither accuracy nor noise. With ``delta=0`` steps are fewer.
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ class PrivateMedian(PrivacyParameters):
     )
 
     def plan(self, n_samples: int, n_features: int) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
         n_samples, n_features : public shape of the data; under "add-remove-one" ``n_samples`` is a public upper bound;
-            with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+            with ``max_rows_per_group`` it is the number of groups times that bound.
         """
         if self.radius is None:
             raise ParameterError(
@@ -107,13 +107,13 @@ class PrivateMedian(PrivacyParameters):
         return plan_for_groups(cast(Any, solver), cast(Any, problem), guarantee, rows)
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
-        """Fit privately; charges the ledger, if there is one, before anything private runs.
+        """Fit privately; charges the ledger, if any, before anything private runs.
 
         Parameters
         ----------
         X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
         y : ignored.
-        groups : one id per row that says whose row it is; needs ``max_rows_per_group``.
+        groups : one person id per row; requires ``max_rows_per_group``.
         """
         fitted = unfitted(self)
         with calm():
@@ -122,12 +122,12 @@ class PrivateMedian(PrivacyParameters):
         return self
 
     def _fit(self, X: Any, groups: Any) -> None:
-        """Validate, bound, plan, carry out, state."""
+        """Validate, bound, plan, run, state."""
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows = checked_rows(self, X, strict=strict, reset=True)
         rows = self._bounded(rows, groups, strict)
         n_rows, n_columns = rows.shape
-        # The plan must not see the data: under a relation that hides the number of rows, neither may it see n_rows.
+        # The plan must not see the data; under a relation that hides the number of rows, not even n_rows.
         size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
         plan = self.plan(size, n_columns)
         center = self._center(n_columns)
@@ -146,7 +146,7 @@ class PrivateMedian(PrivacyParameters):
         self.privacy_ = self._state(plan, carried)
 
     def _bounded(self, rows: Any, groups: Any, strict: bool) -> Any:
-        """At most so many rows of every group; the places that a group leaves empty hold null rows."""
+        """Choose at most ``max_rows_per_group`` rows of every group; empty places hold null rows."""
         padded = relation_of(self.neighboring).size_is_public
         slots = bounded_rows(groups, self._rows_per_group(), rows.shape[0], strict=strict, padded=padded)
         if slots is None:
@@ -168,7 +168,7 @@ class PrivateMedian(PrivacyParameters):
         return center
 
     def _state(self, plan: base.Plan, carried: Carried[Any]) -> PrivacyStatement:
-        """State the promise that travels with the released point."""
+        """Return the privacy statement of the released point."""
         size = plan.problem.n_samples
         return carried.state(
             plan,

@@ -1,7 +1,7 @@
-"""Private mixtures: models whose weights are at least 0 and add up to a public total.
+"""Private mixtures: models with nonnegative weights that add up to a public total.
 
 Each column is an expert: a forecast of the target, or a vote for a class. The private model is a weighted average of
-experts, and its price grows with the logarithm of their number (Jain and Thakurta, 2014, section 5).
+experts, and the noise grows with the logarithm of their number (Jain and Thakurta, 2014, section 5).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RADII = (1e-2, 1e3)
 
 
 class _OverSimplex(PrivateLinearModel):
-    """What both estimators share: entrywise bounds, a simplex, a certificate; no intercept."""
+    """Shared parts of both estimators: entrywise bounds, a simplex, a certificate, no intercept."""
 
     fit_intercept = False
 
@@ -64,7 +64,7 @@ class _OverSimplex(PrivateLinearModel):
 
 @estimator
 class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
-    """The best weighted average of forecasts under differential privacy.
+    """Weighted average of forecasts under differential privacy.
 
     minimize mean (sum_j coef_j x_j - y)^2 / 2 over weights coef_j >= 0 that sum to 1. Every column of X is a forecast
     of y, in the unit of y; both are clipped to ``target_bounds``.
@@ -77,7 +77,7 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
     ----------
     coef_ : released weights of clipped forecasts; multiples of 1 / m after m draws.
     intercept_ : 0.
-    certificate_ : bound on the excess empirical risk over all mixtures, of targets scaled to [-1, 1]; that of
+    certificate_ : bound on the excess empirical risk over all mixtures, for targets scaled to [-1, 1];
         ``plan(n, p).certificate``, available before fitting, may be larger.
     {fitted}
 
@@ -108,7 +108,7 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
         return self._target_range()[1]
 
     def _loss(self, half_width: float) -> Loss:
-        # A little room for iterates that leave the simplex by an ulp: inside, the loss is exactly the squared one.
+        # Slightly larger, because rounding may move iterates out of the simplex; inside, the loss is exactly squared.
         return Squared(prediction_bound=1 + 1e-9, label_bound=1.0)
 
     def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, Any]:
@@ -117,7 +117,7 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
         return self._dense(rows), targets
 
     def _dense(self, rows: Any) -> Any:
-        """Centering fills a sparse matrix, unless it is centered already."""
+        """Return the rows; refuse sparse rows unless centered at 0, because centering would fill them."""
         middle, _ = self._target_range()
         if sp.issparse(rows) and middle != 0:
             raise ParameterError(
@@ -135,18 +135,18 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
         return {"coef_": theta[0].copy(), "intercept_": 0.0}
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        """Averages of clipped forecasts, less the middle of the range."""
+        """Return averages of clipped forecasts, minus the middle of the range."""
         return np.asarray(self._clip(rows.shape[1])(self._dense(rows)) @ coef * self._feature_scale())
 
 
 def _clip_around(middle: float, clip: Callable[[Any], Any], rows: Any) -> Any:
-    # In float64 as the cut that follows: one cell that is no number may decide the type of all others.
+    # In float64, like the clipping that follows: one cell that is not a number may change the dtype of all others.
     return clip(rows if middle == 0 else np.subtract(rows, middle, dtype=np.float64))
 
 
 @estimator
 class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
-    """The best weighted vote of experts under differential privacy.
+    """Weighted vote of experts under differential privacy.
 
     minimize the mean logistic loss of log-odds sum_j coef_j x_j over weights coef_j >= 0 with feature_bound sum_j
     coef_j = radius; more than two classes are fitted one-vs-rest, priced together. Weights are nonnegative, so
@@ -160,7 +160,7 @@ class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
     ----------
     coef_, classes_, privacy_ : as for `PrivateLogisticRegression`.
     intercept_ : zeros.
-    certificate_ : bound on the excess empirical risk over all mixtures (of each model where there are several).
+    certificate_ : bound on the excess empirical risk over all mixtures (of each model if there are several).
 
     Notes
     -----

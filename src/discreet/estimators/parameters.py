@@ -1,9 +1,9 @@
 """The parameters of estimators: each declared and documented once.
 
-An estimator is a dataclass over these bases. It declares what is its own, and overrides a default by declaring the
-parameter again; ``@estimator`` writes the constructor and puts the descriptions in place of ``{parameters}`` in the
-class's docstring, what all of them promise in place of ``{privacy}``, and what all of them keep in place of
-``{fitted}``.
+An estimator is a dataclass over these bases. It declares its own parameters, and overrides a default by declaring the
+parameter again. ``@estimator`` writes the constructor and fills placeholders in the class's docstring:
+``{parameters}`` with the descriptions, ``{privacy}`` with the common guarantee, and ``{fitted}`` with the common
+attributes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
+from discreet._checks import Habits
 from discreet.privacy.page import ShowsPromise
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ fitted_parameters_ : parameters of this fit; predictions and saved files use the
 
 
 def parameter(default: Any, kind: str, description: str, *, positional: bool = False) -> Any:
-    """Declare a parameter: its default, its type in words, and what it does."""
+    """Declare a parameter: its default, a description of its type, and what it does."""
     about = {"kind": kind, "description": description}
     return dataclasses.field(default=default, kw_only=not positional, metadata=about)
 
 
-@dataclass_transform()  # not more: to a type checker every parameter has a default, and may be positional
+@dataclass_transform()  # no more detail: for a type checker every parameter has a default, and may be positional
 def estimator(kind: Class) -> Class:
     """Give a class the constructor and the documentation of its declared parameters."""
     made: Class = dataclasses.dataclass(eq=False, repr=False, kw_only=True)(kind)  # type: ignore[assignment]
@@ -51,7 +52,7 @@ def estimator(kind: Class) -> Class:
 
 
 def _in_order(kind: type) -> list[dataclasses.Field[Any]]:
-    """The parameters as the constructor lists them."""
+    """Return the parameters in the order of the constructor."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     names = list(inspect.signature(kind).parameters)
     return [fields[name] for name in names]
@@ -64,7 +65,7 @@ def _described(field: dataclasses.Field[Any]) -> str:
 
 
 @estimator
-class PrivacyParameters(ShowsPromise, BaseEstimator):  # type: ignore[misc]
+class PrivacyParameters(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
     """What every private estimator is told: the promise, the budget, and how rows are counted."""
 
     epsilon: float = parameter(
@@ -168,13 +169,13 @@ def ridge() -> Any:
 
 
 def solver_choice(*names: str) -> Any:
-    """Declare ``solver`` of models for which these were proved and measured."""
+    """Declare ``solver`` of models for which these solvers were proved and measured."""
     listed = ", ".join(f'"{name}"' for name in names)
     return parameter("auto", "str or solver object", f'"auto" chooses by public facts; or {listed}.')
 
 
 def coefficient_set(units: str) -> Any:
-    """Declare ``constraint``; ``units`` says what its numbers mean."""
+    """Declare ``constraint``; ``units`` explains its numbers."""
     return parameter(
         None,
         "set of `discreet.sets`",

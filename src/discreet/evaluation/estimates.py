@@ -1,8 +1,8 @@
-"""Estimates from noisy counts and sums, with intervals that hold although noise decides whether they are given.
+"""Estimates from noisy counts and sums, with intervals that stay valid although noise decides whether they are given.
 
-Each metric is a ratio. For every value theta that it may have there is a statistic T(theta) with mean 0 if theta is the
-truth and a known variance; the interval collects the values whose statistic is not too large. It is given only if the
-denominator clears its noise, and T(theta) is compared with its law under that condition (docs/proofs/evaluation.md,
+Each metric is a ratio. For every possible value theta, a statistic T(theta) has mean 0 if theta is the truth and a
+known variance; the interval collects the values whose statistic is not too large. It is given only if the denominator
+rises above its noise, and T(theta) is compared with its distribution under that condition (docs/proofs/evaluation.md,
 section 2). Otherwise the answer is "unknown": the whole range.
 """
 
@@ -18,7 +18,7 @@ from scipy.special import log_ndtr
 
 from discreet._typing import Array
 
-#: For each theta: the statistic, its variance, and its covariances with the totals that must clear their noise.
+#: For each theta: the statistic, its variance, and its covariances with the totals that must rise above their noise.
 Pivot = Callable[[Array], tuple[Array, Array, tuple[Array, ...]]]
 
 CLEAR = 3.0  # standard deviations of noise that a denominator must exceed
@@ -26,16 +26,16 @@ AREA = 1.5  # the same for AUC, in standard deviations of its numerator at 1/2 p
 _POINTS, _ROUNDS = (
     64,
     6,
-)  # of the search for the ends: each round divides the uncertainty by the number of points
+)  # of the search for the ends; each round divides the uncertainty by the number of points
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A released number with an interval for its value in the population the held-out records came from.
+    """A released number with an interval for its value in the population of the held-out records.
 
     value : the estimate; NaN if unknown.
     lower, upper : ends of the interval; the ends of the possible range if unknown.
-    noise : the part of the standard error that is privacy noise.
+    noise : the part of the standard error due to privacy noise.
     """
 
     value: float
@@ -53,9 +53,9 @@ class Estimate:
 class Noise:
     """The noise of one cell, and the confidence of intervals.
 
-    gaussian : False for Laplace noise, whose tails are longer than those of a normal law: a value is then rejected
-        only if both laws reject it.
-    rows : largest number of rows of one person. They may be alike: sampling varies at most this many times as much as
+    gaussian : False for Laplace noise, whose tails are heavier than normal; a value is then rejected only if both
+        distributions reject it.
+    rows : maximum number of rows per person. They may be similar: sampling varies at most this many times as much as
         with independent rows.
     """
 
@@ -65,19 +65,19 @@ class Noise:
     rows: int = 1
 
     def times(self, cells: float) -> Noise:
-        """The noise of a sum of several cells."""
+        """Return the noise of a sum of several cells."""
         return replace(self, variance=self.variance * cells)
 
     @property
     def stddev(self) -> float:
-        """Of one cell."""
+        """Standard deviation of one cell."""
         return math.sqrt(self.variance)
 
     def accepts(self, x: Array, low: Array, high: Array) -> NDArray[np.bool_]:
-        """Whether a standard variate that is known to lie in [low, high] may be x.
+        """Whether a standard variate known to lie in [low, high] may be x.
 
-        Each tail is compared with the condition that makes it heavier: P(X >= x | X >= low) and P(X <= x | X <= high)
-        are both at least (1 - confidence) / 2. The other condition only makes such an x less likely.
+        Each tail is compared under the condition that makes it heavier: P(X >= x | X >= low) and P(X <= x | X <= high)
+        must both be at least (1 - confidence) / 2. The other condition only makes such an x less likely.
         """
         tail = math.log((1 - self.confidence) / 2)
         found = np.zeros(x.shape, dtype=bool)
@@ -87,7 +87,7 @@ class Noise:
 
 
 def _log_laplace(x: Array) -> Array:
-    """Log of the distribution function of the Laplace law of variance 1."""
+    """Return the log of the distribution function of the Laplace distribution with variance 1."""
     far = math.sqrt(2) * np.abs(x)
     return np.asarray(np.where(x < 0, -far - math.log(2), np.log1p(-np.exp(-far) / 2)))
 
@@ -95,9 +95,9 @@ def _log_laplace(x: Array) -> Array:
 def interval(
     pivot: Pivot, clear: tuple[float, ...], value: float, least: float, most: float, noise: Noise
 ) -> tuple[float, float]:
-    """The smallest interval with all accepted values in [least, most], and the estimate itself.
+    """Return the smallest interval that contains all accepted values in [least, most] and the estimate itself.
 
-    clear : by how much each total that is a condition exceeds its threshold.
+    clear : how far each conditioning total exceeds its threshold.
     """
 
     def accepted(theta: Array) -> NDArray[np.bool_]:
@@ -106,7 +106,8 @@ def interval(
         x = statistic / scale
         low, high = np.full(x.shape, -np.inf), np.full(x.shape, np.inf)
         for covariance, excess in zip(covariances, clear, strict=True):
-            # What is uncorrelated with the statistic is held fixed: the total exceeds its threshold on this side only.
+            # Everything uncorrelated with the statistic is held fixed: the total exceeds its threshold on this side
+            # only.
             edge = excess * scale / np.abs(covariance)
             low = np.where(covariance > 0, np.maximum(low, x - edge), low)
             high = np.where(covariance < 0, np.minimum(high, x + edge), high)
@@ -117,7 +118,7 @@ def interval(
 
 
 def _end(accepted: Callable[[Array], NDArray[np.bool_]], inner: float, outer: float) -> float:
-    """The accepted value farthest from ``inner``, which is accepted, in the direction of ``outer``."""
+    """Return the accepted value farthest from ``inner``, which is accepted, in the direction of ``outer``."""
     for _ in range(_ROUNDS):
         points = np.linspace(outer, inner, _POINTS)
         first = int(np.argmax(accepted(points)))
@@ -131,10 +132,10 @@ UNKNOWN = Estimate(math.nan, 0.0, 1.0, math.inf)
 
 
 def proportion(hits: Array, misses: Array, noise: Noise) -> Estimate:
-    """hits / (hits + misses), each a set of noisy cells.
+    """Estimate hits / (hits + misses), each a set of noisy cells.
 
-    T(p) = N - p D for N hits of D, of variance D p (1 - p) + s^2 (a (1 - p)^2 + b p^2) with a noisy cells of hits and b
-    of misses. Without noise this is Wilson's interval.
+    T(p) = N - p D for N hits among D, with variance D p (1 - p) + s^2 (a (1 - p)^2 + b p^2) for a noisy cells of hits
+    and b of misses. Without noise this is Wilson's interval.
 
     >>> clean = Noise(0.0, 0.95)
     >>> proportion(np.array([90.0]), np.array([10.0]), clean)
@@ -157,16 +158,16 @@ def proportion(hits: Array, misses: Array, noise: Noise) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Noisy counts of true class (negative, positive) by bin of the score, agreed with other counts of the classes.
+    """Noisy counts of true class (negative, positive) by bin of the score, reconciled with other counts of the classes.
 
     Attributes
     ----------
     counts : one row per class.
-    noise : of one cell before the classes were counted otherwise.
-    shared : number of noisy cells that count each class, those of both tables; None without a second table.
+    noise : noise of one cell before reconciliation.
+    shared : number of noisy cells that count each class, in both tables; None without a second table.
 
-    Where a second table counts the same records, the difference of the two totals of a class is spread over all cells
-    that count it: weighted least squares. The bins then have covariance s^2 (I - J / shared), J all ones.
+    If a second table counts the same records, the difference of the two totals of a class is spread over all cells that
+    count it: weighted least squares. The bins then have covariance s^2 (I - J / shared), J all ones.
     """
 
     counts: Array
@@ -175,32 +176,32 @@ class Scores:
 
     @staticmethod
     def agreed(counts: Array, others: Array, noise: Noise) -> Scores:
-        """Bins that agree with another table of the same records, one row per class in both."""
+        """Reconcile the bins with another table of the same records, one row per class in both."""
         shared = counts.shape[1] + others.shape[1]
         surplus = (counts.sum(axis=1) - others.sum(axis=1)) / shared
         return Scores(counts - surplus[:, None], noise, shared)
 
     def variance(self, weights: Array) -> Array:
-        """Of the noise of sum weights * counts over one class, the last axis of the weights."""
+        """Return the noise variance of sum weights * counts over one class, the last axis of the weights."""
         return np.asarray(self.noise.variance * (np.square(weights).sum(axis=-1) - self._pooled(weights)))
 
     def covariance(self, weights: Array) -> Array:
-        """Of the noise of sum weights * counts and sum counts, over one class."""
+        """Return the noise covariance of sum weights * counts and sum counts, over one class."""
         left = 1.0 if self.shared is None else 1 - self.counts.shape[1] / self.shared
         return np.asarray(self.noise.variance * left * weights.sum(axis=-1))
 
     def clear(self, totals: float, classes: int = 1) -> float:
-        """By how much the count of one or both classes exceeds its threshold."""
+        """Return how far the count of one or both classes exceeds its threshold."""
         return totals - CLEAR * math.sqrt(classes * float(self.covariance(np.ones(self.counts.shape[1]))))
 
     def _pooled(self, weights: Array) -> Array | float:
         return 0.0 if self.shared is None else np.square(weights.sum(axis=-1)) / self.shared
 
     def mean(self, weights: Array, rest: float, reach: float) -> Estimate:
-        """(sum weights * counts + rest) / sum counts, in [-1, 1]: the mean of a number known to within ``reach``.
+        """Estimate (sum weights * counts + rest) / sum counts, in [-1, 1], for numbers known to within ``reach``.
 
-        rest : noisy sum of what the weights leave over. Its size is public, its spread is not: the standard deviation
-            of the number is at most that of the weights plus ``reach``.
+        rest : noisy sum of the differences from the weights. Their size is public, their spread is not: the standard
+            deviation of the number is at most that of the weights plus ``reach``.
 
         >>> Scores(np.array([[60.0], [40.0]]), Noise(0.0, 0.95)).mean(np.array([[0.5], [-0.5]]), -10.0, 0.5).value
         0.0
@@ -229,7 +230,7 @@ class Scores:
         return Estimate(value, *ends, math.sqrt(float(noise(weights - value))) / total)
 
     def area_under_curve(self) -> Estimate:
-        """Probability that a positive record scores above a negative one, ties counted half.
+        """Estimate the probability that a positive record scores above a negative one, ties counted half.
 
         T(A) = sum over pairs of bins of P_b N_c (K_bc - A), K_bc = 1 where b > c, 1/2 where they are equal.
 
@@ -239,7 +240,7 @@ class Scores:
         """
         negatives, positives = self.counts
         n, p = float(negatives.sum()), float(positives.sum())
-        # Noise in the bins must not be able to hide every area: with B of them it is at most s sqrt(B) / (2 p) at 1/2.
+        # Noise in the bins must not be able to hide every area: with B bins it is at most s sqrt(B) / (2 p) at 1/2.
         least = AREA * math.sqrt(self.noise.variance * len(positives)) / 2
         clear = (min(self.clear(p), p - least), min(self.clear(n), n - least))
         if min(p, n) <= 1 or min(clear) <= 0:

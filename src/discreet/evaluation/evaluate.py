@@ -18,7 +18,7 @@ from discreet.estimators.groups import bounded_rows
 from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.evaluation.estimates import Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
-from discreet.evaluation.predictions import Answers, answers, taken
+from discreet.evaluation.predictions import Answers, answers, opened, taken
 from discreet.evaluation.report import (
     Evaluation,
     calibration_of,
@@ -42,8 +42,9 @@ MOST_BINS = 10_000
 def evaluate(
     model: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
+    target: str | None = None,
     epsilon: float = 1.0,
     delta: float | None = None,
     neighboring: str = "replace-one",
@@ -59,40 +60,42 @@ def evaluate(
     bad_rows: str = "error",
     group_values: Any = None,
 ) -> Evaluation:
-    """Metrics of a released model on private held-out records, with noise and confidence intervals.
+    """Compute metrics of a released model on private held-out records, with noise and confidence intervals.
 
     Classifiers: accuracy, recall, precision, confusion matrix and, for two classes with ``predict_proba``, AUC and
-    calibration of probabilities rounded to ``bins`` equal bins, and the mean of probabilities, not rounded, minus the
+    calibration of probabilities rounded to ``bins`` equal bins, and the mean of the exact probabilities minus the
     observed share. Regressors: R^2 and mean squared error.
 
     Parameters
     ----------
     model : a fitted model that is already released; anything with ``predict``, pipelines included.
     X, y : private records the model was not trained on, or the interval is about training data. ``X`` is whatever
-        the model takes; the order of a frame's columns is the model's to check.
+        the model takes; the order of a frame's columns is the model's to check. Or a source, such as a folder or a
+        query (docs/scale.md), which the model is asked about block by block.
+    target : name of the column of labels, if they are a column of X.
     epsilon, delta, neighboring : the price of the whole evaluation; delta None is 1 / n_samples**2, which needs 32
         records, delta 0 gives Laplace noise.
-    confidence : of each interval, for noise and sampling together.
-    bins : of probabilities, from 2 to 10,000.
+    confidence : confidence of each interval, for noise and sampling together.
+    bins : number of bins of probabilities, from 2 to 10,000.
     by : one value per record, for metrics of subgroups.
-    by_values : the public list of subgroups; records of others are counted in no subgroup's metrics.
-    groups : ids of people, one per row; the promise is then about all rows of a person. None protects single rows,
+    by_values : the public list of subgroups; other records count in no subgroup's metrics.
+    groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows,
         and is refused for a model that was fitted with groups.
-    max_rows_per_group : how many rows of one person count, needed with ``groups``; the noise is as many times larger.
-        A public choice. Which rows count is drawn for each person alone.
+    max_rows_per_group : how many rows of one person count, required with ``groups``; the noise grows by this factor.
+        A public choice. The rows that count are drawn for each person separately.
     target_bounds : lowest and highest target, for regressors; None takes those of the model, of a pipeline's last step
         or of the model that a search chose.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
-    ledger : charged when the model has answered and all inputs are found to be in order, before anything is released.
+    ledger : charged after the model has predicted and all inputs are checked, before anything is released.
     bad_rows : {"error", "null"}
-        What to do with rows that the model refuses, whose label or target is none, or whose prediction is none. "null"
-        leaves them out silently, and rows with an entry beyond 2**300 too. It reads frames and arrays of numbers, and
-        tables for a pipeline that begins with a `SchemaEncoder`; other cells count as no numbers.
-    group_values : refused: the subgroups are ``by`` and ``by_values`` now.
+        What to do with rows that the model refuses or that have no valid label, target or prediction. "null" skips them
+        silently, also rows with an entry beyond 2**300. It reads frames and arrays of numbers, and tables for a
+        pipeline that starts with a `SchemaEncoder`; other cells count as missing.
+    group_values : refused; use ``by`` and ``by_values`` for subgroups.
 
     Privacy
     -------
-    (epsilon, delta)-DP of all metrics together, subgroups included: docs/proofs/evaluation.md. Intervals are functions
+    (epsilon, delta)-DP of all metrics together, including subgroups: docs/proofs/evaluation.md. Intervals are functions
     of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
 
     Examples
@@ -115,9 +118,6 @@ def evaluate(
             "bins", f"must be at most {MOST_BINS}, got {bins}: each is counted with noise of its own"
         )
     strict = bad_rows == "error"
-    targets = as_cells(y)
-    if targets.ndim != 1:
-        raise ParameterError("y", f"must hold one value per row, got an array of shape {targets.shape}")
     if group_values is not None:
         raise ValueError(
             "groups are the ids of people now, whose rows are protected together; for metrics of subgroups pass "
@@ -125,36 +125,45 @@ def evaluate(
         )
     check_unit(_innermost(model), groups)
     _check_schema(model, groups)
-    values, parts = _subgroups(by, by_values, len(targets))
-    relation = relation_of(neighboring)
-    rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
-    # Where the number of people is public each has the same number of places, so that it tells nothing more.
-    slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
-    if slots is not None:
-        X, targets, parts = taken(X, slots.rows), targets[slots.rows], parts[slots.rows]
-    guarantee, size = guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
-    refuse_large_default(delta, size)
-    answered = answers(model, X, len(targets), strict=strict, alone=not relation.size_is_public)
-    if slots is not None:
-        guarantee = replace(guarantee, unit="user")
-        answered = replace(answered, usable=answered.usable & ~slots.empty)
-    asked = _Asked(answered, targets, strict, values, parts, confidence, ledger, guarantee, size, rows)
-    if hasattr(model, "classes_"):
-        return _classifier(asked, n_bins)
-    return _regressor(asked, *_target_range(model, target_bounds))
+    if target_bounds is None:
+        target_bounds = getattr(_innermost(model), "target_bounds", None)
+    with opened(model, X, y, target, bad_rows, target_bounds) as (model, X, y, storage):
+        targets = as_cells(y)
+        if targets.ndim != 1:
+            raise ParameterError("y", f"must hold one value per row, got an array of shape {targets.shape}")
+        values, parts = _subgroups(by, by_values, len(targets))
+        relation = relation_of(neighboring)
+        rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
+        # Where the number of people is public each has the same number of places, so that it tells nothing more.
+        slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
+        if slots is not None:
+            X, targets, parts = taken(X, slots.rows), targets[slots.rows], parts[slots.rows]
+        guarantee, size = guarantee_of(epsilon, delta, neighboring, len(targets), n_samples)
+        refuse_large_default(delta, size)
+        answered = answers(model, X, len(targets), strict=strict, alone=not relation.size_is_public)
+        if slots is not None:
+            guarantee = replace(guarantee, unit="user")
+            answered = replace(answered, usable=answered.usable & ~slots.empty)
+        asked = _Asked(
+            answered, targets, strict, values, parts, confidence, ledger, guarantee, size, rows, storage
+        )
+        if hasattr(model, "classes_"):
+            return _classifier(asked, n_bins)
+        return _regressor(asked, *_target_range(target_bounds))
 
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What is asked of an evaluation and found to be in order; lives only while it runs.
+    """A checked request for an evaluation; exists only while it runs.
 
     Attributes
     ----------
-    answered, targets : what the model says of every record, and what is true.
+    answered, targets : the model's predictions and the truth for every record.
     strict : whether bad records are refused.
     values, parts : the public subgroups, and the place of every record's own among them.
     size : the public number of records, or a bound on it; places of people's rows, if people are protected.
     rows_per_group : largest number of rows of a person; None if rows are protected.
+    storage : what the promise assumes of where the records come from.
     """
 
     answered: Answers
@@ -167,39 +176,40 @@ class _Asked:
     guarantee: Guarantee
     size: int
     rows_per_group: int | None
+    storage: tuple[str, ...]
 
     @property
     def n_parts(self) -> int:
-        """Number of disjoint parts of the records: the subgroups and the rest, if there are any."""
+        """Number of disjoint parts of the records: the subgroups and the rest, or 1 without subgroups."""
         return len(self.values) + 1 if self.values else 1
 
     @property
     def rows(self) -> int:
-        """Largest number of rows of what is protected."""
+        """Maximum number of rows of the protected unit."""
         return 1 if self.rows_per_group is None else self.rows_per_group
 
     def noise_of(self, plan: CountPlan | SumPlan) -> Noise:
-        """What intervals must know of a plan's noise."""
+        """Return a plan's noise in the form that intervals need."""
         return Noise(plan.variance, self.confidence, self.guarantee.delta > 0, self.rows)
 
     def state(self, plan: CountPlan | SumPlan, carried: Carried[Any]) -> PrivacyStatement:
-        """State the promise of the evaluation."""
+        """Return the privacy statement of the evaluation."""
         (given,) = size_facts(
             self.guarantee.neighboring, self.size, self.rows_per_group, plan.guarantee.delta
         )
         return carried.state(
             plan,
-            assumptions=(given, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            assumptions=(given, *self.storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=_NOT_COVERED,
         )
 
     def bound(self, found: Evaluation, plan: CountPlan | SumPlan, carried: Carried[Any]) -> Evaluation:
-        """The report, to which the charge is bound."""
+        """Return the report with the charge bound to it."""
         return replace(found, privacy_=self.state(plan, carried.binding(found.released_)))
 
 
 def _subgroups(by: Any, by_values: Any, n_rows: int) -> tuple[list[Any], Codes]:
-    """The public subgroups and, for every record, the number of its own; one beyond the last for all others."""
+    """Return the public subgroups and, for every record, the index of its own; one beyond the last for all others."""
     if by is None:
         return [], np.zeros(n_rows, dtype=np.int64)
     if by_values is None:
@@ -252,7 +262,7 @@ def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
 
 
 def _check_schema(model: Any, groups: Any) -> None:
-    """Refuse to protect single rows where the model's own schema says that a person can have several."""
+    """Raise if single rows are to be protected although the model's schema says that a person can have several."""
     encoder = model[0] if isinstance(model, Pipeline) else None
     if groups is None and isinstance(encoder, SchemaEncoder) and encoder.schema.group is not None:
         raise ParameterError(
@@ -263,10 +273,8 @@ def _check_schema(model: Any, groups: Any) -> None:
         )
 
 
-def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
+def _target_range(target_bounds: Any) -> tuple[float, float]:
     """Middle and half width of the targets that are possible."""
-    if target_bounds is None:
-        target_bounds = getattr(_innermost(model), "target_bounds", None)
     if target_bounds is None:
         raise ParameterError(
             "target_bounds", "must be declared: (lowest, highest) target that is possible", FIND_BOUNDS
@@ -276,7 +284,7 @@ def _target_range(model: Any, target_bounds: Any) -> tuple[float, float]:
 
 
 def _innermost(model: Any) -> Any:
-    """What predicts in the end: the last step of a pipeline, the model that a search chose."""
+    """Return the model that predicts: the last step of a pipeline, or the one that a search chose."""
     if isinstance(model, Pipeline):
         return _innermost(model[-1])
     return _innermost(model.best_estimator_) if hasattr(model, "best_estimator_") else model

@@ -1,6 +1,6 @@
-"""The two releases behind an evaluation: tables of counts for labels, sums of bounded numbers for targets.
+"""The two releases of an evaluation: tables of counts for labels, sums of bounded numbers for targets.
 
-Both are sums of whole numbers, so the declared sensitivities are exact. Proofs: docs/proofs/evaluation.md, section 1.
+Both are sums of integers, so the declared sensitivities are exact. Proofs: docs/proofs/evaluation.md, section 1.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 Codes = NDArray[np.int64]
 
 STEP = 2.0**-20  # record terms of sums are rounded down to multiples of this
-#: Terms of one record in the sums for R^2, y in [-1, 1] and q = (y - prediction)^2 / 4 in [0, 1]: name, smallest,
-#: largest, weight. The last five serve the width of the interval only.
+#: Terms of one record in the sums for R^2, with y in [-1, 1] and q = (y - prediction)^2 / 4 in [0, 1]: name, smallest,
+#: largest, weight. The last five only serve the width of the interval.
 _SPREAD = 0.25  # a power of two: weighting does not round
 TERMS = (
     ("1", 1.0, 1.0, 1.0),
@@ -36,8 +36,8 @@ TERMS = (
 )
 
 
-# For every table the flat cell of every record that counts; of each such record its group, and what it adds to the sum
-# of that group.
+# For every table, the flat cell of every record that counts; for each such record its group, and what it adds to the
+# sum of that group.
 Counted = tuple[tuple[Codes, ...], tuple[Codes, Array] | None]
 # Targets in [-1, 1], errors in [-2, 2] and groups of all records that count.
 Summed = tuple[Array, Array, Codes]
@@ -45,19 +45,19 @@ Summed = tuple[Array, Array, Codes]
 
 @dataclass(frozen=True)
 class CountPlan(NoisyVectorPlan):
-    """Tables of counts: every record adds 1 to one cell of each table; and sums of what rounding to bins left over.
+    """Tables of counts, where every record adds 1 to one cell of each table, and sums of remainders from binning.
 
-    Exchanging a record moves two cells of each of T tables by 1, and sums of remainders by 2 h in all, if none is
+    Replacing a record moves two cells of each of T tables by 1, and sums of remainders by 2 h in total, if none is
     larger than h: sqrt(2 T + 4 h^2) in L2 norm, 2 T + 2 h in L1. Adding, removing or blanking one moves one cell of
     each and one sum: sqrt(T + h^2) and T + h. A person with k rows moves k times as much. Subgroups are rows of the
-    tables, so however many there are they share one price.
+    tables, so any number of them shares one price.
 
     Attributes
     ----------
-    shapes : of the tables.
+    shapes : shapes of the tables.
     n_sums : number of sums of remainders, one for each of disjoint groups.
     half_bin : largest remainder.
-    max_rows : largest number of rows of one person; 1 where records are protected.
+    max_rows : maximum number of rows per person; 1 if records are protected.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -72,10 +72,10 @@ class CountPlan(NoisyVectorPlan):
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of all cells and sums together."""
+        """Sensitivity of all cells and sums together."""
         records = self.guarantee.neighboring.contributions
         moved = float(records * len(self.shapes))
-        # Rounding down can make a remainder longer by one step.
+        # Rounding down can increase a remainder by one step.
         remainders = records * (self.half_bin + STEP) if self.n_sums else 0.0
         if self.guarantee.delta == 0:
             return Sensitivity(self.max_rows * (moved + remainders) * SLACK, norm=1)
@@ -83,7 +83,7 @@ class CountPlan(NoisyVectorPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         sums = " and on sums of what rounding to bins left over" if self.n_sums else ""
         return f"discrete {self.kind} noise on {len(self.shapes)} tables of counts{sums}{_bounded(self)}"
 
@@ -98,7 +98,7 @@ class CountPlan(NoisyVectorPlan):
         return {"cells": float(self.size), "noise stddev of a count": self.stddev}
 
     def run(self, counted: Counted, entropy: Entropy) -> list[Array]:
-        """The noisy tables and, if there are remainders, their noisy sums as the last of them."""
+        """Return the noisy tables and, if there are remainders, their noisy sums as the last element."""
         shapes, (cells, remainders) = self.shapes, counted
         sums = [
             np.bincount(codes, minlength=math.prod(shape)).astype(np.float64)
@@ -118,7 +118,7 @@ class CountPlan(NoisyVectorPlan):
 class SumPlan(NoisyVectorPlan):
     """Sums of the terms of `TERMS` over the records of each of ``n_parts`` disjoint subgroups.
 
-    max_rows : largest number of rows of one person; 1 where records are protected.
+    max_rows : maximum number of rows per person; 1 if records are protected.
     """
 
     n_parts: int
@@ -131,15 +131,15 @@ class SumPlan(NoisyVectorPlan):
 
     @property
     def weights(self) -> Array:
-        """How much each term counts beside the others."""
+        """Weight of each term relative to the others."""
         return np.array([weight for *_, weight in TERMS])
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of all weighted sums together: by how much one record, or an exchange of two, can move them.
+        """Sensitivity of all weighted sums together.
 
-        Two records of one group are no farther apart than (y, q) = (1, 1) and (-1, 0); a null record adds nothing, so
-        an exchange may also move the sums by one record's terms; a record exchanged for one of another group moves two
+        Two records of one group are no farther apart than (y, q) = (1, 1) and (-1, 0). A null record adds nothing, so a
+        replacement may also move the sums by one record's terms. A record replaced by one of another group moves two
         blocks, each by at most its largest vector (docs/proofs/evaluation.md, Lemma 1). Rows of a person add up.
         """
         norm = 1.0 if self.guarantee.delta == 0 else 2.0
@@ -158,7 +158,7 @@ class SumPlan(NoisyVectorPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"discrete noise on sums of powers of targets and errors{_bounded(self)}"
 
     @property
@@ -172,7 +172,7 @@ class SumPlan(NoisyVectorPlan):
         return {"sums": float(self.size), "noise stddev of a sum": self.stddev}
 
     def run(self, summed: Summed, entropy: Entropy) -> Array:
-        """Noisy sums, one row per subgroup."""
+        """Return noisy sums, one row per subgroup."""
         y, errors, parts = summed
         q = np.square(errors) / 4
         terms = np.stack([np.ones_like(y), y, y**2, q, y**3, y**4, q * y, q * y**2, q * q])

@@ -1,12 +1,14 @@
-"""What a released model says of every record, before anything is charged.
+"""A released model's predictions for every record, computed before anything is charged.
 
 A model can refuse rows for many reasons: it is not fitted, columns are missing or in another order, cells are not
-numbers. All of them must come up while an evaluation is still free, and so the model answers first.
+numbers. These errors must come up while an evaluation is still free, so the model predicts first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +21,10 @@ from sklearn.utils import _safe_indexing
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Mask
 from discreet.estimators.encoder import SchemaEncoder
+from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
-from discreet.records.open import blanked, class_codes
+from discreet.records.open import Rows, blanked, class_codes, open_rows
+from discreet.records.sources import is_source
 from discreet.tables.meaning import as_cells, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame
 
@@ -28,15 +32,60 @@ Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
+class Blocks:
+    """Rows of a mapped file, which a model is asked about block by block."""
+
+    file: FileRows
+    strict: bool
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """Matrices; without ``strict`` with zeros in place of rows that are no numbers."""
+        for block in self.file.blocks():
+            yield block if self.strict else blanked(block, ~Bounds().valid_rows(block))
+
+
+@contextmanager
+def opened(
+    model: Any, X: Any, y: Any, target: str | None, bad_rows: str, target_bounds: Any
+) -> Iterator[tuple[Any, Any, Any, tuple[str, ...]]]:
+    """A model, the rows it is asked about, their labels, and what a promise assumes of where they come from.
+
+    Rows of a source are mapped as numbers: those that the `SchemaEncoder` of a pipeline makes, which is then left out.
+    """
+    schema = None
+    if is_source(X) and isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
+        if target is None:
+            raise ParameterError("target", "must name the column of labels")
+        classes = tuple(np.asarray(getattr(model, "classes_", ())).tolist())
+        bounds = None if classes else target_bounds
+        schema, model = model[0].schema.with_target(target, classes, bounds=bounds), model[1:]
+    known = getattr(model, "classes_", None)
+    with open_rows(X, y, target, schema=schema, classes=known, bad_rows=bad_rows) as (rows, labels):
+        if not isinstance(rows, Rows):
+            yield model, rows, labels, ()
+            return
+        if not isinstance(rows, FileRows):
+            raise ParameterError("X", "must be in memory or a source of rows", "compute the collection")
+        names = getattr(model, "feature_names_in_", None)
+        if schema is None and names is not None and list(names) != list(rows.feature_names):
+            raise ParameterError("X", "must have the columns that the model was fitted on, in the same order")
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "X does not have valid feature names"
+            )  # they were compared above
+            yield model, Blocks(rows, bad_rows == "error"), labels, rows.assumptions
+
+
+@dataclass(frozen=True, eq=False)
 class Answers:
-    """A model's answers to all rows; lives only while an evaluation runs.
+    """A model's predictions for all rows; exists only while an evaluation runs.
 
     Attributes
     ----------
-    model, rows : the model and what it was asked.
-    alone : whether each row was shown to it alone.
-    values : one answer per row, of any type.
-    usable : which rows could be asked at all.
+    model, rows : the model and its input.
+    alone : whether each row was predicted separately.
+    values : one prediction per row, of any type.
+    usable : which rows could be predicted.
     """
 
     model: Any
@@ -46,18 +95,18 @@ class Answers:
     usable: Mask
 
     def codes(self, classes: NDArray[Any], *, strict: bool) -> Codes:
-        """The answers as places in ``classes``; -1 where they are none of them and ``strict`` does not refuse it."""
+        """Return the predictions as indices into ``classes``; others are -1, or an error if ``strict``."""
         codes = class_codes(self.values, classes)
         if strict and np.any(codes < 0):
             raise ValueError(f"predict gave labels that are not among the model's classes {classes.tolist()}")
         return codes
 
     def numbers(self, *, strict: bool) -> NDArray[np.float64]:
-        """The answers as numbers; ``strict`` refuses those that are not finite."""
+        """Return the predictions as numbers; if ``strict``, raise for non-finite ones."""
         return _checked("predict", self.values, strict)
 
     def chances(self, label: Any, *, strict: bool) -> NDArray[np.float64] | None:
-        """The probability of ``label``; None if the model gives no probabilities."""
+        """Return the probability of ``label``; None if the model has no probabilities."""
         if not hasattr(self.model, "predict_proba"):
             return None
         with np.errstate(all="ignore"):
@@ -70,11 +119,11 @@ class Answers:
 
 
 def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> Answers:
-    """Ask the model about every row of ``X``; ``strict`` leaves all checks of the rows to the model.
+    """Predict every row of ``X``; if ``strict``, the model makes all checks of the rows.
 
-    Otherwise rows that are no numbers, or beyond 2**300, are not shown to the model. It is asked about zeros in their
-    place. Where the number of rows is private, each is asked about ``alone``: the last bit of a product of matrices
-    depends on how many rows there are, and so one row more could change the answers to others.
+    Otherwise rows with cells that are not numbers, or beyond 2**300, are replaced by zeros. If the number of rows is
+    private, each row is predicted ``alone``: the last bit of a matrix product depends on the number of rows, so one
+    more row could change the predictions of others.
     """
     if not hasattr(model, "predict"):
         raise TypeError(f"model must have a predict method; {type(model).__name__} has none")
@@ -93,7 +142,9 @@ def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> An
 
 
 def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) -> Any:
-    """What a method of the model says of the rows: all at once, or one by one."""
+    """What a method of the model says of the rows: all at once, block by block, or one by one."""
+    if isinstance(rows, Blocks):
+        return np.concatenate([as_cells(_asked(method, block, len(block), alone)) for block in rows])
     if not alone or n_rows < 2:
         return method(rows)
     return np.concatenate([as_cells(method(taken(rows, [place]))) for place in range(n_rows)])
@@ -101,6 +152,8 @@ def _asked(method: Callable[[Any], Any], rows: Any, n_rows: int, alone: bool) ->
 
 def taken(rows: Any, places: Any) -> Any:
     """Some of the rows, in the container that all are in."""
+    if isinstance(rows, Blocks):
+        raise ParameterError("groups", "need rows in memory", "read the table first")
     if isinstance(rows, Mapping):
         return {name: _safe_indexing(column, places) for name, column in rows.items()}
     return _safe_indexing(rows, places)
@@ -119,8 +172,10 @@ def _checked(method: str, cells: NDArray[Any], strict: bool) -> NDArray[np.float
 
 def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
     """A model, the rows it takes with zeros in place of those that are no numbers or beyond 2**300, and which are."""
+    if isinstance(X, Blocks):
+        return model, X, X.file.valid(Bounds())
     if isinstance(model, Pipeline) and isinstance(model[0], SchemaEncoder):
-        # Only the encoder knows which cells mean something; it is asked here not to raise.
+        # Only the encoder knows which cells are valid; here it must not raise.
         model, X = model[1:], SchemaEncoder(model[0].schema, bad_rows="null").transform(X)
     if sp.issparse(X):
         rows = entries_to_numbers(X)
@@ -136,7 +191,7 @@ def _meaningful(model: Any, X: Any) -> tuple[Any, Any, Mask]:
 
 
 def _framed(rows: NDArray[np.float64], table: Any) -> Any:
-    """Rows in a frame with the names of the one they came from, if they came from one."""
+    """Return rows in a frame with the names of the original, if that was a frame."""
     if not is_frame(table):
         return rows
     made = getattr(type(table), "from_pydict", type(table))

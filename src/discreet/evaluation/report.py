@@ -1,4 +1,4 @@
-"""What an evaluation releases: metrics with intervals, for all records and for subgroups."""
+"""The report of an evaluation: metrics with intervals, for all records and for subgroups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from discreet.privacy.statement import PrivacyStatement
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of one model on private held-out records, and their promise.
+    """Metrics of one model on private held-out records, with their privacy statement.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Evaluation:
     confusion : noisy counts, rows true classes, columns predicted ones; None for regressors.
     calibration : for binary classifiers with probabilities: per bin of the predicted probability, the observed share
         of positives; empty otherwise.
-    confidence : probability with which one interval covers its value in the population.
+    confidence : probability that one interval covers its value in the population.
     """
 
     metrics: Mapping[str, Estimate]
@@ -41,7 +41,7 @@ class Evaluation:
 
     @property
     def released_(self) -> dict[str, Any]:
-        """All numbers of the report, of which the ledger keeps a digest (`release_digest`)."""
+        """All numbers of the report; the ledger stores their digest (`release_digest`)."""
         parts = {"": self.metrics} | {f"group {group!r}: ": part for group, part in self.by_group.items()}
         named = {of + name: one for of, part in parts.items() for name, one in part.items()}
         return {
@@ -58,7 +58,7 @@ class Evaluation:
         return self.metrics[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """The evaluation as plain JSON-ready values; unbounded ends are None."""
+        """Return the evaluation as plain JSON-ready values; unbounded ends are None."""
         return {
             "metrics": {name: _plain(one) for name, one in self.metrics.items()},
             "by_group": {
@@ -126,10 +126,10 @@ def classifier_metrics(
     scores: Array | None = None,
     rest: float = 0.0,
 ) -> dict[str, Estimate]:
-    """Metrics of one table of true by predicted class and, for two classes, one of true class by score bin.
+    """Compute metrics from a table of true by predicted class and, for two classes, one of true class by score bin.
 
-    cells : number of noisy cells that were added up to give each entry.
-    rest : sum of what scores differ from the centers of their bins.
+    cells : number of noisy cells added up in each entry.
+    rest : sum of the differences between scores and the centers of their bins.
     """
     noise = noise.times(cells)
     diagonal = np.eye(len(confusion), dtype=bool)
@@ -151,10 +151,10 @@ def classifier_metrics(
 
 
 def _majority(confusion: Array, noise: Noise) -> Estimate:
-    """The accuracy of always answering with the most frequent class.
+    """Estimate the accuracy of always predicting the most frequent class.
 
     The largest share lies above all lower ends of shares if each covers, and below the upper end of its own. So
-    intervals of all classes together cover it: each is given its part of the error.
+    intervals of all classes together cover it: each gets a part of the error probability.
     """
     k = len(confusion)
     noise = replace(noise, confidence=1 - (1 - noise.confidence) / k)
@@ -166,7 +166,7 @@ def _majority(confusion: Array, noise: Noise) -> Estimate:
 
 
 def calibration_of(scores: Array, noise: Noise, cells: int) -> tuple[tuple[float, float, Estimate], ...]:
-    """Observed share of positives in every bin of the predicted probability."""
+    """Estimate the observed share of positives in every bin of the predicted probability."""
     noise, n_bins = noise.times(cells), scores.shape[1]
     return tuple(
         (b / n_bins, (b + 1) / n_bins, proportion(scores[1, [b]], scores[0, [b]], noise))
@@ -175,12 +175,12 @@ def calibration_of(scores: Array, noise: Noise, cells: int) -> tuple[tuple[float
 
 
 def centers(n_bins: int) -> Array:
-    """The middle of every bin of [0, 1]."""
+    """Return the centers of the bins of [0, 1]."""
     return np.asarray((np.arange(n_bins) + 0.5) / n_bins)
 
 
 def regressor_metrics(sums: Array, noise: Noise, half_width: float, cells: int = 1) -> dict[str, Estimate]:
-    """R^2 and mean squared error from the sums of `TERMS`, for targets scaled to [-1, 1].
+    """Estimate R^2 and mean squared error from the sums of `TERMS`, for targets scaled to [-1, 1].
 
     T(e) = sum q - e n for the mean e of q = r^2 / 4, and T(c) = n sum r^2 - c (n sum y^2 - (sum y)^2) for c = 1 - R^2.
     """
@@ -200,7 +200,7 @@ def regressor_metrics(sums: Array, noise: Noise, half_width: float, cells: int =
 
 
 def _mean_error(sums: Array, noise: Noise, clear: float) -> Estimate:
-    """The mean of q, which lies in [0, 1]: its variance is at most e (1 - e)."""
+    """Estimate the mean of q, which lies in [0, 1], so its variance is at most e (1 - e)."""
     n, q, q2, s = float(sums[0]), float(sums[3]), float(sums[8]), noise.variance
 
     def pivot(e: Array) -> tuple[Array, Array, tuple[Array, ...]]:
@@ -213,7 +213,7 @@ def _mean_error(sums: Array, noise: Noise, clear: float) -> Estimate:
 
 
 def _explained(sums: Array, variances: Array, noise: Noise, clear: float) -> Estimate:
-    """R^2, searched for as u = c / (1 + c) in [0, 1], c = 1 - R^2."""
+    """Estimate R^2, searching over u = c / (1 + c) in [0, 1], c = 1 - R^2."""
     n, y, y2, q = (float(part) for part in sums[:4])
     varies = (
         n * y2 - y * y + float(variances[1])

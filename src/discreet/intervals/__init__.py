@@ -1,4 +1,4 @@
-"""Standard errors and intervals that count the privacy noise as well as the sampling."""
+"""Standard errors and confidence intervals that account for privacy noise and sampling."""
 
 from discreet.intervals.intervals import coefficient_intervals
 

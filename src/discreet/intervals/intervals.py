@@ -1,8 +1,8 @@
-"""Confidence intervals for coefficients: noisy Newton steps from a released model, paid for.
+"""Confidence intervals for coefficients, by private Newton steps from a released model.
 
 A Newton step from a point near the population's minimizer lands on the sample's minimizer without regularization, up
-to a remainder that has a bound; what was added to hide one record is Gaussian with a known variance. So the interval
-needs no knowledge of how the starting model was made, only that it is near. Proofs: docs/proofs/uncertainty.md.
+to a bounded remainder; the privacy noise is Gaussian with a known variance. So the interval does not depend on how the
+starting model was made, only on its being near. Proofs: docs/proofs/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
 
 
-_STEPS = 3  # for the logistic loss: the starting model may be far off, and two steps from it left a bias
+_STEPS = 3  # for the logistic loss: the starting model may be far off, and two steps left a bias
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class CoefficientIntervals:
     Attributes
     ----------
     estimate : one number per column, then the intercept if the model has one; without regularization.
-    standard_error : of noise and sampling together.
-    noise : the part of it that is privacy noise.
-    remainder : bound on the error of linearizing the last step, by which the intervals are longer; 0 for the squared
-        loss.
-    lower, upper : ends of the intervals, infinite where ``doubt`` says why.
-    level : probability with which one interval covers, in the limit of many records.
-    doubt : why the intervals are infinite, or nothing.
+    standard_error : standard error from noise and sampling together.
+    noise : the part of it due to privacy noise.
+    remainder : bound on the linearization error of the last step, added to the length of the intervals; 0 for the
+        squared loss.
+    lower, upper : ends of the intervals; infinite if ``doubt`` gives a reason.
+    level : probability that one interval covers, in the limit of many records.
+    doubt : why the intervals are infinite; empty otherwise.
     """
 
     estimate: Array
@@ -69,7 +69,7 @@ class CoefficientIntervals:
 
     @property
     def released_(self) -> dict[str, Any]:
-        """All numbers, of which the ledger keeps a digest (`release_digest`)."""
+        """All numbers; the ledger stores their digest (`release_digest`)."""
         return {name: value for name, value in vars(self).items() if name != "privacy_"}
 
     def __str__(self) -> str:
@@ -98,34 +98,34 @@ def coefficient_intervals(
     max_rows_per_group: int | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
 ) -> CoefficientIntervals:
-    """Noise-aware intervals for the coefficients of a linear or binary logistic regression.
+    """Compute noise-aware intervals for the coefficients of a linear or binary logistic regression.
 
     Parameters
     ----------
-    model : fitted `PrivateLogisticRegression` (two classes), `PrivateRidge` or `PrivateLinearRegression`; it is the
-        starting point, and its bounds and relation are used.
-    X, y : private records, those of the fit or others; rows as the model itself takes them.
-    epsilon, delta : the price of the intervals, on top of the model's; delta None is 1 / n_samples**2, which needs 32
-        records.
-    level : probability with which one interval covers, in the limit of many records: a claim that is asymptotic, and
-        measured (docs/uncertainty.md).
-    robust : False assumes the model (logistic, or errors of equal variance); True estimates the spread of gradients
-        as well, which holds for any law of the records and needs more of them.
+    model : fitted `PrivateLogisticRegression` (two classes), `PrivateRidge` or `PrivateLinearRegression`; it provides
+        the starting point, the bounds and the relation.
+    X, y : private records, those of the fit or others; rows in the form the model takes.
+    epsilon, delta : the price of the intervals, in addition to the model's; delta None is 1 / n_samples**2, which needs
+        32 records.
+    level : probability that one interval covers, in the limit of many records. The claim is asymptotic, and measured
+        (docs/uncertainty.md).
+    robust : False assumes the model (logistic, or errors of equal variance); True also estimates the spread of
+        gradients, which is valid for any distribution of the records but needs more of them.
     steps : Newton steps; None is 1 for the squared loss, where one is exact, and 3 for the logistic. If the starting
-        model is so far off that the last step is still long, the intervals are infinite: more steps come nearer, but
-        each has its part of epsilon.
+        model is so far off that the last step is still long, the intervals are infinite. More steps come nearer, but
+        each takes part of epsilon.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
-    groups : ids of people, one per row; the promise is then about all rows of a person. None protects single rows.
-        A model that was fitted with groups needs them here, too.
-    max_rows_per_group : how many rows of one person are used, needed with ``groups``: a public choice. The noise is as
-        many times larger, and so is the allowance for rows of a person that are alike.
+    groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows.
+        Required if the model was fitted with groups.
+    max_rows_per_group : how many rows of one person are used, required with ``groups``: a public choice. The noise
+        grows by this factor, and so does the allowance for similar rows of a person.
     ledger : charged before anything private runs.
 
     Privacy
     -------
     (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
-    docs/proofs/uncertainty.md. Covers the population's
-    coefficients of CLIPPED rows, without regularization; not after a choice of columns on the same data.
+    docs/proofs/uncertainty.md. The intervals cover the population's coefficients of CLIPPED rows, without
+    regularization, and do not account for a choice of columns on the same data.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def coefficient_intervals(
     estimate, remainder = unit * landing.theta, unit * landing.remainder
     if bounds.intercept:
         estimate[-1] += shift
-    # The error is normal around a point that may be as far off as the remainder: the quantile of |z + remainder|.
+    # The error is normal around a point that is off by up to the remainder: use the quantile of |z + remainder|.
     half = np.sqrt(ncx2.ppf(level, 1, np.square(remainder / error))) * error
     found = CoefficientIntervals(
         estimate,
@@ -193,10 +193,10 @@ def coefficient_intervals(
 
 
 def _check_model(model: Any) -> None:
-    """Refuse what is not a fitted linear model, and say where one is to be found."""
+    """Raise unless ``model`` is a fitted linear model, and say where to find one."""
     inside = ""
     if isinstance(model, Pipeline):
-        # Whether its other steps treat each row alone is not known, and the sensitivity rests on it.
+        # The sensitivity requires steps that treat each row alone, which is not known here.
         inside = "pipeline[-1], with the rows that pipeline[:-1].transform(X) gives"
     elif hasattr(model, "best_estimator_"):
         inside = "search.best_estimator_"
@@ -208,7 +208,7 @@ def _check_model(model: Any) -> None:
 
 
 def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, float, float]:
-    """Loss, starting point, labels as the loss wants them, unit of the coefficients and shift of the intercept."""
+    """Return loss, starting point, labels for the loss, unit of the coefficients and shift of the intercept."""
     if hasattr(model, "classes_"):
         if len(model.classes_) != 2 or not hasattr(model, "predict_proba"):
             raise ValueError("intervals are proved for logistic regression with two classes")

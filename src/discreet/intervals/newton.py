@@ -1,12 +1,8 @@
-"""Noisy Newton steps from a released model, and how well the point where they land is known.
+"""Noisy Newton steps from a released model, and the error of the point where they land.
 
-The last curvature is taken halfway along the last step, where it is the mean curvature of the way up to third order.
-Proofs: docs/proofs/uncertainty.md.
-
-Noisy gradients, curvatures and squared residuals of a linear model at a released point.
-
-Everything is a sum over clipped records at coefficients that everybody knows; sensitivities include the rounding of
-the sums. Proofs: docs/proofs/uncertainty.md, section 1.
+The last curvature is taken halfway along the last step, where it equals the mean curvature along it up to third order.
+Gradients, curvatures and squared residuals are sums over clipped records at public coefficients; their sensitivities
+include rounding. Proofs: docs/proofs/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ class Weight:
         return 0.0 if "quadratic" in self.loss.proved_for else self.loss.curvature_slope
 
     def __call__(self, y: Array, raw_prediction: Array) -> Array:
-        """w(y, t); the curvature of the squared loss is 1 wherever it is asked for."""
+        """Return w(y, t); the curvature of the squared loss is always 1."""
         if self.squared_slope:
             return np.square(self.loss.derivative(y, raw_prediction))
         if "quadratic" in self.loss.proved_for:
@@ -66,10 +62,10 @@ class Weight:
 def matrix_mechanism(
     weight: Weight, problem: Problem, radius: float, neighboring: Neighboring, noise_multiplier: float
 ) -> GaussianMechanism:
-    """The release of sum w v v^T at any point of the ball: upper triangle, off-diagonal entries times sqrt(2).
+    """Return the mechanism for sum w v v^T in the ball: upper triangle, off-diagonal entries times sqrt(2).
 
-    Two records' terms have a Frobenius product of at least 0, so exchanging one moves the sum by at most
-    sqrt(2) W R^2, and not by 2 W R^2.
+    Two records' terms have a nonnegative Frobenius product, so replacing one moves the sum by at most sqrt(2) W R^2
+    instead of 2 W R^2.
     """
     n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     exact = acute_sum_sensitivity(weight.largest * norm**2, neighboring).value
@@ -83,7 +79,7 @@ def matrix_mechanism(
 def release_matrix(
     mechanism: GaussianMechanism, records: ArrayRecords, weight: Weight, theta: Array, entropy: Entropy
 ) -> Array:
-    """The noisy symmetric matrix; its noise has variance s^2 on the diagonal and s^2 / 2 beside it."""
+    """Release the noisy symmetric matrix; its noise has variance s^2 on the diagonal and s^2 / 2 elsewhere."""
     p = records.n_features
     records.check_labels(weight.loss)
     matrix = records.gram(weight(records.labels, records.raw_predictions(theta)))
@@ -97,9 +93,9 @@ def release_matrix(
 def residual_mechanism(
     problem: Problem, radius: float, noise_multiplier: float, counted: bool
 ) -> GaussianMechanism:
-    """The release of the sum of squared residuals, each clipped to [0, L^2], and of the number of records times L^2.
+    """Return the mechanism for the sum of squared residuals, clipped to [0, L^2], and the record count times L^2.
 
-    One record moves the sum by at most L^2. The number is ``counted`` where it is private; a record moves it by L^2.
+    One record moves the sum by at most L^2. The number is ``counted`` if it is private; a record moves it by L^2.
     """
     n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     slope, entries = problem.loss.lipschitz, 2 if counted else 1
@@ -111,7 +107,7 @@ def residual_mechanism(
 def release_residuals(
     mechanism: GaussianMechanism, records: ArrayRecords, loss: Loss, theta: Array, entropy: Entropy
 ) -> tuple[float, float]:
-    """The noisy sum of squared slopes of the loss, and the number of records, noisy where it is private."""
+    """Release the noisy sum of squared slopes of the loss, and the number of records, noisy if it is private."""
     # A null record has scale 0 and must add nothing.
     present = records._scales > 0
     slopes = np.where(present, loss.derivative(records._y, records.raw_predictions(theta)), 0.0)
@@ -123,16 +119,16 @@ def release_residuals(
     return float(noisy[0]), float(noisy[1]) / unit
 
 
-# Parts of the squared Gaussian-DP parameter: the last step's gradient decides the width of the intervals.
+# Shares of the squared Gaussian-DP parameter: the last step's gradient determines the width of the intervals.
 _SHARES = {"gradient": 0.5, "curvature": 0.3, "spread": 0.1}
-_APPROACH = {"gradient": 0.2, "curvature": 0.1}  # of each step before the last, in the same unit
+_APPROACH = {"gradient": 0.2, "curvature": 0.1}  # for each step before the last, in the same unit
 _LEAST_CURVATURE = 1.5  # smallest eigenvalue of the curvature in units of the largest of its noise
-_FIXED_POINT = 40  # iterations: each shrinks the error to a third at most
+_FIXED_POINT = 40  # iterations; each reduces the error to at most a third
 _LONG_START, _SHORT_START = (
     8.0,
     2.0,
-)  # norm of a start times the bound of rows: beyond, and what it is drawn to
-_LONGEST_STEP = 2.0  # the last one times the bound of rows; what is beyond no longer follows from the step
+)  # norm of a start times the bound of rows: largest accepted, and the value longer ones are shrunk to
+_LONGEST_STEP = 2.0  # longest last step times the bound of rows; the error of a longer one is unknown
 
 FAINT = (
     "the released curvature is not distinguishable from its noise: there are too few records (or, with unbalanced "
@@ -146,15 +142,15 @@ FAR = (
 
 @dataclass(frozen=True)
 class Landing:
-    """Where the last step lands, and how well that is known.
+    """The point where the last step lands, and its error.
 
     Attributes
     ----------
     theta : the point.
-    covariance : of noise and sampling.
-    noise : the part of it that is noise.
-    remainder : bound, for each coefficient, on what the expansion leaves out.
-    doubt : why nothing is known of the error, or nothing.
+    covariance : covariance from noise and sampling.
+    noise : the part of it due to noise.
+    remainder : bound, for each coefficient, on the error of the expansion.
+    doubt : why the error is unknown; empty otherwise.
     """
 
     theta: Array
@@ -176,11 +172,11 @@ class IntervalPlan:
     Attributes
     ----------
     problem, guarantee : as for a solver.
-    radius : of the ball in which all points stay.
+    radius : radius of the ball that contains all points.
     steps : number of Newton steps; one is exact for the squared loss, from a point where no slope is at its bound.
     robust : whether the spread of gradients is released as a matrix, or follows from the model.
-    unit : multiplier of one Gaussian release that costs as much as everything.
-    max_rows : largest number of rows of one person; 1 where records are protected.
+    unit : noise multiplier of a single release with the whole budget.
+    max_rows : maximum number of rows per person; 1 if records are protected.
     """
 
     problem: Problem
@@ -192,7 +188,7 @@ class IntervalPlan:
     max_rows: int = 1
 
     def _multiplier(self, part: str, last: bool = True) -> float:
-        """Of one release, whose part of the budget is its share of all shares."""
+        """Return the noise multiplier of one release, from its share of the budget."""
         whole = sum(_SHARES.values()) + (self.steps - 1) * sum(_APPROACH.values())
         if not self._releases_spread:
             whole -= _SHARES["spread"]
@@ -205,7 +201,7 @@ class IntervalPlan:
 
     @property
     def _releases_spread(self) -> bool:
-        """The spread that a logistic model itself implies is its curvature, and needs no release."""
+        """Whether the spread is released. A logistic model's spread is its curvature and needs no release."""
         return self.robust or self._quadratic
 
     def gradient(self, last: bool) -> GaussianMechanism:
@@ -223,7 +219,7 @@ class IntervalPlan:
         )
 
     def _for_all_rows(self, mechanism: GaussianMechanism) -> GaussianMechanism:
-        """The mechanism with the sensitivity of all rows of a person: that of one row, as many times."""
+        """Scale the sensitivity from one row to all rows of a person."""
         value = mechanism.sensitivity.value * self.max_rows
         return replace(mechanism, sensitivity=replace(mechanism.sensitivity, value=value))
 
@@ -241,7 +237,7 @@ class IntervalPlan:
 
     @property
     def event(self) -> Event:
-        """What is charged: every release of every step."""
+        """The event to charge: every release of every step."""
         parts: list[Event] = [self.gradient(True).event, self.curvature(True).event]
         if self.steps > 1:
             approach = Composed((self.gradient(False).event, self.curvature(False).event))
@@ -250,7 +246,7 @@ class IntervalPlan:
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         made = f"Gaussian noise on curvature and gradients of {self.steps} Newton steps from a released model"
         user = self.guarantee.unit == "user"
         return f"{made}; at most {self.max_rows} rows of every group" if user else made
@@ -274,11 +270,11 @@ class IntervalPlan:
 
     @property
     def _reach(self) -> float:
-        """Norm of the points whose gradients are asked for: no slope of the squared loss is at its bound there."""
+        """Norm of the points where gradients are computed: no slope of the squared loss is at its bound there."""
         return min(self.radius, self.problem.loss.prediction_bound / self.problem.bounds.feature_norm)
 
     def run(self, data: tuple[ArrayRecords, Array], entropy: Entropy) -> Landing:
-        """Step from the public starting point, beside the records; decisions are functions of what was released."""
+        """Take noisy steps from the public starting point; decisions depend only on released numbers."""
         records, start = data
         theta, move = _inside(self._believable(start), self._reach), np.zeros_like(start)
         curvature: Array | None = None
@@ -294,7 +290,7 @@ class IntervalPlan:
         return self._landing(records, theta, halfway, gradient, curvature, entropy)
 
     def _believable(self, start: Array) -> Array:
-        """The starting point, drawn towards 0 if it is a long one of a logistic loss: such a model is mostly noise."""
+        """Return the starting point; a long one of a logistic loss is shrunk, because such a model is mostly noise."""
         longest = self.problem.bounds.feature_norm * float(np.linalg.norm(start))
         return start if self._quadratic or longest <= _LONG_START else start * (_SHORT_START / longest)
 
@@ -307,7 +303,7 @@ class IntervalPlan:
         curvature: Array,
         entropy: Entropy,
     ) -> Landing:
-        """The last step from theta, with the curvature halfway."""
+        """Take the last step from theta, with the curvature halfway."""
         stddev, blur = self.gradient(True).stddev, self.curvature(True).stddev
         inverse = _inverse(curvature, blur)
         if inverse is None:
@@ -317,16 +313,16 @@ class IntervalPlan:
         relative = self._relative_remainder(move, halfway - theta - move / 2)
         if relative is None or float(np.linalg.norm(landed)) > self.radius:
             return _unknown(landed, FAR)
-        # Without sampling first: where residuals are released, they are corrected by it.
+        # First without sampling: released residuals are corrected by it.
         noise = _with_blur(stddev**2 * np.eye(len(move)), move, inverse, blur)
-        # The rows of a person may be alike: their sum varies at most as many times as much as independent rows.
+        # Rows of a person may be similar: their sum varies at most ``max_rows`` times as much as independent rows.
         middle = self.max_rows * self._spread_at(records, landed, curvature, noise, entropy)
         whole = _with_blur(stddev**2 * np.eye(len(move)) + middle, move, inverse, blur)
         remainder = relative * math.sqrt(move @ curvature @ move) * np.sqrt(np.diag(inverse))
         return Landing(landed, whole, whole - inverse @ middle @ inverse, remainder)
 
     def _relative_remainder(self, move: Array, astray: Array) -> float | None:
-        """What the expansion may leave out, relative to the step in the norm of the curvature; None if unknown.
+        """Bound the error of the expansion, relative to the step in the norm of the curvature; None if unknown.
 
         ``astray`` leads from the middle of the step to where the curvature was taken.
         """
@@ -339,11 +335,11 @@ class IntervalPlan:
         return math.exp(off) * (math.sinh(half) / half if half > 0 else 1.0) - 1
 
     def _cautious_move(self, curvature: Array, gradient: Array) -> Array:
-        """A Newton step of an approach, shortened so as not to overshoot.
+        """Return a Newton step of the approach, shortened to avoid overshooting.
 
-        Slowly where the curvature is not clear of the noise. For the logistic loss log(1 + x) / x of it, where x is
-        by how much the raw predictions would move (root of a mean weighted by curvature, from above): curvature
-        falls off exponentially in the tails, and a step that believes in a constant one overshoots by that much.
+        The step is slow where the curvature does not rise above the noise. For the logistic loss it is scaled by log(1
+        + x) / x, where x bounds the curvature-weighted root mean square change of the raw predictions: curvature falls
+        off exponentially in the tails, so a step with constant curvature overshoots by that factor.
         """
         values, vectors = np.linalg.eigh(curvature)
         values = np.maximum(values, self.curvature(False).stddev * math.sqrt(2 * len(values)))
@@ -364,21 +360,21 @@ class IntervalPlan:
     def _spread_at(
         self, records: ArrayRecords, theta: Array, curvature: Array, noise: Array, entropy: Entropy
     ) -> Array:
-        """An estimate of the sum of g g^T over records, g their gradients at the population's minimizer."""
+        """Estimate the sum of g g^T over records, where g are their gradients at the population's minimizer."""
         if self.spread is None:
             return _positive(curvature)
         loss = self.problem.loss
         if self.robust:
             return _positive(release_matrix(self.spread, records, Weight(loss, True), theta, entropy))
         squares, count = release_residuals(self.spread, records, loss, theta, entropy)
-        squares -= float(np.trace(noise @ curvature))  # residuals that are there because noise moved theta
+        squares -= float(np.trace(noise @ curvature))  # residuals caused by noise in theta
         return max(0.0, squares) / max(1.0, count - len(theta)) * _positive(curvature)
 
 
 def plan_intervals(
     problem: Problem, guarantee: Guarantee, radius: float, steps: int, robust: bool, max_rows: int = 1
 ) -> IntervalPlan:
-    """The smallest noise that meets the guarantee."""
+    """Return the plan with the least noise that meets the guarantee."""
     if guarantee.delta == 0:
         raise ValueError("intervals are made with Gaussian noise, which needs delta > 0")
 
@@ -394,7 +390,7 @@ def _inside(theta: Array, radius: float) -> Array:
 
 
 def _inverse(matrix: Array, stddev: float) -> Array | None:
-    """The inverse, or None where an eigenvalue is not clear of the noise."""
+    """Return the inverse, or None if an eigenvalue does not rise above the noise."""
     least = _LEAST_CURVATURE * stddev * math.sqrt(2 * len(matrix))
     values, vectors = np.linalg.eigh(matrix)
     if values[0] <= least:
@@ -403,10 +399,10 @@ def _inverse(matrix: Array, stddev: float) -> Array | None:
 
 
 def _with_blur(middle: Array, move: Array, inverse: Array, blur: float) -> Array:
-    """The covariance C of the landing point: C = H^-1 (middle + (t^2 / 2) (trace(D) I + D)) H^-1, D = m m^T + C.
+    """Return the covariance C of the landing point: C = H^-1 (middle + (t^2 / 2) (trace(D) I + D)) H^-1, D = m m^T + C.
 
-    The noise of the curvature, of standard deviation t, acts on the way from the start to the population's minimizer,
-    which is the negative move up to an error of covariance C: a fixed point, found from below.
+    The noise of the curvature, of standard deviation t, acts on the vector from the start to the population's
+    minimizer, which is the negative move up to an error of covariance C. The fixed point is found from below.
     """
     step, found = np.outer(move, move), np.zeros_like(middle)
     for _ in range(_FIXED_POINT):

@@ -1,19 +1,21 @@
-"""Pointwise losses of (label, raw prediction), with the constants that privacy proofs read.
+"""Pointwise losses of (label, raw prediction), with the constants that privacy proofs use.
 
-A loss is a function f(y, t) of a label and a raw prediction t = <v, theta>. The record's gradient is
-f'(y, t) v and its Hessian f''(y, t) v v^T, so bounds on |f'| and f'' together with |v| <= R are all that a
-sensitivity needs.
+A loss is a function f(y, t) of a label and a raw prediction t = <v, theta>. The record's gradient is f'(y, t) v and its
+Hessian f''(y, t) v v^T, so a sensitivity needs only bounds on |f'| and f'' and the bound |v| <= R.
 """
 
 from discreet.losses.base import EXP_ULPS, Loss, Theorem
 from discreet.losses.classification import CappedLogistic, Hinge, HuberHinge, Logistic
 from discreet.losses.multiclass import CappedSoftmax, Softmax
-from discreet.losses.regression import HuberRegression, Linear, Poisson, Quantile, Squared
+from discreet.losses.regression import Absolute, HuberRegression, Linear, Poisson, Quantile, Squared
+from discreet.losses.row_gradients import GradientLoss
 
 __all__ = [
     "EXP_ULPS",
+    "Absolute",
     "CappedLogistic",
     "CappedSoftmax",
+    "GradientLoss",
     "Hinge",
     "HuberHinge",
     "HuberRegression",

@@ -1,9 +1,9 @@
-"""The contract of a loss: its formulas, the constants that proofs read, and what is proved about it.
+"""The interface of a loss: its formulas, the constants that proofs use, and the theorems proved for it.
 
-The formulas of compiled losses are written here once. NumPy evaluates them on arrays. The compiled passes over rows
+The formulas of compiled losses are defined here once. NumPy evaluates them on arrays. The compiled passes over rows
 evaluate the same functions on single numbers, with `clip`, `least` and `select` compiled to branches
-(`discreet.records.kernels.numba_tools`). Numba keeps compiled passes on disk and does not see a change of this file:
-delete ``src/**/__pycache__/*.nbi`` after one.
+(`discreet.records.kernels.numba_tools`). Numba caches compiled passes on disk and does not notice changes of this
+file: after a change, delete ``src/**/__pycache__/*.nbi``.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from discreet._typing import Array, Mask
 from discreet.privacy.events import Family
 from discreet.privacy.guarantee import SLACK
 
-#: Which formula a compiled pass evaluates.
+#: The formula that a compiled pass evaluates.
 LOGISTIC, HINGE, RESIDUAL, SOFTMAX = range(4)
 
 
 class Kernel(NamedTuple):
     """The compiled form of a loss: one of the formulas above, and its parameter.
 
-    LOGISTIC : cap on the slope, 1 for none.
+    LOGISTIC : cap on the slope; 1 for no cap.
     HINGE : width within which the corner is rounded.
     RESIDUAL : bound to which the residual is clipped.
-    SOFTMAX : cap on the length of the derivative, 0 for none.
+    SOFTMAX : cap on the norm of the derivative; 0 for no cap.
     """
 
     formula: int
@@ -37,22 +37,22 @@ class Kernel(NamedTuple):
 
 
 def clip(x: Any, low: float, high: float) -> Any:
-    """The nearest number in [low, high]."""
+    """Clip to [low, high]."""
     return np.clip(x, low, high)
 
 
 def least(a: Any, b: float) -> Any:
-    """The smaller of two numbers."""
+    """Return the smaller of two numbers."""
     return np.minimum(a, b)
 
 
 def select(condition: Any, yes: Any, no: Any) -> Any:
-    """``yes`` where the condition holds, else ``no``."""
+    """Return ``yes`` where the condition holds, otherwise ``no``."""
     return np.where(condition, yes, no)
 
 
 def logistic_slope(z: Any, decay: Any, cap: float) -> Any:
-    """|f'| of the logistic loss at margin z, held at ``cap``, for decay = exp(-|z|)."""
+    """|f'| of the logistic loss at margin z, at most ``cap``, for decay = exp(-|z|)."""
     return least(select(z >= 0.0, decay, 1.0) / (1.0 + decay), cap)
 
 
@@ -78,53 +78,56 @@ def residual_value(residual: Any, slope: Any) -> Any:
 
 FORMULAS = (logistic_slope, hinge_slope, hinge_value, residual_slope, residual_value)
 
-#: Assumed relative error of exp, in units of the unit roundoff 2**-53; libm and vector versions stay below.
+#: Assumed relative error of exp, in units of the unit roundoff 2**-53; libm and vector versions stay below it.
 EXP_ULPS = 8.0
 
-#: What may be proved about a loss. A solver asks for these by name and refuses a loss that lacks one.
+#: Theorems that may be proved for a loss. A solver requires them by name and refuses a loss without one.
 Theorem = Literal["convex", "quadratic", "single-peaked", "classes", "likelihood", "counted"]
 MEANINGS: dict[Theorem, str] = {
     "convex": "the gradient of a convex loss",
     "quadratic": "the squared loss, whose minimizer depends on two sums only",
     "single-peaked": "a second derivative that rises and then falls, and a proved error of computed values",
     "classes": "the logistic loss, the softmax or the Huber-SVM",
-    "likelihood": "the logistic loss or the softmax",
+    "likelihood": "the logistic loss or the softmax, with or without a margin",
     "counted": "a compiled derivative that can be counted in whole steps",
 }
 
 
 class Loss(ABC):
-    """A loss f(y, t) of a label y and a raw prediction t = <v, theta>, with what privacy proofs need to know of it.
+    """A loss f(y, t) of a label y and a raw prediction t = <v, theta>, with the constants that privacy proofs use.
 
-    A record's gradient is f'(y, t) v and its Hessian f''(y, t) v v^T, so bounds on f' and f'' and a bound on |v| are
-    all that a sensitivity needs. Every bound must hold for every valid label and every prediction: a bound that is too
-    small makes a privacy guarantee false. Losses must be hashable and picklable; a frozen dataclass is both.
+    A record's gradient is f'(y, t) v and its Hessian f''(y, t) v v^T, so a sensitivity needs only bounds on f', f'' and
+    |v|. Every bound must hold for every valid label and every prediction: a bound that is too small makes a privacy
+    guarantee false. Losses must be hashable and picklable; a frozen dataclass is both.
 
     A subclass must define
-        valid_labels, value, derivative, second_derivative : functions of arrays, entry by entry.
+        valid_labels, value, derivative, second_derivative : elementwise functions of arrays.
         lipschitz : bound on |f'|.
         smoothness : bound on f''; infinite if f' jumps.
         evaluation_error : bound on the error of a computed derivative, in units of 2**-53 times ``lipschitz``, for an
             exact t. Infinite is allowed only together with an infinite ``smoothness``.
 
     and may define
-        family : which profile prices objective perturbation. "general" is always true; "monotone" if the label alone
-            decides the sign of f'; "logistic" if moreover f'' = |f'| (1 - |f'|); "softmax" for several outputs.
-        proved_for : names of the theorems that hold (keys of `MEANINGS`). Without "convex" only solvers that pay for
+        family : the profile that prices objective perturbation. "general" is always valid; "monotone" if the label
+            alone determines the sign of f'; "logistic" if also f'' = |f'| (1 - |f'|); "softmax" for several outputs.
+        proved_for : names of the theorems that hold (keys of `MEANINGS`). Without "convex", only solvers that pay for
             every noisy gradient accept the loss.
-        value_at_zero : public upper bound on a loss at t = 0 that is at least 0 everywhere; infinite if it is unknown.
+        value_at_zero : public upper bound on f at t = 0, for a loss that is never negative; infinite if unknown.
         label_bound : largest |y| of a valid label; None if there is none.
-        prediction_bound : largest |t| for which the loss is the one in its name.
+        prediction_bound : largest |t| for which the loss follows its named formula.
         curvature_slope : Lipschitz constant of f'' in t.
         value_constant : largest constant in the formula of ``value``.
-        kernel : the compiled form, or None to be evaluated by NumPy. The two must agree.
+        kernel : the compiled form, or None for NumPy. The two must agree.
         aims_at : what a regression predicts: the "mean" of targets, a "quantile", or the mean of a "count".
-        quantile : the level that a loss that aims at a quantile looks for.
-        n_outputs : number of raw predictions per record. More than 1 asks for ``probabilities`` q, such that
+        quantile : the level, if the loss aims at a quantile.
+        n_outputs : number of raw predictions per record. If more than 1, ``probabilities`` must return q with
             f'' = diag(q) - q q^T.
+        linear : whether f is a function of a linear prediction; only `GradientLoss` is not.
+        placeless : whether a computed gradient depends on its record and theta alone, to the last bit, wherever the
+            record is kept. Derivatives that jump need it where other records may change places.
         derivative_bound, gradient_gap, value_range, capped, typical_curvature : sharper than the defaults.
 
-    The losses of this package are final: a class made from one of them would claim what was proved for another formula.
+    The losses of this package are final: a subclass would claim what was proved for another formula.
     """
 
     family: Family = "general"
@@ -134,6 +137,8 @@ class Loss(ABC):
     label_bound: float | None = None
     prediction_bound: float = math.inf
     curvature_slope: float = math.inf
+    linear: bool = True
+    placeless: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -181,7 +186,7 @@ class Loss(ABC):
 
     @abstractmethod
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels the bounds hold for."""
+        """Return which labels the bounds hold for."""
 
     @abstractmethod
     def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
@@ -196,46 +201,46 @@ class Loss(ABC):
         """f''(y, t)."""
 
     def value_and_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
-        """Both at once, for losses that share work between them."""
+        """Return both, for losses that share work between them."""
         return self.value(y, raw_prediction), self.derivative(y, raw_prediction)
 
-    def probabilities(self, raw_prediction: ArrayLike) -> Array:
-        """The q of f'' = diag(q) - q q^T, for losses of several outputs."""
+    def probabilities(self, raw_prediction: ArrayLike, y: ArrayLike | None = None) -> Array:
+        """The q of f'' = diag(q) - q q^T, for losses of several outputs; it may depend on the label."""
         raise NotImplementedError(f"{type(self).__name__} has no class probabilities")
 
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
-        """Bound on |f'| for |t| <= ``reach``, and for |y| <= ``label_bound`` where the caller enforces that."""
+        """Bound |f'| for |t| <= ``reach``, and for |y| <= ``label_bound`` if the caller enforces that."""
         return self.lipschitz
 
     def gradient_gap(self, reach: float) -> float:
-        """Bound on |f'(y, <u, theta>) u - f'(z, <v, theta>) v| over |u|, |v| <= 1, |theta| <= ``reach`` and labels."""
+        """Bound |f'(y, <u, theta>) u - f'(z, <v, theta>) v| over |u|, |v| <= 1, |theta| <= ``reach`` and labels."""
         return 2.0 * self.derivative_bound(reach)
 
     def value_range(self, reach: float, label_bound: float | None = None) -> float:
-        """Bound on max f - min f over |t| <= ``reach``, for the worst label, of |y| <= ``label_bound`` if enforced."""
+        """Bound max f - min f over |t| <= ``reach``, for the worst label, with |y| <= ``label_bound`` if enforced."""
         return 2.0 * reach * self.lipschitz * SLACK
 
     def value_scale(self, reach: float, label_bound: float) -> float:
-        """Bound on |f| and on the terms that its evaluation adds, for |t| <= ``reach`` and |y| <= ``label_bound``."""
+        """Bound |f| and the terms that its evaluation adds, for |t| <= ``reach`` and |y| <= ``label_bound``."""
         return max(1.0, self.lipschitz) * (1.0 + abs(self.value_constant) + reach + label_bound)
 
     def capped(self, cap: float) -> Loss:
-        """The loss with |f'| held at ``cap``; itself where |f'| never exceeds it."""
+        """Return the loss with |f'| capped at ``cap``; the loss itself if |f'| never exceeds it."""
         raise ValueError(f"cap applies to logistic and softmax losses, not to {self}; leave it at None")
 
     @property
     def typical_curvature(self) -> float:
-        """Curvature of the mean loss at theta = 0 for rows that all point one way."""
-        return min(1.0, self.smoothness)  # rounded corners are steep where few records are
+        """Curvature of the mean loss at theta = 0 for rows in one direction."""
+        return min(1.0, self.smoothness)  # rounded corners are steep, but few records are near them
 
 
 def floats(*arrays: ArrayLike) -> list[Array]:
-    """Every argument as float64."""
+    """Convert every argument to float64."""
     return [np.asarray(array, dtype=np.float64) for array in arrays]
 
 
 def check_between(name: str, value: float, low: float, high: float, hint: str) -> float:
-    """The value as a float, if it lies in [low, high]."""
+    """Return the value as a float, if it lies in [low, high]."""
     if isinstance(value, bool) or not low <= value <= high:
         raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value!r}; {hint}")
     return float(value)

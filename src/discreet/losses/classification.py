@@ -1,4 +1,4 @@
-"""Losses of labels -1 and +1: logistic, hinge and their bounded or rounded relatives."""
+"""Losses of labels -1 and +1: logistic, hinge and their capped or rounded variants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class MarginLoss(Loss):
         """f'' at margin z."""
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are -1 or +1."""
+        """Return which labels are -1 or +1."""
         label = np.asarray(y, dtype=np.float64)
         return np.asarray((label == 1.0) | (label == -1.0))
 
@@ -57,7 +57,7 @@ class MarginLoss(Loss):
         return np.asarray(self._curvature(label * t))
 
     def value_range(self, reach: float, label_bound: float | None = None) -> float:
-        """The difference of the values at both ends."""
+        """Return the difference of the values at both ends."""
         ends = self.value(np.ones(2), np.array([-reach, reach]))
         return min(2.0 * reach * self.lipschitz, float(ends[0] - ends[1]) + 2.0**-40 * (1 + reach)) * SLACK
 
@@ -67,7 +67,7 @@ class MarginLoss(Loss):
 class Logistic(MarginLoss):
     """f(y, t) = log(1 + exp(-y t)) for labels -1 and +1.
 
-    |f'| < 1, f'' <= 1/4 (attained at t = 0), and f' has the sign of -y whatever t is.
+    |f'| < 1, f'' <= 1/4 (attained at t = 0), and f' has the sign of -y for every t.
 
     >>> float(Logistic().second_derivative(1.0, 0.0))
     0.25
@@ -97,11 +97,11 @@ class Logistic(MarginLoss):
         return min(self.lipschitz, sigmoid(reach) * SLACK)
 
     def gradient_gap(self, reach: float) -> float:
-        """Less than twice the slope: opposite rows pull the same way."""
+        """Smaller than twice the slope, because opposite rows have gradients in the same direction."""
         return min(2.0 * self.derivative_bound(reach), logistic_gap(reach))
 
     def capped(self, cap: float) -> Loss:
-        """The logistic loss continued by a line."""
+        """Return the logistic loss continued by a line."""
         return self if cap >= self.lipschitz else CappedLogistic(cap)
 
 
@@ -115,17 +115,17 @@ def sigmoid(t: float) -> float:
 
 
 def logistic_gap(tau: float) -> float:
-    """The largest distance of two logistic gradients of unit rows at one point of norm at most ``tau``.
+    """Return the largest distance of two logistic gradients of unit rows at one point of norm at most ``tau``.
 
-    kappa(tau) = 2 max over s of sqrt(1 - s^2) sigmoid(tau s): 1 at tau = 0, 2 as tau grows. Opposite rows pull the
-    same way there, so that exchanging one for the other moves the gradient by 1, not by 2.
+    kappa(tau) = 2 max over s of sqrt(1 - s^2) sigmoid(tau s): 1 at tau = 0, 2 as tau grows. At tau = 0 opposite rows
+    have gradients in the same direction, so replacing one by the other moves the gradient by 1, not by 2.
 
     >>> round(logistic_gap(1.0), 4), round(logistic_gap(10.0), 4)
     (1.0991, 1.8208)
     """
     if not 0 <= tau < math.inf:
         raise ValueError(f"tau must be a finite number of at least 0, got {tau!r}")
-    low, high = 0.0, 1.0  # the maximum is the one root of s = tau (1 - sigmoid(tau s)) (1 - s^2)
+    low, high = 0.0, 1.0  # the maximum is the unique root of s = tau (1 - sigmoid(tau s)) (1 - s^2)
     for _ in range(200):
         s = 0.5 * (low + high)
         if s < tau * sigmoid(-tau * s) * (1.0 - s * s):
@@ -141,9 +141,8 @@ def logistic_gap(tau: float) -> float:
 class CappedLogistic(MarginLoss):
     """The logistic loss continued by a straight line where its slope reaches ``cap``; labels -1 and +1.
 
-    f' = -y min(1 / (1 + exp(y t)), cap): still convex, and |f'| <= cap. A record that the model gets badly
-    wrong pulls no harder than one it is unsure about, so less noise hides it. At cap = 1 it is the logistic
-    loss.
+    f' = -y min(1 / (1 + exp(y t)), cap): still convex, and |f'| <= cap. The gradient of a badly misclassified record is
+    no larger than that of an uncertain one, so less noise hides it. At cap = 1 it is the logistic loss.
 
     >>> float(CappedLogistic(0.6).derivative(1.0, -100.0))
     -0.6
@@ -199,11 +198,11 @@ class CappedLogistic(MarginLoss):
         return np.where(z >= self._corner, Logistic()._curvature(z), 0.0)
 
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
-        """The cap, or the logistic loss's bound where that is less."""
+        """Return the cap, or the logistic loss's bound if that is smaller."""
         return min(self.lipschitz, Logistic().derivative_bound(reach))
 
     def gradient_gap(self, reach: float) -> float:
-        """That of the logistic loss while no prediction reaches the cap."""
+        """Return that of the logistic loss if no prediction reaches the cap."""
         uncapped = self.cap >= sigmoid(reach) * SLACK
         return Logistic().gradient_gap(reach) if uncapped else 2.0 * self.derivative_bound(reach)
 
@@ -214,7 +213,7 @@ class HuberHinge(MarginLoss):
     """The hinge max(0, 1 - z), z = y t, made quadratic within ``width`` of its corner; labels -1 and +1.
 
     f = 0 for z > 1 + h, (1 + h - z)^2 / (4 h) for |1 - z| <= h, and 1 - z below. |f'| <= 1, f'' <= 1 / (2 h),
-    and f' never has the sign of y. The second derivative jumps at |1 - z| = h; there it is taken from inside.
+    and f' never has the sign of y. The second derivative jumps at |1 - z| = h, where its inner value is used.
 
     >>> HuberHinge(0.5).smoothness
     1.0
@@ -238,12 +237,12 @@ class HuberHinge(MarginLoss):
 
     @property
     def evaluation_error(self) -> float:
-        """The rounding of 1 + width, magnified by the slope, and three more operations."""
+        """Covers the rounding of 1 + width, magnified by the slope, and three more operations."""
         return (1.0 + self.width) / (2.0 * self.width) + 4.0
 
     @property
     def value_at_zero(self) -> float:
-        """f at t = 0, rounded up: a record with no influence still has a loss."""
+        """f at t = 0, rounded up: a record without influence still has a loss."""
         return float(self.value(1.0, 0.0)) * (1 + 1e-15)
 
     @property
@@ -269,9 +268,9 @@ class HuberHinge(MarginLoss):
 @final
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
-    """max(0, 1 - y t) for labels -1 and +1; not smooth, so only for solvers that need no smoothness.
+    """max(0, 1 - y t) for labels -1 and +1. Not smooth, so only for solvers that do not need smoothness.
 
-    Those are noisy gradients ("noisy-gd", "noisy-sgd", "mirror-descent"), where the number of rows is public.
+    These are the noisy gradient methods ("noisy-gd", "noisy-sgd", "mirror-descent"), if the number of rows is public.
 
     >>> float(Hinge().derivative(1.0, 0.0))
     -1.0

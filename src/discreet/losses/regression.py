@@ -33,7 +33,7 @@ class ResidualLoss(Loss):
         """f'' at residual r."""
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are finite, and small enough that a residual is."""
+        """Return which labels are finite and not too large for a finite residual."""
         label = np.asarray(y, dtype=np.float64)
         return np.asarray(np.abs(label) <= 2.0**900)
 
@@ -54,7 +54,7 @@ class ResidualLoss(Loss):
 
 
 class ClippedResidual(ResidualLoss):
-    """Half the squared residual, continued by a line where |r| exceeds ``lipschitz``."""
+    """Half the squared residual, continued by a line beyond |r| = ``lipschitz``."""
 
     smoothness = 1.0
     evaluation_error = 2.0
@@ -74,13 +74,13 @@ class ClippedResidual(ResidualLoss):
         return np.where(np.abs(residual) <= self.lipschitz, 1.0, 0.0)
 
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
-        """The largest residual, where labels are bounded."""
+        """Return the largest residual, if labels are bounded."""
         if label_bound is None:
             return self.lipschitz
         return min(self.lipschitz, (reach + label_bound) * SLACK)
 
     def value_range(self, reach: float, label_bound: float | None = None) -> float:
-        """From the farthest t to the nearest: f is even in t - y, so its range grows with |y|."""
+        """Return the range from the farthest t to the nearest: f is even in t - y, so its range grows with |y|."""
         generic = 2.0 * reach * self.lipschitz
         if label_bound is not None:
             nearest = min(label_bound, reach)
@@ -95,8 +95,8 @@ class ClippedResidual(ResidualLoss):
 class Squared(ClippedResidual):
     """(t - y)^2 / 2 for |t| <= prediction_bound and |y| <= label_bound, both declared.
 
-    Without bounds the derivative t - y has none and no noise can hide it. A solver that uses this loss keeps
-    the coefficients in a ball, so that |t| <= prediction_bound; beyond it the derivative stays at its bound.
+    Without bounds the derivative t - y is unbounded and no noise can hide it. A solver that uses this loss keeps the
+    coefficients in a ball with |t| <= prediction_bound; outside, the derivative stays at its bound.
 
     >>> round(Squared(prediction_bound=2.0, label_bound=1.0).lipschitz, 6)
     3.0
@@ -119,7 +119,7 @@ class Squared(ClippedResidual):
         return math.nextafter(self.prediction_bound + self.label_bound, math.inf)
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are within their bound."""
+        """Return which labels are within their bound."""
         label = np.asarray(y, dtype=np.float64)
         return np.asarray(np.abs(label) <= self.label_bound)
 
@@ -197,7 +197,7 @@ class Quantile(ResidualLoss):
         return self.width
 
     def _rise(self, residual: Array) -> Array:
-        """How far across the corner the residual is: 0 to 1."""
+        """Return the position of the residual across the corner, from 0 to 1."""
         return np.asarray(np.clip(0.5 + residual * (0.5 / self.width), 0.0, 1.0))
 
     def _value(self, residual: Array) -> Array:
@@ -215,12 +215,40 @@ class Quantile(ResidualLoss):
 
 @final
 @dataclass(frozen=True)
+class Absolute(ResidualLoss):
+    """|t - y| for any finite label: what the median of the targets minimizes, with its corner.
+
+    Not smooth, so only for solvers that need no smoothness: noisy gradients, where the number of rows is public, and
+    exponential sampling. `Quantile` is half of it, rounded within a width of the corner. The difference t - y rounds,
+    but never to the wrong sign, so that a computed derivative is one of the loss.
+
+    >>> Absolute().derivative([0.0, 0.0, 0.0], [-3.0, 0.0, 0.5])
+    array([-1.,  0.,  1.])
+    """
+
+    proved_for = frozenset({"convex", "single-peaked"})
+    lipschitz = 1.0
+    smoothness = math.inf
+    evaluation_error = math.inf
+
+    def _value(self, residual: Array) -> Array:
+        return np.abs(residual)
+
+    def _slope(self, residual: Array) -> Array:
+        return np.sign(residual)
+
+    def _curvature(self, residual: Array) -> Array:
+        return np.zeros_like(residual)
+
+
+@final
+@dataclass(frozen=True)
 class Linear(Loss):
     """f(y, t) = -y t for labels of absolute value at most ``label_bound``.
 
-    f' = -y whatever t is, and f'' = 0: a record pulls as hard as it can everywhere. It has no minimum; a ridge or a
-    bounded set gives it one. With y = 1 the mean loss is -<mean row, theta>, the instance on which releasing a model
-    is releasing a mean (Bassily, Smith and Thakurta, 2014, section V). The sign of f' is fixed by the label.
+    f' = -y for every t, and f'' = 0. The loss has no minimum without a ridge or a bounded set. With y = 1 the mean loss
+    is -<mean row, theta>, for which releasing a model is releasing a mean (Bassily, Smith and Thakurta, 2014, section
+    V). The label determines the sign of f'.
 
     >>> float(Linear().derivative(0.5, 100.0))
     -0.5
@@ -230,9 +258,9 @@ class Linear(Loss):
 
     family = "monotone"
     proved_for = frozenset({"convex"})
-    smoothness = 2.0**-10  # an upper bound on 0: rules for step sizes divide by it
+    smoothness = 2.0**-10  # an upper bound on 0, because rules for step sizes divide by it
     evaluation_error = 0.0
-    # value_at_zero stays infinite: it is 0, but the loss may be negative elsewhere.
+    # value_at_zero stays infinite: f is 0 at t = 0, but negative elsewhere.
 
     def __post_init__(self) -> None:
         bound = check_between("label_bound", self.label_bound, 1e-6, 1e6, "rescale the labels")
@@ -244,7 +272,7 @@ class Linear(Loss):
         return self.label_bound
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels are within their bound."""
+        """Return which labels are within their bound."""
         return np.asarray(np.abs(np.asarray(y, dtype=np.float64)) <= self.label_bound)
 
     def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
@@ -268,8 +296,8 @@ class Linear(Loss):
 class Poisson(Loss):
     """Half the deviance e^t - y t - (y - y log y) of a count with mean e^t, for |t| <= prediction_bound = T.
 
-    The exponential has no bounded slope, so beyond T the loss goes on along its tangent: f' = exp(clip(t, -T, T)) - y
-    is non-decreasing, the loss convex, and for 0 <= y <= Y
+    The slope of the exponential is unbounded, so beyond T the loss continues along its tangent: f' = exp(clip(t, -T,
+    T)) - y is nondecreasing, the loss is convex, and for 0 <= y <= Y
 
         |f'| <= max(e^T, Y - e^-T),      f'' <= e^T.
 
@@ -302,7 +330,7 @@ class Poisson(Loss):
         return max(self.smoothness, (self.label_bound - math.exp(-self.prediction_bound)) * (1 + 2.0**-48))
 
     def valid_labels(self, y: ArrayLike) -> Mask:
-        """Which labels lie between 0 and their bound."""
+        """Return which labels lie between 0 and their bound."""
         labels = np.asarray(y, dtype=np.float64)
         return np.asarray((labels >= 0) & (labels <= self.label_bound))
 
@@ -310,18 +338,18 @@ class Poisson(Loss):
         return np.asarray(np.clip(t, -self.prediction_bound, self.prediction_bound))
 
     def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """Half the deviance, along a tangent beyond the bound."""
+        """Half the deviance, along its tangent beyond the bound."""
         label, t = floats(y, raw_prediction)
         inside = self._inside(t)
         beyond = (np.exp(inside) - label) * (t - inside)
         return np.asarray(np.exp(inside) - label * inside - (label - xlogy(label, label)) + beyond)
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """The predicted mean, held in its range, minus the count."""
+        """The predicted mean, clipped to its range, minus the count."""
         label, t = floats(y, raw_prediction)
         return np.asarray(np.exp(self._inside(t)) - label)
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """e^t within the bound, else 0."""
+        """e^t within the bound, otherwise 0."""
         _, t = floats(y, raw_prediction)
         return np.where(np.abs(t) <= self.prediction_bound, np.exp(self._inside(t)), 0.0)

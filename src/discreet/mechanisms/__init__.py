@@ -1,4 +1,4 @@
-"""Mechanisms: everything that draws noise, each with its sensitivity, its event and its exact sampler."""
+"""Mechanisms: all code that draws noise, each with its sensitivity, its event and its exact sampler."""
 
 from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise, LaplaceMechanism, LaplaceNoise
 from discreet.mechanisms.gamma_norm import GammaNormMechanism, GammaNormNoise

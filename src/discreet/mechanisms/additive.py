@@ -1,9 +1,9 @@
 """Gaussian and Laplace noise on a public grid, and the mechanisms that release a vector with it.
 
-A floating-point sum ``value + noise`` leaks through its last bits (Mironov, 2012; Haney et al., 2022). Here
-the value is rounded to an integer multiple of a power of two that depends on public numbers only, the noise
-is an exact sample of a discrete law on the integers, and the sum is an integer sum. What the caller
-sees, ``k * grid``, is a function of the integer k: post-processing. Proofs: docs/proofs/discrete-noise.md.
+A floating-point sum ``value + noise`` leaks through its last bits (Mironov, 2012; Haney et al., 2022). Here the value
+is rounded to a multiple of a power of two that depends on public numbers only, the noise is an exact sample of a
+discrete distribution on the integers, and the sum is an integer sum. The released ``k * grid`` is post-processing of
+the integer k. Proofs: docs/proofs/discrete-noise.md.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from discreet.privacy.guarantee import Sensitivity
 Shape = SupportsIndex | Sequence[int]
 
 _STEPS = 2.0**30  # the least number of grid steps in one unit of noise scale
-_TABLE_SCALE = 256  # scale of the table's law: one table serves every noise scale
+_TABLE_SCALE = 256  # scale of the table's distribution; one table serves every noise scale
 _LARGEST = 2.0**62  # values are clamped to this many grid steps, which leaves int64 room for the noise
 _SCALES = (2.0**-900, 2.0**900)
-_ROUND_UP = 1 + 2.0**-48  # pays for every float64 rounding in a scale, and for the underflow of value / grid
+_ROUND_UP = 1 + 2.0**-48  # covers every float64 rounding in a scale, and the underflow of value / grid
 
 
 def _check_scale(name: str, value: float) -> None:
@@ -44,17 +44,17 @@ def _check_scale(name: str, value: float) -> None:
 
 
 def _grid(scale: float) -> float:
-    """The power of two of which ``scale`` holds at least 2^30 and fewer than 2^31."""
+    """Return the power of two that fits into ``scale`` at least 2^30 and fewer than 2^31 times."""
     return math.ldexp(1.0, math.frexp(scale)[1] - 31)
 
 
 def _width(scale: float) -> int:
-    """How many grid steps share one entry of the table: rounded up, by less than one part in 2^22."""
+    """Return how many grid steps share one entry of the table, rounded up by less than one part in 2^22."""
     return math.ceil(scale / _grid(scale) / _TABLE_SCALE)
 
 
 def from_grid(steps: Integers, grid: float) -> Array:
-    """``steps * grid``: exact below 2^53 steps, the nearest float above."""
+    """Return ``steps * grid``: exact below 2^53 steps, the nearest float above."""
     return steps.astype(np.float64) * grid
 
 
@@ -69,14 +69,14 @@ class GaussianNoise:
     Parameters
     ----------
     stddev : float
-        Standard deviation asked for, per coordinate.
+        Requested standard deviation, per coordinate.
 
     Attributes
     ----------
     grid : float
         A power of two with ``stddev / grid`` in [2^30, 2^31). Every draw is a multiple of it.
     effective_stddev : float
-        The scale of the law that is sampled: ``stddev`` rounded up, by less than one part in 2^22.
+        The scale of the sampled distribution: ``stddev`` rounded up by less than one part in 2^22.
     total_variation : float
         Bound, per coordinate, on the distance to a continuous Gaussian of ``effective_stddev`` rounded to the
         grid.
@@ -85,8 +85,8 @@ class GaussianNoise:
     -------
     Added to vectors of multiples of ``grid`` that differ by at most D in L2 norm, the noise is rho-zCDP with
     rho = (D / effective_stddev)^2 / 2 exactly (Canonne, Kamath and Steinke, 2020), and as private as
-    continuous Gaussian noise up to ``total_variation`` per coordinate. Rounding a value to the grid is the
-    caller's affair: :class:`GaussianMechanism` does it.
+    continuous Gaussian noise up to ``total_variation`` per coordinate. The caller must round the value to the grid;
+    :class:`GaussianMechanism` does so.
 
     Examples
     --------
@@ -111,26 +111,26 @@ class GaussianNoise:
 
     @property
     def effective_stddev(self) -> float:
-        """The scale that is sampled, exact in float64."""
+        """The sampled scale, exact in float64."""
         return _TABLE_SCALE * _width(self.stddev) * self.grid
 
     @property
     def total_variation(self) -> float:
-        """Distance per coordinate to the rounded Gaussian, proved for scales of 20 steps and more."""
+        """Bound on the distance to the rounded Gaussian, per coordinate; proved for scales of at least 20 steps."""
         return 0.021 / (_TABLE_SCALE * _width(self.stddev)) ** 2
 
     def draw(self, shape: Shape, entropy: Entropy) -> Array:
-        """Independent noise of the given shape, in multiples of ``grid``."""
+        """Draw independent noise of the given shape, in multiples of ``grid``."""
         noise = from_grid(self.draw_integers(shape, entropy), self.grid)
         return observed(self, entropy, noise, scale=self.effective_stddev)
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
-        """The same noise, counted in steps of ``grid``."""
+        """Draw the same noise, counted in steps of ``grid``."""
         sizes, width = _sizes(shape), _width(self.stddev)
         return discrete_gaussian(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """``value`` rounded down to the grid, plus noise: the sum is formed in integers, for mechanisms to release."""
+        """Round ``value`` down to the grid and add noise. The sum is formed in integers, for mechanisms to release."""
         steps = _to_grid(value, np.size(value), self.grid)
         return from_grid(steps + self.draw_integers(steps.shape, entropy), self.grid)
 
@@ -144,7 +144,7 @@ class LaplaceNoise:
     grid : float
         A power of two with ``scale / grid`` in [2^30, 2^31). Every draw is a multiple of it.
     effective_scale : float
-        The scale of the law that is sampled: ``scale`` rounded up, by less than one part in 2^22.
+        The scale of the sampled distribution: ``scale`` rounded up by less than one part in 2^22.
 
     Privacy
     -------
@@ -164,16 +164,16 @@ class LaplaceNoise:
 
     @property
     def effective_scale(self) -> float:
-        """The scale that is sampled, exact in float64."""
+        """The sampled scale, exact in float64."""
         return _TABLE_SCALE * _width(self.scale) * self.grid
 
     def draw(self, shape: Shape, entropy: Entropy) -> Array:
-        """Independent noise of the given shape, in multiples of ``grid``."""
+        """Draw independent noise of the given shape, in multiples of ``grid``."""
         noise = from_grid(self.draw_integers(shape, entropy), self.grid)
         return observed(self, entropy, noise, scale=self.effective_scale)
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
-        """The same noise, counted in steps of ``grid``."""
+        """Draw the same noise, counted in steps of ``grid``."""
         sizes, width = _sizes(shape), _width(self.scale)
         return discrete_laplace(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
@@ -185,20 +185,19 @@ class GaussianMechanism:
     Parameters
     ----------
     sensitivity : Sensitivity
-        L2 distance between the values of neighbors. It must hold for the float64 numbers that are passed to
-        ``release``, including the rounding errors of whoever computed them.
+        L2 distance between the values of neighbors. It must hold for the float64 numbers passed to ``release``,
+        including rounding errors from their computation.
     noise_multiplier : float
         Noise scale over sensitivity.
     size : int
-        Number of coordinates, public.
+        Public number of coordinates.
 
     Privacy
     -------
-    Event: ``Gaussian(noise_multiplier)`` up to a total variation of less than 2e-20 per coordinate, under
-    whatever relation the sensitivity refers to. Rounding down to the grid moves two values apart by at most
-    ``grid * sqrt(size)``, which ``stddev`` includes. Values that are not finite are replaced by 0 and huge
-    ones are clamped, without an error, because an error would tell that they were there; but the guarantee
-    speaks only of neighbors whose values are finite and within the sensitivity.
+    Event: ``Gaussian(noise_multiplier)`` up to a total variation of less than 2e-20 per coordinate, under the relation
+    of the sensitivity. Rounding down to the grid moves two values apart by at most ``grid * sqrt(size)``, which
+    ``stddev`` includes. Non-finite values are replaced by 0 and huge ones are clamped without an error, because an
+    error would reveal them. The guarantee only covers neighbors whose values are finite and within the sensitivity.
 
     Examples
     --------
@@ -222,7 +221,7 @@ class GaussianMechanism:
 
     @property
     def stddev(self) -> float:
-        """Standard deviation per coordinate, with the price of rounding."""
+        """Standard deviation per coordinate, including the price of rounding."""
         return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, math.sqrt(self.size))
 
     @cached_property
@@ -232,11 +231,11 @@ class GaussianMechanism:
 
     @property
     def event(self) -> Event:
-        """What one call of ``release`` does to privacy."""
+        """The event of one call of ``release``."""
         return Discretized(Gaussian(self.noise_multiplier), self.size)
 
     def release(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """The noisy value, in the shape of ``value``."""
+        """Release the noisy value, in the shape of ``value``."""
         steps = _to_grid(value, self.size, self.noise.grid)
         noisy = steps + self.noise.draw_integers(steps.shape, entropy)
         return observed(
@@ -251,7 +250,7 @@ class GaussianMechanism:
 
 
 class IntegerNoise(Protocol):
-    """Noise in whole steps of a public grid."""
+    """Noise in integer steps of a public grid."""
 
     @property
     def grid(self) -> float: ...
@@ -262,7 +261,7 @@ class IntegerNoise(Protocol):
 
 @dataclass(frozen=True)
 class PureMechanism:
-    """Adds noise of a density that falls by e^-1 with every ``scale`` of distance in the norm of the sensitivity."""
+    """Adds noise whose density falls by 1/e per ``scale`` of distance, in the norm of the sensitivity."""
 
     sensitivity: Sensitivity
     noise_multiplier: float
@@ -275,12 +274,12 @@ class PureMechanism:
 
     @property
     def scale(self) -> float:
-        """Scale of the noise, with the price of rounding."""
+        """Scale of the noise, including the price of rounding."""
         return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, self.rounding_steps)
 
     @property
     def rounding_steps(self) -> float:
-        """How far rounding moves a value, in grid steps: the norm of one step in every coordinate."""
+        """Effect of rounding on a value, in grid steps: the norm of one step in every coordinate."""
         raise NotImplementedError
 
     @property
@@ -290,11 +289,11 @@ class PureMechanism:
 
     @property
     def event(self) -> Event:
-        """What one call of ``release`` does to privacy."""
+        """The event of one call of ``release``."""
         return Pure(1 / self.noise_multiplier)
 
     def release(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """The noisy value, in the shape of ``value``."""
+        """Release the noisy value, in the shape of ``value``."""
         steps = _to_grid(value, self.size, self.noise.grid)
         noisy = steps + self.noise.draw_integers(steps.shape, entropy)
         return observed(
@@ -319,14 +318,14 @@ class LaplaceMechanism(PureMechanism):
     noise_multiplier : float
         Noise scale over sensitivity: 1 / epsilon.
     size : int
-        Number of coordinates, public.
+        Public number of coordinates.
 
     Privacy
     -------
-    Event: ``Pure(1 / noise_multiplier)``, exactly, under whatever relation the sensitivity refers to.
-    Rounding down to the grid adds at most ``grid * size`` to the distance, which ``scale`` includes. The
-    event is not ``Laplace``: the loss of the discrete law at its largest value is slightly likelier than that
-    of the continuous one. Values that are not finite are handled as in :class:`GaussianMechanism`.
+    Event: ``Pure(1 / noise_multiplier)``, exactly, under the relation of the sensitivity. Rounding down to the grid
+    adds at most ``grid * size`` to the distance, which ``scale`` includes. The event is not ``Laplace``: the discrete
+    distribution reaches its largest privacy loss slightly more often than the continuous one. Non-finite values are
+    handled as in :class:`GaussianMechanism`.
 
     Examples
     --------
@@ -348,7 +347,7 @@ class LaplaceMechanism(PureMechanism):
 
 
 def check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: float, size: int) -> None:
-    """Refuse a sensitivity in another norm, and sizes and noise multipliers that make no mechanism."""
+    """Raise for a sensitivity in another norm, or an invalid size or noise multiplier."""
     if sensitivity.norm != norm:
         raise ValueError(
             f"the sensitivity must be stated in the L{norm:.0f} norm, got norm {sensitivity.norm!r}"
@@ -362,10 +361,10 @@ def check_mechanism(sensitivity: Sensitivity, norm: float, noise_multiplier: flo
 
 
 def scale_with_rounding(sensitivity: float, noise_multiplier: float, rounding_steps: float) -> float:
-    """The smallest scale s known to satisfy s >= noise_multiplier (sensitivity + grid(s) rounding_steps).
+    """Return the smallest scale s known to satisfy s >= noise_multiplier (sensitivity + grid(s) rounding_steps).
 
-    The grid is at most s / 2^30, so that s = noise_multiplier sensitivity / (1 - noise_multiplier
-    rounding_steps / 2^30) will do.
+    The grid is at most s / 2^30, so s = noise_multiplier sensitivity / (1 - noise_multiplier rounding_steps / 2^30) is
+    enough.
     """
     share = noise_multiplier * rounding_steps / _STEPS
     if not share <= 0.5:
@@ -378,10 +377,10 @@ def scale_with_rounding(sensitivity: float, noise_multiplier: float, rounding_st
 
 
 def _to_grid(value: ArrayLike, size: int, grid: float) -> Integers:
-    """``value`` in whole steps of ``grid``, rounded down; total on float64, so that no value can raise.
+    """Return ``value`` in integer steps of ``grid``, rounded down; defined for all float64, so that no value can raise.
 
-    Clamping moves no two numbers further apart. Rounding down moves two numbers apart by less than one step,
-    and unlike rounding to even it commutes with whole steps.
+    Clamping never increases distances. Rounding down moves two numbers apart by less than one step and, unlike rounding
+    to even, commutes with integer steps.
     """
     array = np.asarray(value, dtype=np.float64)
     if array.size != size:

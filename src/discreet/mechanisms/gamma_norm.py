@@ -1,17 +1,17 @@
 """Noise whose density falls with its Euclidean norm, exp(-|z| / scale): pure differential privacy in L2.
 
 For two values at L2 distance D the densities differ by a factor of at most exp(D / scale), by the triangle inequality.
-|z| has a gamma law with ``size`` degrees of freedom, hence the name. In R^p
+|z| has a gamma distribution with shape ``size``, hence the name. In R^p
 
     z = scale |M| N,     N ~ N(0, I_p),   M ~ N(0, I_{p+1}) independent,
 
-and what is released is value + z rounded to a public grid: post-processing of a continuous mechanism, whose rounding
-is decided with as many digits as it takes. Proofs: docs/proofs/gamma-noise.md.
+and the release is value + z rounded to a public grid: post-processing of a continuous mechanism, with rounding decided
+by as many digits as needed. Proofs: docs/proofs/gamma-noise.md.
 
-A standard normal real number is x = +-(j + r) / 256. The cell j comes from the table of a discrete Gaussian, r is a
-uniform real number of [0, 1) of which only the first digits are drawn, and a coin accepts the pair with the probability
-that is still missing. Digits that a decision needed are kept, all others stay undrawn and uniform, so that the number
-has exactly the density exp(-x^2 / 2) / sqrt(2 pi) (section 2 of the proofs).
+A standard normal number is x = +-(j + r) / 256. The cell j comes from the table of a discrete Gaussian, r is a
+uniform number in [0, 1) whose digits are drawn when needed, and a coin accepts the pair with the remaining
+probability. Digits used by a decision are kept and all others stay undrawn and uniform, so the number has exactly the
+density exp(-x^2 / 2) / sqrt(2 pi) (section 2 of the proofs).
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _GUARD_BITS = 192
 
 
 class LazyFraction:
-    """A uniform number of [0, 1) of which only the first digits have been drawn."""
+    """A uniform number in [0, 1) whose digits are drawn when needed."""
 
     def __init__(self, digits: int, entropy: Entropy) -> None:
         self._digits, self._bits, self._entropy = digits, FRACTION_BITS, entropy
 
     def floor(self, bits: int) -> int:
-        """The first ``bits`` binary digits, as a whole number; draws the missing ones."""
+        """Return the first ``bits`` binary digits as an integer, drawing the missing ones."""
         while self._bits < bits:
             self._digits = self._digits << 64 | int(self._entropy.words(1)[0])
             self._bits += 64
@@ -65,12 +65,12 @@ class LazyFraction:
 
 @dataclass(eq=False)
 class Normals:
-    """A sequence of independent standard Gaussian numbers, known to as many digits as needed.
+    """Independent standard Gaussian numbers, known to as many digits as needed.
 
     Attributes
     ----------
     cells, digits, negative : cell j, first 63 digits of r, sign; one entry per number.
-    refined : the numbers of which more digits are known.
+    refined : numbers with more known digits.
     """
 
     cells: Integers
@@ -83,12 +83,12 @@ class Normals:
         return len(self.cells)
 
     def magnitudes(self) -> Array:
-        """|x| in float64; off by at most 2^-53 |x| + 2^-61."""
+        """Return |x| in float64, off by at most 2^-53 |x| + 2^-61."""
         fractions = self.digits.astype(np.float64) * 2.0**-FRACTION_BITS
         return (self.cells + fractions) * 2.0**-CELL_BITS
 
     def floor(self, index: int, bits: int) -> int:
-        """|x| of one number in whole units of 2^-(bits + 8), rounded down."""
+        """Return |x| of one number in integer units of 2^-(bits + 8), rounded down."""
         if bits <= FRACTION_BITS:
             fraction = int(self.digits[index]) >> (FRACTION_BITS - bits)
         else:
@@ -99,7 +99,7 @@ class Normals:
 
 
 def draw_normals(count: int, entropy: Entropy) -> Normals:
-    """``count`` independent numbers; the words used are a function of ``count`` but for events of tiny probability."""
+    """Draw ``count`` independent numbers; with overwhelming probability the words used depend on ``count`` only."""
     cells, digits = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.uint64)
     negative, refined, filled = np.empty(count, dtype=bool), {}, 0
     while filled < count:
@@ -122,7 +122,7 @@ def _cells(first: Words) -> Integers:
 
 
 def _accepted(words: Words, entropy: Entropy) -> tuple[Integers, dict[int, tuple[int, LazyFraction]]]:
-    """Which candidates are accepted, in order; with cell and digits of those that took exact arithmetic."""
+    """Return which candidates are accepted, in order, with cell and digits of those that needed exact arithmetic."""
     first, second, third = words.T
     thresholds = cumulative_table(_WEIGHTS).thresholds
     cells = np.minimum(_cells(first), len(thresholds) - 1)
@@ -140,13 +140,13 @@ def _accepted(words: Words, entropy: Entropy) -> tuple[Integers, dict[int, tuple
 
 
 def exact_candidate(words: Words, entropy: Entropy) -> tuple[int, LazyFraction] | None:
-    """What three words spell, decided in exact arithmetic: cell and digits, or None for a rejected candidate."""
+    """Decide three words in exact arithmetic: return cell and digits, or None for a rejected candidate."""
     first, second, third = (int(word) for word in words)
     cell = exact_index(_WEIGHTS, first, entropy)
     fraction = LazyFraction(second >> 1, entropy)
 
     def bracket(bits: int) -> tuple[int, int]:
-        """Integers around 2^bits exp(-drop), from as many digits of r."""
+        """Return integers around 2^bits exp(-drop), from as many digits of r."""
         known, unit = fraction.floor(bits), 1 << bits
         least, most = (_WEIGHTS.drop(cell, Fraction(known + step, unit)) for step in (0, 1))
         low = exp_minus(most, bits + _GUARD_BITS) - 1 >> _GUARD_BITS
@@ -164,12 +164,12 @@ class GammaNormNoise:
     grid : float
         A power of two with ``scale / grid`` in [2^30, 2^31). Every draw is a multiple of it.
     effective_scale : float
-        The scale of the law that is rounded: ``scale`` rounded up to a whole number of steps.
+        The scale of the rounded distribution: ``scale`` rounded up to an integer number of steps.
 
     Privacy
     -------
     Added to vectors of multiples of ``grid`` that differ by at most D in L2 norm, one draw is
-    (D / effective_scale)-DP exactly, with delta = 0. A draw is ONE vector, whatever its shape: its entries are not
+    (D / effective_scale)-DP exactly, with delta = 0. A draw is ONE vector of any shape: its entries are not
     independent.
 
     Examples
@@ -183,7 +183,7 @@ class GammaNormNoise:
     scale: float
 
     def __post_init__(self) -> None:
-        LaplaceNoise(self.scale)  # refuses scales without a grid
+        LaplaceNoise(self.scale)  # raises for scales without a grid
 
     @property
     def grid(self) -> float:
@@ -192,21 +192,21 @@ class GammaNormNoise:
 
     @property
     def steps(self) -> int:
-        """The scale in whole steps of the grid."""
+        """The scale in integer steps of the grid."""
         return math.ceil(self.scale / self.grid)
 
     @property
     def effective_scale(self) -> float:
-        """The scale that is sampled, exact in float64."""
+        """The sampled scale, exact in float64."""
         return self.steps * self.grid
 
     def draw(self, shape: Shape, entropy: Entropy) -> Array:
-        """One vector of the given shape, in multiples of ``grid``."""
+        """Draw one vector of the given shape, in multiples of ``grid``."""
         noise = from_grid(self.draw_integers(shape, entropy), self.grid)
         return observed(self, entropy, noise, scale=self.effective_scale)
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
-        """The same vector, counted in steps of ``grid``."""
+        """Draw the same vector, counted in steps of ``grid``."""
         sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
         size = math.prod(sizes)
         directions, radius = draw_normals(size, entropy), draw_normals(size + 1, entropy)
@@ -215,9 +215,9 @@ class GammaNormNoise:
 
 
 def rounded_products(steps: int, directions: Normals, radius: Normals) -> tuple[Integers, int]:
-    """``steps`` |M| |N_i| rounded to the nearest whole number, for every i; and how many took exact arithmetic.
+    """Round ``steps`` |M| |N_i| to the nearest integer for every i; also return how many needed exact arithmetic.
 
-    Float64 decides where its proved error bound lets it; whole numbers of any length decide the rest.
+    Float64 decides if its proved error bound allows it; arbitrary-length integers decide the rest.
     """
     factors = radius.magnitudes()
     length = math.sqrt(math.fsum(factors * factors))
@@ -237,7 +237,7 @@ def rounded_products(steps: int, directions: Normals, radius: Normals) -> tuple[
         for place in open_places:
             low, high = _product_bounds(steps, directions.floor(place, bits), bounds, bits)
             if low == high:
-                values[place] = (low + 2**63) % 2**64 - 2**63  # as whole numbers of 64 bits add up
+                values[place] = (low + 2**63) % 2**64 - 2**63  # wraps like 64-bit integers
             else:
                 undecided.append(place)
         open_places, bits = undecided, bits + 64
@@ -245,7 +245,7 @@ def rounded_products(steps: int, directions: Normals, radius: Normals) -> tuple[
 
 
 def _length_bounds(radius: Normals, bits: int) -> tuple[int, int]:
-    """Whole numbers around 2^(bits + 8) |M|."""
+    """Return integers around 2^(bits + 8) |M|."""
     known = [radius.floor(index, bits) for index in range(len(radius))]
     low = sum(number * number for number in known)
     high = sum((number + 1) ** 2 for number in known)
@@ -253,7 +253,7 @@ def _length_bounds(radius: Normals, bits: int) -> tuple[int, int]:
 
 
 def _product_bounds(steps: int, known: int, length: tuple[int, int], bits: int) -> tuple[int, int]:
-    """The least and the largest whole number that steps |M| |N_i| can round to, given the digits."""
+    """Return the least and the largest integer that steps |M| |N_i| can round to, given the digits."""
     shift = 2 * (bits + CELL_BITS)
     half = 1 << (shift - 1)
     return (steps * known * length[0] + half) >> shift, (steps * (known + 1) * length[1] + half) >> shift
@@ -270,14 +270,14 @@ class GammaNormMechanism(PureMechanism):
     noise_multiplier : float
         Noise scale over sensitivity: 1 / epsilon.
     size : int
-        Number of coordinates, public.
+        Public number of coordinates.
 
     Privacy
     -------
-    Event: ``Pure(1 / noise_multiplier)``, exactly, under whatever relation the sensitivity refers to. Rounding down to
-    the grid adds at most ``grid * sqrt(size)`` to the distance, which ``scale`` includes. Values that are not finite
-    are handled as in :class:`~discreet.mechanisms.additive.GaussianMechanism`. The norm of the noise is about ``size``
-    times its scale; Laplace noise for the same L2 sensitivity would have a norm sqrt(2) times that.
+    Event: ``Pure(1 / noise_multiplier)``, exactly, under the relation of the sensitivity. Rounding down to the grid
+    adds at most ``grid * sqrt(size)`` to the distance, which ``scale`` includes. Non-finite values are handled as in
+    :class:`~discreet.mechanisms.additive.GaussianMechanism`. The norm of the noise is about ``size`` times its scale;
+    Laplace noise for the same L2 sensitivity would have a norm sqrt(2) times that.
 
     Examples
     --------
@@ -299,12 +299,12 @@ class GammaNormMechanism(PureMechanism):
         return GammaNormNoise(self.scale)
 
     def release_or_uniform(self, value: ArrayLike | None, entropy: Entropy) -> Array:
-        """The noisy value; or a uniform point of the whole range, without a value and with probability 2^-64 with one.
+        """Release the noisy value; without one, and with probability 2^-64, a uniform point of the whole range.
 
         Privacy
         -------
-        As for ``release``, delta = 0 included, although a value may be missing: provided that it is so with probability
-        at most exp(-`ending_exponent`), on every data set (docs/proofs/gamma-noise.md, section 6).
+        As for ``release``, including delta = 0, even if the value is missing, provided that it is missing with
+        probability at most exp(-`ending_exponent`) on every data set (docs/proofs/gamma-noise.md, section 6).
         """
         noisy = None if value is None else self.release(value, entropy)
         words = entropy.words(1 + self.size)
@@ -315,7 +315,7 @@ class GammaNormMechanism(PureMechanism):
 
 
 def ending_exponent(size: int, epsilon: float) -> float:
-    """Minus the logarithm of how often a release of ``size`` numbers may end without a value, at no further cost.
+    """Return minus the log of the probability with which ``size`` numbers may have no value at no extra cost.
 
     exp(-x) <= 2^-64 tanh(epsilon / 2) / 2^(64 size), where 2^(64 size) is the number of points in the range.
     """
@@ -323,5 +323,5 @@ def ending_exponent(size: int, epsilon: float) -> float:
 
 
 def norm_bound(size: int, exponent: float) -> float:
-    """A norm, in scales, that a vector of ``size`` entries exceeds with probability at most exp(-exponent)."""
+    """Return a norm, in scales, that a vector of ``size`` entries exceeds with probability at most exp(-exponent)."""
     return size + math.sqrt(2 * size * exponent) + exponent

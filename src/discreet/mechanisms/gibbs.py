@@ -1,18 +1,20 @@
 """The exponential mechanism on a set of vectors, sampled exactly: P(theta) proportional to exp(-energy(theta)).
 
-The candidates are the points of a fine public grid that lie in one or two public balls. A proposal comes from a
-lattice Gaussian that lies above the target, and a coin decides: the accepted point has exactly the stated law, whatever
-the proposal (von Neumann, 1951). Floating point decides only comparisons that are not close; close ones are settled in
-exact arithmetic on more bits of the same uniform number. Proofs: docs/proofs/exponential-sampling.md, sections 1 to 3.
+The candidates are the points of a fine public grid in one or two public balls. A proposal is drawn from a lattice
+Gaussian that lies above the target, and a coin accepts or rejects it: the accepted point has exactly the stated
+distribution for any proposal (von Neumann, 1951). Floating point decides only comparisons that are not close; close
+ones are decided in exact arithmetic on more bits of the same uniform number. Proofs:
+docs/proofs/exponential-sampling.md, sections 1 to 3.
 
 The proposal draws one coordinate after the other (Klein, 2000; Gentry, Peikert and Vaikuntanathan, 2008). With
-M = L L^T, a Gaussian of precision M is, from the last coordinate to the first, a scalar Gaussian around a center that
-the later coordinates determine. Every center is rounded to the grid and the scalar noise is an exact discrete Gaussian:
+M = L L^T, a Gaussian of precision M is, from the last coordinate to the first, a scalar Gaussian around a center
+determined by the later coordinates. Every center is rounded to the grid and the scalar noise is an exact discrete
+Gaussian:
 
     P(theta) = exp(-Q(theta)) / constant,      Q(theta) = sum_j e_j^2 / (2 (256 width_j)^2),
 
-holds exactly, e being the integer noise that led to theta. Rounding errors of the centers belong to the definition of
-Q.
+holds exactly, where e is the integer noise that led to theta. Rounding errors of the centers are part of the
+definition of Q.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from discreet.mechanisms.samplers.discrete import MAX_WIDTH, Integers, discrete_
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import BoundedRange, Event
 
-TABLE_SCALE = 256  # standard deviation of the table's law; a coordinate's is this times its width
+TABLE_SCALE = 256  # standard deviation of the table's distribution; a coordinate's is this times its width
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +50,8 @@ class LatticeGaussian:
 
     Attributes
     ----------
-    widths : conditional standard deviations in units of 256 grid steps, rounded up: the law is never narrower than
-        the Gaussian that was asked for.
+    widths : conditional standard deviations in units of 256 grid steps, rounded up: the distribution is never narrower
+        than the requested Gaussian.
     """
 
     mean: Array
@@ -58,12 +60,12 @@ class LatticeGaussian:
 
     @property
     def widths(self) -> Integers:
-        """Units of 256 steps in every conditional standard deviation."""
+        """Conditional standard deviations in units of 256 steps."""
         wanted = np.ceil(1.0 / (np.diag(self.factor) * (TABLE_SCALE * self.grid)))
         return np.clip(wanted, 1, MAX_WIDTH).astype(np.int64)
 
     def draw(self, count: int, entropy: Entropy) -> tuple[Array, Integers]:
-        """``count`` vectors, one per row, and the integer noise of each."""
+        """Draw ``count`` vectors, one per row, and the integer noise of each."""
         noise = np.empty((count, len(self.mean)), dtype=np.int64)
         for j, width in enumerate(self.widths):
             noise[:, j] = discrete_gaussian(TABLE_SCALE, int(width)).draw(count, entropy)
@@ -71,24 +73,24 @@ class LatticeGaussian:
         return _place(noise, self.mean, ratios, self.grid), noise
 
     def exponent(self, noise: Integers) -> Array:
-        """Q of every row of ``noise``, in float64: relative error below (p + 4) 2^-53."""
+        """Return Q of every row of ``noise`` in float64, with relative error below (p + 4) 2^-53."""
         scaled = noise / (TABLE_SCALE * self.widths).astype(np.float64)
         return np.asarray(0.5 * np.square(scaled).sum(axis=1))
 
     def exact_exponent(self, noise: Integers) -> Fraction:
-        """Q of one vector of noise."""
+        """Return Q of one noise vector exactly."""
         terms = (
             Fraction(int(e), TABLE_SCALE * int(w)) ** 2 / 2 for e, w in zip(noise, self.widths, strict=True)
         )
         return sum(terms, Fraction(0))
 
     def farthest_center(self, radius: float) -> float:
-        """A bound on the conditional centers |c_j| that belong to theta with |theta| <= radius."""
+        """Bound the conditional centers |c_j| of theta with |theta| <= radius."""
         reach = float(np.linalg.norm(self.factor)) * (radius + float(np.linalg.norm(self.mean)))
         return 2 * (radius + reach / float(np.min(np.diag(self.factor))))
 
     def excess(self, radius: float) -> float:
-        """How far Q(theta) can exceed (theta - mean)^T factor factor^T (theta - mean) / 2 where |theta| <= radius.
+        """Bound how far Q(theta) can exceed (theta - mean)^T factor factor^T (theta - mean) / 2 for |theta| <= radius.
 
         Centers are off by half a step and by the rounding of a sum of p products (section 2 of the proof).
         """
@@ -103,7 +105,7 @@ class LatticeGaussian:
 
 
 def _place_python(noise: Integers, mean: Array, ratios: Array, grid: float) -> Array:
-    """theta_j = grid (round(center_j / grid) + noise_j) for j = p - 1, ..., 0.
+    """Set theta_j = grid (round(center_j / grid) + noise_j) for j = p - 1, ..., 0.
 
     center_j = mean_j - sum_{k > j} ratios_jk (theta_k - mean_k).
     """
@@ -120,14 +122,14 @@ def _place_python(noise: Integers, mean: Array, ratios: Array, grid: float) -> A
     return theta
 
 
-# Any order of summation is as good as another here, as long as all rows are treated alike.
+# Any order of summation is valid, as long as all rows use the same.
 _place: Callable[[Integers, Array, Array, float], Array] = numba.njit(
     cache=True, nogil=True, fastmath={"reassoc", "contract"}
 )(_place_python)
 
 
 def power_of_two_below(value: float) -> float:
-    """The largest power of two that is at most ``value``.
+    """Return the largest power of two that is at most ``value``.
 
     >>> power_of_two_below(0.3)
     0.25
@@ -137,34 +139,34 @@ def power_of_two_below(value: float) -> float:
 
 Energy = Callable[[Array], float]
 
-_BATCH = 2048  # proposals made at a time; those after the first accepted one are thrown away
+_BATCH = 2048  # proposals per batch; those after the first accepted one are discarded
 _ERROR = 2.0**-40  # well above the relative rounding error of an exponent of p < 4096 terms
 _SMALLEST = 5e-324
 
 
 @dataclass(frozen=True)
 class Ball:
-    """Vectors within ``radius`` of ``center``; which vectors count is decided by their float64 coordinates alone."""
+    """Vectors within ``radius`` of ``center``; membership depends only on their float64 coordinates."""
 
     center: tuple[float, ...]
     radius: float
 
     @property
     def largest_square(self) -> float:
-        """Computed squared distances up to here belong to the ball: the exact distance is then below the radius."""
+        """Largest computed squared distance in the ball; the exact distance is then below the radius."""
         return self.radius**2 * (1 - 2.0**-40)
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """A proposal and the constant that puts it above the target.
+    """A proposal with a constant that puts it above the target.
 
     For every theta in all balls, with Q the proposal's exponent,
 
         energy(theta) - Q(theta) + log_bound >= sum_b tilts_b (radius_b^2 - |theta - center_b|^2) / 2 >= 0.
 
-    Whoever builds an envelope proves this; nothing else about it matters to the law of the sample. ``refine(theta,
-    gap)`` may save work: True only if the left side exceeds the middle by at least ``gap``.
+    The builder of an envelope proves this; the distribution of the sample depends on nothing else. ``refine(theta,
+    gap)`` may save work: it returns True only if the left side exceeds the middle by at least ``gap``.
     """
 
     proposal: LatticeGaussian
@@ -180,10 +182,10 @@ class GibbsMechanism:
     Parameters
     ----------
     epsilon : float
-        How unevenly neighbors' energies can differ: the largest value of max h - min h over the balls, where h is the
-        difference of the energies of two neighbors, in float64 as they are computed.
-    balls : balls whose common points are the candidates; public.
-    grid : the power of two of whose multiples the coordinates are; public.
+        Bound on max h - min h over the balls, where h is the difference of two neighbors' energies as computed in
+        float64.
+    balls : public balls; their common points are the candidates.
+    grid : public power of two; coordinates are multiples of it.
 
     Privacy
     -------
@@ -197,11 +199,11 @@ class GibbsMechanism:
 
     @property
     def event(self) -> Event:
-        """What one call of ``release`` does to privacy."""
+        """The event of one call of ``release``."""
         return BoundedRange(self.epsilon)
 
     def release(self, energy: Energy, build: Callable[[], Envelope], entropy: Entropy) -> Array:
-        """A sample under the envelope that ``build`` makes; few proposals are looked at with the energy."""
+        """Draw a sample under the envelope that ``build`` makes; the energy is computed for few proposals."""
         given = foretold(entropy)
         return observed(
             self,
@@ -224,16 +226,16 @@ class GibbsMechanism:
     def tries(
         self, energy: Energy, envelope: Envelope, entropy: Entropy, count: int
     ) -> Iterator[tuple[Array, float, bool]]:
-        """Make ``count`` proposals; those that the balls let pass, in order, as (point, -log of its chance, accepted).
+        """Make ``count`` proposals; yield those in the balls as (point, -log acceptance probability, accepted).
 
-        A point that is rejected on the evidence of some of the records has an infinite second entry.
+        A point rejected after only some of the records has an infinite second entry.
         """
         proposal = envelope.proposal
         points, noise = proposal.draw(count, entropy)
         words = entropy.words(count)
         drops = self.screen(points, envelope)
         exponents = proposal.exponent(noise)
-        # U >= word 2^-64 settles it where even the least possible drop is too large.
+        # U >= word 2^-64 decides if even the least possible drop is too large.
         logs = np.where(words > 0, -np.log(np.maximum(words, 1) * 2.0**-64), math.inf)
         spare = np.where(drops < math.inf, logs + _ERROR - drops, -math.inf)
         for row in np.flatnonzero(spare > 0).tolist():
@@ -252,7 +254,7 @@ class GibbsMechanism:
             yield point, drop, exp_coin(drop, error, int(words[row]), exact, entropy)
 
     def screen(self, points: Array, envelope: Envelope) -> Array:
-        """A lower bound on -log of the chance of acceptance that needs no data; infinite outside the balls."""
+        """Bound -log of the acceptance probability from below without data; infinite outside the balls."""
         drops = np.zeros(len(points))
         slack = 2.0**-20
         for ball, tilt in zip(self.balls, envelope.tilts, strict=True):
@@ -265,13 +267,13 @@ class GibbsMechanism:
 
 
 class _Probes:
-    """Energies at fixed public points, computed only if somebody listens (see `recording`)."""
+    """Energies at fixed public points, computed only if a recorder is active (see `recording`)."""
 
     def __init__(self, energy: Energy, balls: tuple[Ball, ...]) -> None:
         self._energy, self._balls = energy, balls
 
     def energies(self, points: Array) -> Array:
-        """The energies at points, one per row, at once if the energy can do that."""
+        """Return the energies at points, one per row, in one call if the energy supports it."""
         at: Callable[[Array], Array] | None = getattr(self._energy, "at", None)
         return np.array([self._energy(point) for point in points]) if at is None else at(points)
 
@@ -291,7 +293,7 @@ def _inside(point: Array, ball: Ball) -> bool:
 
 
 def exp_coin(drop: float, error: float, word: int, exact: Callable[[], Fraction], entropy: Entropy) -> bool:
-    """Whether a uniform number that begins with ``word`` is below exp(-exact()), ``drop`` being within ``error``."""
+    """Whether a uniform number starting with ``word`` is below exp(-exact()); ``drop`` is within ``error`` of it."""
     low = math.exp(min(0.0, -drop - error)) * (1 - _ERROR)
     high = max(math.exp(min(0.0, -drop + error)) * (1 + _ERROR), _SMALLEST)
     if (word + 1) / 2**64 <= low:
@@ -302,7 +304,7 @@ def exp_coin(drop: float, error: float, word: int, exact: Callable[[], Fraction]
 
 
 def _squared_distances_python(points: Array, center: Array) -> Array:
-    """Row by row in one fixed order: whether a point is in a ball depends on nothing else."""
+    """Sum row by row in one fixed order, so that membership in a ball depends on the point only."""
     squares = np.zeros(len(points))
     for row in range(len(points)):
         for j in range(len(center)):

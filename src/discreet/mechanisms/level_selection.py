@@ -1,10 +1,10 @@
-"""The exponential mechanism over scores +-G_1, ..., +-G_p that change a few at a time, without a pass over them.
+"""The exponential mechanism over scores +-G_1, ..., +-G_p that change a few at a time, without a full pass.
 
-Drawing from 2p weights takes a pass, and so does certifying a sum of floating-point weights that is kept up to date.
-Here totals G_j are integers, sorted into levels of doubling weight: level l holds the |G_j| from l 2^k to (l + 1) 2^k.
-A candidate of level l is proposed with the weight 2^(l+1), at least its own 2^(+-G_j / 2^k), and kept with the
-probability that is still missing. Proposals are drawn with integers alone: nothing underflows, nothing drifts, and a
-total that moves within its level costs one addition. Proofs: docs/proofs/sparse-frank-wolfe.md, section 1.
+Drawing from 2p weights takes a pass, and so does certifying a running sum of floating-point weights. Here totals G_j
+are integers, sorted into levels of doubling weight: level l holds the |G_j| from l 2^k to (l + 1) 2^k. A candidate of
+level l is proposed with weight 2^(l+1), at least its own 2^(+-G_j / 2^k), and accepted with the ratio of the two.
+Proposals are drawn with integers alone: nothing underflows or drifts, and a total that moves within its level costs
+one addition. Proofs: docs/proofs/sparse-frank-wolfe.md, section 1.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LARGEST_TOTAL = 1 << 61
 _LN2 = Fraction(math.log(2)) + Fraction(1, 2**52)  # an upper bound
 _WORDS = 3  # per proposal: level, place, coin
 _PROPOSALS = 32
-_SPAN = 54  # levels this many doublings below the heaviest are told apart by more bits, drawn when needed
+_SPAN = 54  # lighter levels, this many doublings below the heaviest, are resolved by extra bits, drawn when needed
 _MOST_ROOM = 32  # bits of a place in a level
-_FEW = 1 << 7  # what all lighter levels weigh together, at most, in units of 2^-_SPAN of the heaviest
+_FEW = 1 << 7  # bound on the total weight of all lighter levels, in units of 2^-_SPAN of the heaviest
 _CLOSE = 2.0**-48  # well above the error of a float64 coin
 _GUARD_BITS = 96
 _REJECTED, _CLOSE_COIN, _LIGHT_LEVEL = -1, -2, -3
 
 
 def largest_range(epsilon: float, shift: int) -> int:
-    """The largest range of integer totals' scores that ``shift`` makes private at ``epsilon``: no noise is wasted.
+    """Return the largest range of integer scores that ``shift`` makes private at ``epsilon``.
 
     >>> largest_range(math.log(2), 10)
     1023
@@ -50,7 +50,7 @@ def largest_range(epsilon: float, shift: int) -> int:
 
 
 class LeveledTotals:
-    """Integer totals G_1, ..., G_p kept in levels of |G_j|, for ``LeveledSelection.select``.
+    """Integer totals G_1, ..., G_p sorted into levels of |G_j|, for ``LeveledSelection.select``.
 
     ``order`` lists the indices level by level, ``place`` is its inverse, and level l is
     order[starts[l] : starts[l + 1]]. The compiled ``add_at`` changes one total.
@@ -73,25 +73,25 @@ class LeveledTotals:
 
 @dataclass(frozen=True)
 class LeveledSelection:
-    """Choose one of 2p candidates: j with score -G_j, p + j with score G_j, the larger the likelier.
+    """Choose one of 2p candidates, larger scores more likely: j with score -G_j, p + j with score G_j.
 
     P(candidate) is proportional to 2^(score / 2^shift), exactly.
 
     Parameters
     ----------
     step_range : int
-        The largest max_i h_i - min_i h_i, h the change of the 2p integer scores between neighbors.
+        Bound on max_i h_i - min_i h_i, where h is the change of the 2p integer scores between neighbors.
     epsilon : float
-        Length of the interval over which the log-likelihood ratio of neighbors ranges.
+        Length of the interval that contains the log-likelihood ratio of neighbors.
     size : int
         p, public.
     unit : float
-        What one step of a total is worth, for ``scale`` and ``score_range``.
+        Score of one step of a total, for ``scale`` and ``score_range``.
 
     Privacy
     -------
-    Event: ``BoundedRange(epsilon)``, exactly, for totals below 2^61. The time a selection takes and the number of
-    random words it reads depend on the totals.
+    Event: ``BoundedRange(epsilon)``, exactly, for totals below 2^61. The time and the number of random words of a
+    selection depend on the totals.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class LeveledSelection:
 
     @cached_property
     def shift(self) -> int:
-        """The least k for which scores that differ by the range differ in weight by at most e^epsilon."""
+        """The least k at which scores that differ by the range differ in weight by at most e^epsilon."""
         k = 0
         while largest_range(self.epsilon, k) < self.step_range:
             k += 1
@@ -140,11 +140,11 @@ class LeveledSelection:
 
     @property
     def event(self) -> Event:
-        """What one call of ``select`` does to privacy."""
+        """The event of one call of ``select``."""
         return BoundedRange(self.epsilon)
 
     def select(self, totals: LeveledTotals, entropy: Entropy) -> int:
-        """The index of the chosen candidate."""
+        """Return the index of the chosen candidate."""
         if totals.shift != self.shift or len(totals.values) != self.size:
             raise ValueError(
                 f"this mechanism chooses among {self.size} totals in levels of 2**{self.shift}, got "
@@ -163,7 +163,7 @@ class LeveledSelection:
         )
 
     def _index(self, totals: LeveledTotals, entropy: Entropy) -> int:
-        """Propose until a proposal is kept."""
+        """Propose until a proposal is accepted."""
         levels, edges, heaviest, n_light = _heavy_levels(totals.starts)
         parts = totals.values, totals.order, totals.starts, totals.shift
         while True:
@@ -182,7 +182,7 @@ class LeveledSelection:
 
 
 class _Scores:
-    """The 2p scores behind totals, made only if a recorder asks for them."""
+    """The 2p scores of totals, computed only if a recorder asks for them."""
 
     def __init__(self, totals: Integers, unit: float) -> None:
         self._totals, self._unit = totals, unit
@@ -194,7 +194,7 @@ class _Scores:
 
 @compiled()
 def _sort(values: Integers, shift: int, order: Any, place: Any, starts: Integers) -> None:
-    """Counting sort by level."""
+    """Sort by level (counting sort)."""
     for value in values:
         starts[(abs(value) >> shift) + 1] += 1
     for level in range(1, len(starts)):
@@ -211,7 +211,7 @@ def _sort(values: Integers, shift: int, order: Any, place: Any, starts: Integers
 def add_at(
     index: int, change: int, values: Integers, shift: int, order: Any, place: Any, starts: Integers
 ) -> None:
-    """G_index += change; the index crosses level after level by changing places with one at the border."""
+    """Add ``change`` to G_index; the index crosses levels by swapping with the one at the border."""
     old = values[index]
     new = old + change
     values[index] = new
@@ -232,7 +232,7 @@ def add_at(
 
 @compiled()
 def _room(count: int) -> int:
-    """The bits of a place among the 2 count candidates of a level: 2^bits >= 2 count."""
+    """Return the bits of a place among the 2 count candidates of a level: 2^bits >= 2 count."""
     bits = 1
     while (1 << bits) < 2 * count:
         bits += 1
@@ -241,9 +241,9 @@ def _room(count: int) -> int:
 
 @compiled()
 def _heavy_levels(starts: Integers) -> tuple[Integers, Integers, int, int]:
-    """Levels within 2^-54 of the heaviest, and the sums of their weights in units of 2^(heaviest - 54).
+    """Return levels within 2^-54 of the heaviest, and their cumulative weights in units of 2^(heaviest - 54).
 
-    Level l weighs 2^(l + room). Also returned: the exponent of the heaviest, and the number of the other levels.
+    Level l weighs 2^(l + room). Also returns the exponent of the heaviest, and the number of other levels.
     """
     size = starts[-1]
     top = np.searchsorted(starts, size) - 1
@@ -270,7 +270,7 @@ def _heavy_levels(starts: Integers) -> tuple[Integers, Integers, int, int]:
             else:
                 n_light += 1
         if level + _MOST_ROOM - heaviest + _SPAN < 0:
-            n_light += 1  # whatever follows is light
+            n_light += 1  # all following levels are light
             break
     return levels[:n_heavy], edges[:n_heavy], heaviest, n_light
 
@@ -287,7 +287,7 @@ def _first_kept(
     starts: Integers,
     shift: int,
 ) -> tuple[int, int]:
-    """The first proposal from ``begin`` on that is kept or needs exact arithmetic, and where its words begin."""
+    """Return the first proposal from ``begin`` on that is accepted or needs exact arithmetic, and its first word."""
     total = edges[-1]
     reach = total + (_FEW if light else 0)
     bits = 1
@@ -320,7 +320,7 @@ def _first_kept(
 def _proposed(
     word: int, level: int, values: Integers, order: Any, starts: Integers, shift: int
 ) -> tuple[int, int]:
-    """The candidate at a uniform place of a level (-1 for an empty place), and 2^shift log2(proposed / own weight)."""
+    """Return the candidate at a uniform place of a level (-1 if empty), and 2^shift log2(proposed / own weight)."""
     count = starts[level + 1] - starts[level]
     slot = np.int64(np.uint64(word) >> np.uint64(64 - _room(count)))
     if slot >= 2 * count:
@@ -341,7 +341,7 @@ def _decide_exactly(
     n_light: int,
     entropy: Entropy,
 ) -> int:
-    """What three words propose, decided in exact arithmetic: a candidate, or -1 if it is rejected."""
+    """Decide three words in exact arithmetic: return a candidate, or -1 if it is rejected."""
     total = int(edges[-1])
     bits = max(1, (total + (_FEW if n_light else 0) - 1).bit_length())
     target = int(words[0]) >> (64 - bits)
@@ -357,7 +357,7 @@ def _decide_exactly(
 
 
 def _light_level(starts: Integers, target: int, heaviest: int, entropy: Entropy) -> int:
-    """The light level that holds a target in units of 2^(heaviest - 54), by drawing the bits below; -1 if none does."""
+    """Return the light level at a target in units of 2^(heaviest - 54), drawing the bits below; -1 if none."""
     counts = np.diff(starts)
     light = [
         (level, exponent)
@@ -381,7 +381,7 @@ def _light_level(starts: Integers, target: int, heaviest: int, entropy: Entropy)
 
 
 def power_coin(exponent: Fraction, word: int, entropy: Entropy) -> bool:
-    """Whether a uniform number that begins with ``word`` is below 2^-exponent, for an exponent of at least 0."""
+    """Whether a uniform number starting with ``word`` is below 2^-exponent, for an exponent of at least 0."""
     if exponent == 0:
         return True
 

@@ -1,8 +1,8 @@
-"""Gaussian noise for symmetric matrices: isometric to the plain Gaussian mechanism, half the variates.
+"""Gaussian noise for symmetric matrices, equivalent to the plain Gaussian mechanism with half the variates.
 
 A symmetric matrix W is the vector (W_ii, sqrt(2) W_ij for i > j), whose L2 norm is the Frobenius norm of W. Noise of
-standard deviation s on every coordinate of that vector is noise of s on the diagonal and of s / sqrt(2) beside it.
-Its spectral norm is about sqrt(2) s sqrt(order), not the 2 s sqrt(order) of independent or mirrored entries.
+standard deviation s on every coordinate of that vector is noise of s on the diagonal and of s / sqrt(2) elsewhere. Its
+spectral norm is about sqrt(2) s sqrt(order), instead of 2 s sqrt(order) for independent or mirrored entries.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class SymmetricGaussianMechanism:
     Parameters
     ----------
     sensitivity : Sensitivity
-        Distance between the values of neighbors in Frobenius norm, over all matrices together, for the float64
-        numbers that are passed to ``release``.
+        Frobenius distance between the values of neighbors, over all matrices together, for the float64 numbers
+        passed to ``release``.
     noise_multiplier : float
         Noise scale over sensitivity.
     order, count : int
@@ -41,7 +41,7 @@ class SymmetricGaussianMechanism:
     -------
     Event: ``Gaussian(noise_multiplier)``, discretized. Rounding down to the grid moves two stacks of matrices apart by
     at most ``grid * order * sqrt(count)`` in Frobenius norm, which ``stddev`` includes. The two kinds of entries are
-    drawn directly, each from its own discrete law: halves of integer sums would leave the grid.
+    drawn separately, each from its own discrete distribution, because halves of integer sums would leave the grid.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class SymmetricGaussianMechanism:
 
     @property
     def stddev(self) -> float:
-        """Standard deviation on the diagonal, with the price of rounding; beside it, 1 / sqrt(2) of this."""
+        """Standard deviation on the diagonal, including the price of rounding; elsewhere 1 / sqrt(2) of this."""
         steps = self.order * math.sqrt(self.count)
         return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, steps)
 
@@ -81,13 +81,13 @@ class SymmetricGaussianMechanism:
 
     @property
     def event(self) -> Event:
-        """What one call of ``release`` does to privacy."""
+        """The event of one call of ``release``."""
         return Discretized(Gaussian(self.noise_multiplier), self.size)
 
     def release(self, value: Array, entropy: Entropy, *, in_place: bool = False) -> Array:
-        """The noisy matrices, exactly symmetric; of the symmetric ``value`` the lower triangles are read.
+        """Release noisy matrices, exactly symmetric; only the lower triangles of ``value`` are read.
 
-        With ``in_place`` they replace the exact ones: a matrix may fill half the memory.
+        With ``in_place`` they overwrite ``value``, which saves memory for large matrices.
         """
         shape = value.shape
         stack = value[None] if value.ndim == 2 else value
@@ -98,7 +98,7 @@ class SymmetricGaussianMechanism:
         exact = value.copy() if in_place and listening() else value
         on, beside = self._noises
         noisy = stack if in_place else np.empty(stack.shape)
-        for i in range(self.order):  # row by row: no second matrix of integers is ever held
+        for i in range(self.order):  # row by row, to avoid a second matrix of integers
             noisy[:, i, :i] = beside.add_to(stack[:, i, :i], entropy)
             noisy[:, i, i] = on.add_to(stack[:, i, i], entropy)
         mirror_lower(noisy)
@@ -114,7 +114,7 @@ class SymmetricGaussianMechanism:
 
 
 def mirror_lower(stack: Array) -> None:
-    """Copy lower triangles above the diagonal, in tiles: a column of a large matrix costs a cache miss per entry."""
+    """Copy lower triangles above the diagonal, in tiles to avoid cache misses."""
     n, tile = stack.shape[-1], 256
     for top in range(0, n, tile):
         rows = slice(top, top + tile)

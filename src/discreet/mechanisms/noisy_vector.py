@@ -1,4 +1,4 @@
-"""A plan whose run is one noisy vector: the whole promise is spent on all its numbers together."""
+"""Base class of plans that release one noisy vector with the whole budget."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from discreet.privacy.page import ShowsPlan
 class NoisyVectorPlan(ShowsPlan, ABC):
     """What follows for one noisy vector from its ``sensitivity`` and its ``size``.
 
-    A subclass also gives ``theorem``, ``mechanism`` and ``noise`` in words and numbers, and ``run``.
+    A subclass also provides ``theorem``, ``mechanism``, ``noise`` and ``run``.
 
     Attributes
     ----------
-    guarantee : the promise.
+    guarantee : the guarantee of the release.
     """
 
     guarantee: Guarantee
@@ -30,16 +30,16 @@ class NoisyVectorPlan(ShowsPlan, ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many numbers are released."""
+        """Number of released values."""
 
     @property
     @abstractmethod
     def sensitivity(self) -> Sensitivity:
-        """Of all of them together: in L1 norm where delta is 0, else in L2 norm."""
+        """Sensitivity of the vector: in L1 norm if delta is 0, otherwise in L2 norm."""
 
     @cached_property
     def release(self) -> GaussianMechanism | LaplaceMechanism:
-        """Discrete Gaussian noise, or discrete Laplace noise where delta is 0."""
+        """Discrete Gaussian noise, or discrete Laplace noise if delta is 0."""
         if self.guarantee.delta == 0:
             return LaplaceMechanism(self.sensitivity, 1 / self.guarantee.epsilon, self.size)
         unit = calibrate(lambda m: Discretized(Gaussian(m), self.size), self.guarantee)
@@ -47,22 +47,22 @@ class NoisyVectorPlan(ShowsPlan, ABC):
 
     @property
     def kind(self) -> str:
-        """The law of the noise, in a word."""
+        """Name of the noise distribution."""
         return "Laplace" if self.guarantee.delta == 0 else "Gaussian"
 
     @property
     def event(self) -> Event:
-        """What is charged."""
+        """The event to charge."""
         return self.release.event
 
     @property
     def variance(self) -> float:
-        """Of the noise in one released number."""
+        """Noise variance of one released value."""
         if isinstance(self.release, LaplaceMechanism):
             return 2 * self.release.noise.effective_scale**2
         return self.release.noise.effective_stddev**2
 
     @property
     def stddev(self) -> float:
-        """Of the noise in one released number."""
+        """Noise standard deviation of one released value."""
         return math.sqrt(self.variance)

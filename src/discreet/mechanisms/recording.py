@@ -1,8 +1,8 @@
-"""What a mechanism was asked and what it answered, for replays and audits of insecure runs only.
+"""Recording of mechanism inputs and outputs, for replays and audits of insecure runs only.
 
-A mechanism ends its one noisy method with ``return observed(self, ...)``. Nobody listens in production: then
-the call costs one lookup and hands back its argument. Inside :func:`recorded_by` a recorder sees the private
-input, which is why it is refused wherever the noise is secret.
+A mechanism ends its noisy method with ``return observed(self, ...)``. In production no recorder is active, and the
+call costs one lookup and returns its argument. Inside :func:`recorded_by` the recorder sees the private input, so it is
+refused if the noise is secret.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Call:
     Attributes
     ----------
     mechanism : name of the mechanism's class.
-    scale : the noise scale that was sampled.
-    value : the private input, copied; None for noise that is drawn by itself (objective perturbation).
-    output : what the mechanism answered.
-    sensitivity : the declared distance between the inputs of neighbors; None where there is no input.
-    event : what the mechanism says the call costs; None for noise by itself, which its user prices.
+    scale : the sampled noise scale.
+    value : a copy of the private input; None for noise drawn by itself (objective perturbation).
+    output : the answer of the mechanism.
+    sensitivity : the declared distance between the inputs of neighbors; None without an input.
+    event : the declared event of the call; None for noise by itself, which the caller prices.
     score_range : for selections, the declared spread max_i h_i - min_i h_i of the change h of the scores ``value``.
     exact_tries : True for samplers whose use of random words may depend on the input (documented exceptions).
-    additive : False where the answer is not the input plus noise: choices and decisions.
-    law, asked : the mechanism itself, and the input as it was handed over: what a likelihood is computed from.
+    additive : False if the answer is not the input plus noise: choices and decisions.
+    law, asked : the mechanism itself, and the original input, from which a likelihood is computed.
     """
 
     mechanism: str
@@ -66,7 +66,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A secret sample of records at a public rate, and how many calls had been made before it was drawn."""
+    """A secret sample of records at a public rate, and the number of calls before it."""
 
     indices: Any
     rate: float
@@ -74,24 +74,24 @@ class Sample:
 
 
 class Recorder:
-    """Keeps every call and every sample; subclasses may answer in the mechanism's place."""
+    """Stores every call and every sample; subclasses may replace the answers."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.samples: list[Sample] = []
-        self.charges: list[tuple[Any, int]] = []  # plans, and how many calls had been made before each
+        self.charges: list[tuple[Any, int]] = []  # plans, with the number of calls before each
 
     def heard(self, call: Call) -> Any:
-        """Take note of a call; returns what its caller is to get."""
+        """Record a call and return the answer for its caller."""
         self.calls.append(call)
         return call.output
 
     def foretold(self) -> Any:
-        """The answer that the next call will get whatever it draws, or None."""
+        """Return the answer that will replace the next call's, or None."""
         return None
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
-        """Take note of a secret sample of 0 .. size - 1 at a public rate; returns what its caller is to get."""
+        """Record a secret sample of 0 .. size - 1 at a public rate and return the sample for its caller."""
         self.samples.append(Sample(indices, rate, len(self.calls)))
         return indices
 
@@ -112,18 +112,18 @@ def observed(
     exact_tries: bool = False,
     additive: bool = True,
 ) -> Answer:
-    """Pass on a mechanism's answer, past the recorder if one listens.
+    """Return a mechanism's answer, through the recorder if one is active.
 
     Parameters
     ----------
     mechanism : the mechanism, whose class names the call.
-    entropy : the source the answer was drawn from.
+    entropy : the source of the noise.
     output : the answer.
     scale, value, sensitivity, event, score_range, exact_tries, additive : see `Call`.
 
     Privacy
     -------
-    Without a recorder this returns ``output`` and keeps nothing. With one it raises if ``entropy`` is secure.
+    Without a recorder this returns ``output`` and stores nothing. With one it raises if ``entropy`` is secure.
     """
     recorder = _listener(entropy)
     if recorder is None:
@@ -137,13 +137,13 @@ def observed(
 
 
 def foretold(entropy: Entropy) -> Any:
-    """The answer that a recorder, if one listens, gives to the next call: a long search for another can be left out."""
+    """Return the answer a replay will substitute for the next call, or None. Lets expensive samplers skip work."""
     recorder = _listener(entropy)
     return None if recorder is None else recorder.foretold()
 
 
 def sampled(entropy: Entropy, indices: Answer, size: int, rate: float) -> Answer:
-    """Pass on a secret sample of records, past the recorder if one listens; `observed` says to whom."""
+    """Return a secret sample of records, through the recorder if one is active, as in `observed`."""
     recorder = _listener(entropy)
     return indices if recorder is None else recorder.sampled(indices, size, rate)
 
@@ -159,24 +159,24 @@ def _listener(entropy: Entropy) -> Recorder | None:
 
 
 def charged(plan: object) -> None:
-    """Tell the recorder, if one listens, that a plan has been paid for: calls from now on are its run."""
+    """Tell the recorder, if one is active, that a plan has been charged: the following calls are its run."""
     recorder = _recorder.get()
     if recorder is not None:
         recorder.charges.append((plan, len(recorder.calls)))
 
 
 def listening() -> bool:
-    """Whether a recorder hears the calls of this thread: then inputs must outlive them."""
+    """Whether a recorder is active in this thread; then inputs must outlive their calls."""
     return _recorder.get() is not None
 
 
 @contextlib.contextmanager
 def recorded_by(recorder: Recorder) -> Iterator[None]:
-    """Let ``recorder`` hear every call of a mechanism made in this thread or task.
+    """Let ``recorder`` record every mechanism call in this thread or task.
 
     Privacy
     -------
-    For audits inside ``insecure_noise`` only: elsewhere every mechanism refuses to answer.
+    For audits inside ``insecure_noise`` only; otherwise every mechanism raises.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Secret choices: how often to try, which records to sample, in which order to visit them.
+"""Secret random choices: the number of tries, which records to sample, and in which order to visit them.
 
-The number of tries is drawn exactly from its law (docs/proofs/selection.md, section 4).
+The number of tries is drawn exactly from its distribution (docs/proofs/selection.md, section 4).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _LARGEST_MEAN = 16
 
 
 def draw_tries(law: TriesLaw, entropy: Entropy) -> int:
-    """One sample of the number of tries.
+    """Draw the number of tries.
 
     Privacy
     -------
-    The guarantee of a selection speaks of someone who does not learn this number: neither it nor the time that the
-    tries took may be released.
+    The guarantee of a selection assumes that this number stays secret: neither it nor the time of the tries may be
+    released.
 
     >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> from discreet.privacy.accounting.repetition import law_with_mean
@@ -41,13 +41,13 @@ def draw_tries(law: TriesLaw, entropy: Entropy) -> int:
         raise ValueError(f"tries are drawn from the logarithmic or the geometric law, got shape {law.shape}")
     while True:
         number = 1 + int(GeometricNoise(law.scale).draw(1, entropy)[0])
-        # A geometric number kept with probability 1 / K has the logarithmic law.
+        # A geometric number kept with probability 1 / K has the logarithmic distribution.
         if law.shape == 1 or below(number, entropy) == 0:
             return number
 
 
 def below(bound: int, entropy: Entropy) -> int:
-    """A uniform whole number of 0, ..., bound - 1, exactly."""
+    """Draw a uniform integer from 0, ..., bound - 1, exactly."""
     limit = (1 << 64) - (1 << 64) % bound
     while (word := int(entropy.words(1)[0])) >= limit:
         pass
@@ -55,7 +55,7 @@ def below(bound: int, entropy: Entropy) -> int:
 
 
 def _truncated_poisson(mean: Fraction, entropy: Entropy) -> int:
-    """A Poisson number given that it is not 0, as a sum of numbers of small mean: large ones take e^-mean to start."""
+    """Draw a nonzero Poisson number as a sum of numbers of small mean, which need fewer bits."""
     n_parts = math.ceil(mean / _LARGEST_MEAN)
     if n_parts == 1:
         return _PoissonLaw(mean, least=1).draw(entropy)
@@ -66,7 +66,7 @@ def _truncated_poisson(mean: Fraction, entropy: Entropy) -> int:
 
 
 class _PoissonLaw:
-    """A Poisson number of the given mean, given that it is at least ``least``, 0 or 1."""
+    """A Poisson number of the given mean, conditioned on being at least ``least`` (0 or 1)."""
 
     def __init__(self, mean: Fraction, least: int) -> None:
         self._mean, self._least = mean, least
@@ -75,7 +75,7 @@ class _PoissonLaw:
         self._brackets: dict[tuple[int, int], tuple[int, int]] = {}
 
     def draw(self, entropy: Entropy) -> int:
-        """The first k whose cumulative probability is above a uniform number."""
+        """Return the first k whose cumulative probability exceeds a uniform number."""
         uniform = LazyUniform(int(entropy.words(1)[0]), entropy)
         index = 0
         while not uniform.is_below(functools.partial(self._bracket, index)):
@@ -83,7 +83,7 @@ class _PoissonLaw:
         return self._least + index
 
     def _bracket(self, index: int, bits: int) -> tuple[int, int]:
-        """Around 2^bits e^-mean sums[index] / (1 - least e^-mean)."""
+        """Return integers around 2^bits e^-mean sums[index] / (1 - least e^-mean)."""
         known = self._brackets.get((index, bits))
         if known is None:
             if index == len(self._sums):
@@ -102,11 +102,11 @@ Indices = NDArray[np.int64]
 
 
 def poisson_sample(size: int, rate: float, entropy: Entropy) -> Indices:
-    """Each of 0 .. size - 1 independently with probability at most ``rate``, short of it by less than 2^-64.
+    """Sample each of 0 .. size - 1 independently with probability at most ``rate``, and at least ``rate`` - 2^-64.
 
     Privacy
     -------
-    Amplification by sampling holds for the sample of a secret source only; the sample itself must not be released.
+    Amplification by sampling requires a secret source; the sample itself must not be released.
 
     >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> poisson_sample(5, 0.0, fresh_entropy()).size, poisson_sample(5, 1.0, fresh_entropy()).size
@@ -122,10 +122,10 @@ def poisson_sample(size: int, rate: float, entropy: Entropy) -> Indices:
 
 
 def permutation(size: int, entropy: Entropy) -> Indices:
-    """A uniformly random order of 0 .. size - 1, up to ties of 64-bit words.
+    """Return a uniformly random order of 0 .. size - 1, up to ties of 64-bit words.
 
     Privacy
     -------
-    None is claimed from it: what is proved for every fixed order holds for a random one.
+    No amplification is claimed: the proofs hold for every fixed order.
     """
     return np.argsort(entropy.words(size), kind="stable").astype(np.int64)

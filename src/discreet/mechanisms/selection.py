@@ -1,10 +1,10 @@
-"""The exponential mechanism on whole-number scores, sampled exactly.
+"""The exponential mechanism on integer scores, sampled exactly.
 
 Adding floating-point Gumbel noise to floating-point scores has no proof: rounding decides ties, and the tail of a
-64-bit logarithm ends too early. Here scores are rounded down to a public grid, so that they are integers whose change
-between neighbors is bounded in integers, and an index is drawn with probability *exactly* proportional to
-exp(rate x score). Floating point decides only comparisons that are not close; close ones read more bits of the same
-uniform number and more digits of the weights. Proofs: docs/proofs/frank-wolfe.md, section 2.
+64-bit logarithm ends too early. Here scores are rounded down to a public grid. They become integers whose change
+between neighbors is bounded, and an index is drawn with probability *exactly* proportional to exp(rate x score).
+Floating point decides only comparisons that are not close; close ones read more bits of the same uniform number and
+more digits of the weights. Proofs: docs/proofs/frank-wolfe.md, section 2.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from discreet.mechanisms.sparse_vector import SparseVector, SparseVectorRun, Sta
 from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality, stability
 from discreet.privacy.events import BoundedRange, Event, Pure
 
-# Every way of choosing an answer under privacy, in one place.
+# All private selections in one place.
 __all__ = [
     "ConfidentPlurality",
     "ExponentialMechanism",
@@ -41,14 +41,14 @@ __all__ = [
 
 Integers = NDArray[np.int64]
 
-_STEPS = 30  # a score's range holds at least 2^30 steps of the grid
+_STEPS = 30  # the score range contains at least 2^30 steps of the grid
 _LARGEST = 2.0**61  # scores are clamped to this many steps, so that differences fit 64 bits
 _GUARD_BITS = 64
 _UNIT_ROUNDOFF = 2.0**-53
 
 
 class Selection(Protocol):
-    """What a solver may ask of a mechanism that chooses among candidates."""
+    """Interface of a mechanism that chooses among candidates."""
 
     @property
     def score_range(self) -> float: ...
@@ -65,33 +65,33 @@ class Selection(Protocol):
 
 @dataclass(frozen=True)
 class ExponentialMechanism:
-    """Choose one of ``size`` candidates, the better the likelier: P(i) proportional to exp(score_i / scale).
+    """Choose one of ``size`` candidates with P(i) proportional to exp(score_i / scale).
 
-    The same as adding independent Gumbel noise of the given scale and taking the largest.
+    Equivalent to adding independent Gumbel noise of the given scale and taking the largest.
 
     Parameters
     ----------
     score_range : float
-        How unevenly neighbors' scores can differ: the largest value of max_i h_i - min_i h_i, where h is the
-        difference of the score vectors of two neighbors, computed in float64 as they are passed to ``select``. For
-        scores that each move by at most D it is 2 D, or D if all move the same way.
+        Bound on max_i h_i - min_i h_i, where h is the difference of the score vectors of two neighbors, computed in
+        float64 as passed to ``select``. For scores that each move by at most D it is 2 D, or D if all move the same
+        way.
     epsilon : float
-        Length of the interval over which the log-likelihood ratio of neighbors ranges.
+        Length of the interval that contains the log-likelihood ratio of neighbors.
     size : int
-        Number of candidates, public.
+        Public number of candidates.
 
     Attributes
     ----------
     grid : float
-        The power of two to whose multiples scores are rounded down.
+        Power of two; scores are rounded down to multiples of it.
     scale : float
-        Scale of the equivalent Gumbel noise: ``score_range / epsilon``, and a billionth more for the rounding.
+        Scale of the equivalent Gumbel noise: ``score_range / epsilon``, plus a billionth for rounding.
 
     Privacy
     -------
-    Event: ``BoundedRange(epsilon)``, exactly: epsilon-DP, and (epsilon^2 / 8)-zCDP, for scores that are finite, at
-    most ``largest_score`` in absolute value, and within the range. Other scores count as 0 or are clamped, without
-    an error, because an error would speak of the data.
+    Event: ``BoundedRange(epsilon)``, exactly: epsilon-DP, and (epsilon^2 / 8)-zCDP, for finite scores of at most
+    ``largest_score`` in absolute value and within the range. Other scores count as 0 or are clamped without an error,
+    because an error would reveal something about the data.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class ExponentialMechanism:
 
     @property
     def integer_range(self) -> int:
-        """By how much more one rounded score can move than another: the range in steps, and one for each rounding.
+        """Bound on how much more one rounded score can move than another: the range in steps, plus one per rounding.
 
         floor(a) - floor(b) lies strictly within 1 of a - b, so the spread of the differences grows by less than 2.
         """
@@ -146,24 +146,24 @@ class ExponentialMechanism:
 
     @property
     def event(self) -> Event:
-        """What one call of ``select`` does to privacy."""
+        """The event of one call of ``select``."""
         return BoundedRange(self.epsilon)
 
     def steps(self, scores: ArrayLike) -> Integers:
-        """The scores in whole steps of the grid, rounded down."""
+        """Return the scores in integer steps of the grid, rounded down."""
         return _in_steps(scores, self.size, self.grid)
 
     def probabilities(self, scores: ArrayLike) -> NDArray[np.float64]:
-        """The law of ``select`` in float64, for tests and for looking at."""
+        """Return the distribution of ``select`` in float64, for tests and inspection."""
         weights = np.exp(-self._drops(self.steps(scores)))
         return np.asarray(weights / weights.sum())
 
     def _drops(self, steps: Integers) -> NDArray[np.float64]:
-        """-log of every weight relative to the largest."""
+        """Return -log of every weight relative to the largest."""
         return np.asarray(float(self.rate) * (steps.max() - steps).astype(np.float64))
 
     def select(self, scores: ArrayLike, entropy: Entropy) -> int:
-        """The index of the chosen candidate."""
+        """Return the index of the chosen candidate."""
         index = self._index(self.steps(scores), entropy)
         return observed(
             self,
@@ -180,7 +180,7 @@ class ExponentialMechanism:
     def _index(self, steps: Integers, entropy: Entropy) -> int:
         """Compare a uniform number U with the cumulative weights.
 
-        The float64 sums are within a known margin of the true ones; a comparison closer than the margin is left to
+        The float64 sums are within a known margin of the true ones. A comparison closer than the margin is decided in
         exact arithmetic on the same U.
         """
         drops = self._drops(steps)
@@ -198,12 +198,12 @@ class ExponentialMechanism:
         return index if above and below else self._select_exactly(steps, word, entropy)
 
     def _select_exactly(self, steps: Integers, word: int, entropy: Entropy) -> int:
-        """The same decision in exact arithmetic: the first index whose cumulative probability is above U."""
+        """Decide in exact arithmetic: return the first index whose cumulative probability is above U."""
         values, inverse = np.unique(steps.max() - steps, return_inverse=True)
         sums_at: dict[int, NDArray[np.object_]] = {}
 
         def cumulative(bits: int) -> NDArray[np.object_]:
-            """Sums of weights in units of 2^-bits, each weight within one unit."""
+            """Return sums of weights in units of 2^-bits, each weight within one unit."""
             if bits not in sums_at:
                 weights = np.array(
                     [exp_minus(self.rate * int(value), bits) for value in values], dtype=object
@@ -236,7 +236,7 @@ class ExponentialMechanism:
 
 
 def _in_steps(scores: ArrayLike, size: int, grid: float) -> Integers:
-    """``size`` scores in whole steps of a grid, rounded down; total on float64, so that no score can raise."""
+    """Return ``size`` scores in integer steps of a grid, rounded down; defined for all float64, so none can raise."""
     array = np.asarray(scores, dtype=np.float64)
     if array.shape != (size,):
         raise ValueError(f"this mechanism compares {size} scores, got an array of shape {array.shape}")
@@ -246,7 +246,7 @@ def _in_steps(scores: ArrayLike, size: int, grid: float) -> Integers:
 
 
 def _prefix_sums(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
-    """All sums of first weights, and the most additions any weight passes through: about 2 sqrt(size), not size."""
+    """Return all prefix sums, and the most additions that any weight passes: about 2 sqrt(size), not size."""
     size = len(weights)
     width = math.isqrt(size - 1) + 1
     table = np.zeros((-(-size // width), width))
@@ -258,10 +258,10 @@ def _prefix_sums(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], int
 
 @dataclass(frozen=True)
 class LaplaceNoisyMax:
-    """Choose the largest of ``size`` scores after adding Laplace noise to each: the mechanism of the papers.
+    """Choose the largest of ``size`` scores after adding Laplace noise to each, as in the papers.
 
-    Parameters as for :class:`ExponentialMechanism`. It is epsilon-DP but has no bounded range, so that compositions of
-    it cost up to four times as much; kept for comparison.
+    Parameters as for :class:`ExponentialMechanism`. It is epsilon-DP but has no bounded range, so compositions cost up
+    to four times as much. Kept for comparison.
 
     Privacy
     -------
@@ -281,7 +281,7 @@ class LaplaceNoisyMax:
     size: int
 
     def __post_init__(self) -> None:
-        ExponentialMechanism(self.score_range, self.epsilon, self.size)  # refuses the same nonsense
+        ExponentialMechanism(self.score_range, self.epsilon, self.size)  # checks the parameters
         if not self.epsilon >= 2.0**-18:
             raise ValueError(
                 f"epsilon must be at least 2**-18, got {self.epsilon!r}; choose fewer iterations"
@@ -289,7 +289,7 @@ class LaplaceNoisyMax:
 
     @cached_property
     def noise(self) -> LaplaceNoise:
-        """Scale range / epsilon, and what two roundings of a score to the grid of the noise cost."""
+        """Laplace noise of scale range / epsilon, increased for two roundings of a score to the grid."""
         return LaplaceNoise(self.score_range / self.epsilon * (1 + 2.0**-27 / self.epsilon))
 
     @property
@@ -309,11 +309,11 @@ class LaplaceNoisyMax:
 
     @property
     def event(self) -> Event:
-        """What one call of ``select`` does to privacy."""
+        """The event of one call of ``select``."""
         return Pure(self.epsilon)
 
     def select(self, scores: ArrayLike, entropy: Entropy) -> int:
-        """The index of the largest noisy score, the first of several."""
+        """Return the index of the largest noisy score, the first if there are several."""
         steps = _in_steps(scores, self.size, self.grid)
         index = int(np.argmax(steps + self.noise.draw_integers(self.size, entropy)))
         return observed(

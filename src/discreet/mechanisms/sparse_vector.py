@@ -1,19 +1,18 @@
-"""Sparse vector: answer any number of questions, pay only for those whose answer is unstable.
+"""Sparse vector: answer any number of questions and pay only for those whose answer is unstable.
 
-Every question comes with a distance to instability, a whole number of sensitivity 1. With one-sided geometric
-noise the rule is
+Every question comes with a distance to instability, an integer of sensitivity 1. With one-sided geometric noise the
+rule is
 
     threshold = margin - Geometric(threshold_scale)
     release the answer  if and only if  distance - Geometric(query_scale) > threshold,
 
 and after ``max_unstable`` refusals there are no more answers. Proofs: docs/proofs/sparse-vector.md.
 
-Release a value that no single record can change, with the best possible probability.
-
-For a distance of sensitivity 1 that is 0 whenever the value differs between neighbors, a release with
-probability q(distance) is (epsilon, delta)-DP exactly if consecutive q's satisfy the four inequalities of
-differential privacy; the largest such curve is a recursion (Desfontaines, Voss, Gipson and Mandayam, 2022,
-for counts; docs/proofs/sparse-vector.md, section 5).
+`StableRelease` releases one value that no single record can change, with the largest possible probability. For a
+distance of sensitivity 1 that is 0 whenever the value differs between neighbors, a release with probability
+q(distance) is (epsilon, delta)-DP if and only if consecutive q's satisfy the four inequalities of differential
+privacy. The largest such curve is a recursion (Desfontaines, Voss, Gipson and Mandayam, 2022, for counts;
+docs/proofs/sparse-vector.md, section 5).
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Outcomes = NDArray[np.int8]
 
 RELEASED, UNSTABLE, HALTED = 1, 0, -1
 _BLOCK = 4096
-_UP = 1 + 1e-12  # far above the rounding of a logarithm and a product
+_UP = 1 + 1e-12  # far above the rounding error of a logarithm and a product
 
 
 @dataclass(frozen=True)
@@ -56,17 +55,17 @@ class SparseVector:
     margin : int
         w: a question of distance 0 is released only if the threshold's noise exceeds w.
     max_unstable : int
-        T: questions that may be refused before the mechanism halts. Exactly T, never T + 1.
+        T: number of refusals after which the mechanism halts; exactly T.
     refresh : bool
-        False: one threshold for the whole stream, 1/b1 + 2T/b2 <= epsilon, nothing spent on composition.
+        False: one threshold for the whole stream, 1/b1 + 2T/b2 <= epsilon, with no cost of composition.
         True: a new threshold after every refusal; T runs of a (1/b1 + 2/b2)-DP mechanism, composed exactly.
 
     Privacy
     -------
     ``Approximate(epsilon, delta)`` for any adaptive stream of any length, under every relation for which the
     distances have sensitivity 1 and are 0 on both sides whenever the answers of neighbors differ. ``delta`` is
-    the composition's share (zero without refresh) plus n_thresholds exp(-(w + 1) / b1), whatever the stream.
-    The distances and the noise must never be shown.
+    the composition's share (zero without refresh) plus n_thresholds exp(-(w + 1) / b1), for any stream.
+    The distances and the noise must stay secret.
 
     Examples
     --------
@@ -122,12 +121,12 @@ class SparseVector:
 
     @property
     def epoch_epsilon(self) -> float:
-        """1/b1 + 2/b2: what one threshold, up to and including its refusal, costs."""
+        """1/b1 + 2/b2: the epsilon of one threshold, up to and including its refusal."""
         return float(1 / Fraction(self.threshold_scale) + 2 / Fraction(self.query_scale)) * (1 + 2**-50)
 
     @property
     def n_thresholds(self) -> int:
-        """How many thresholds are drawn at most."""
+        """Maximum number of thresholds drawn."""
         return self.max_unstable if self.refresh else 1
 
     @property
@@ -136,7 +135,7 @@ class SparseVector:
         if not self.refresh:
             return 0.0
         runs = Repeated(Pure(self.epoch_epsilon), self.max_unstable)
-        relation = Neighboring.ADD_REMOVE_ONE  # any other gives the same
+        relation = Neighboring.ADD_REMOVE_ONE  # the result is the same for any relation
         return accountants.delta(runs, self.epsilon, relation)
 
     @property
@@ -151,11 +150,11 @@ class SparseVector:
 
     @property
     def event(self) -> Event:
-        """What the whole stream does to privacy."""
+        """The event of the whole stream."""
         return Approximate(self.epsilon, self.delta)
 
     def refusal_probability(self, distance: int) -> float:
-        """P(refused) of one question at a fresh threshold; exact for distances of at least the margin."""
+        """Return P(refused) of one question at a fresh threshold; exact for distances of at least the margin."""
         excess = distance - self.margin
         a1, a2 = self.threshold_noise.ratio, self.query_noise.ratio
         if excess >= 0:
@@ -163,13 +162,13 @@ class SparseVector:
         return 1 - a1 ** (1 - excess) * (1 - a2) / (1 - a1 * a2)
 
     def distance_needed(self, n_queries: int, beta: float) -> int:
-        """The distance at which ``n_queries`` questions are all released with probability 1 - beta."""
+        """Return the distance at which ``n_queries`` questions are all released with probability 1 - beta."""
         a1, a2 = self.threshold_noise.ratio, self.query_noise.ratio
         odds = n_queries / beta * (1 - a1) / (1 - a1 * a2)
         return self.margin + max(0, math.ceil(self.query_scale * math.log(odds))) if odds > 1 else self.margin
 
     def start(self, entropy: Entropy) -> SparseVectorRun:
-        """Begin a stream; the first threshold is drawn now."""
+        """Start a stream and draw the first threshold."""
         return SparseVectorRun(self, entropy)
 
     @staticmethod
@@ -181,14 +180,14 @@ class SparseVector:
         beta: float = 0.05,
         refresh: bool | None = None,
     ) -> SparseVector:
-        """The scales that answer ``n_queries`` questions at the smallest distance; both ways are tried.
+        """Choose the scales that answer ``n_queries`` questions at the smallest distance.
 
         Parameters
         ----------
         epsilon, delta : the budget of the whole stream; delta must be greater than 0.
         max_unstable : refusals before the stream halts.
-        n_queries, beta : all of that many stable questions are answered with probability 1 - beta. Only the
-            balance of the two noises depends on them, not the guarantee: longer streams may be asked.
+        n_queries, beta : this many stable questions are all answered with probability 1 - beta. They only balance the
+            two noises and do not affect the guarantee: longer streams are allowed.
         refresh : which composition; None takes the one that needs the smaller distance.
         """
         Guarantee(epsilon, delta)
@@ -211,7 +210,7 @@ class SparseVector:
 
 
 def _candidates(epsilon: float, delta: float, times: int, odds: float, refresh: bool) -> list[SparseVector]:
-    """Calibrated mechanisms around the balance that minimizes b1 log(thresholds/delta) + b2 log(odds)."""
+    """Return calibrated mechanisms around the balance that minimizes b1 log(thresholds/delta) + b2 log(odds)."""
     share, budget, runs, thresholds = delta, epsilon, times, 1
     if refresh:
         share = delta / 2
@@ -233,19 +232,19 @@ def _candidates(epsilon: float, delta: float, times: int, odds: float, refresh: 
 
 
 class SparseVectorRun:
-    """One stream of a sparse vector: its state is the current threshold and the number of refusals.
+    """One stream of a sparse vector. Its state is the current threshold and the number of refusals.
 
     Privacy
     -------
-    Questions may depend on earlier outcomes. The state is secret, and belongs to one stream only: whoever
-    continues the same state twice has asked more than was paid for.
+    Questions may depend on earlier outcomes. The state is secret and may be continued only once: continuing it twice
+    asks more than was paid for.
     """
 
     def __init__(self, vector: SparseVector, entropy: Entropy) -> None:
         self.vector = vector
         self.n_unstable = 0
         self._entropy = entropy
-        self._price: Event | None = vector.event  # of the whole stream, told with its first question
+        self._price: Event | None = vector.event  # of the whole stream, recorded with its first question
         self._threshold = self._fresh_threshold()
 
     @property
@@ -259,15 +258,15 @@ class SparseVectorRun:
         return self.vector.max_unstable - self.n_unstable
 
     def ask(self, distance: int) -> int:
-        """The outcome of one question: ``RELEASED``, ``UNSTABLE`` or ``HALTED``."""
+        """Return the outcome of one question: ``RELEASED``, ``UNSTABLE`` or ``HALTED``."""
         return int(self.ask_many(np.array([distance]))[0])
 
     def release(self, value: Any, distance: int) -> Any | None:
-        """Online query release for any stable function: its value, or None (refused or halted)."""
+        """Release the value of a stable function, or None if refused or halted."""
         return value if self.ask(distance) == RELEASED else None
 
     def ask_many(self, distances: NDArray[np.integer[Any]]) -> Outcomes:
-        """The outcomes of a run of questions, in order; time linear in their number."""
+        """Return the outcomes of a sequence of questions, in order; time is linear in their number."""
         distances = np.asarray(distances)
         if distances.ndim != 1 or not np.issubdtype(distances.dtype, np.integer):
             raise TypeError(
@@ -298,7 +297,7 @@ class SparseVectorRun:
         return told
 
     def _decide(self, noisy: Integers, outcomes: Outcomes) -> int:
-        """Fill in the outcomes of one block; returns how many questions were asked before halting."""
+        """Fill in the outcomes of one block and return how many questions were asked before halting."""
         begin = 0
         while begin < len(noisy) and not self.halted:
             refused = np.flatnonzero(noisy[begin:] <= self._threshold)
@@ -318,12 +317,12 @@ class SparseVectorRun:
         return self.vector.margin - int(self.vector.threshold_noise.draw(1, self._entropy)[0])
 
     def secret_state(self) -> dict[str, int]:
-        """What is needed to continue this stream in another process; as private as the data."""
+        """Return the state needed to continue this stream in another process; as private as the data."""
         return {"n_unstable": self.n_unstable, "threshold": self._threshold}
 
     @staticmethod
     def resumed(vector: SparseVector, state: dict[str, int], entropy: Entropy) -> SparseVectorRun:
-        """The stream that ``secret_state`` left; its threshold goes on."""
+        """Continue the stream saved by ``secret_state``, with its threshold."""
         run = SparseVectorRun(vector, entropy)
         run.n_unstable, run._threshold = int(state["n_unstable"]), int(state["threshold"])
         run._price = None
@@ -331,12 +330,12 @@ class SparseVectorRun:
 
 
 _BITS = 128
-_FARTHEST = 1 << 18  # distance in a table
+_FARTHEST = 1 << 18  # largest distance in a table
 
 
 @dataclass(frozen=True)
 class StableRelease:
-    """Release a stable value, or refuse: the optimal distance-to-instability test.
+    """Release a stable value or refuse, by the optimal distance-to-instability test.
 
     Parameters
     ----------
@@ -345,9 +344,9 @@ class StableRelease:
 
     Privacy
     -------
-    Event ``Approximate(epsilon, delta)``, exactly: probabilities are whole multiples of 2^-128, rounded so
-    that every inequality holds, and the coin is an integer comparison. The distance must be a whole number of
-    sensitivity 1 that is 0 on both sides whenever the values of neighbors differ.
+    Event ``Approximate(epsilon, delta)``, exactly: probabilities are integer multiples of 2^-128, rounded so that every
+    inequality holds, and the coin is an integer comparison. The distance must be an integer of sensitivity 1 that is 0
+    on both sides whenever the values of neighbors differ.
 
     Examples
     --------
@@ -375,7 +374,7 @@ class StableRelease:
 
     @property
     def event(self) -> Event:
-        """What one release does to privacy."""
+        """The event of one release."""
         return Approximate(self.epsilon, self.delta)
 
     def probability(self, distance: int) -> float:
@@ -388,7 +387,7 @@ class StableRelease:
         return next(d for d, chance in enumerate(_curve(self.epsilon, self.delta)) if chance >= target)
 
     def release(self, value: Any, distance: int, entropy: Entropy) -> Any | None:
-        """``value`` with the probability of its distance, otherwise None."""
+        """Return ``value`` with the probability of its distance, otherwise None."""
         high, low = (int(word) for word in entropy.words(2))
         stable = observed(
             self,
@@ -411,7 +410,7 @@ class StableRelease:
 
 @lru_cache(maxsize=32)
 def _curve(epsilon: float, delta: float) -> tuple[int, ...]:
-    """q(0), q(1), ... in units of 2^-128, up to the first that is 1; every rounding is downwards.
+    """Return q(0), q(1), ... in units of 2^-128, up to the first that is 1; every rounding is downwards.
 
     q(0) = delta; q(d + 1) = min(e^epsilon q(d) + delta, 1 - e^-epsilon (1 - q(d) - delta), 1).
     """

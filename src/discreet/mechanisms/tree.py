@@ -1,8 +1,8 @@
 """Running sums under Gaussian noise: every step adds one vector, and all prefix sums may be published.
 
-The sum of steps 1 .. t is put together from the binary digits of t: at most floor(log2 T) + 1 noisy sums of blocks of
+The sum of steps 1 .. t is assembled from the binary digits of t: at most floor(log2 T) + 1 noisy sums of blocks of
 1, 2, 4, ... steps (Dwork, Naor, Pitassi and Rothblum, 2010; Chan, Shi and Song, 2011). One step is in at most one
-block of each length, so that its price does not grow with the number of prefix sums that are looked at. Proofs:
+block of each length, so the price does not grow with the number of published prefix sums. Proofs:
 docs/proofs/online.md.
 """
 
@@ -23,7 +23,7 @@ from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import Event, Repeated
 from discreet.privacy.guarantee import Sensitivity
 
-_LARGEST = 2.0**61  # grid steps that a sum may reach, which leaves int64 room for the noise
+_LARGEST = 2.0**61  # largest sum in grid steps, which leaves int64 room for the noise
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TreeMechanism:
 
     Privacy
     -------
-    Event: ``levels`` Gaussian releases, for all prefix sums together, however vectors were chosen after earlier
+    Event: ``levels`` Gaussian releases, for all prefix sums together, even if vectors are chosen after earlier
     answers. Vectors are rounded down to the grid one by one and summed in integers, exactly and in any order.
 
     Examples
@@ -61,7 +61,7 @@ class TreeMechanism:
     def __post_init__(self) -> None:
         if isinstance(self.horizon, bool) or not 1 <= self.horizon <= 2**30:
             raise ValueError(f"horizon must be a whole number from 1 to 2**30, got {self.horizon!r}")
-        _ = self.block  # refuses the rest
+        _ = self.block  # checks the other parameters
 
     @cached_property
     def block(self) -> GaussianMechanism:
@@ -75,16 +75,16 @@ class TreeMechanism:
 
     @property
     def levels(self) -> int:
-        """In how many blocks one step can be: floor(log2 horizon) + 1."""
+        """Maximum number of blocks that contain one step: floor(log2 horizon) + 1."""
         return self.horizon.bit_length()
 
     @property
     def event(self) -> Event:
-        """What all prefix sums together do to privacy."""
+        """The event of all prefix sums together."""
         return Repeated(self.block.event, self.levels)
 
     def start(self) -> TreeRun:
-        """A run that has seen nothing."""
+        """Start a run without any steps."""
         shape = (self.levels, self.size)
         return TreeRun(self, 0, np.zeros(shape, dtype=np.int64), np.zeros(shape))
 
@@ -99,14 +99,14 @@ class TreeRun:
     noisy: Array
 
     def add(self, vector: ArrayLike, entropy: Entropy) -> None:
-        """One step: the block that ends here gets its noise, and takes the place of the shorter ones it covers."""
+        """Add one step: the block that ends here gets its noise and replaces the shorter blocks it covers."""
         if self.step >= self.tree.horizon:
             raise ValueError(f"all {self.tree.horizon} steps of the tree have been used")
         noise, grid = self.tree.noise, self.tree.noise.grid
         values = np.asarray(vector, dtype=np.float64)
         if values.shape != (self.tree.size,):
             raise ValueError(f"a step adds {self.tree.size} numbers, got an array of shape {values.shape}")
-        with np.errstate(all="ignore"):  # total on float64, so that no value can raise
+        with np.errstate(all="ignore"):  # defined for all float64, so that no value can raise
             largest = _LARGEST / self.tree.horizon
             steps = np.clip(np.where(np.isfinite(values), values, 0.0) / grid, -largest, largest)
         self.step += 1
@@ -115,7 +115,7 @@ class TreeRun:
         self.exact[:level], self.noisy[:level] = 0, 0.0
         self.exact[level] = total
         sampled = (total + noise.draw_integers(total.shape, entropy)).astype(np.float64) * grid
-        # Of all blocks only `levels` depend on one step: the first one carries the price of them all.
+        # Only `levels` of all blocks depend on one step; the first one is recorded with the price of all.
         self.noisy[level] = observed(
             self.tree,
             entropy,
@@ -127,23 +127,23 @@ class TreeRun:
         )
 
     def prefix(self) -> Array:
-        """The noisy sum of all steps so far."""
+        """Return the noisy sum of all steps so far."""
         return np.asarray(self.noisy.sum(axis=0))
 
     def evened(self, entropy: Entropy) -> Array:
-        """The same with more noise, so that its law is that of ``levels`` blocks after every step."""
+        """Return the same with extra noise, so that it has the noise of ``levels`` blocks after every step."""
         missing = self.tree.levels - self.step.bit_count()
         return np.asarray(
             self.prefix() + self.tree.noise.draw((missing, self.tree.size), entropy).sum(axis=0)
         )
 
     def secret_state(self) -> dict[str, Any]:
-        """What a resumed run needs; as private as the data."""
+        """Return the state needed to resume the run; as private as the data."""
         return {"step": self.step, "exact": self.exact.copy(), "noisy": self.noisy.copy()}
 
 
 def softmax_index(scores: ArrayLike, scale: float, entropy: Entropy) -> int:
-    """An index drawn from softmax(scores / scale), exactly on a fine grid; for PUBLIC scores: nothing is charged.
+    """Draw an index from softmax(scores / scale), exactly on a fine grid. For PUBLIC scores: nothing is charged.
 
     >>> from discreet.mechanisms.samplers.entropy import fresh_entropy
     >>> softmax_index([0.0, 1e6], 1.0, fresh_entropy())

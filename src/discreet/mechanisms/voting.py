@@ -1,8 +1,8 @@
-"""Votes: how many of them a changed record can move, how stable a majority is, and noisy pluralities.
+"""Votes: how many of them one record can change, how stable a majority is, and noisy pluralities.
 
-A vote vector counts, for one question, the models that answered each class. One record changes the vote of at
-most ``changed`` models; everything here is stated for that number. Proofs: docs/proofs/sparse-vector.md,
-sections 6 and 7.
+A vote vector counts, for one question, the models that answered each class. One record changes the votes of at most
+``changed`` models; all guarantees here are stated for that number. Proofs: docs/proofs/sparse-vector.md, sections 6
+and 7.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Counts = NDArray[np.integer[Any]]
 
 ABSTAINED, HALTED = -1, -2  # codes of questions without an answer
 _BLOCK = 1 << 15
-_LARGEST_STDDEV = 2.0**30  # the noise's grid must hold whole numbers
+_LARGEST_STDDEV = 2.0**30  # the noise's grid must contain the integers
 
 
 def stability(counts: Counts, changed: int = 1) -> tuple[Integers, Integers]:
-    """The winner of every vote and its distance to instability, max(0, (gap - 1) // (2 changed)).
+    """Return the winner of every vote and its distance to instability, max(0, (gap - 1) // (2 changed)).
 
     Parameters
     ----------
-    counts : array (n_queries, n_classes) of votes, every class included.
-    changed : how many votes one record can move.
+    counts : array (n_queries, n_classes) of votes, with every class included.
+    changed : how many votes one record can change.
 
     Privacy
     -------
     The distance has sensitivity 1, and whenever the winners of neighbors differ it is 0 on both sides (ties go
-    to the first class). Both are private: they are inputs of a mechanism, not results.
+    to the first class). Both are private: use them as inputs of a mechanism, not as results.
 
     Examples
     --------
@@ -69,12 +69,12 @@ class NoisyPlurality:
     noise_multiplier : float
         Noise over the L2 sensitivity sqrt(2) ``changed`` of one vote vector.
     n_classes, n_queries, changed : int
-        Public sizes; the budget is for ``n_queries`` questions, and there are no answers after them.
+        Public sizes; the budget is for ``n_queries`` questions, with no answers after them.
 
     Privacy
     -------
     ``n_queries`` Gaussian mechanisms of ``noise_multiplier``; the noise is discrete Gaussian on a grid finer
-    than 2^-30 of its scale, added to whole numbers. The guarantee does not depend on the votes.
+    than 2^-30 of its scale, added to integers. The guarantee does not depend on the votes.
 
     References
     ----------
@@ -102,31 +102,31 @@ class NoisyPlurality:
 
     @property
     def event(self) -> Event:
-        """What all questions together do to privacy."""
+        """The event of all questions together."""
         return Repeated(Discretized(Gaussian(self.noise_multiplier), self.n_classes), self.n_queries)
 
     def gap_needed(self, n_queries: int, beta: float) -> float:
-        """The lead at which ``n_queries`` questions all get the true winner with probability 1 - beta."""
+        """Return the lead at which ``n_queries`` questions all get the true winner with probability 1 - beta."""
         return -self.stddev * math.sqrt(2) * float(ndtri(beta / (n_queries * (self.n_classes - 1))))
 
     def start(self, entropy: Entropy) -> PluralityRun:
-        """Begin answering."""
+        """Start answering."""
         return PluralityRun(self, entropy)
 
 
 @dataclass(frozen=True)
 class ConfidentPlurality:
-    """A noisy plurality that first asks, with noise of its own, whether enough models agree.
+    """A noisy plurality that first checks, with separate noise, whether enough models agree.
 
     Parameters
     ----------
     threshold : int
-        Votes the winner should have.
+        Votes that the winner should have.
     check_multiplier, vote_multiplier : float
         Noise over sensitivity of the check (sensitivity ``changed``) and of the vote (sqrt(2) ``changed``).
     max_answers : int
-        Answers after which the mechanism halts. The number of answers depends on the data, so the budget pays
-        for all of them in advance.
+        Answers after which the mechanism halts. The number of answers depends on the data, so all of them are paid
+        for in advance.
 
     Privacy
     -------
@@ -166,18 +166,18 @@ class ConfidentPlurality:
 
     @property
     def event(self) -> Event:
-        """What all questions together do to privacy."""
+        """The event of all questions together."""
         checks = Repeated(Discretized(Gaussian(self.check_multiplier), 1), self.n_queries)
         votes = Repeated(Discretized(Gaussian(self.vote_multiplier), self.n_classes), self.max_answers)
         return Composed((checks, votes))
 
     def start(self, entropy: Entropy) -> PluralityRun:
-        """Begin answering."""
+        """Start answering."""
         return PluralityRun(self, entropy)
 
 
 class PluralityRun:
-    """Questions asked and answered so far by a noisy plurality, plain or confident."""
+    """Questions asked and answered so far by a plain or confident noisy plurality."""
 
     def __init__(self, mechanism: NoisyPlurality | ConfidentPlurality, entropy: Entropy) -> None:
         self.mechanism = mechanism
@@ -197,7 +197,7 @@ class PluralityRun:
         return self.answers_left <= 0
 
     def answer(self, counts: Counts) -> Integers:
-        """Class codes of a run of questions, in order; ``ABSTAINED`` or ``HALTED`` where there is none."""
+        """Return class codes of a sequence of questions, in order; ``ABSTAINED`` or ``HALTED`` without an answer."""
         counts = _checked(counts, self.mechanism.n_classes)
         codes = np.full(len(counts), HALTED, dtype=np.int64)
         for begin in range(0, len(counts), _BLOCK):
@@ -220,7 +220,7 @@ class PluralityRun:
         return mechanism.noise if isinstance(mechanism, NoisyPlurality) else mechanism.vote_noise
 
     def _passed(self, block: Integers) -> tuple[NDArray[np.bool_], int]:
-        """Which questions have enough agreement, and how many are asked before the answers run out."""
+        """Return which questions have enough agreement, and how many are asked before the answers run out."""
         mechanism = self.mechanism
         if isinstance(mechanism, NoisyPlurality):
             return np.ones(len(block), dtype=bool), len(block)
@@ -235,7 +235,7 @@ class PluralityRun:
         return passed, int(last[0]) + 1 if len(last) else len(block)
 
     def _winners(self, counts: Integers) -> Integers:
-        """The noisy pluralities of some votes."""
+        """Return the noisy pluralities of some votes."""
         mechanism, noise = self.mechanism, self._vote_noise
         noisy = counts * round(1 / noise.grid) + noise.draw_integers(counts.shape, self._entropy)
         multiplier = (
@@ -247,7 +247,7 @@ class PluralityRun:
     def _told(
         self, answers: NDArray[Any], votes: Integers, noise: GaussianNoise, distance: float, multiplier: float
     ) -> NDArray[Any]:
-        """Pass on answers to k questions: k Gaussian mechanisms, whose inputs together move by sqrt(k) ``distance``."""
+        """Record answers to k questions: k Gaussian mechanisms, whose inputs together move by sqrt(k) ``distance``."""
         asked = len(votes)
         if not asked:
             return answers
@@ -263,14 +263,14 @@ class PluralityRun:
         )
 
     def secret_state(self) -> dict[str, int]:
-        """What is needed to continue in another process."""
+        """Return the state needed to continue in another process."""
         return {"n_asked": self.n_asked, "n_answered": self.n_answered}
 
     @staticmethod
     def resumed(
         mechanism: NoisyPlurality | ConfidentPlurality, state: dict[str, int], entropy: Entropy
     ) -> PluralityRun:
-        """The run that ``secret_state`` left."""
+        """Continue the run saved by ``secret_state``."""
         run = PluralityRun(mechanism, entropy)
         run.n_asked, run.n_answered = int(state["n_asked"]), int(state["n_answered"])
         return run

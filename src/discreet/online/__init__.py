@@ -1,4 +1,4 @@
-"""Private learning on streams: a horizon known beforehand, one charge, answers after every step."""
+"""Private learning on streams: a public horizon, one charge, answers after every step."""
 
 from discreet.online.ftrl import PrivateFTRL
 from discreet.online.linear import PrivateOnlineLinearModel

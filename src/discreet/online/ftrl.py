@@ -1,8 +1,8 @@
 """Private prediction with expert advice: follow the regularized leader over the simplex.
 
-In every step one of p actions is chosen, then the costs of all of them are learned. The chosen actions are all that
-is published. Two methods: drawing an action from softmax(-costs so far / lambda), where the draw itself is the privacy,
-and Gaussian tree sums of the costs, better for few actions and long streams. Proofs: docs/proofs/online.md.
+In every step one of p actions is chosen, then the costs of all of them are learned. Only the chosen actions are
+published. There are two methods: drawing an action from softmax(-costs so far / lambda), where the draw itself is
+private, and Gaussian tree sums of the costs, better for few actions and long streams. Proofs: docs/proofs/online.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
 
 
-_MANY = 1000  # draws beyond which exact composition gains less than 0.1 percent over its closed form, and takes long
+_MANY = 1000  # with more draws, exact composition is slow and gains less than 0.1 percent
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class FTRLPlan(ShowsPlan):
 
 @dataclass(frozen=True)
 class SamplingPlan(FTRLPlan):
-    """An action is drawn from softmax(-costs so far / lambda); every draw has bounded range ``epsilon``."""
+    """Draw an action from softmax(-costs so far / lambda); every draw has bounded range ``epsilon``."""
 
     epsilon: float
     rows: int = 1
@@ -80,7 +80,7 @@ class SamplingPlan(FTRLPlan):
     def of(
         cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float, rows: int = 1
     ) -> SamplingPlan:
-        """The largest epsilon that the guarantee allows, or the one that is best for regret if that is smaller."""
+        """Choose the largest epsilon that the guarantee allows, or the best one for the regret if that is smaller."""
         if guarantee.delta > 0 and horizon > _MANY:
             rho = 1 / calibrate(lambda x: events.ZeroConcentrated(1 / x), guarantee)
             allowed = math.sqrt(8 * rho / horizon) * (1 - 1e-12)
@@ -92,13 +92,13 @@ class SamplingPlan(FTRLPlan):
 
     @cached_property
     def draw(self) -> ExponentialMechanism:
-        """One draw; scores are minus the sums of costs, in which each step moves them by at most R, either way."""
+        """One draw; scores are minus the sums of costs, which each step moves by at most R in either direction."""
         range_ = self.rows * self.guarantee.neighboring.contributions * 2 * self.cost_bound
         return ExponentialMechanism(range_, self.epsilon, self.n_actions)
 
     @property
     def quantum(self) -> float:
-        """Costs are cut to multiples of this power of two, so that their sums are exact in 53 bits."""
+        """Costs are rounded to multiples of this power of two, so that their sums are exact in 53 bits."""
         bits = min(30, 51 - self.horizon.bit_length())
         return math.ldexp(1.0, math.frexp(self.cost_bound)[1] - 1 - bits)
 
@@ -114,7 +114,7 @@ class SamplingPlan(FTRLPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         drawn = f"{self.horizon} actions of {self.n_actions}"
         return f"follow the regularized leader: {drawn} drawn by the exponential mechanism"
 
@@ -139,7 +139,7 @@ class SamplingPlan(FTRLPlan):
 
 @dataclass(frozen=True)
 class TreePlan(FTRLPlan):
-    """Costs are summed under tree noise; everything after that is public."""
+    """Sum costs under tree noise; everything after that is public."""
 
     noise_multiplier: float
     rows: int = 1
@@ -148,7 +148,7 @@ class TreePlan(FTRLPlan):
     def of(
         cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float, rows: int = 1
     ) -> TreePlan:
-        """The least noise that meets the guarantee."""
+        """Return the plan with the least noise that meets the guarantee."""
         if guarantee.delta == 0:
             raise ValueError(
                 "Gaussian tree sums cannot give delta = 0; choose delta > 0 or method='sampling'"
@@ -184,7 +184,7 @@ class TreePlan(FTRLPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"follow the regularized leader on Gaussian tree sums of the costs of {self.n_actions} actions"
 
     @property
@@ -208,7 +208,7 @@ class TreePlan(FTRLPlan):
 
 
 class PrivateFTRL(PrivateStream):
-    """Chooses among ``n_actions`` actions, step by step, nearly as well as the best of them in hindsight.
+    """Choose among ``n_actions`` actions, step by step, nearly as well as the best of them in hindsight.
 
     Parameters
     ----------
@@ -223,19 +223,19 @@ class PrivateFTRL(PrivateStream):
     method : {"auto", "sampling", "tree"}
         How actions are protected; "auto" is the one with the smaller bound on the regret.
     neighboring : {"replace-one", "zero-out"}
-        One step's costs are exchanged for any others, or blanked out.
+        One step's costs are replaced by any others, or blanked out.
     at_horizon : {"refuse", "restart"}
-        After the last step raise `HorizonReached`, or begin a new epoch: forget everything and charge again.
+        After the last step raise `HorizonReached`, or start a new epoch: forget everything and charge again.
     max_rows_per_group : int, default None
-        Protect all steps of a person together: at most so many of them count, later ones are null records, and every
-        step says whose it is with ``group=``. A public choice. None protects single steps.
+        Protect all steps of a person together: at most this many of them count, later ones are null records, and every
+        step names its person with ``group=``. A public choice. None protects single steps.
     ledger : Ledger or path, default None
         Budget from which every epoch is charged before its first step.
 
     Attributes
     ----------
-    step, epoch : how far the stream is.
-    privacy_ : the `PrivacyStatement` about all actions of an epoch, once it has begun.
+    step, epoch : the current position in the stream.
+    privacy_ : the `PrivacyStatement` about all actions of an epoch, once it has started.
 
     Privacy
     -------
@@ -287,7 +287,7 @@ class PrivateFTRL(PrivateStream):
         self._set_up()
 
     def plan(self) -> SamplingPlan | TreePlan:
-        """What an epoch would run, cost and guarantee; no data is needed."""
+        """Return what an epoch would run, cost and guarantee; no data is needed."""
         promise = self._guarantee()
         method = _checks.choice("method", self.method, ("auto", "sampling", "tree"))
         if self.horizon > 2**30:
@@ -313,7 +313,7 @@ class PrivateFTRL(PrivateStream):
         return min(plans, key=lambda plan: plan.regret)
 
     def learn_one(self, costs: ArrayLike, *, group: Any = None) -> Self:
-        """Take the costs of all actions in the current step; they are clipped to the bound, what is no number is 0.
+        """Learn the costs of all actions in the current step. They are clipped to the bound; non-numbers count as 0.
 
         ``group`` is the id of the person whose step it is, with ``max_rows_per_group``.
         """
@@ -330,7 +330,7 @@ class PrivateFTRL(PrivateStream):
         return self
 
     def predict_one(self) -> int:
-        """The action of the current step; the same one until its costs are learned."""
+        """Return the action of the current step; the same one until its costs are learned."""
         with self._alone():
             plan = self._begun()
             if self._action is None:
@@ -347,7 +347,7 @@ class PrivateFTRL(PrivateStream):
             return self._action
 
     def partial_fit(self, costs: ArrayLike, *, groups: Any = None) -> Self:
-        """Learn several steps, one per row, without choosing actions in between; ``groups`` says whose they are."""
+        """Learn several steps, one per row, without choosing actions in between; ``groups`` names their people."""
         rows = to_numbers(costs)
         if rows.ndim != 2 or rows.shape[1] != self.n_actions:
             raise ParameterError(
@@ -358,9 +358,9 @@ class PrivateFTRL(PrivateStream):
         return self
 
     def play(self, stream: Iterable[Any]) -> Iterator[int]:
-        """An action for every element of a stream of costs, which may be endless; it ends at the horizon.
+        """Yield an action for every element of a stream of costs, which may be endless; stops at the horizon.
 
-        With at_horizon="restart" it goes on for ever, epoch by epoch, each one charged. With ``max_rows_per_group`` the
+        With at_horizon="restart" it continues epoch by epoch, each one charged. With ``max_rows_per_group`` the
         elements are pairs (costs, group).
         """
         for element in stream:

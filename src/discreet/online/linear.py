@@ -2,8 +2,8 @@
 
     theta_{t+1} = argmin over |theta| <= B of <noisy sum of gradients so far, theta> + (lambda / 2) |theta|^2:
 
-follow the regularized leader on tree-aggregated gradients. Records are used once, in the order in which they come; no
-sampling is assumed. Proofs: docs/proofs/online.md.
+follow the regularized leader on tree-aggregated gradients. Records are used once, in order of arrival; no sampling is
+assumed. Proofs: docs/proofs/online.md.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OnlineLinearPlan(ShowsPlan):
 
     @cached_property
     def tree(self) -> TreeMechanism:
-        """A record's gradient has norm at most L R; a billionth more pays for its own rounding. A person's add up."""
+        """A record's gradient has norm at most L R, plus a billionth for its rounding. Those of a person add up."""
         distance = self.rows * self.guarantee.neighboring.contributions * self.gradient_norm
         return TreeMechanism(Sensitivity(distance), self.noise_multiplier, self.n_features, self.horizon)
 
@@ -65,7 +65,7 @@ class OnlineLinearPlan(ShowsPlan):
 
     @property
     def drift(self) -> float:
-        """What a step can add to the regret, times lambda: G^2 / 2 + G E |noise| (Theorem 3)."""
+        """Bound on what a step adds to the regret, times lambda: G^2 / 2 + G E |noise| (Theorem 3)."""
         g = self.gradient_norm
         spread = self.tree.noise.effective_stddev * math.sqrt(self.tree.levels * self.n_features)
         return g * g / 2 + g * spread
@@ -91,7 +91,7 @@ class OnlineLinearPlan(ShowsPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return "follow the regularized leader on tree-aggregated gradients under Gaussian noise"
 
     @property
@@ -132,26 +132,26 @@ class PrivateOnlineLinearModel(PrivateStream):
         Lowest and highest target of a regressor (squared loss, linear beyond the width of the bounds). Exactly one of
         ``classes`` and ``target_bounds`` is needed.
     radius : float, default 5.0
-        Largest norm of the coefficients, of targets scaled to [-1, 1].
+        Largest norm of the coefficients, for targets scaled to [-1, 1].
     feature_bound : float, default 1.0
-        Largest L2 norm of a record, the intercept's 1 included; longer ones are shrunk onto it. A public choice.
+        Largest L2 norm of a record, including the intercept's 1; longer ones are clipped. A public choice.
     fit_intercept : bool, default True
-        Whether records carry a constant 1.
+        Whether records have a constant 1.
     neighboring, at_horizon, max_rows_per_group, ledger :
         As for `PrivateFTRL`.
 
     Attributes
     ----------
     coef_, intercept_ : the current model, public.
-    average_ : average of the models before each step, intercept last: public, and what the bound on the regret, divided
-        by the number of steps, is about when records are drawn independently.
+    average_ : public average of the models before each step, intercept last. For independent records, the regret bound
+        divided by the number of steps bounds its excess risk.
     step, epoch, privacy_ : as for `PrivateFTRL`.
 
     Privacy
     -------
     (epsilon, delta)-DP of the sequence of all models of an epoch, for records that may depend on earlier models; unit:
     one record, or all records of a person. A record that is not finite, or whose label is unknown, is a null record: it
-    is counted, adds nothing.
+    is counted but adds nothing.
 
     Examples
     --------
@@ -203,7 +203,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         self._set_up()
 
     def plan(self) -> OnlineLinearPlan:
-        """What an epoch would run, cost and guarantee; no data is needed."""
+        """Return what an epoch would run, cost and guarantee; no data is needed."""
         promise = self._guarantee()
         if promise.delta == 0:
             raise ValueError("Gaussian tree sums cannot give delta = 0; choose delta > 0")
@@ -251,7 +251,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, *, groups: Any = None) -> Self:
-        """Learn from several records, in order; ``groups`` says whose they are."""
+        """Learn from several records, in order; ``groups`` names their people."""
         rows, labels = to_numbers(X), as_cells(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):
             raise ParameterError(
@@ -265,7 +265,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         return self
 
     def predict_one(self, x: ArrayLike) -> Any:
-        """The label or target that the current model predicts for one record."""
+        """Return the label or target that the current model predicts for one record."""
         with self._alone():
             self._begun()
             row = self._row(x)
@@ -278,13 +278,13 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     @property
     def coef_(self) -> Array:
-        """Coefficients of clipped records, of targets scaled to [-1, 1]."""
+        """Coefficients for clipped records and targets scaled to [-1, 1]."""
         self._begun()
         return self._theta[: self.n_features].copy()
 
     @property
     def intercept_(self) -> float:
-        """The constant, in the same scale."""
+        """The intercept, on the same scale."""
         self._begun()
         return float(self._theta[-1]) if self.fit_intercept else 0.0
 
@@ -310,7 +310,7 @@ class PrivateOnlineLinearModel(PrivateStream):
         return np.where(scale > 0, entries, 0.0) * scale
 
     def _label(self, y: Any) -> float | None:
-        """The label as the loss wants it; None for one that is none. Never raises for a label, and so quotes none."""
+        """Return the label in the form of the loss; None if invalid. Never raises, so it never quotes a label."""
         if as_cells(y).shape != ():
             return None
         if self.classes is not None:

@@ -1,4 +1,4 @@
-"""What private learners on a stream share: one charge per epoch, a public horizon, files that cannot be spent twice."""
+"""Base class of private learners on a stream: one charge per epoch, a public horizon, files to resume from."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["HorizonReached", "PrivateStream", "StreamError", "StreamPlan"]
 
 
-_RESERVED = 64  # steps that are marked as spent at once, so that not every step waits for the disk
+_RESERVED = 64  # steps marked as spent at once, so that not every step waits for the disk
 
 
 class HorizonReached(RuntimeError):
-    """All steps that were planned and charged for have been used."""
+    """All steps that were planned and charged have been used."""
 
 
 class StreamPlan(Stated, Protocol):
@@ -55,18 +55,17 @@ class StreamPlan(Stated, Protocol):
 class PrivateStream:
     """A learner of at most ``horizon`` steps per epoch.
 
-    A subclass gives ``plan``, ``_fresh`` (the state of a new epoch), ``_secret_state`` and ``_restored``. Every step
-    runs inside ``_alone`` and calls ``_advance`` once at its beginning.
+    A subclass defines ``plan``, ``_fresh`` (the state of a new epoch), ``_secret_state`` and ``_restored``. Every step
+    runs inside ``_alone`` and calls ``_advance`` once at its start.
 
     Privacy
     -------
-    Charged once per epoch, before its first step. The object and its file hold private sums: give out answers, never
-    the object. When an epoch has given its last answer, or with ``close``, its answers are bound to the charge: the
-    ledger keeps their digest (`answers_digest`). A file knows who may continue it and how many steps were spent, and
-    noise is never stored for later: whoever resumes draws new noise from the operating system. A forked process is
-    refused. A copy of a file can still be continued beside the original, which no file can prevent: each copy costs the
-    whole budget once more. ``resume(path, at_least=step)`` refuses a file that is older than what the caller knows to
-    have been spent.
+    Charged once per epoch, before its first step. The object and its file hold private sums: publish answers, never the
+    object. After the last answer of an epoch, or with ``close``, its answers are bound to the charge: the ledger stores
+    their digest (`answers_digest`). A file records who may continue it and how many steps were spent. Noise is never
+    stored for later: a resumed stream draws new noise. A forked process is refused. No file can prevent that a copy of
+    it is continued next to the original; each copy costs the whole budget again. ``resume(path, at_least=step)``
+    refuses a file that is older than what the caller knows to have been spent.
     """
 
     _kind: ClassVar[str]
@@ -80,7 +79,7 @@ class PrivateStream:
     privacy_: PrivacyStatement
 
     def _set_up(self) -> None:
-        """Called at the end of every constructor."""
+        """Initialize the stream; called at the end of every constructor."""
         self._lock = threading.RLock()
         self._plan: StreamPlan | None = None
         self._paid: dict[str, Any] = {}
@@ -97,7 +96,7 @@ class PrivateStream:
         self.epoch = 0
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Once a stream is charged, bounds and budget stay what its noise was made for."""
+        """Refuse changes of bounds and budget once a stream is charged, because its noise depends on them."""
         running = getattr(self, "_plan", None) is not None
         if running and name in self._parameters() and name not in ("at_horizon", "ledger"):
             raise AttributeError(
@@ -108,15 +107,15 @@ class PrivateStream:
     # -- what a learner must say ---------------------------------------------------------------------------
 
     def plan(self) -> StreamPlan:
-        """What an epoch would run and cost; no data is needed."""
+        """Return what an epoch would run and cost; no data is needed."""
         raise NotImplementedError
 
     def _fresh(self, plan: Any) -> None:
-        """Begin an epoch that has seen nothing."""
+        """Start an epoch without data."""
         raise NotImplementedError
 
     def _secret_state(self) -> dict[str, Any]:
-        """What ``_restored`` needs."""
+        """Return the state that ``_restored`` needs."""
         raise NotImplementedError
 
     def _restored(self, plan: Any, state: dict[str, Any], lost: bool) -> None:
@@ -126,7 +125,7 @@ class PrivateStream:
     # -- the promise ---------------------------------------------------------------------------------------
 
     def _guarantee(self) -> Guarantee:
-        """The promise about one epoch: one step is one record, or all steps of a person are protected."""
+        """Return the guarantee of one epoch, for one step or for all steps of a person."""
         _checks.count("horizon", self.horizon)
         _checks.choice("at_horizon", self.at_horizon, ("refuse", "restart"))
         promise, _ = guarantee_of(self.epsilon, self.delta, self.neighboring, None, self.horizon)
@@ -140,7 +139,7 @@ class PrivateStream:
 
     @property
     def _rows(self) -> int:
-        """Largest number of steps of what is protected."""
+        """Return the maximum number of steps of the protected unit."""
         return (
             1
             if self.max_rows_per_group is None
@@ -148,7 +147,7 @@ class PrivateStream:
         )
 
     def _check_group(self, group: Any) -> str | None:
-        """The id of the person whose step it is, as text; empty if it is missing, refused if it is not asked for."""
+        """Return the person's id as text, empty if missing; raise if it does not go with ``max_rows_per_group``."""
         if (group is None) != (self.max_rows_per_group is None):
             raise ValueError(
                 "max_rows_per_group protects all steps of a person, so every step needs to say whose it is: pass "
@@ -159,7 +158,7 @@ class PrivateStream:
         return people_of([group], 1)[0]
 
     def _counts(self, group: str | None) -> bool:
-        """Whether a step of this person counts; after so many of its own, and without an id, it is a null record."""
+        """Whether a step of this person counts; without an id, or beyond the limit, it is a null record."""
         if not group:
             return group is None
         taken = self._seen.get(group, 0)
@@ -167,7 +166,7 @@ class PrivateStream:
         return taken < self._rows
 
     def _begun(self) -> Any:
-        """The running plan; the first call charges and begins the first epoch."""
+        """Return the running plan; the first call charges and starts the first epoch."""
         stream_file.refuse_forked(self._process)
         if self._plan is None:
             self._begin()
@@ -208,14 +207,14 @@ class PrivateStream:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """One step at a time, in silence."""
+        """Run one step at a time, in silence."""
         with self._lock, silence():
             yield
 
     def close(self) -> None:
-        """End the epoch: no further step, and its answers are bound to the charge. A file of it is closed, too.
+        """End the epoch: allow no further step, and bind its answers to the charge. Also closes its file.
 
-        Without a ledger, or after a crash in which answers were lost, the receipt stays as it is, bound to nothing.
+        Without a ledger, or if a crash lost answers, the receipt stays unbound.
         """
         with self._alone():
             plan = self._begun()
@@ -225,7 +224,7 @@ class PrivateStream:
             self._bind()
 
     def _answered(self, answer: Any, *, last: bool) -> None:
-        """Note an answer in the digest of all; the last one of an epoch binds them to the charge."""
+        """Add an answer to the digest; the last one of an epoch binds all of them to the charge."""
         if self._answers is not None:
             self._answers = answers_digest([answer], self._answers)
         if last:
@@ -241,7 +240,7 @@ class PrivateStream:
             raise HorizonReached("this stream was closed, and its answers are bound to its charge")
 
     def _advance(self) -> Any:
-        """Count one step before anything of it is used; begins a new epoch, or refuses, at the horizon."""
+        """Count one step before using anything of it; at the horizon, start a new epoch or refuse."""
         plan = self._begun()
         self._check_open()
         if self.step >= plan.horizon:
@@ -262,7 +261,7 @@ class PrivateStream:
         return plan
 
     def _reserve(self, upto: int) -> None:
-        """Have it on disk, if there is a file, that everything before step ``upto`` may have been spent."""
+        """Record on disk, if there is a file, that all steps before ``upto`` may have been spent."""
         if self._file is not None and upto > self._reserved:
             path, generation = self._file
             reserved = min(upto + _RESERVED - 1, self._begun().horizon + 1)
@@ -276,11 +275,11 @@ class PrivateStream:
     # -- files ---------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Keep the stream in a new file, from which ``resume`` continues; an older file of it is closed.
+        """Save the stream to a new file, from which ``resume`` continues; an older file of it is closed.
 
-        From now on steps are marked as spent on disk, 64 at a time, before they are taken: after a crash at most 64
-        steps of the horizon are lost and none is spent twice. Records that were learned after the last ``save`` are
-        forgotten by a resumed stream: save again before you close it. The file is as private as the data.
+        From now on, steps are marked as spent on disk, 64 at a time, before they are taken: after a crash at most 64
+        steps of the horizon are lost and none is spent twice. A resumed stream forgets records learned after the last
+        ``save``: save again before you close it. The file is as private as the data.
         """
         with self._lock:
             plan = self._begun()
@@ -288,7 +287,7 @@ class PrivateStream:
             parameters = {name: value for name, value in vars(self).items() if name in self._parameters()}
             content = {
                 "kind": self._kind,
-                "parameters": {**parameters, "ledger": None},  # paid already
+                "parameters": {**parameters, "ledger": None},  # already charged
                 "paid": self._paid,
                 "step": self.step,
                 "epoch": self.epoch,
@@ -298,14 +297,14 @@ class PrivateStream:
                 "state": self._secret_state(),
                 "people": self._seen,
             }
-            # The new file is written closed, the older one is closed, the new one opens: wherever this ends, at most
-            # one file can be continued.
+            # The new file is written closed, then the older one is closed, then the new one is opened. Wherever this
+            # stops, at most one file can be continued.
             closed = {"reserved": plan.horizon + 1}
             generation = stream_file.create(path, content, closed)
             if self._file is not None:
                 try:
                     stream_file.spend(*self._file, lambda: (None, closed))
-                except StreamError:  # somebody else holds the stream: nothing of it is left behind
+                except StreamError:  # somebody else holds the stream: leave nothing behind
                     Path(path).unlink()
                     raise
             self._file, self._reserved = (Path(path).resolve(), generation), self.step
@@ -313,12 +312,12 @@ class PrivateStream:
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], *, at_least: int = 0, ledger: Budget = None) -> Self:
-        """Continue a saved stream; whoever held it before is refused from now on, and nothing is charged.
+        """Continue a saved stream without a charge; any earlier holder is refused from now on.
 
         Parameters
         ----------
         path : file written by ``save``. Only open files that you trust: they hold pickled values.
-        at_least : number of steps known to have been taken; a file that knows of fewer is a stale copy, and refused.
+        at_least : number of steps known to have been taken; a file with fewer is a stale copy and is refused.
         ledger : the ledger that was charged when the stream began, to bind its answers to the charge at the end.
         """
         _checks.count("at_least", at_least, at_least=0)
@@ -354,10 +353,10 @@ class PrivateStream:
         return learner
 
     def _continue(self, content: dict[str, Any], reserved: int, file: tuple[Path, int]) -> None:
-        """Go on with what a file holds, after the steps that may have been spent."""
+        """Continue from the content of a file, after the steps that may have been spent."""
         plan = self._begun()
         self._entropy = resume()
-        receipt = content.get("receipt")  # files of 0.1.0 name none
+        receipt = content.get("receipt")  # files of 0.1.0 have none
         self._receipt = None if receipt is None else Receipt.from_dict(receipt)
         self._file, self.epoch = file, content["epoch"]
         self.step = self._reserved = reserved
@@ -384,17 +383,17 @@ class PrivateStream:
 
 
 def _price(plan: StreamPlan) -> dict[str, Any]:
-    """What was charged and the noise it pays for; a file remembers it, so that nobody continues with other noise."""
+    """Return the charged event and its noise; a file stores them, so that nobody continues with other noise."""
     return {"event": plan.event.to_dict(), "noise": dict(plan.noise)}
 
 
 def described(plan: StreamPlan) -> str:
-    """A plan in words and numbers; what every plan's ``str`` is."""
+    """Format a plan; used as the ``str`` of every plan."""
     return plan_text(plan, {"steps": str(plan.horizon)}, {"expected regret at most": f"{plan.regret:.6g}"})
 
 
 def people_of(groups: Any, n_rows: int) -> list[str | None]:
-    """Whose step each row is, empty for nobody's; None where nobody asks."""
+    """Return the person of each row, empty for none; all None without groups."""
     if groups is None:
         return [None] * n_rows
     people = read_people(groups, n_rows, strict=False)
@@ -402,10 +401,10 @@ def people_of(groups: Any, n_rows: int) -> list[str | None]:
 
 
 def resumed_tree(tree: TreeMechanism, state: dict[str, Any], lost: bool) -> tuple[TreeRun, Array]:
-    """The tree of a saved stream, and the noisy sum of the records that are no longer in it.
+    """Return the tree of a saved stream, and the noisy sum of the records that are no longer in it.
 
-    If answers are ``lost``, blocks with old records may have been released since the stream was saved. These records
-    must not be released again: their noisy sum is kept, and a new tree begins.
+    If answers are ``lost``, blocks with old records may have been released after the stream was saved. These records
+    must not be released again: their noisy sum is kept, and a new tree starts.
     """
     kept, before = TreeRun(tree, **state["tree"]), state["before"]
     return (tree.start(), before + kept.prefix()) if lost else (kept, before)

@@ -1,8 +1,8 @@
-"""A stream of questions on disk: what it may still spend is written down before every answer is given.
+"""A stream on disk: what it may still spend is written before every answer is given.
 
-One SQLite file holds the teachers, or their votes, and the secret state of the stream. Whoever continues the stream
-takes a new generation number; an older holder is then refused, so that two processes can never spend the same
-budget. When the stream has halted the teachers are overwritten, in the file and in SQLite's journal.
+One SQLite file holds the teachers, or their votes, and the secret state of the stream. Resuming a stream takes a new
+generation number, and older holders are then refused, so two processes can never spend the same budget. When the
+stream has halted, the teachers are overwritten in the file and in SQLite's journal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from discreet.privacy.ledger.sqlite import Database
 
 T = TypeVar("T")
 _FORMAT = "discreet labeler 1"
-# An answer must be drawn once: whoever has begun cannot be sent back to wait for others.
+# An answer must be drawn only once, so a transaction that has started cannot be made to wait for others.
 _ALONE = "BEGIN EXCLUSIVE"
 
 
@@ -29,7 +29,7 @@ class StreamError(RuntimeError):
 
 
 def create(path: str | os.PathLike[str], content: Any, state: dict[str, Any]) -> int:
-    """Write a new file, readable by its owner only; returns the generation of its first holder."""
+    """Write a new file, readable by its owner only, and return the generation of its first holder."""
     where = Path(path)
     try:
         os.close(os.open(where, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -47,7 +47,7 @@ def create(path: str | os.PathLike[str], content: Any, state: dict[str, Any]) ->
 
 
 def refuse_forked(process: int) -> None:
-    """Raise unless this is the process, of that number, which holds a stream."""
+    """Raise unless this process, by its number, is the one that holds the stream."""
     if process != os.getpid():
         raise StreamError(
             "this process was forked from the one that holds the stream, and both would spend the same budget; "
@@ -58,9 +58,9 @@ def refuse_forked(process: int) -> None:
 def take_over(
     path: str | os.PathLike[str], check: Callable[[Any, dict[str, Any]], None] = lambda content, state: None
 ) -> tuple[Any, dict[str, Any], int]:
-    """The content, the state and the generation of a new holder; every older holder is refused from now on.
+    """Return the content, the state and the generation of a new holder; older holders are refused from now on.
 
-    ``check(content, state)`` may raise, and then nothing has changed: the older holder goes on.
+    If ``check(content, state)`` raises, nothing changes and the older holder continues.
     """
     where = Path(path)
     if not where.is_file():
@@ -72,7 +72,7 @@ def take_over(
             raise StreamError(f"{where} holds {kind!r}; this version reads {_FORMAT!r}")
         try:
             kept, known = _Unpickler(io.BytesIO(content)).load(), dict(json.loads(state))
-        except Exception as error:  # bytes that are no pickle can raise anything
+        except Exception as error:  # invalid bytes can raise anything
             raise StreamError(f"{where} is damaged: what it holds cannot be read") from error
         check(kept, known)
         connection.execute("UPDATE stream SET generation = ?", (generation + 1,))
@@ -88,14 +88,14 @@ def spend(
     content: Callable[[], Any] = lambda: None,
     held: dict[str, Any] | None = None,
 ) -> T:
-    """Run ``answer`` and give out its result only once its new state is on disk.
+    """Run ``answer`` and return its result only after its new state is on disk.
 
     Parameters
     ----------
     path, generation : the file and its holder.
-    answer : gives the result and the new state.
-    content : called afterwards; gives what is to take the place of the content, None to leave it.
-    held : the state from which the holder goes on, if it is to be the one in the file.
+    answer : returns the result and the new state.
+    content : called afterwards; returns the new content, or None to keep it.
+    held : the state from which the holder continues, if it must equal the one in the file.
     """
 
     def give(connection: sqlite3.Connection) -> T:
@@ -132,12 +132,12 @@ def _database(path: Path) -> Database:
     return Database(path.absolute(), "stream", "nothing was answered", StreamError, erases=True)
 
 
-# Where classes lived when older versions pickled them, if they live elsewhere now.
+# Modules in which older versions pickled classes that have moved since.
 _MOVED = {"discreet.transfer.rows": "discreet.transfer.base"}
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads what older versions wrote."""
+    """Reads pickles of older versions."""
 
     def find_class(self, module: str, name: str) -> Any:
         return super().find_class(_MOVED.get(module, module), name)

@@ -1,4 +1,4 @@
-"""The privacy core: what is promised, what was run, what it costs, and who has spent it."""
+"""The privacy core: guarantees, events, their price, and ledgers of what was spent."""
 
 from discreet.privacy.guarantee import Guarantee, Neighboring, PrivacyWarning, Sensitivity
 from discreet.privacy.ledger.ledger import BudgetExceeded, Ledger, LedgerError

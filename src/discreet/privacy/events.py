@@ -1,10 +1,11 @@
-"""What was run: a frozen tree of events, priced elsewhere.
+"""Events: a frozen tree that describes what was run. Accountants price it.
 
 An event describes the randomness of a mechanism in units of its sensitivity *under the relation it was calibrated
-for*; whoever prices it must name that relation. Events are append-only: a class is never removed and never changes
-its meaning, because ledgers and model files outlive library versions.
+for*; pricing must name that relation. Events are append-only: a class is never removed and never changes its meaning,
+because ledgers and model files outlive library versions.
 
-An event tree as accountants see it: ideal leaves with multiplicities, and the slip of inexact sampling.
+`leaves_of` turns a tree into what accountants need: ideal leaves with multiplicities, and the error of inexact
+sampling.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ DEEPEST = 100
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all events; comparable, hashable, and exact through ``to_dict`` / ``from_dict``."""
+    """Base of all events; comparable, hashable, and preserved exactly by ``to_dict`` / ``from_dict``."""
 
     kinds: ClassVar[dict[str, type[Event]]] = {}
     depth: ClassVar[int] = (
@@ -33,7 +34,7 @@ class Event:
         Event.kinds[cls.__name__] = cls
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain JSON-ready values."""
+        """Return the event as plain JSON-ready values."""
         fields: dict[str, Any] = {"kind": type(self).__name__}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -63,7 +64,7 @@ class Event:
 
 
 def _nest(outer: Event, *parts: Event) -> None:
-    """Note how deep ``outer`` is; what walks through events does so by recursion, and would not return."""
+    """Record the depth of ``outer`` and raise if it is too deep for recursion."""
     depth = 1 + max((part.depth for part in parts if isinstance(part, Event)), default=0)
     if depth > DEEPEST:
         raise ValueError(
@@ -121,7 +122,7 @@ class Pure(Event):
 
 @dataclass(frozen=True)
 class Approximate(Event):
-    """Any (epsilon, delta)-DP mechanism of which nothing more is known."""
+    """Any (epsilon, delta)-DP mechanism about which nothing more is known."""
 
     epsilon: float
     delta: float
@@ -191,7 +192,7 @@ class ObjectivePerturbation(Event):
 
 @dataclass(frozen=True)
 class Approximated(Event):
-    """``event`` carried out with a law within ``total_variation`` of the ideal one, on every data set.
+    """``event`` run with a distribution within ``total_variation`` of the ideal one, on every data set.
 
     Adds (1 + e^epsilon) x total_variation to delta.
     """
@@ -208,7 +209,7 @@ class Approximated(Event):
 class Discretized(Event):
     """``event`` with its Gaussian variates, ``variates`` in number, drawn from discrete Gaussians.
 
-    Every one of them has a standard deviation of at least 2^30 grid steps, and what it is added to lies on the grid.
+    Each has a standard deviation of at least 2^30 grid steps, and is added to a value on the grid.
     """
 
     event: Event
@@ -237,7 +238,7 @@ class Subsampled(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """``event``, ``times`` times, adaptively and with fresh randomness."""
+    """``event``, repeated ``times`` times, adaptively and with fresh randomness."""
 
     event: Event
     times: int
@@ -261,10 +262,10 @@ class Composed(Event):
 
 @dataclass(frozen=True)
 class OneOf(Event):
-    """A run of which any two neighbors differ in one of ``events`` only, and which one does not depend on the data.
+    """A run in which two neighbors differ in only one of ``events``; which one does not depend on the data.
 
-    Parts that read disjoint records, or one part drawn by a public lot. The profile of the whole is at most the
-    largest profile of a part (docs/proofs/selection.md, section 1). Priced at ``delta`` under ``neighboring``.
+    Examples are parts that read disjoint records, or one part drawn by a public lottery. The profile of the run is at
+    most the largest profile of a part (docs/proofs/selection.md, section 1). Priced at ``delta`` under ``neighboring``.
     """
 
     events: tuple[Event, ...]
@@ -282,12 +283,12 @@ class OneOf(Event):
 
 @dataclass(frozen=True)
 class RandomTries(Event):
-    """``event`` run a random, secret number of times, of which only the best-scored output is released.
+    """``event`` run a random, secret number of times, with only the best-scored output released.
 
-    Output and score of one run are priced together by ``event``. The number of runs follows ``law``:
-    "negative-binomial", truncated to K >= 1, with ``shape`` eta (0 logarithmic, 1 geometric) and
-    1 - gamma = exp(-1 / scale); or "poisson", given K >= 1, with ``scale`` its mean before truncation. Priced at
-    ``delta`` under ``neighboring`` by docs/proofs/selection.md, section 3.
+    ``event`` prices output and score of one run together. The number of runs follows ``law``: "negative-binomial",
+    truncated to K >= 1, with ``shape`` eta (0 logarithmic, 1 geometric) and 1 - gamma = exp(-1 / scale); or "poisson",
+    given K >= 1, with ``scale`` its mean before truncation. Priced at ``delta`` under ``neighboring`` by
+    docs/proofs/selection.md, section 3.
     """
 
     event: Event
@@ -308,7 +309,7 @@ class RandomTries(Event):
 
 @dataclass(frozen=True)
 class Grouped(Event):
-    """``event`` as it is for people with ``size`` records each, all of which change at once (docs/proofs/groups.md)."""
+    """``event`` for people with ``size`` records each, all of which change at once (docs/proofs/groups.md)."""
 
     event: Event
     size: int
@@ -320,7 +321,7 @@ class Grouped(Event):
 
 
 def flatten(event: Event, times: int = 1) -> list[tuple[Event, int]]:
-    """The leaves of an event tree with their multiplicities; equal leaves are merged.
+    """Return the leaves of an event tree with their multiplicities; equal leaves are merged.
 
     >>> flatten(Composed((Repeated(Gaussian(2.0), 3), Gaussian(2.0), Pure(1.0))))
     [(Gaussian(noise_multiplier=2.0), 4), (Pure(epsilon=1.0), 1)]
@@ -338,19 +339,18 @@ def flatten(event: Event, times: int = 1) -> list[tuple[Event, int]]:
     return list(counts.items())
 
 
-MOST_RUNS = 10**30  # of one mechanism, or of Gaussian variates: far more than any price is meant for
+MOST_RUNS = 10**30  # maximum number of runs of one mechanism, or of Gaussian variates
 
 
 @dataclass(frozen=True)
 class Leaves:
     """The mechanisms of an event, each with its number of runs.
 
-    counts : distinct ideal leaves (no ``Repeated``, ``Composed``, ``Approximated`` or ``NonPrivate`` among
-    them).
-    total_variation : how far the law of everything together may be from the ideal one, on every data set.
-    variates : how many Gaussian variates were drawn on a grid instead of the reals.
-    private : False as soon as one part has no guarantee at all.
-    relations : the relations that parts were priced under in advance; under others they have no price.
+    counts : distinct ideal leaves (no ``Repeated``, ``Composed``, ``Approximated`` or ``NonPrivate``).
+    total_variation : distance between the distribution of the whole run and the ideal one, on every data set.
+    variates : number of Gaussian variates drawn on a grid instead of the reals.
+    private : False if any part has no guarantee.
+    relations : relations under which parts were priced in advance; they have no price under others.
     """
 
     counts: tuple[tuple[Event, int], ...] = ()
@@ -366,9 +366,9 @@ class Leaves:
 
 @lru_cache(maxsize=4096)
 def leaves_of(event: Event) -> Leaves:
-    """Take an event tree apart; parts that reveal nothing are dropped.
+    """Split an event tree into leaves; parts that reveal nothing are dropped.
 
-    Slips add up over parts and repetitions: the laws of two runs, each within t of its ideal, are within 2t
+    Total variations add up over parts and repetitions: two runs, each within t of its ideal, are together within 2t
     (``docs/proofs/composition.md``, section 7).
 
     >>> leaves_of(Repeated(Composed((Approximated(Gaussian(2.0), 1e-15), Pure(0.5))), 2))
@@ -387,7 +387,8 @@ def leaves_of(event: Event) -> Leaves:
             found = leaves_of(inner)
             return replace(found, variates=found.variates + variates)
         case Subsampled(event=Approximated() | Discretized() as inner):
-            # A mixture of laws, each within t or within a factor of its ideal, is as near to the mixture of the ideals.
+            # A mixture of distributions, each within t or a factor of its ideal, is as close to the mixture of the
+            # ideals.
             return leaves_of(replace(inner, event=replace(event, event=inner.event)))
         case Subsampled(rate=0):
             return Leaves()
@@ -395,7 +396,7 @@ def leaves_of(event: Event) -> Leaves:
             return leaves_of(inner)
         case OneOf() | RandomTries():
             from discreet.privacy.accounting.repetition import (
-                summarized,  # asks accountants, which ask for leaves
+                summarized,  # calls accountants, which call this module
             )
 
             return replace(

@@ -1,4 +1,4 @@
-"""What is promised: the guarantee, the neighboring relation, and sensitivities."""
+"""Guarantees, neighboring relations and sensitivities."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from discreet._checks import ParameterError, Setting
 
 
 class PrivacyWarning(UserWarning):
-    """Something the user should know about what is, or is not, protected."""
+    """A warning about what is, or is not, protected."""
+
+
+class NoLedgerWarning(PrivacyWarning):
+    """Nothing keeps count of what is released about the same people."""
 
 
 class Neighboring(enum.StrEnum):
-    """Which two data sets must be indistinguishable.
+    """The pairs of data sets that must be indistinguishable.
 
-    ``REPLACE_ONE``: one record is exchanged for another; the number of records is public.
+    ``REPLACE_ONE``: one record is replaced by another; the number of records is public.
     ``ADD_REMOVE_ONE``: one record is present or absent; the number of records is private.
-    ``ZERO_OUT``: one record is exchanged for a null record that contributes nothing; the number is public.
+    ``ZERO_OUT``: one record is replaced by a null record that contributes nothing; the number is public.
     """
 
     REPLACE_ONE = "replace-one"
@@ -30,17 +34,17 @@ class Neighboring(enum.StrEnum):
 
     @property
     def contributions(self) -> int:
-        """How many records' contributions to a sum differ between neighbors: the only relation factor."""
+        """How many records' contributions to a sum differ between neighbors; the only factor of the relation."""
         return 2 if self is Neighboring.REPLACE_ONE else 1
 
     @property
     def size_is_public(self) -> bool:
-        """Whether neighbors have the same number of records, so that the number may be used freely."""
+        """Whether neighbors have the same number of records, so that it may be used freely."""
         return self is not Neighboring.ADD_REMOVE_ONE
 
     @property
     def meaning(self) -> str:
-        """The relation in words."""
+        """A description of the relation."""
         return {
             Neighboring.REPLACE_ONE: "one person's record is exchanged for any other; the number of records is public",
             Neighboring.ADD_REMOVE_ONE: "one person's record is added or removed; the number of records is private",
@@ -98,7 +102,7 @@ class Guarantee:
 
     @property
     def meaning(self) -> str:
-        """The relation in words, for the unit that is protected."""
+        """A description of the relation for the protected unit."""
         text = self.neighboring.meaning
         if self.unit in LABEL_UNITS:
             whose = ("the label of one record is", "other", "records")
@@ -115,15 +119,15 @@ class Guarantee:
     def covers(self, unit: str) -> bool:
         """Whether the same epsilon and delta hold for ``unit``.
 
-        Replacing one row of a person is one way of replacing all of that person's rows. Removing or blanking one row
-        is not one way of removing or blanking all: it takes two such steps.
+        Replacing one row of a person is a special case of replacing all of that person's rows. Removing or blanking one
+        row is not a special case of removing or blanking all: it takes two such steps.
         """
         return unit == self.unit or (
             (self.unit, unit) == ("user", "record") and self.neighboring is Neighboring.REPLACE_ONE
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The guarantee as plain JSON-ready values."""
+        """Return the guarantee as plain JSON-ready values."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -134,7 +138,7 @@ class Guarantee:
 
 
 def relation_of(neighboring: Any) -> Neighboring:
-    """The relation with this name."""
+    """Return the relation with this name."""
     return Neighboring(_checks.choice("neighboring", neighboring, [member.value for member in Neighboring]))
 
 
@@ -147,12 +151,11 @@ def guarantee_of(
     counted: str = "rows",
     declared: str = "n_samples",
 ) -> tuple[Guarantee, int]:
-    """The promise asked for, and the public number of records it may rely on; errors call them as ``counted`` says,
-    and the parameter that bounds them as ``declared`` does.
+    """Return the requested guarantee and the public number of records it may rely on.
 
-    Where the relation makes the number of rows public it is used as it is; otherwise the user declares an upper
-    bound, which must not have been read off the data. Where there are rows, a run is near, and a delta that promises
-    little is warned about.
+    If the relation makes the number of rows public, it is used; otherwise the user declares an upper bound, which must
+    not be read off the data. If rows are given, warn about a delta that is too large. ``counted`` and ``declared`` name
+    the records and the parameter that bounds them in errors.
     """
     relation = relation_of(neighboring)
     epsilon = _checks.real(
@@ -212,8 +215,8 @@ def refuse_large_default(delta: float | None, n_samples: int) -> None:
         )
 
 
-#: Factor that makes a bound computed in floating point at least its exact value: a formula of fewer than 2**12
-#: roundings, at points that a projection left outside their set by a few units in the last place.
+#: Factor that makes a bound computed in floating point at least its exact value: covers a formula with fewer than
+#: 2**12 roundings, at points that a projection left outside their set by a few units in the last place.
 SLACK = 1 + 2.0**-40
 
 
@@ -232,7 +235,7 @@ class Sensitivity:
 
 
 def sum_sensitivity(record_bound: float, neighboring: Neighboring) -> Sensitivity:
-    """L2 sensitivity of a sum of vectors whose norm is at most ``record_bound``.
+    """Return the L2 sensitivity of a sum of vectors with norm at most ``record_bound``.
 
     >>> sum_sensitivity(1.5, Neighboring.REPLACE_ONE).value
     3.0
@@ -243,9 +246,9 @@ def sum_sensitivity(record_bound: float, neighboring: Neighboring) -> Sensitivit
 
 
 def acute_sum_sensitivity(record_bound: float, neighboring: Neighboring) -> Sensitivity:
-    """L2 sensitivity of a sum of vectors of norm at most ``record_bound``, no two of them at an obtuse angle.
+    """Return the L2 sensitivity of a sum of vectors with norm at most ``record_bound``, no two at an obtuse angle.
 
-    Such vectors, without negative entries for instance, are sqrt(2) times the bound apart at most (Pythagoras).
+    Such vectors, for example without negative entries, are at most sqrt(2) times the bound apart (Pythagoras).
 
     >>> acute_sum_sensitivity(1.0, Neighboring.REPLACE_ONE).value
     1.4142135623730951

@@ -1,6 +1,6 @@
-"""The promise that travels with a released model, for people and for machines, and the receipt of its charge.
+"""The privacy statement of a released model, for people and for machines, and the receipt of its charge.
 
-A `Receipt` names the charge that paid for a release. `release_digest` identifies exactly what was released.
+A `Receipt` identifies the charge that paid for a release. `release_digest` identifies exactly what was released.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from discreet.display.console import printable
-from discreet.privacy.events import Event
+from discreet.privacy.events import Event, flatten
 from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.proofs import cited
 
-# What several kinds of release assume or leave out, in the same words.
+# Assumptions and exclusions shared by several kinds of release.
 UNPREDICTABLE = "the operating system's random numbers and AES-256 are unpredictable"
 PUBLIC_TYPES = (
     "the kind of table that holds the private rows, and the names and types of its columns, levels of categories "
@@ -31,11 +32,11 @@ POPULATION = "facts about the population that would be learned without any one p
 OTHER_RELEASES = "other releases from the same data: their costs add up, which is what a ledger is for"
 
 _WIDTH = 96
-_MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # of epsilon, at which the printed curve is evaluated
+_MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # multiples of epsilon at which the printed curve is evaluated
 
 
 class Stated(Protocol):
-    """What a statement and a ledger need to know of a plan, whatever it runs on."""
+    """The facts about a plan that a statement and a ledger need."""
 
     @property
     def guarantee(self) -> Guarantee: ...
@@ -51,21 +52,23 @@ class Stated(Protocol):
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What was promised for one released model, why it is true, and what it does not cover.
+    """The guarantee of one released model, why it holds, and what it does not cover.
 
-    ``print`` it for a statement in words, ``to_dict`` it for a machine. ``delta_at`` prices the run at any other
-    epsilon: a guarantee is a whole curve, of which (epsilon, delta) is one point.
+    ``print`` it for a statement in words; use ``to_dict`` for a machine. ``delta_at`` prices the run at any other
+    epsilon: a guarantee is a whole curve, and (epsilon, delta) is one point of it.
 
     Attributes
     ----------
-    guarantee : the promise: epsilon, delta, relation, unit.
-    event : what was run, from which the promise can be recomputed.
-    mechanism, theorem : how the noise was added and which theorem turns it into the promise.
+    guarantee : epsilon, delta, relation, unit.
+    event : what was run, from which the guarantee can be recomputed.
+    mechanism, theorem : how noise was added, and the theorem that proves the guarantee.
     noise, bounds : the public numbers of the run.
     assumptions : what must be true for the promise to hold, each one that came from the user included.
     not_covered : what the promise does not say.
     secure : False if the noise was seeded for a test, in which case nothing is promised.
     paid : the charge that paid for the release, if a ledger did.
+    proofs : the lemmas that the promise relies on (files of ``docs/proofs``, which the package holds as well), each
+        with the SHA-256 of the file as it was; empty in statements that were written before.
     """
 
     guarantee: Guarantee
@@ -78,6 +81,7 @@ class PrivacyStatement:
     not_covered: tuple[str, ...] = ()
     secure: bool = True
     paid: Receipt | None = None
+    proofs: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -89,7 +93,7 @@ class PrivacyStatement:
         secure: bool,
         bounds: Mapping[str, float | str] | None = None,
     ) -> PrivacyStatement:
-        """The statement of a run of ``plan``; the other arguments are attributes of the same names."""
+        """Return the statement of a run of ``plan``; the other arguments are attributes of the same names."""
         return cls(
             guarantee=plan.guarantee,
             event=plan.event,
@@ -100,6 +104,7 @@ class PrivacyStatement:
             assumptions=assumptions,
             not_covered=not_covered,
             secure=secure,
+            proofs=proofs_of(plan),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -107,42 +112,42 @@ class PrivacyStatement:
         return replace(self, assumptions=(*self.assumptions, *facts))
 
     def paid_by(self, receipt: Receipt | None) -> PrivacyStatement:
-        """The same statement of a release that this charge paid for; None if there was no ledger."""
+        """Return the same statement with the charge that paid for the release; None without a ledger."""
         return replace(self, paid=receipt)
 
     @property
     def epsilon(self) -> float:
-        """The promised epsilon; infinite if the noise was seeded."""
+        """The guaranteed epsilon; infinite if the noise was seeded."""
         return self.guarantee.epsilon if self.secure else math.inf
 
     @property
     def delta(self) -> float:
-        """The promised delta; one if the noise was seeded."""
+        """The guaranteed delta; one if the noise was seeded."""
         return self.guarantee.delta if self.secure else 1.0
 
     @property
     def neighboring(self) -> Neighboring:
-        """The relation under which the promise holds."""
+        """The relation under which the guarantee holds."""
         return self.guarantee.neighboring
 
     def delta_at(self, epsilon: float) -> float:
-        """Smallest proved delta of this run at another epsilon."""
+        """Return the smallest proved delta of this run at another epsilon."""
         from discreet.privacy.accounting import accountants
 
         return accountants.delta(self.event, epsilon, self.neighboring) if self.secure else 1.0
 
     def epsilon_at(self, delta: float) -> float:
-        """Smallest proved epsilon of this run at another delta."""
+        """Return the smallest proved epsilon of this run at another delta."""
         from discreet.privacy.accounting import accountants
 
         return accountants.epsilon(self.event, delta, self.neighboring) if self.secure else math.inf
 
     def curve(self) -> list[tuple[float, float]]:
-        """(epsilon, delta) pairs around the promised point."""
+        """Return (epsilon, delta) pairs around the guaranteed point."""
         return [(k * self.guarantee.epsilon, self.delta_at(k * self.guarantee.epsilon)) for k in _MULTIPLES]
 
     def to_dict(self) -> dict[str, Any]:
-        """The statement as plain JSON-ready values; infinite values are written as strings."""
+        """Return the statement as plain JSON-ready values; infinite values are written as strings."""
         return {
             "private": self.secure,
             "guarantee": self.guarantee.to_dict(),
@@ -156,13 +161,14 @@ class PrivacyStatement:
             "assumptions": list(self.assumptions),
             "not_covered": list(self.not_covered),
             "event": self.event.to_dict(),
-            # statements named no charge before, and those without a ledger still look the same
+            # without a ledger the format is that of versions before receipts existed
             **({} if self.paid is None else {"paid": self.paid.to_dict()}),
+            **({"proofs": dict(self.proofs)} if self.proofs else {}),
         }
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> PrivacyStatement:
-        """Rebuild a statement; malformed input, or input that contradicts itself, raises ``ValueError``."""
+        """Rebuild a statement; raise ``ValueError`` for malformed or contradictory input."""
         try:
             made = PrivacyStatement(
                 guarantee=Guarantee(**fields["guarantee"]),
@@ -175,6 +181,7 @@ class PrivacyStatement:
                 not_covered=tuple(map(str, fields["not_covered"])),
                 secure=fields["private"] is True,
                 paid=Receipt.from_dict(fields["paid"]) if "paid" in fields else None,
+                proofs={str(name): str(digest) for name, digest in dict(fields.get("proofs", {})).items()},
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a privacy statement: {error}") from error
@@ -187,7 +194,7 @@ class PrivacyStatement:
         return made
 
     def to_json(self) -> str:
-        """The statement as a JSON document."""
+        """Return the statement as a JSON document."""
         return json.dumps(self.to_dict(), indent=2)
 
     def __str__(self) -> str:
@@ -206,6 +213,8 @@ class PrivacyStatement:
         lines += _entry("Meaning", _in_words(promise))
         lines += _entry("Mechanism", self.mechanism)
         lines += _entry("Theorem", self.theorem)
+        if self.proofs:
+            lines += _entry("Lemmas", ", ".join(self.proofs) + " (`discreet/privacy/texts` of the package)")
         lines += _entry("Noise", _pairs(self.noise))
         lines += _entry("Bounds", _pairs(self.bounds))
         if self.paid is not None:
@@ -229,8 +238,15 @@ class PrivacyStatement:
         statement_page(self).write(path)
 
 
+def proofs_of(plan: Stated) -> dict[str, str]:
+    """The lemmas behind a plan, its loss, its set, and everything that it is charged for, with their hashes."""
+    problem = getattr(plan, "problem", None)
+    parts = [plan, getattr(problem, "loss", None), getattr(problem, "geometry", None)]
+    return cited(*parts, *(leaf for leaf, _ in flatten(plan.event)))
+
+
 def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:
-    """A plan in words and numbers: the promise, public ``sizes``, the noise, and what ``more`` there is to say."""
+    """Format a plan: the guarantee, public ``sizes``, the noise, and ``more`` lines."""
     promise = plan.guarantee
     values = {
         "guarantee": f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
@@ -242,7 +258,7 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
 
 
 def plan_line(name: str, value: str) -> str:
-    """One line of a printed plan."""
+    """Format one line of a printed plan."""
     return f"  {name + '  ':<40}{value}"
 
 
@@ -276,21 +292,21 @@ def _items(name: str, texts: tuple[str, ...]) -> list[str]:
 
 @dataclass(frozen=True)
 class Receipt:
-    """One charge, named so that its ledger recognizes it and no other ledger does.
+    """One charge, identified so that only its own ledger recognizes it.
 
     Attributes
     ----------
-    ledger : the ledger's random identity; where its file lies is not said.
-    charge : the number of the charge in it.
+    ledger : the ledger's random identifier; the path of its file is not included.
+    charge : the number of the charge.
     digest : the ledger's digest at this charge, over its terms, this charge and all before it.
-    released : digest of what was released under the charge, as the ledger recorded it; None if it recorded none.
+    released : digest of what was released under the charge, as the ledger recorded it; None if not recorded.
     head : the chain's head when ``released`` was recorded; None if it was not.
 
     Privacy
     -------
-    Made of the numbers of charges and of released numbers, and of nothing private. A receipt that is bound to a release
-    (``bound``) fits that release alone. One that is not says which charge was meant, not that what it lies beside was
-    run under it: it can be copied to another release, and a signature says who put it there.
+    Made from charge numbers and released numbers; contains nothing private. A receipt bound to a release (``bound``)
+    fits only that release. An unbound one names a charge but does not prove that a release was run under it: it can be
+    copied to another release, and only a signature shows who put it there.
     """
 
     ledger: str
@@ -310,14 +326,14 @@ class Receipt:
         return f"charge {self.charge} of the ledger {self.ledger[:12]}, {release}; chain head {head}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt as plain JSON-ready values."""
+        """Return the receipt as plain JSON-ready values."""
         named = {"ledger": self.ledger, "charge": self.charge, "digest": self.digest}
-        # receipts of older versions are bound to nothing, and still look the same
+        # unbound receipts keep the format of older versions
         return named | ({"released": self.released, "head": self.head} if self.bound else {})
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> Receipt:
-        """Rebuild a receipt; malformed input raises ``TypeError`` or ``KeyError``."""
+        """Rebuild a receipt; raise ``TypeError`` or ``KeyError`` for malformed input."""
         charge, names = fields["charge"], ["ledger", "digest"]
         if "released" in fields or "head" in fields:
             names += ["released", "head"]
@@ -332,10 +348,10 @@ def _is_hexadecimal(text: Any) -> bool:
 
 
 def release_digest(values: Mapping[str, Any]) -> str:
-    """SHA-256 of released values in one canonical form, the same at the fit and in a file.
+    """Return the SHA-256 of released values in canonical form, the same at the fit and in a file.
 
-    Names are sorted. Numbers are hashed with their shape as 64-bit little-endian floats or integers, whatever type
-    they are held in; texts as UTF-8 in JSON; None as itself, also among texts.
+    Names are sorted. Numbers of any type are hashed with their shape as 64-bit little-endian floats or integers; texts
+    as UTF-8 in JSON; None as itself, also among texts.
 
     >>> import numpy as np
     >>> release_digest({"a": [1.0, 2.0], "b": "x"}) == release_digest({"b": "x", "a": np.array([1, 2], "f4")})
@@ -351,9 +367,9 @@ def release_digest(values: Mapping[str, Any]) -> str:
 
 
 def answers_digest(answers: Iterable[Any], before: str | None = None) -> str:
-    """SHA-256 of the answers of a stream, one after the other, so that nobody needs to keep them.
+    """Return the SHA-256 of the answers of a stream, computed one after the other, so that they need not be kept.
 
-    ``before`` is the digest of the answers that came earlier; None if there were none.
+    ``before`` is the digest of earlier answers; None if there were none.
 
     >>> answers_digest(["a", None, "b"]) == answers_digest(["b"], before=answers_digest(["a", None]))
     True
@@ -366,7 +382,7 @@ def answers_digest(answers: Iterable[Any], before: str | None = None) -> str:
 
 
 def _canonical(value: Any) -> tuple[str, list[int], bytes]:
-    """Kind, shape and bytes of a value; kind and shape tell the number of bytes, or the bytes hold no line break."""
+    """Return kind, shape and bytes of a value; kind and shape fix the length, or there is no line break."""
     import numpy as np
 
     if value is None:

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting, calm
+from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet._typing import Array
 from discreet.privacy.guarantee import guarantee_of
 from discreet.privacy.page import ShowsPromise
@@ -24,6 +24,7 @@ from discreet.privacy.statement import (
     TIME_AND_MEMORY,
     UNPREDICTABLE,
     PrivacyStatement,
+    proofs_of,
 )
 from discreet.recommend.item_models import ItemModel, packed, published, unpacked
 from discreet.recommend.methods import IMPLICIT, METHODS
@@ -47,6 +48,7 @@ def state(
         mechanism=plan.mechanism,
         theorem=plan.theorem,
         noise=plan.noise,
+        proofs=proofs_of(plan),
         bounds={
             "users": float(facts.n_users),
             "items": float(facts.n_items),
@@ -80,7 +82,7 @@ def state(
     )
 
 
-class PrivateMatrixCompletion(ShowsPromise, BaseEstimator):  # type: ignore[misc]
+class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
     """Recommend items under user-level joint differential privacy.
 
     ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
@@ -90,7 +92,8 @@ class PrivateMatrixCompletion(ShowsPromise, BaseEstimator):  # type: ignore[misc
     Parameters
     ----------
     method : str, default "auto"
-        "auto" chooses between "subspace" and "profile" from public numbers. "profile": item effects and popularity,
+        "auto" chooses between "subspace" and "profile" from public numbers, and "svd" where ``ratings_per_user``
+        declares that users rate half of the catalog or more. "profile": item effects and popularity,
         with every user's own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then
         latent directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe",
         "frank-wolfe-printed", "pgd", "cleansing".
@@ -256,7 +259,7 @@ class PrivateMatrixCompletion(ShowsPromise, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         user_items : sparse matrix (users x items) whose stored entries are the ratings; a data frame with columns
-            user, item, rating; the name of a Parquet file with these columns, of any size; a Dask data frame with
+            user, item, rating; files, folders or queries with these columns, of any size; a Dask data frame with
             them; or a Dask array or bag of sparse matrices, each a block of users (docs/scale.md).
         """
         if self.neighboring == "add-remove-one" and self.n_users is None:

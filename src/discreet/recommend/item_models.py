@@ -40,6 +40,12 @@ def _scores(base: Array, features: Array, factors: Array) -> Array:
     return out
 
 
+def _plus_mean(features: Array, factors: Array) -> Array:
+    """Scores of users whose last factor is their own mean."""
+    columns = np.column_stack([features, np.ones(len(features))])
+    return _scores(np.zeros(len(features)), columns, factors)
+
+
 def _per_user(rows: Ratings, width: int, solve: Callable[[Ratings, Array], None]) -> Array:
     """``solve(block, out)`` fills one vector per user; blocks of users go to several threads."""
     out = np.zeros((rows.n_users, width))
@@ -117,6 +123,19 @@ class RidgeModel:
         return _scores(self.base, self.features, factors)
 
 
+def _centered(rows: Ratings, wanted: bool) -> tuple[Array, Array]:
+    """Every user's own mean, 0 where it is not ``wanted``, and the values without it.
+
+    The mean is computed by the user from the user's own row, hence free, as Thakkar (2019), section 6.4, has it.
+    """
+    means, values = np.zeros(rows.n_users), np.asarray(rows.values, dtype=np.float64)
+    if wanted:
+        left = np.empty(len(values))
+        replay.center_rows(rows.starts, values, means, left)
+        values = left
+    return means, values
+
+
 @dataclass(frozen=True)
 class ReplayModel:
     """Frank-Wolfe: the released directions and step lengths, replayed by every user on their own row.
@@ -130,6 +149,7 @@ class ReplayModel:
     shrinks, lengths : per round.
     clip : bound on the norm of a residual.
     search : whether every user goes the best part of each step for their own ratings: local, hence free.
+    centered : whether every user first subtracts the mean of their own ratings: local as well.
     """
 
     directions: Array
@@ -137,6 +157,7 @@ class ReplayModel:
     lengths: Array
     clip: float
     search: bool = False
+    centered: bool = False
 
     @property
     def item_vectors(self) -> Array:
@@ -144,13 +165,14 @@ class ReplayModel:
         return self.directions
 
     def residuals(self, rows: Ratings, bound: int) -> tuple[NDArray[np.int64], Array]:
-        """Clipped residuals of all rows in whole steps of clip / bound, and the users' coefficients."""
+        """Clipped residuals of all rows in whole steps of clip / bound, and the users' coefficients and means."""
         q = np.zeros(len(rows.items), dtype=np.int64)
         factors = np.zeros((rows.n_users, self.directions.shape[1]))
+        means, values = _centered(rows, self.centered)
         replay.replay_rows(
             rows.starts,
             rows.items,
-            rows.values,
+            values,
             self.directions,
             self.shrinks,
             self.lengths,
@@ -160,15 +182,15 @@ class ReplayModel:
             q,
             factors,
         )
-        return q, factors
+        return q, np.column_stack([factors, means])
 
     def user_factors(self, rows: Ratings) -> Array:
-        """Coefficients of the directions after all rounds."""
+        """Coefficients of the directions after all rounds, and the user's own mean."""
         return self.residuals(rows, 1)[1]
 
     def scores(self, factors: Array) -> Array:
-        """factors . directions."""
-        return _scores(np.zeros(len(self.directions)), self.directions, factors)
+        """factors . directions, plus the mean."""
+        return _plus_mean(self.directions, factors)
 
 
 @dataclass(frozen=True)
@@ -179,12 +201,14 @@ class DescentModel:
     ----------
     bases, gains : the subspace after every step and how much of each coordinate the projection keeps.
     learning_rate, clip : of the steps; bound on the norm of a full row.
+    centered : whether every user first subtracts the mean of their own ratings.
     """
 
     bases: Array
     gains: Array
     learning_rate: float
     clip: float
+    centered: bool = False
 
     @property
     def item_vectors(self) -> Array:
@@ -192,13 +216,14 @@ class DescentModel:
         return np.asarray(self.bases[-1] * np.sqrt(self.gains[-1]))
 
     def unprojected(self, rows: Ratings) -> tuple[Array, Array]:
-        """Full rows after one more step, and the coefficients before it."""
+        """Full rows after one more step, and the coefficients and means before it."""
         full = np.zeros((rows.n_users, self.bases.shape[1]))
         factors = np.zeros((rows.n_users, self.bases.shape[2]))
+        means, values = _centered(rows, self.centered)
         replay.descend_rows(
             rows.starts,
             rows.items,
-            rows.values,
+            values,
             self.bases,
             self.gains,
             self.learning_rate,
@@ -206,15 +231,15 @@ class DescentModel:
             factors,
             full,
         )
-        return full, factors
+        return full, np.column_stack([factors, means])
 
     def user_factors(self, rows: Ratings) -> Array:
-        """Coefficients in the last subspace."""
+        """Coefficients in the last subspace, and the user's own mean."""
         return self.unprojected(rows)[1]
 
     def scores(self, factors: Array) -> Array:
-        """factors . basis."""
-        return _scores(np.zeros(self.bases.shape[1]), self.bases[-1], factors)
+        """factors . basis, plus the mean."""
+        return _plus_mean(self.bases[-1], factors)
 
 
 @dataclass(frozen=True)
@@ -320,8 +345,15 @@ KIND, ITEMS, METHOD = "kind", "items", "method"
 # The only models a file can ask for, with the sizes of their fields: equal letters are equal sizes, n is the catalog.
 _SHAPES: dict[type[Any], dict[str, str]] = {
     RidgeModel: {"base": "n", "features": "nk", "prior": "k", "error_variance": ""},
-    ReplayModel: {"directions": "nt", "shrinks": "t", "lengths": "t", "clip": "", "search": ""},
-    DescentModel: {"bases": "tnk", "gains": "tk", "learning_rate": "", "clip": ""},
+    ReplayModel: {
+        "directions": "nt",
+        "shrinks": "t",
+        "lengths": "t",
+        "clip": "",
+        "search": "",
+        "centered": "",
+    },
+    DescentModel: {"bases": "tnk", "gains": "tk", "learning_rate": "", "clip": "", "centered": ""},
     ProjectionModel: {"popularity": "n", "directions": "nk", "gains": "k"},
     PopularityModel: {"popularity": "n"},
     ClickModel: {"popularity": "n", "features": "nk", "penalty": "k"},
@@ -352,7 +384,8 @@ def unpacked(arrays: Mapping[str, Any]) -> tuple[ItemModel, NDArray[Any], str]:
     try:
         kind = _KINDS[str(arrays[KIND])]
         items, method = np.asarray(arrays[ITEMS]), str(arrays[METHOD])
-        fields = {name: np.array(arrays[name], dtype=np.float64) for name in _SHAPES[kind]}
+        given = {"centered": 0.0, **arrays}  # older files do not know it
+        fields = {name: np.array(given[name], dtype=np.float64) for name in _SHAPES[kind]}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"these arrays are not those of a recommender: {error}") from None
     if items.ndim != 1 or items.dtype == object:
@@ -368,6 +401,5 @@ def unpacked(arrays: Mapping[str, Any]) -> tuple[ItemModel, NDArray[Any], str]:
                 f"{name!r} has shape {value.shape}, which does not fit the rest, or is not finite"
             )
     plain = {name: value if value.ndim else float(value) for name, value in fields.items()}
-    if "search" in plain:
-        plain["search"] = bool(plain["search"])
+    plain |= {name: bool(plain[name]) for name in ("search", "centered") if name in plain}
     return kind(**plain), items, method

@@ -30,6 +30,9 @@ from discreet.recommend.ratings import Users
 MOST_ENTRIES = 20_000**2  # of one dense symmetric matrix
 # From here on a direction with 3% of the rows' energy stands at twice the edge of the noise of a dense covariance.
 _SPECTRAL_RATIO = 60.0
+# Where users are declared to rate half of the catalog or more: level with the profile on generated blocks at 17, and
+# ahead of it by more the more there is to see (`python -m benchmarks.recommenders blocks`).
+_DENSE_RATIO, _DENSE = 17.0, 0.5
 _CLICK_RATIO = 20.0  # 10%: clicks share their popular items, residuals of ratings do not
 
 
@@ -181,8 +184,11 @@ class Method(Protocol):
 def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]]) -> Method:
     """The named one of the ``known`` methods, or what public numbers speak for.
 
-    Latent directions are worth their price only where they rise above the noise.
+    Latent directions are worth their price only where they rise above the noise. Where users are declared to rate most
+    items, one covariance of their rows tells more than a profile, and rises sooner.
     """
+    if method == "auto" and not facts.implicit and facts.per_user >= max(2.0, _DENSE * facts.n_items):
+        method = "svd" if facts.spectral_ratio() >= _DENSE_RATIO else "profile"
     if method == "auto":
         dense = facts.n_items**2 <= MOST_ENTRIES
         latent = facts.spectral_ratio() >= (_CLICK_RATIO if facts.implicit else _SPECTRAL_RATIO)

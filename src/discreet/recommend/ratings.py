@@ -190,16 +190,17 @@ class Ratings:
 def opened(
     user_items: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str, duplicates: str
 ) -> Iterator[tuple[Users, NDArray[Any]]]:
-    """All users and the catalog: a matrix or data frame in memory, the name of a Parquet file, a Dask collection."""
+    """All users and the catalog: a matrix or data frame in memory, a source of rows, a Dask collection."""
     rules = {"out_of_bounds": out_of_bounds, "duplicates": duplicates}
     if sp.issparse(user_items) or is_frame(user_items):
         yield read(user_items, scale, catalog, **rules)
         return
     from discreet.recommend import sources
     from discreet.records.dask import is_dask
+    from discreet.records.sources import is_source
 
-    if isinstance(user_items, str | os.PathLike):
-        with sources.opened_file(user_items, scale, catalog, **rules) as ready:
+    if is_source(user_items):
+        with sources.opened_source(user_items, scale, catalog, **rules) as ready:
             yield ready
     elif is_dask(user_items):
         yield sources.opened_collection(user_items, scale, catalog, **rules)

@@ -15,6 +15,18 @@ from discreet.recommend.kernels import Integers, Items, fit_in
 
 
 @compiled()
+def center_rows(starts: Integers, values: Array, means: Array, left: Array) -> None:
+    """The mean of every row, 0 of an empty one, and what is left of its values; added up in the order of the row."""
+    for i in range(starts.shape[0] - 1):
+        total = 0.0
+        for a in range(starts[i], starts[i + 1]):
+            total += values[a]
+        means[i] = total / max(starts[i + 1] - starts[i], 1)
+        for a in range(starts[i], starts[i + 1]):
+            left[a] = values[a] - means[i]
+
+
+@compiled()
 def replay(
     items: Items,
     values: Array,

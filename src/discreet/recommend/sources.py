@@ -1,9 +1,9 @@
-"""Ratings that are not in memory: in a Parquet file, or on a Dask cluster.
+"""Ratings that are not in memory: in files, folders or queries, or on a Dask cluster.
 
 A user's contribution to a sum is bounded row by row, so rows must be whole before anything is summed.
 
-A Parquet file is read twice, once to count the ratings of every user, once to put every rating into its place in a
-temporary file that sums then read. Memory holds the labels of users and one batch.
+A source is read twice, once to count the ratings of every user, once to put every rating into its place in a temporary
+file that sums then read. Memory holds the labels of users and one batch.
 
 On a cluster (extra ``dask``) data frames are shuffled by a bucket, a fixed function of the user's label; afterwards
 every partition reports its buckets, and the fit goes on only if no bucket is in two partitions: then no user is. Sums
@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import mmap
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,48 +32,49 @@ from discreet.recommend import ratings as reading
 from discreet.recommend.ratings import ITEM, RATING, USER, Clicks, Ratings, Scale
 from discreet.records.clipped_rows import one_blas_thread
 from discreet.records.dask import REPEATABLE, DaskParts, is_dask_frame, row_blocks, workers
+from discreet.records.sources import Source, source_of
 from discreet.tables.reading import as_column
 
 Integers = NDArray[np.int64]
 
-_BATCH_ROWS = 1 << 20
+_CHANGED = "{} gave other ratings when it was read for the second time; write them to a file first"
 _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 
 
 @contextmanager
-def opened_file(
-    source: str | os.PathLike[str],
+def opened_source(
+    data: Any,
     scale: Scale | Clicks,
     catalog: Any,
     *,
     out_of_bounds: str = "error",
     duplicates: str = "error",
 ) -> Iterator[tuple[Ratings, NDArray[Any]]]:
-    """The checked ratings of a Parquet file with columns user, item, rating, and the catalog; as `ratings.read`.
+    """The checked ratings of a source with columns user, item, rating, and the catalog; as `ratings.read`.
 
     The temporary files hold private ratings: only their owner can read them, no folder names them, and they end with
     their use or with the process, however that ends.
     """
-    import pyarrow.parquet as pq
-
-    path = Path(source)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    if path.suffix not in (".parquet", ".pq"):
-        raise ValueError(f"a fit reads .parquet files with columns user, item, rating; got {str(path)!r}")
-    with pq.ParquetFile(path) as file:
-        reading.check_columns(file.schema_arrow.names, isinstance(scale, Clicks))
-        labels, counts, found = _counted(file, catalog is None)
-        items = reading.catalog_of(catalog, found)
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        held = _Held(int(starts[-1]), _value_type(file, scale, duplicates))
-        _place(file, labels, starts, items, held, scale, out_of_bounds)
-        starts = _sorted_rows(held, starts, len(items), duplicates)
-        try:
-            rows = held.items[: starts[-1]], held.values[: starts[-1]]
-            yield Ratings(starts, *rows, len(items), scale, after=held.used), items
-        finally:
-            held.close()
+    source = source_of(data)
+    if source is None:
+        raise TypeError(f"cannot read ratings from {type(data).__name__}")
+    if source.once:
+        raise ValueError(
+            f"{source.name} can be read only once, and ratings are read twice; write them to a file"
+        )
+    reading.check_columns(source.schema.names, isinstance(scale, Clicks))
+    labels, counts, found = _counted(source, catalog is None)
+    items = reading.catalog_of(catalog, found)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    held = _Held(int(starts[-1]), _value_type(source, scale, duplicates))
+    _place(source, labels, starts, items, held, scale, out_of_bounds)
+    starts = _sorted_rows(held, starts, len(items), duplicates)
+    try:
+        rows = held.items[: starts[-1]], held.values[: starts[-1]]
+        told = source.assumptions
+        yield Ratings(starts, *rows, len(items), scale, after=held.used, assumptions=told), items
+    finally:
+        held.close()
 
 
 class _Held:
@@ -117,17 +116,11 @@ class _Held:
         self._maps = []
 
 
-def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
-    """Batches of one row group after the other: asked for all at once, Arrow reads far ahead."""
-    for group in range(file.metadata.num_row_groups):
-        yield from file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns)
-
-
-def _counted(file: Any, with_items: bool) -> tuple[Any, Integers, Any]:
+def _counted(source: Source, with_items: bool) -> tuple[Any, Integers, Any]:
     """Labels of users in order of appearance, their numbers of ratings, and all items if asked for."""
-    labels = reading.read_users(pa.array([], file.schema_arrow.field(USER).type))
+    labels = reading.read_users(pa.array([], source.schema.field(USER).type))
     counts, seen = np.zeros(0, dtype=np.int64), []
-    for batch in _batches(file, [USER, ITEM] if with_items else [USER]):
+    for batch in source.batches([USER, ITEM] if with_items else [USER]):
         own = reading.read_users(batch.column(USER))
         new = own.unique()
         labels = pa.concat_arrays([labels, new.filter(pc.invert(pc.is_in(new, value_set=labels)))])
@@ -140,17 +133,19 @@ def _counted(file: Any, with_items: bool) -> tuple[Any, Integers, Any]:
     return labels, counts, pa.concat_arrays(seen).unique() if seen else pa.array([])
 
 
-def _value_type(file: Any, scale: Scale | Clicks, duplicates: str) -> np.dtype[Any] | None:
+def _value_type(source: Source, scale: Scale | Clicks, duplicates: str) -> np.dtype[Any] | None:
     """What holds a rating without loss; None for clicks, float64 where ratings may be averaged."""
     if isinstance(scale, Clicks):
         return None
-    kind = np.dtype(file.schema_arrow.field(RATING).type.to_pandas_dtype())
+    if RATING in source.untyped:
+        return np.dtype(np.float64)
+    kind = np.dtype(source.schema.field(RATING).type.to_pandas_dtype())
     small = kind.kind in "iuf" and kind.itemsize <= 4 and duplicates == "error"
     return kind if small else np.dtype(np.float64)
 
 
 def _place(
-    file: Any,
+    source: Source,
     labels: Any,
     starts: Integers,
     items: NDArray[Any],
@@ -158,10 +153,13 @@ def _place(
     scale: Scale | Clicks,
     out_of_bounds: str,
 ) -> None:
-    """Put every rating into the next free place of its user's row."""
-    free = starts[:-1].copy()
-    for batch in _batches(file, [USER, ITEM, RATING] if held.stores_values else [USER, ITEM]):
-        codes = pc.index_in(reading.read_users(batch.column(USER)), value_set=labels).to_numpy()
+    """Put every rating into the next free place of its user's row; raises if the source now gives other rows."""
+    free, end = starts[:-1].copy(), starts[1:]
+    for batch in source.batches([USER, ITEM, RATING] if held.stores_values else [USER, ITEM]):
+        users = pc.index_in(reading.read_users(batch.column(USER)), value_set=labels)
+        if users.null_count:
+            raise ValueError(_CHANGED.format(source.name))
+        codes = users.to_numpy()
         columns = reading.find_items(as_column(batch.column(ITEM), ITEM), items)
         values = np.ones(0)
         if held.stores_values:
@@ -173,7 +171,11 @@ def _place(
         sizes = np.diff(np.append(first, len(own)))
         places = free[own] + np.arange(len(own)) - np.repeat(first, sizes)
         free[own[first]] += sizes
+        if (free > end).any():
+            raise ValueError(_CHANGED.format(source.name))
         held.put(places, columns[order], values[order] if held.stores_values else values)
+    if (free < end).any():
+        raise ValueError(_CHANGED.format(source.name))
 
 
 def _sorted_rows(held: _Held, starts: Integers, n_items: int, duplicates: str) -> Integers:

@@ -99,7 +99,7 @@ class ArrayRecords(ClippedRows):
         """sum_i (1 - |q_i|^2) / (K - 1) v_i v_i^T: a softmax's Hessian averaged over its outputs."""
 
         def add(rows: NDArray[np.int64], block: Array, raw: Array, total: Array) -> None:
-            spread = 1.0 - np.square(loss.probabilities(raw)).sum(axis=1)
+            spread = 1.0 - np.square(loss.probabilities(raw, self._y[rows])).sum(axis=1)
             self._add_gram(block, self._scales[rows] ** 2 * spread / (loss.n_outputs - 1), total)
 
         return self._gram_sum(loss, self._check(loss, theta), every, add, self.n_features)
@@ -133,7 +133,7 @@ class ArrayRecords(ClippedRows):
             total = np.zeros(theta.shape)
             for rows, block in self._blocks(lane):
                 scales, raw = self._raw_predictions(rows, block, theta)
-                q = loss.probabilities(raw)
+                q = loss.probabilities(raw, self._y[rows])
                 moved = q * by_row(scales, self._dots(block, vector))
                 moved -= q * moved.sum(axis=1, keepdims=True)
                 self._combine(block, by_row(scales, moved), total)
@@ -167,7 +167,7 @@ class ArrayRecords(ClippedRows):
         records = np.ones((len(rows), p))
         records[:, : self.n_columns] = block
         records *= self._scales[rows][:, None]
-        q = loss.probabilities(raw)
+        q = loss.probabilities(raw, self._y[rows])
         for a in range(n_classes):
             weighted = records * q[:, a, None]
             blocks[:, a, :, a] += weighted.T @ records

@@ -1,4 +1,4 @@
-"""Rows on disk: a Parquet table is converted once to an Arrow file, which is then mapped and read in place.
+"""Rows on disk: a table is read once from its source into an Arrow file, which is then mapped and read in place.
 
 The Arrow file has one column of rows (lists of fixed length, so that a batch is a matrix in memory) and one of labels.
 Passes read it through the page cache; what has been read is given back, so that the process stays small however large
@@ -20,12 +20,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from discreet._checks import ParameterError, Setting
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows
 from discreet.records.partitioned import LocalParts, PartitionedRecords
-from discreet.tables.domains import read_numbers
-from discreet.tables.reading import legible
+from discreet.records.sources import Source, source_of
+from discreet.tables.domains import category_codes, read_numbers
+from discreet.tables.meaning import as_cells
+from discreet.tables.reading import TableError, as_column, legible
 
 ROWS, LABEL, FEATURES = "row", "label", b"feature names"
 _BATCH_BYTES = 1 << 26
@@ -39,7 +42,8 @@ class FileRows(Rows):
     Use as a context manager, or ``close`` it: a file that was converted only for one fit is gone then.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], assumptions: tuple[str, ...] = ()) -> None:
+        self.assumptions = assumptions
         self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)))
@@ -72,6 +76,10 @@ class FileRows(Rows):
             found.append(block[places[low:high] - start])
             start += len(block)
         return np.concatenate(found)
+
+    def matrix(self) -> NDArray[Any]:
+        """All rows as a matrix in memory."""
+        return np.concatenate(list(self.blocks()))
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """The rows, one matrix per batch, without a copy."""
@@ -123,104 +131,122 @@ class FileRows(Rows):
 
 
 def convert(
-    source: str | os.PathLike[str],
+    source: Any,
     destination: str | os.PathLike[str] | IO[bytes],
     *,
     target: str,
     columns: Sequence[str] | None = None,
+    classes: Any = None,
+    bad_rows: str = "error",
     progress: Progress | None = None,
 ) -> None:
-    """Write the numeric columns of a Parquet file as an Arrow file that fits can map.
+    """Write the numeric columns of a table as an Arrow file that fits can map.
 
-    What becomes of a cell or a label depends on it and on the types of columns alone; none raises an error.
+    What becomes of a cell or a label depends on it and on the types of columns alone; of a typed column none raises an
+    error.
 
     Parameters
     ----------
-    source, destination : a Parquet file; an Arrow file to make, or an open one to write, which holds the same private
-        rows: guard it likewise.
+    source : a path, a folder, a query: whatever `discreet.records.sources.source_of` takes, or a `Source`.
+    destination : an Arrow file to make, or an open one to write, which holds the same private rows: guard it likewise.
     target : column of labels, numeric or text.
-    columns : features, by default all columns but the target; all must be numeric or boolean.
-    progress : called with rows done and rows in all.
+    columns : features, by default all columns but the target; all must be numeric or boolean, or cells of a CSV file.
+    classes : the public labels; cells of a CSV file are read as the one they spell.
+    bad_rows : with "null", no line or label of a CSV file raises an error.
+    progress : called with rows done and rows in all, if their number is known.
 
     Rows are float32 if every feature is of that type or smaller, else float64. Missing cells become NaN.
     """
-    import pyarrow.parquet as pq
+    table = _sourced(source, bad_rows)
+    features = _features(table, target) if columns is None else list(columns)
+    _check_columns(table, features, target)
+    kinds = [np.float64 if name in table.untyped else _numpy_type(table, name) for name in features]
+    dtype = np.dtype(np.result_type(np.float32, *kinds))
+    kind, read = _labels_of(table, target, classes, bad_rows)
 
-    with pq.ParquetFile(source) as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
-        features = [name for name in schema.names if name != target] if columns is None else list(columns)
-        _check_columns(schema, features, target, source)
-        _check_rows(file, source)
-        dtype = np.result_type(np.float32, *(_numpy_type(schema.field(name).type) for name in features))
-        dtype = np.dtype(np.float32 if dtype == np.float32 else np.float64)
-        height = max(1024, _BATCH_BYTES // (dtype.itemsize * len(features)))
-        batches = _batches(file, height, [*features, target])
-        kind = _label_type(schema.field(target).type)
-        read = (
-            (_matrix(batch, features, dtype), batch.column(target))
-            for batch in _counted(batches, n_rows, progress)
-        )
-        _write(destination, read, features, dtype, kind)
+    def rows() -> Iterator[tuple[NDArray[Any], Any]]:
+        height = _height(dtype.itemsize * len(features))
+        for batch in _counted(table, [*features, target], height, progress):
+            yield _matrix(batch, features, dtype), read(batch.column(target))
+
+    _write(destination, rows(), features, dtype, kind)
 
 
 def encoded(
-    source: str | os.PathLike[str], schema: Any, *, bad_rows: str = "error", progress: Progress | None = None
+    source: Any, schema: Any, *, bad_rows: str = "error", progress: Progress | None = None
 ) -> FileRows:
-    """The rows that a `Schema` makes of a Parquet table, batch by batch, in a file for this once."""
-    import pyarrow.parquet as pq
+    """The rows that a `Schema` makes of a table, batch by batch, in a file for this once."""
+    table = _sourced(source, bad_rows)
+    table.require(schema.needed)
+    numeric = schema.target is not None and schema.target.bounds is not None
+    kind = pa.float64() if numeric else _label_type(pa.array(schema.classes).type)
 
-    def convert_to(stream: IO[bytes]) -> None:
-        with pq.ParquetFile(source) as file:
-            _check_rows(file, source)
-            height = max(1024, _BATCH_BYTES // (8 * schema.n_features))
-            batches = _batches(file, height, list(schema.needed))
-            read = (
-                _encoded(schema, batch, bad_rows)
-                for batch in _counted(batches, file.metadata.num_rows, progress)
-            )
-            kind = _label_type(pa.array(schema.classes).type)
-            _write(stream, read, schema.feature_names, np.dtype(np.float64), kind)
+    def rows() -> Iterator[tuple[NDArray[Any], Any]]:
+        for batch in _counted(table, schema.needed, _height(8 * schema.n_features), progress):
+            made, labels = schema.encode(pa.Table.from_batches([batch]), bad_rows=bad_rows)
+            yield made, pa.array(labels.tolist()).cast(kind)
 
-    return _temporary(convert_to)
+    def write(stream: IO[bytes]) -> None:
+        _write(stream, rows(), schema.feature_names, np.dtype(np.float64), kind)
 
-
-def _encoded(schema: Any, batch: Any, bad_rows: str) -> tuple[NDArray[Any], Any]:
-    rows, labels = schema.encode(pa.Table.from_batches([batch]), bad_rows=bad_rows)
-    return rows, pa.array(labels.tolist())
+    return _temporary(write, table.assumptions)
 
 
-def _batches(file: Any, height: int, columns: list[str]) -> Iterator[Any]:
-    """Batches of about ``height`` rows, one row group after the other: asked for all at once, Arrow reads far ahead."""
-    waiting: list[Any] = []
-    for group in range(file.metadata.num_row_groups):
-        for batch in file.iter_batches(height, row_groups=[group], columns=columns):
-            waiting.append(batch)
-            if sum(part.num_rows for part in waiting) >= height:
-                yield _joined(waiting)
-                waiting = []
-        pa.default_memory_pool().release_unused()
-    if waiting:
-        yield _joined(waiting)
+def _sourced(source: Any, bad_rows: str) -> Source:
+    table = source if isinstance(source, Source) else source_of(source, bad_rows=bad_rows)
+    if table is None:
+        raise TypeError(f"cannot read rows from {type(source).__name__}")
+    return table
 
 
-def _joined(batches: list[Any]) -> Any:
-    """Several batches as one, so that small row groups do not become small parts."""
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0] if len(batches) > 1 else batches[0]
+def _features(table: Source, target: str) -> list[str]:
+    return [name for name in table.schema.names if name != target and name not in table.keys]
 
 
-def _counted(batches: Any, n_rows: int, progress: Progress | None) -> Iterator[Any]:
+def _height(row_bytes: int) -> int:
+    """Rows of one part."""
+    return max(1024, _BATCH_BYTES // row_bytes)
+
+
+def _counted(table: Source, columns: Sequence[str], height: int, progress: Progress | None) -> Iterator[Any]:
+    """The parts of a table; one without rows is refused."""
     done = 0
-    for batch in batches:
+    for batch in table.parts(columns, height):
         yield batch
         done += batch.num_rows
-        if progress is not None:
-            progress(done, n_rows)
+        if progress is not None and table.n_rows is not None:
+            progress(done, table.n_rows)
+    if not done:
+        raise TableError(f"{table.name!r} has columns but no rows; a fit needs at least one")
+
+
+def _labels_of(table: Source, target: str, classes: Any, bad_rows: str) -> tuple[Any, Callable[[Any], Any]]:
+    """The type of labels in the file, and what makes labels of a column of cells."""
+    if target not in table.untyped or classes is None:
+        kind = _label_type(table.schema.field(target).type)
+        # Unsafe: types only grow, and text that is not UTF-8 is no reason to stop at somebody's label.
+        return kind, lambda cells: cells.cast(kind, safe=False)
+    known = pa.array(as_cells(classes).ravel().tolist())
+    declared = known.cast(_label_type(known.type))
+
+    def read(cells: Any) -> Any:
+        codes = category_codes(as_column(cells, target), known.to_pylist())
+        if bad_rows == "error" and (codes < 0).any():
+            raise ParameterError(
+                "y",
+                f"holds labels that are missing or outside classes, in column {target!r}",
+                "correct them",
+                Setting("bad_rows", "null", purpose="to ignore such rows"),
+            )
+        return declared.take(pa.array(codes, mask=codes < 0))
+
+    return declared.type, read
 
 
 def _matrix(batch: Any, features: Sequence[str], dtype: np.dtype[Any]) -> NDArray[Any]:
     matrix = np.empty((batch.num_rows, len(features)), dtype=dtype)
     for number, name in enumerate(features):
-        matrix[:, number] = read_numbers(batch.column(name))[0]
+        matrix[:, number] = read_numbers(as_column(batch.column(name), name))[0]
     return matrix
 
 
@@ -243,29 +269,46 @@ def _write(
         for matrix, labels in batches:
             flat = np.ascontiguousarray(matrix, dtype=dtype).ravel()
             rows = pa.FixedSizeListArray.from_arrays(pa.array(flat), len(features))
-            # Unsafe: types only grow, and text that is not UTF-8 is no reason to stop at somebody's label.
-            cast = labels.cast(label_type, safe=False)
-            writer.write_batch(pa.record_batch([rows, cast], schema=layout))
+            writer.write_batch(pa.record_batch([rows, labels], schema=layout))
 
 
 def opened(
-    source: str | os.PathLike[str], *, target: str | None, progress: Progress | None = None
+    source: Any,
+    *,
+    target: str | None,
+    schema: Any = None,
+    classes: Any = None,
+    bad_rows: str = "error",
+    progress: Progress | None = None,
 ) -> FileRows:
-    """The rows of a Parquet file, converted for this once, or of an Arrow file that ``convert`` made."""
-    path = Path(source)
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    if path.suffix in (".arrow", ".feather"):
-        with path.open("rb") as stream:
+    """The rows of a source, converted or encoded for this once; or those of an Arrow file that ``convert`` made."""
+    if isinstance(source, str | os.PathLike) and schema is None and _is_converted(source, target):
+        with Path(source).open("rb") as stream:
             return FileRows(stream)
-    if path.suffix != ".parquet":
-        raise ValueError(f"a fit reads .parquet files, or .arrow files made by `convert`; got {str(path)!r}")
+    table = _sourced(source, bad_rows)
+    if schema is not None:
+        return encoded(table, schema, bad_rows=bad_rows, progress=progress)
     if target is None:
         raise ValueError("name the column of labels: fit('data.parquet', target='y')")
-    return _temporary(lambda made: convert(path, made, target=target, progress=progress))
+    rules: dict[str, Any] = {"classes": classes, "bad_rows": bad_rows, "progress": progress}
+    return _temporary(lambda made: convert(table, made, target=target, **rules), table.assumptions)
 
 
-def _temporary(make: Callable[[IO[bytes]], None]) -> FileRows:
+def _is_converted(source: str | os.PathLike[str], target: str | None) -> bool:
+    """Whether this is a file to be mapped as it is: without a target it can be nothing else."""
+    path = Path(source)
+    if path.suffix not in (".arrow", ".feather") or not path.is_file():
+        return False
+    if target is None:
+        return True
+    try:
+        with pa.OSFile(str(path)) as stream:
+            return FEATURES in (pa.ipc.open_file(stream).schema.metadata or {})
+    except pa.ArrowException:
+        return False
+
+
+def _temporary(make: Callable[[IO[bytes]], None], assumptions: tuple[str, ...]) -> FileRows:
     """A file that only its owner can read and that no folder names: it ends with the process, however that ends.
 
     Systems that cannot take the name from an open file remove it when it is closed.
@@ -273,35 +316,26 @@ def _temporary(make: Callable[[IO[bytes]], None]) -> FileRows:
     with tempfile.TemporaryFile(prefix="discreet-", suffix=".arrow") as stream:
         make(stream)
         stream.flush()
-        return FileRows(stream)
+        return FileRows(stream, assumptions)
 
 
-def _check_columns(schema: Any, features: Sequence[str], target: str, source: Any) -> None:
-    missing = [name for name in (*features, target) if name not in schema.names]
-    if missing:
-        raise ValueError(f"{str(source)!r} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
-    twice = [name for name in (*features, target) if schema.names.count(name) > 1]
-    if twice:
-        raise ValueError(f"{str(source)!r} has more than one column {twice[0]!r}; rename all but one")
+def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
+    table.require([*features, target])
     if not features:
-        raise ValueError(f"{str(source)!r} has no column but the target")
+        raise ValueError(f"{table.name!r} has no column but the target")
     for name in features:
-        kind = schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        kind = table.schema.field(name).type
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        if not (number or name in table.untyped):
             raise ValueError(
-                f"column {name!r} holds {kind}, not numbers; declare its domain in a discreet.Schema and transform the "
-                "table first, or leave it out"
+                f"column {name!r} holds {kind}, not numbers; declare its domain in a discreet.Schema and pass "
+                "schema=..., or leave it out"
             )
-    if pa.types.is_nested(schema.field(target).type):
+    if pa.types.is_nested(table.schema.field(target).type):
         raise ValueError(
-            f"column {target!r} holds {schema.field(target).type}, which is no label: labels are numbers, text or "
-            "true/false"
+            f"column {target!r} holds {table.schema.field(target).type}, which is no label: labels are numbers, text "
+            "or true/false"
         )
-
-
-def _check_rows(file: Any, source: Any) -> None:
-    if file.metadata.num_rows == 0:
-        raise ValueError(f"{str(source)!r} has columns but no rows; a fit needs at least one")
 
 
 def _names_in(schema: Any) -> tuple[str, ...]:
@@ -328,8 +362,9 @@ def _check_whole(batches: Sequence[Any]) -> None:
         raise ValueError("it has no rows")
 
 
-def _numpy_type(kind: Any) -> np.dtype[Any]:
-    """The smallest floating type that holds every value of an Arrow type."""
+def _numpy_type(table: Source, name: str) -> Any:
+    """The smaller floating type if it holds every value of a column's type, else the larger one."""
+    kind = table.schema.field(name).type
     if pa.types.is_boolean(kind) or kind in (
         pa.int8(),
         pa.uint8(),
@@ -338,8 +373,8 @@ def _numpy_type(kind: Any) -> np.dtype[Any]:
         pa.float16(),
         pa.float32(),
     ):
-        return np.dtype(np.float32)
-    return np.dtype(np.float64)
+        return np.float32
+    return np.float64
 
 
 _LABEL_TYPES = (pa.int64(), pa.uint64(), pa.float64(), pa.string())

@@ -1,6 +1,6 @@
-"""What is publicly promised about a row, and the rule that makes it true of every row.
+"""Public bounds on rows, and the clipping that enforces them.
 
-The promise that every entry of a record lies between -1 and 1: what selections over an L1 ball rely on.
+`BoxBounds` bounds every entry of a record by 1, as selections over an L1 ball require.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from discreet._checks import ParameterError
 
-#: A row with a larger entry is no measurement; it is treated like one that is not finite. The limit keeps
-#: every later product of rows and models far from overflow, and squares of row scales far from underflow, where they
-#: would round up to twice their size (docs/proofs/rounding.md, section 1).
+#: A row with a larger entry is treated like a non-finite one. The limit keeps products of rows and models far from
+#: overflow, and squares of row scales far from underflow, where they would round up to twice their size
+#: (docs/proofs/rounding.md, section 1).
 LARGEST_ENTRY = 2.0**300
 
 _SMALLEST_NORM, _LARGEST_NORM = 2.0**-100, 2.0**100
-_SAFE_SQUARE = LARGEST_ENTRY**2  # of a row whose entries may all be legal
+_SAFE_SQUARE = LARGEST_ENTRY**2  # below this squared norm, all entries may be valid
 _MAX_COLUMNS = 2**31
 _BLOCK_ENTRIES = 1 << 18
 _SPARSE = (sp.csr_array, sp.csr_matrix)
@@ -31,26 +31,25 @@ _SPARSE = (sp.csr_array, sp.csr_matrix)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The public promise |v|_2 <= feature_norm about every record that reaches a sum.
+    """The public bound |v|_2 <= feature_norm on every record that enters a sum.
 
-    A row x becomes the record v = s (x, 1), or s x without an intercept, with the row scale
-    s = min(1, R' / |(x, 1)|_2), where R' is ``feature_norm`` lowered by a few units in the last place. The
-    intercept is inside the clip: a constant column added after clipping would make the true bound
-    sqrt(R^2 + 1).
+    A row x becomes the record v = s (x, 1), or s x without an intercept, with the row scale s = min(1, R' / |(x,
+    1)|_2), where R' is ``feature_norm`` lowered by a few units in the last place. Clipping includes the intercept: a
+    constant column added after clipping would make the true bound sqrt(R^2 + 1).
 
     Parameters
     ----------
     feature_norm : float
-        R, the largest Euclidean norm of a record. Declare it; never look at private data to choose it.
+        R, the largest Euclidean norm of a record. Declare it; never use private data to choose it.
     intercept : bool
-        Whether the record carries a constant 1 beside the row.
+        Whether the record has a constant 1 after the row.
 
     Privacy
     -------
-    The rule looks at one row at a time, so it commutes with every neighboring relation. The exact real norm
-    of s (x, 1), with the floating-point number s taken as an exact real, is at most R: the shrink to R'
-    pays for every rounding in the computation of s (docs/proofs/rounding.md, section 1). A row that is not
-    finite, or has an entry beyond 2**300, has s = 0: a null record, which contributes nothing to any sum.
+    The rule uses one row at a time, so it commutes with every neighboring relation. The exact real norm of s (x, 1),
+    for the floating-point number s, is at most R: the reduction to R' covers every rounding in the computation of s
+    (docs/proofs/rounding.md, section 1). A row that is not finite, or has an entry beyond 2**300, has s = 0: a null
+    record, which contributes nothing to any sum.
 
     Examples
     --------
@@ -68,12 +67,12 @@ class Bounds:
         object.__setattr__(self, "intercept", bool(self.intercept))
 
     def to_dict(self) -> dict[str, Any]:
-        """The bounds as plain JSON-ready values, for model files."""
+        """Return the bounds as plain JSON-ready values, for model files."""
         return {"kind": _NAMES[type(self)], **asdict(self)}
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> Bounds:
-        """Rebuild bounds of either kind; malformed values raise ``ValueError``.
+        """Rebuild bounds of either kind; raise ``ValueError`` for malformed values.
 
         >>> Bounds.from_dict(BoxBounds.of(2, column_bound=10.0).to_dict()) == BoxBounds.of(2, column_bound=10.0)
         True
@@ -92,11 +91,11 @@ class Bounds:
         return kind(**values)
 
     def n_features(self, n_columns: int) -> int:
-        """The length of a record made from a row of ``n_columns`` entries."""
+        """Return the length of a record made from a row of ``n_columns`` entries."""
         return n_columns + int(self.intercept)
 
     def row_scales(self, X: Any) -> NDArray[np.float64]:
-        """The scale s of every row of a dense or CSR matrix; 0 for rows that are not finite or absurd."""
+        """Return the scale s of every row of a dense or CSR matrix; 0 for rows with non-finite or huge entries."""
         if isinstance(X, _SPARSE):
             X = without_duplicates(X)
         n_rows, n_columns = X.shape
@@ -115,12 +114,12 @@ class Bounds:
         return scales
 
     def valid_rows(self, X: Any) -> NDArray[np.bool_]:
-        """Which rows are records; the others can only enter a sum as null records."""
+        """Return which rows are records; the others can only enter a sum as null records."""
         return self.row_scales(X) > 0
 
 
 def _usable(name: str, bound: Any) -> float:
-    """A bound with which no product over- or underflows."""
+    """Return the bound as a float after checking that no product can over- or underflow."""
     if isinstance(bound, bool) or not isinstance(bound, int | float | np.integer | np.floating):
         raise ParameterError(name, f"must be a number, got {bound!r}")
     if not _SMALLEST_NORM <= bound <= _LARGEST_NORM:
@@ -133,18 +132,18 @@ def _usable(name: str, bound: Any) -> float:
 
 
 def without_duplicates(X: Any) -> Any:
-    """A CSR matrix that stores each place at most once: X itself if it does so in order, else a float64 copy.
+    """Return a CSR matrix that stores each entry at most once: X itself if it is in order, otherwise a float64 copy.
 
-    Two entries for one place add up, so the norm of the entries would understate the norm of the row. The
-    matrix's own flags are not trusted. One row out of order decides the type of the whole copy: whoever computes with
-    entries must do so in float64, in which those of other rows are what they were.
+    Duplicate entries add up, so the norm of the stored entries would understate the norm of the row. The matrix's own
+    flags are not trusted. One row out of order changes the dtype of the whole copy, so computations on entries must use
+    float64, where the entries of other rows do not change.
     """
     row_ends = np.asarray(X.indptr[1:-1], dtype=np.int64)
     for start in range(0, max(0, X.indices.size - 1), 1 << 20):
         stop = min(start + (1 << 20), X.indices.size - 1)
         unordered = X.indices[start + 1 : stop + 1] <= X.indices[start:stop]
         ends = row_ends[np.searchsorted(row_ends, start + 1) : np.searchsorted(row_ends, stop, side="right")]
-        unordered[ends - start - 1] = False  # the step from one row to the next may go anywhere
+        unordered[ends - start - 1] = False  # indices need not increase from one row to the next
         if unordered.any():
             ordered = X.astype(np.float64, copy=True)
             ordered.has_sorted_indices = ordered.has_canonical_format = False
@@ -154,12 +153,12 @@ def without_duplicates(X: Any) -> Any:
 
 
 def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Squared row norms, block by block, so that no copy of the matrix is ever made."""
+    """Yield squared row norms, block by block, without a copy of the matrix."""
     n_rows, n_columns = X.shape
     height = max(1, _BLOCK_ENTRIES // max(1, n_columns))
     if not isinstance(X, _SPARSE):
         for start in range(0, n_rows, height):
-            # In C order: a norm's last bit must not depend on how many rows lie beside it.
+            # In C order: the last bit of a norm must not depend on the number of rows.
             block = np.asarray(X[start : start + height], dtype=np.float64, order="C")
             yield slice(start, start + len(block)), np.einsum("ij,ij->i", block, block)
         return
@@ -174,13 +173,13 @@ def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
 
 
 def _row(X: Any, index: int) -> NDArray[np.float64]:
-    """The stored entries of one row."""
+    """Return the stored entries of one row."""
     entries = X.data[X.indptr[index] : X.indptr[index + 1]] if isinstance(X, _SPARSE) else X[index]
     return np.asarray(entries, dtype=np.float64)
 
 
 def _scale_of_large_row(row: NDArray[np.float64], radius: float, one: float) -> float:
-    """The scale of a row of many large entries, or 0 if one is too large; squares cannot overflow."""
+    """Return the scale of a row with many large entries, without overflow; 0 if an entry is too large."""
     largest = float(np.max(np.abs(row)))
     if not largest <= LARGEST_ENTRY:  # also true of nan
         return 0.0
@@ -191,18 +190,18 @@ def _scale_of_large_row(row: NDArray[np.float64], radius: float, one: float) -> 
 
 @dataclass(frozen=True)
 class BoxBounds(Bounds):
-    """The public promise |v_j| <= 1 about every entry of every record.
+    """The public bound |v_j| <= 1 on every entry of every record.
 
-    ``clip`` divides a matrix by ``column_bound`` and cuts every entry to [-1, 1], on both sides: a cut on one side
-    only would leave the other unbounded. Should rows arrive that were not cut, ``row_scales`` shrinks them as a whole
-    into the box, so that the promise holds for whatever reaches a sum. The intercept's constant is 1.
+    ``clip`` divides a matrix by ``column_bound`` and clips every entry to [-1, 1]. For rows that were not clipped,
+    ``row_scales`` shrinks the whole row into the box, so the bound holds for everything that enters a sum. The
+    intercept's constant is 1.
 
-    Make one with ``BoxBounds.of(n_columns, ...)``, which sets ``feature_norm`` to the L2 norm that follows.
+    Create one with ``BoxBounds.of(n_columns, ...)``, which sets ``feature_norm`` to the resulting L2 norm.
 
     Privacy
     -------
-    Cutting looks at one entry at a time and shrinking at one row at a time, so both commute with every neighboring
-    relation; a row that is not finite is a null record.
+    Clipping uses one entry at a time and shrinking one row at a time, so both commute with every neighboring relation;
+    a non-finite row is a null record.
 
     Examples
     --------
@@ -222,12 +221,12 @@ class BoxBounds(Bounds):
 
     @classmethod
     def of(cls, n_columns: int, column_bound: float = 1.0, intercept: bool = True) -> BoxBounds:
-        """The bounds of rows with this many columns."""
+        """Return the bounds of rows with this many columns."""
         norm = math.sqrt(n_columns + int(intercept)) * (1 + (n_columns + 16) * 2.0**-51)
         return cls(norm, intercept, column_bound)
 
     def clip(self, X: Any) -> Any:
-        """X / column_bound with every entry cut to [-1, 1]; CSR stays CSR, and nothing is copied without need."""
+        """Return X / column_bound with every entry clipped to [-1, 1]; CSR stays CSR, and copies are avoided."""
         if bool(sp.issparse(X)):
             matrix = without_duplicates(X if X.format == "csr" else X.tocsr())
             entries = self._cut(matrix.data)
@@ -241,21 +240,21 @@ class BoxBounds(Bounds):
             entries = entries.astype(np.float64)
         with np.errstate(all="ignore"):
             if self.column_bound != 1:
-                # In float64 whatever the type: one row that is stored out of order, or one cell that is no number,
-                # decides the type of all, and a quotient in float32 would be another one in every row.
+                # Always in float64: one row stored out of order, or one cell that is not a number, changes the dtype of
+                # the whole matrix, and a quotient in float32 would differ in every row.
                 entries = np.divide(entries, self.column_bound, dtype=np.float64)
             elif np.all(np.abs(entries) <= 1):
                 return entries
             return np.asarray(np.clip(entries, -1.0, 1.0))
 
     def row_scales(self, X: Any) -> NDArray[np.float64]:
-        """1 for rows inside the box, else the factor that shrinks a row into it; 0 for rows that are no numbers."""
+        """Return 1 for rows inside the box, otherwise the factor that shrinks a row into it; 0 for non-finite rows."""
         if isinstance(X, sp.csr_array | sp.csr_matrix):
             X = without_duplicates(X)
         largest = _largest_entries(X)
         scales = np.ones(len(largest))
         with np.errstate(all="ignore"):
-            # Three units in the last place pay for the rounding of the quotient.
+            # Three units in the last place cover the rounding of the quotient.
             outside = ~(largest <= 1.0)
             scales[outside] = (1.0 - 3 * 2.0**-53) / largest[outside]
             scales[~(largest <= LARGEST_ENTRY)] = 0.0
@@ -266,7 +265,7 @@ _NAMES: dict[type[Bounds], str] = {Bounds: "norm", BoxBounds: "box"}  # in files
 
 
 def _largest_entries(X: Any) -> NDArray[np.float64]:
-    """The largest absolute entry of every row, nan where an entry is."""
+    """Return the largest absolute entry of every row; nan if an entry is nan."""
     n_rows, n_columns = X.shape
     largest = np.zeros(n_rows)
     if n_columns == 0:

@@ -1,7 +1,7 @@
 """Clipped rows in memory, and the sums of their losses and gradients.
 
-Rows are cut into lanes and blocks of public sizes, so a sum has the same bits whatever the number of threads. Matrices
-are used in place where possible; the clip and the intercept are applied on the fly.
+Rows are split into lanes and blocks of public sizes, so a sum has the same bits for any number of threads. Matrices are
+used in place if possible; clipping and the intercept are applied on the fly.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-LANES = 16  # parts of the data that are summed independently; fixed, so results ignore the thread count
-COPY_ENTRIES = 1 << 16  # entries converted or multiplied at a time where rows cannot be used in place
-_SMALL = 1 << 18  # below this many entries threads cost more than they give
+LANES = 16  # parts that are summed independently; fixed, so results do not depend on the thread count
+COPY_ENTRIES = 1 << 16  # entries converted or multiplied at a time if rows cannot be used in place
+_SMALL = 1 << 18  # with fewer entries, threads cost more than they save
 COMPILED_FROM = (
     1 << 18
 )  # entries of dense rows; with fewer, a compiled pass costs more to compile than it ever saves
 
 
 class ClippedRows(Records):
-    """Rows with their scales and labels, cut into pieces that are always summed in the same way."""
+    """Rows with their scales and labels, split into pieces that are always summed in the same way."""
 
     def __init__(
         self,
@@ -85,32 +85,32 @@ class ClippedRows(Records):
         self._lanes = self._split()
 
     def with_labels(self, y: ArrayLike) -> Self:
-        """The same rows with other labels; nothing is copied or computed again."""
+        """Return the same rows with other labels; nothing is copied or recomputed."""
         other = copy.copy(self)
         other._set_labels(y)
         return other
 
     @property
     def matrix(self) -> Any:
-        """The rows as they are stored, not clipped; with null rows emptied where they are sparse. Not to be changed."""
+        """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
         return self._X
 
     @property
     def scales(self) -> Array:
-        """s_i for every row, 0 for null records. Not to be changed."""
+        """s_i for every row, 0 for null records. Do not modify."""
         return self._scales
 
     @property
     def labels(self) -> Array:
-        """One number per row, 0 for null records. Not to be changed."""
+        """One number per row, 0 for null records. Do not modify."""
         return self._y
 
     def dense(self, rows: slice) -> Array:
-        """A dense float64 copy of some rows, not clipped, with null rows zeroed."""
+        """Return a dense float64 copy of some rows, not clipped, with null rows zeroed."""
         return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
 
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
-        """The sum of losses and the sum of their gradients; the gradient has the shape of theta."""
+        """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
         point = self._check(loss, theta)
         if loss.kernel is not None and self._compiled(loss):
             sums = self._sparse_sums if self.sparse else self._fused_sums
@@ -119,8 +119,8 @@ class ClippedRows(Records):
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(point.shape)
             for rows, block in self._blocks(lane):
-                # Chunks with null records are float64 copies; all must take the same path, because where a
-                # derivative jumps the last bit of a prediction decides (gradient-methods.md, "Corners").
+                # Chunks with null records are float64 copies. All must take the same path: where a derivative jumps,
+                # the last bit of a prediction decides (gradient-methods.md, "Corners").
                 block = self._doubles(block)
                 scales, raw = self._raw_predictions(rows, block, point)
                 losses, derivatives = loss.value_and_derivative(self._y[rows], raw)
@@ -131,7 +131,7 @@ class ClippedRows(Records):
         return _totals(self._map(lane_sum), point.shape)
 
     def raw_predictions(self, theta: ArrayLike) -> Array:
-        """<v_i, theta> for every record (0 for null records)."""
+        """Return <v_i, theta> for every record (0 for null records)."""
         point = np.ascontiguousarray(theta, dtype=np.float64)
         raw = np.empty((self.n_samples, *point.shape[1:]))
 
@@ -143,7 +143,7 @@ class ClippedRows(Records):
         return raw
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
-        """sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
+        """Return sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
         coefficients = self._scales * self._checked_weights(weights)
 
         def lane_sum(lane: slice) -> Array:
@@ -155,7 +155,7 @@ class ClippedRows(Records):
         return add_up(self._map(lane_sum), (self.n_features,))
 
     def gram(self, weights: ArrayLike | None = None) -> Array:
-        """sum_i w_i v_i v_i^T for weights of at least 0, all 1 by default; symmetric up to rounding."""
+        """Return sum_i w_i v_i v_i^T for nonnegative weights, all 1 by default; symmetric up to rounding."""
         given = np.ones(self.n_samples) if weights is None else self._checked_weights(weights)
         squares = self._scales**2 * given
         if self.sparse:
@@ -170,15 +170,15 @@ class ClippedRows(Records):
     def map_rows(
         self, make: Callable[..., ArrayRecords], *arguments: Any, width: int, bounds: Bounds, sparse: bool
     ) -> ArrayRecords:
-        """``make(self, *arguments)``: these records are one part."""
+        """Return ``make(self, *arguments)``: these records are one part."""
         return make(self, *arguments)
 
     def sum_rows(self, question: Callable[..., Array], *arguments: Any) -> Array:
-        """``question(self, *arguments)``: these records are one part."""
+        """Return ``question(self, *arguments)``: these records are one part."""
         return question(self, *arguments)
 
     def check_labels(self, loss: Loss) -> None:
-        """Refuse labels that the loss does not know; looks at them once per loss."""
+        """Raise for labels that are not valid for the loss; checked once per loss."""
         if loss in self._checked_losses:
             return
         if np.any(bad := ~loss.valid_labels(self._y) & ~self._null):
@@ -191,9 +191,9 @@ class ClippedRows(Records):
     # -- pieces --------------------------------------------------------------------------------------------
 
     def _compiled(self, loss: Loss) -> bool:
-        """Whether value and gradient come from a compiled pass; of several outputs, only over dense rows.
+        """Whether value and gradient come from a compiled pass; for several outputs, only over dense rows.
 
-        Where a derivative jumps, the last bit of a prediction decides, so such losses take the same pass at all sizes.
+        If a derivative jumps, the last bit of a prediction decides, so such losses take the same pass at all sizes.
         """
         if loss.kernel is None or (self._is_few and math.isfinite(loss.smoothness)):
             return False
@@ -201,16 +201,16 @@ class ClippedRows(Records):
 
     @property
     def _is_few(self) -> bool:
-        """Whether NumPy alone is quick enough: few dense entries, by public sizes."""
+        """Whether NumPy alone is fast enough: few dense entries, judging by public sizes."""
         return not self.sparse and self.n_samples * self.n_columns < COMPILED_FROM
 
     def _wide_blocks(self, lane: slice) -> Iterator[tuple[slice, Any]]:
-        """The lane's rows as the compiled kernels want them; rows of few columns are copied chunk by chunk."""
+        """Yield the lane's rows in the form of the compiled kernels; rows of few columns are copied chunk by chunk."""
         for rows, block in self._blocks(lane, whole=self.n_columns >= WIDTH):
             yield rows, wide(block)
 
     def _fused_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
-        """Value and gradient by a compiled pass."""
+        """Compute value and gradient by a compiled pass."""
         weights = by_class(theta, self.n_columns)
         sizes = groups(len(weights))
 
@@ -225,7 +225,7 @@ class ClippedRows(Records):
         return value, by_feature(gradient, self.n_columns, theta.shape)
 
     def _sparse_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
-        """Value and gradient by a compiled pass over the entries."""
+        """Compute value and gradient by a compiled pass over the entries."""
         matrix = self._X.data, self._X.indices, self._X.indptr
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
@@ -241,7 +241,7 @@ class ClippedRows(Records):
         return _totals(self._map(lane_sum), theta.shape)
 
     def _weighted_product(self, weights: Array) -> Callable[[Array], Array]:
-        """The map v -> sum_i weights_i <(x_i, 1), v> (x_i, 1)."""
+        """Return the map v -> sum_i weights_i <(x_i, 1), v> (x_i, 1)."""
 
         def product(direction: Array) -> Array:
             vector = np.ascontiguousarray(direction, dtype=np.float64)
@@ -267,13 +267,13 @@ class ClippedRows(Records):
         return product
 
     def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
-        """The scales and raw predictions of a block of rows."""
+        """Return the scales and raw predictions of a block of rows."""
         scales = self._scales[rows]
         return scales, by_row(scales, self._dots(block, theta))
 
     def _dots(self, block: Any, theta: Array) -> Array:
-        """<(x, 1), theta> for the rows of a block."""
-        if self._is_few and theta.ndim == 1:  # row by row, in an order that no other row changes
+        """Return <(x, 1), theta> for the rows of a block."""
+        if self._is_few and theta.ndim == 1:  # row by row, in an order independent of other rows
             dots = np.einsum("ij,j->i", self._doubles(block), theta[: self.n_columns])
             return cast(Array, dots + theta[-1] if self.bounds.intercept else dots)
         if not self.sparse and theta.ndim == 1:
@@ -286,11 +286,11 @@ class ClippedRows(Records):
         return cast(Array, dots)
 
     def _doubles(self, block: Any) -> Any:
-        """A dense block in float64, a sparse one as it is."""
+        """Return a dense block in float64; a sparse one unchanged."""
         return block if self.sparse else np.asarray(block, dtype=np.float64)
 
     def _checked_weights(self, weights: ArrayLike) -> Array:
-        """One finite weight per record, 0 for null records."""
+        """Return one finite weight per record, 0 for null records."""
         given = np.array(weights, dtype=np.float64)
         if given.shape != (self.n_samples,):
             raise ParameterError(
@@ -302,7 +302,7 @@ class ClippedRows(Records):
         return given
 
     def _combine(self, block: Any, coefficients: Array, total: Array) -> None:
-        """total += sum_i coefficients_i (x_i, 1)."""
+        """Add sum_i coefficients_i (x_i, 1) to the total."""
         total[: self.n_columns] += block.T @ coefficients
         if self.bounds.intercept:
             total[-1] += coefficients.sum(axis=0)
@@ -311,7 +311,7 @@ class ClippedRows(Records):
         self, add: Callable[[NDArray[np.int64], Array, Array], None], size: int, every: int = 1
     ) -> Array:
         """Sum matrices of ``size`` rows over every ``every``-th record, scaled up to all records."""
-        # Many columns: enough rows that adding a block's matrix to the sum costs little beside forming it.
+        # Many columns: use enough rows that adding a block's matrix to the sum is cheap compared to forming it.
         height = max(16, COPY_ENTRIES // max(1, self.n_columns), min(self.n_columns, 1024))
         chosen = np.arange(0, self.n_samples, every)
 
@@ -327,7 +327,7 @@ class ClippedRows(Records):
         return np.asarray(sums * (self.n_samples / max(1, len(chosen))))
 
     def _add_gram(self, block: Array, weights: Array, total: Array) -> None:
-        """total += sum_i weights_i (x_i, 1) (x_i, 1)^T for weights >= 0; overwrites the block."""
+        """Add sum_i weights_i (x_i, 1) (x_i, 1)^T to the total for weights >= 0; overwrites the block."""
         d = self.n_columns
         if self.bounds.intercept:
             edge = weights @ block
@@ -338,7 +338,7 @@ class ClippedRows(Records):
         total[:d, :d] += block.T @ block
 
     def _check(self, loss: Loss, theta: ArrayLike) -> Array:
-        """Theta as a contiguous array of the right shape, after a check of the labels."""
+        """Return theta as a contiguous array of the right shape, after checking the labels."""
         point = np.ascontiguousarray(theta, dtype=np.float64)
         shape = (self.n_features,) if loss.n_outputs == 1 else (self.n_features, loss.n_outputs)
         if point.shape != shape:
@@ -354,16 +354,16 @@ class ClippedRows(Records):
         self._checked_losses: set[Loss] = set()
 
     def _split(self) -> list[slice]:
-        """Cut the rows into lanes; a lane's chunks are summed one by one, then the lanes.
+        """Split the rows into lanes; a lane's chunks are summed one by one, then the lanes.
 
-        Fixes the rows of a block (what the compiled kernels sum at a time) and of a chunk (what BLAS or SciPy
-        sum at a time, or what is copied at a time), a whole number of blocks.
+        Also sets the number of rows in a block (what the compiled kernels sum at a time) and in a chunk (what BLAS or
+        SciPy sum or copy at a time), a whole number of blocks.
         """
         n, d = self.n_samples, self.n_columns
         self._height = passes.block_rows(d)
         lanes = 1 if self._is_few else LANES
         if self.sparse:
-            # A lane holds one dense gradient to which each chunk adds: both must stay small beside the data.
+            # A lane has one dense gradient to which each chunk adds; both must stay small compared to the data.
             per_row = max(1.0, self._X.nnz / max(1, n))
             lanes = int(np.clip(self._X.nnz // max(1, 16 * d), 2, LANES))
             self._chunk = int(np.clip(16 * d / per_row, 1024, passes.MAX_CHUNK_ROWS))
@@ -378,9 +378,9 @@ class ClippedRows(Records):
         return pieces
 
     def _blocks(self, lane: slice, *, whole: bool = False) -> Iterator[tuple[slice, Any]]:
-        """The lane's rows as CSR chunks or C-contiguous float64 or float32 chunks, views where possible.
+        """Yield the lane's rows as CSR chunks or C-contiguous float64 or float32 chunks, views if possible.
 
-        ``whole`` hands out the lane in one piece where it can be used in place; kernels cut it themselves.
+        With ``whole``, yield the lane in one piece if it can be used in place; kernels split it themselves.
         """
         usable = self._in_place and not self._null[lane].any()
         if whole and usable:
@@ -393,7 +393,7 @@ class ClippedRows(Records):
                 yield rows, self._X[rows] if usable else self._copy_rows(rows)
 
     def _copy_rows(self, rows: Any) -> Array:
-        """A float64 copy of some rows, with null rows zeroed: 0 times nan is not 0."""
+        """Return a float64 copy of some rows, with null rows zeroed, because 0 times nan is not 0."""
         block = np.array(self._X[rows], dtype=np.float64, order="C")
         null = self._null[rows]
         if null.any():
@@ -405,9 +405,9 @@ class ClippedRows(Records):
             return self._run(lane_task, self._lanes)
 
     def _run(self, task: Callable[[Any], Result], parts: list[Any]) -> list[Result]:
-        """Results in the order of the parts. Threads live for one pass: nothing to fork or pickle.
+        """Return results in the order of the parts. Threads live for one pass, so there is nothing to fork or pickle.
 
-        This thread works too; whoever is free takes the next part.
+        This thread works too; each free thread takes the next part.
         """
         size = self._X.nnz if self.sparse else self.n_samples * self.n_columns
         helpers = min(self.n_threads, len(parts)) - 1
@@ -433,7 +433,7 @@ class ClippedRows(Records):
 
 
 def _cut(rows: slice, height: int) -> list[slice]:
-    """Consecutive pieces of at most ``height`` rows."""
+    """Split into consecutive pieces of at most ``height`` rows."""
     return [slice(i, min(i + height, rows.stop)) for i in range(rows.start, rows.stop, height)]
 
 
@@ -468,7 +468,7 @@ def _is_native(X: NDArray[Any]) -> bool:
 
 
 def _usable_sparse(X: Any) -> Any:
-    """CSR with each place stored at most once: two entries that add up would slip past the norm of a row."""
+    """Return CSR with each entry stored at most once: duplicates would add up to more than the row's norm."""
     matrix = X if X.format == "csr" else X.tocsr()
     if matrix.ndim != 2:
         raise ParameterError("X", f"must have two dimensions (rows, columns), got shape {matrix.shape}")
@@ -482,7 +482,7 @@ def _usable_sparse(X: Any) -> Any:
 
 
 def _without_rows(X: Any, null: NDArray[np.bool_]) -> Any:
-    """X with some rows emptied of values; the same object if there are none."""
+    """Return X with some rows emptied; the same object if there are none."""
     if not null.any():
         return X
     data = X.data.copy()
@@ -491,7 +491,7 @@ def _without_rows(X: Any, null: NDArray[np.bool_]) -> Any:
 
 
 def _csr_view(X: Any, rows: slice) -> Any:
-    """A block of CSR rows that shares the entries of X."""
+    """Return a block of CSR rows that shares the entries of X."""
     indptr = X.indptr[rows.start : rows.stop + 1]
     entries = slice(int(indptr[0]), int(indptr[-1]))
     return sp.csr_array(
@@ -500,7 +500,7 @@ def _csr_view(X: Any, rows: slice) -> Any:
 
 
 def add_up(parts: list[Array], shape: tuple[int, ...]) -> Array:
-    """The sum of parts from first to last, in the memory of the first; zeros where there are no records."""
+    """Sum the parts from first to last, in the memory of the first; zeros if there are none."""
     if not parts:
         return np.zeros(shape)
     total, *others = parts
@@ -510,7 +510,7 @@ def add_up(parts: list[Array], shape: tuple[int, ...]) -> Array:
 
 
 def _totals(parts: list[tuple[float, Array]], shape: tuple[int, ...]) -> tuple[float, Array]:
-    """The sums of the lanes' values and gradients."""
+    """Sum the lanes' values and gradients."""
     return float(sum(value for value, _ in parts)), add_up([gradient for _, gradient in parts], shape)
 
 
@@ -521,9 +521,9 @@ def by_row(scales: Array, values: Array) -> Array:
 
 
 class OneBlasThread:
-    """While anyone is inside, BLAS uses one thread: ours already occupy the processors.
+    """Limit BLAS to one thread while any thread is inside, because our threads already use the processors.
 
-    Counted, because the limit is global: of several concurrent users the last to leave restores it.
+    Entries are counted because the limit is global: the last thread to leave restores it.
     """
 
     def __init__(self) -> None:

@@ -7,9 +7,11 @@ answered about private rows, added up and perturbed once, in the process that ru
 from __future__ import annotations
 
 import sys
+import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -21,10 +23,12 @@ from discreet._checks import ParameterError, is_from, silently
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows, as_numbers
-from discreet.records.partitioned import PartitionedRecords
+from discreet.records.partitioned import PartitionedRecords, WorkersLost
 from discreet.tables.meaning import as_cells
 
 _RETRIES = 3  # of a partition whose worker died
+_MOST_LOST = 4  # workers that may die during one fit before it ends
+_LONGEST_PAUSE = 60  # seconds that all workers may be out of memory before it ends
 _FAN_IN = 8  # sums that one worker adds up at a time
 
 
@@ -60,6 +64,9 @@ class Workers(Protocol):
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
         """``function`` of entries that were kept, computed near them and kept there."""
 
+    def gathered(self, entries: Sequence[Any]) -> list[Any]:
+        """What was kept or combined, here and in order."""
+
     def shares(self, entries: Sequence[Any]) -> list[list[int]]:
         """Places of what was kept, by the threads that are nearest to it."""
 
@@ -79,9 +86,13 @@ class Threads:
 
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in order."""
+        return self.gathered(self._tasks(function, columns))
+
+    def gathered(self, entries: Sequence[Any]) -> list[Any]:
+        """Computed now."""
         from dask import compute
 
-        return list(compute(*self._tasks(function, columns), scheduler="threads"))
+        return list(compute(*entries, scheduler="threads"))
 
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
         """Computed when it is asked for."""
@@ -106,11 +117,14 @@ class Cluster:
     """The workers of a `distributed` client.
 
     Answers are gathered in the order of the partitions; a partition that died with its worker is computed again from
-    its own source, and its answer still counts once.
+    its own source, and its answer still counts once. Workers that keep dying end the fit instead of being awaited for
+    ever: one that is killed because its partitions are too large is started again, and killed again.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._alive = set(client.nthreads())
+        self._lost = self._paused = 0
 
     def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
         """Blocks in the memory of the workers."""
@@ -122,7 +136,41 @@ class Cluster:
 
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in order."""
-        return list(self._client.gather(self.kept(function, *columns)))
+        return self.gathered(self.kept(function, *columns))
+
+    def gathered(self, entries: Sequence[Any]) -> list[Any]:
+        """Results, in order; raises if workers keep dying meanwhile."""
+        from distributed import KilledWorker
+
+        futures = list(entries)
+        try:
+            self._wait(futures)
+            return list(self._client.gather(futures))
+        except KilledWorker:
+            raise WorkersLost from None
+
+    def _wait(self, futures: list[Any]) -> None:
+        from distributed import wait
+
+        while True:
+            try:
+                wait(futures, timeout=1)
+                return
+            except TimeoutError:
+                self._check_workers()
+
+    def _check_workers(self) -> None:
+        """Count workers that were lost, and seconds in which all are paused because their memory is full."""
+        try:
+            known = self._client.scheduler_info(n_workers=-1)["workers"]
+        except TypeError:  # older versions give all without being asked to
+            known = self._client.scheduler_info()["workers"]
+        self._lost += len(self._alive - set(known))
+        self._alive = set(known)
+        stuck = bool(known) and all(worker.get("status") == "paused" for worker in known.values())
+        self._paused = self._paused + 1 if stuck else 0
+        if self._lost > _MOST_LOST or self._paused > _LONGEST_PAUSE:
+            raise WorkersLost
 
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
         """One result, in the memory of a worker."""
@@ -133,9 +181,7 @@ class Cluster:
 
         Entries that nobody holds yet would all be one share, and one worker would be sent everything: so wait.
         """
-        from distributed import wait
-
-        wait(list(entries))
+        self._wait(list(entries))
         threads, by_worker = self._client.nthreads(), defaultdict(list)
         where = self._client.who_has(list(entries))
         for place, entry in enumerate(entries):
@@ -161,13 +207,13 @@ class DaskRows(Rows):
         self._workers = workers()
         self._blocks = self._workers.opened(row_blocks(X), partial(_matrix, dtype=_one_type(X)))
         shapes = self._workers.answers(_shape, self._blocks)
-        if len({(width, sparse) for _, width, sparse in shapes}) != 1:
+        if len({(width, sparse) for _, width, sparse, _ in shapes}) != 1:
             raise ValueError(
                 "the partitions of X differ: all must have the same number of columns, and all be dense or all be "
                 "SciPy sparse matrices"
             )
-        self._sizes = [rows for rows, _, _ in shapes]
-        _, self._width, self._sparse = shapes[0]
+        self._sizes, self._checksums = [shape[0] for shape in shapes], [shape[3] for shape in shapes]
+        _, self._width, self._sparse, _ = shapes[0]
         if not (self._width and sum(self._sizes)):
             raise ParameterError(
                 "X",
@@ -195,7 +241,8 @@ class DaskRows(Rows):
         """Records with these labels, which travel to the workers once."""
         edges, count = np.cumsum(self._sizes)[:-1], len(self._sizes)
         nulls = [None] * count if null_rows is None else np.split(null_rows, edges)
-        columns = [clip] * count, self._blocks, np.split(labels, edges), [bounds] * count, nulls
+        sent = [_small(part) for part in np.split(labels, edges)]
+        columns = [clip] * count, self._blocks, sent, [bounds] * count, nulls, self._checksums
         parts = self._workers.kept(_records, *columns)
         self._workers.answers(_checked, parts)  # errors in rows show before anything is charged
         kept = DaskParts(parts, self._workers)
@@ -203,7 +250,7 @@ class DaskRows(Rows):
 
 
 class DaskParts:
-    """Parts on workers."""
+    """Parts on workers; whatever goes wrong there ends in `WorkersLost`, because it may be after the charge."""
 
     def __init__(self, parts: Sequence[Any], workers: Workers) -> None:
         self._list = list(parts)
@@ -211,15 +258,21 @@ class DaskParts:
 
     def ask(self, question: Callable[..., Any], *arguments: Any) -> list[Any]:
         """``question(part, *arguments)`` of every part, on its worker: one task for each thread of the workers."""
-        shares = self._workers.shares(self._list)
-        tasks = [self._asked(_each, (arguments, question), share) for share in shares]
-        places = [place for share in shares for place in share]
-        answers = [answer for share in self._workers.answers(_same, tasks) for answer in share]
-        return [answer for _, answer in sorted(zip(places, answers, strict=True), key=itemgetter(0))]
+        with one_ending():
+            tasks = [self._asked(_each, (arguments, question), share) for share in self._shares]
+            places = [place for share in self._shares for place in share]
+            answers = [answer for share in self._workers.gathered(tasks) for answer in share]
+            return [answer for _, answer in sorted(zip(places, answers, strict=True), key=itemgetter(0))]
+
+    @cached_property
+    def _shares(self) -> list[list[int]]:
+        """Who adds up which parts: asked once, because it takes two messages to the scheduler and back."""
+        return self._workers.shares(self._list)
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> DaskParts:
         """The same rows with other labels."""
-        return DaskParts(self._workers.kept(ArrayRecords.with_labels, self._list, labels), self._workers)
+        sent = [_small(part) for part in labels]
+        return DaskParts(self._workers.kept(ArrayRecords.with_labels, self._list, sent), self._workers)
 
     def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> DaskParts:
         """``make(part, *arguments)`` of every part, kept by its worker."""
@@ -232,12 +285,13 @@ class DaskParts:
         For integers, whose sum does not depend on the order. ``asked`` travels to one worker, and from there to the
         others; back comes one sum.
         """
-        (once,) = self._workers.kept(_same, [asked])
-        sums = [self._asked(question, once, share) for share in self._workers.shares(self._list)]
-        while len(sums) > 1:
-            groups = [sums[start : start + _FAN_IN] for start in range(0, len(sums), _FAN_IN)]
-            sums = [self._workers.combined(_added, *group) for group in groups]
-        return np.asarray(self._workers.answers(_same, sums)[0])
+        with one_ending():
+            (once,) = self._workers.kept(_same, [asked])
+            sums = [self._asked(question, once, share) for share in self._shares]
+            while len(sums) > 1:
+                groups = [sums[start : start + _FAN_IN] for start in range(0, len(sums), _FAN_IN)]
+                sums = [self._workers.combined(_added, *group) for group in groups]
+            return np.asarray(self._workers.gathered(sums)[0])
 
     def _asked(self, question: Callable[..., Any], asked: Any, share: Sequence[int]) -> Any:
         return self._workers.combined(question, asked, *(self._list[place] for place in share))
@@ -246,9 +300,13 @@ class DaskParts:
         return [[argument] * len(self._list) for argument in arguments]
 
 
-def source_facts(data: Any) -> tuple[str, ...]:
-    """Say what a promise assumes of data on Dask; nothing of other data."""
-    return (REPEATABLE,) if is_dask(data) or isinstance(data, DaskRows) else ()
+@contextmanager
+def one_ending() -> Iterator[None]:
+    """Whatever a worker raises becomes `WorkersLost`, without the worker's text."""
+    try:
+        yield
+    except Exception:
+        raise WorkersLost from None
 
 
 def row_blocks(X: Any) -> list[Any]:
@@ -328,11 +386,30 @@ def _added(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np.i
     return total
 
 
-def _shape(block: Any) -> tuple[int, int, bool]:
-    return (*block.shape, not isinstance(block, np.ndarray))
+def _small(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as bytes if these hold them exactly, as signs and codes of classes: an eighth of the message."""
+    bytes_ = labels.astype(np.int8)
+    return bytes_ if np.array_equal(bytes_, labels) else labels
 
 
-def _records(clip: Callable[[Any], Any], block: Any, y: Any, bounds: Bounds, null: Any) -> ArrayRecords:
+def _shape(block: Any) -> tuple[int, int, bool, int]:
+    return (*block.shape, not isinstance(block, np.ndarray), _checksum(block))
+
+
+def _checksum(block: Any) -> int:
+    """A number by which a partition is recognized when it was lost and is computed again."""
+    arrays = [block] if isinstance(block, np.ndarray) else [block.data, block.indices, block.indptr]
+    found = 1
+    for array in arrays:
+        found = zlib.adler32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
+    return found
+
+
+def _records(
+    clip: Callable[[Any], Any], block: Any, y: Any, bounds: Bounds, null: Any, checksum: int
+) -> ArrayRecords:
+    if _checksum(block) != checksum:
+        raise ValueError("a partition has other rows than before")
     return ArrayRecords(clip(block), y, bounds, null, n_threads=1)
 
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,12 +26,14 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting, is_from
 from discreet._typing import Array, Mask
 from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
+from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
 
@@ -192,7 +194,7 @@ class Rows(ABC):
     """Rows that are not a matrix in memory: a mapped file, or partitions on a cluster."""
 
     feature_names: tuple[str, ...]
-    assumptions: ClassVar[tuple[str, ...]] = ()  # what a promise assumes of this kind of storage
+    assumptions: tuple[str, ...] = ()  # what a promise assumes of where they come from
 
     @property
     @abstractmethod
@@ -211,32 +213,44 @@ class Rows(ABC):
 
 
 @contextmanager
-def open_rows(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
-    """Rows and labels: files are mapped, Dask collections persisted, all else is as it is.
+def open_rows(
+    X: Any,
+    y: Any = None,
+    target: str | None = None,
+    *,
+    schema: Any = None,
+    classes: Any = None,
+    bad_rows: str = "error",
+) -> Iterator[tuple[Any, Any]]:
+    """Rows and labels: sources are mapped, collections of clusters stay there, all else is as it is.
 
     Parameters
     ----------
-    X : array, frame or sparse matrix; the path of a file; a Dask collection; or `Rows`.
-    y : labels, unless they are in the file.
-    target : the file's column of labels.
+    X : array, frame or sparse matrix; a source (`discreet.records.sources`); a Dask collection; or `Rows`.
+    y : labels, unless they are a column of X.
+    target : the column of labels; that of the schema if there is one.
+    schema : a `Schema` that makes rows of raw tables.
+    classes : the public labels, as which cells of CSV files are read.
+    bad_rows : {"error", "null"}, of the estimator.
     """
-    if isinstance(X, str | os.PathLike):
-        from discreet.records import arrow
-
-        if y is not None:
-            raise ValueError("labels are read from the file: pass target='column' instead of y")
-        with arrow.opened(X, target=target) as rows:
-            yield rows, rows.labels
-        return
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
         return
+    target = _target(X, y, target, schema)
+    table = source_of(X, bad_rows=bad_rows)
+    if table is not None:
+        from discreet.records import arrow
+
+        whole = X if isinstance(X, str | os.PathLike) else table
+        rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
+        with arrow.opened(whole, target=target, **rules) as rows:
+            yield rows, rows.labels
+        return
+    if schema is not None:
+        yield schema.encode(X, bad_rows=bad_rows)
+        return
     if target is not None:
-        raise ParameterError(
-            "target",
-            "names a column of a file",
-            "with data in memory pass y",
-        )
+        X, y = split_target(X, target)
     collections = sys.modules.get("dask.base")
     if collections is not None:
         from discreet.records.dask import DaskRows, labels_of
@@ -244,6 +258,41 @@ def open_rows(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
         y = labels_of(y) if collections.is_dask_collection(y) else y
         X = DaskRows(X) if collections.is_dask_collection(X) else X
     yield X, y
+
+
+def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
+    """The column of labels; raises where labels come in two ways, or rows of people would be taken for people."""
+    if schema is not None:
+        if schema.group is not None:
+            raise ParameterError(
+                "schema",
+                "declares a group column, which fit does not read from a table",
+                "encode the table in memory and pass groups=schema.groups(table)",
+            )
+        named = None if schema.target is None else schema.target.column
+        if named is None or target not in (None, named):
+            raise ParameterError("target", f"must be the target of the schema, {named!r}, got {target!r}")
+        target = named
+    if y is not None and target is not None:
+        raise ParameterError("y", "must be None where target names the column of labels")
+    if y is not None and is_source(X):
+        raise ValueError("labels are read from the file: pass target='column' instead of y")
+    return target
+
+
+def split_target(table: Any, target: str) -> tuple[Any, Any]:
+    """A frame without one of its columns, and that column."""
+    dask_frame = is_from(table, "dask.dataframe", "DataFrame")
+    if not (dask_frame or is_frame(table)):
+        raise ParameterError("target", "names a column of a file or a frame", "with an array pass y")
+    names = [str(name) for name in table.columns] if dask_frame else column_names(table)
+    if names.count(target) != 1:
+        raise ParameterError("target", f"must name one column of X, got {target!r}")
+    if is_from(table, "pyarrow", "Table", "RecordBatch"):
+        return table.drop_columns([target]), table.column(target)
+    if is_from(table, "polars", "DataFrame"):
+        return table.drop(target), table[target]
+    return table.drop(columns=target), table[target]
 
 
 def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
@@ -439,6 +488,13 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
         )
     return Labels(known, codes, classes is not None)
+
+
+def class_count(n_classes: int | None, classes: Any) -> int:
+    """How many classes to plan for: as many as are said, or declared; two where neither is known."""
+    if n_classes is None:
+        return 2 if classes is None else len(_declared(classes))
+    return _checks.count("n_classes", n_classes, at_least=2)
 
 
 def _declared(classes: Any) -> NDArray[Any]:

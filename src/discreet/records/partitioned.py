@@ -23,6 +23,20 @@ from discreet.records.bounds import Bounds
 from discreet.records.kernels import passes
 
 
+class WorkersLost(RuntimeError):
+    """Parts that live elsewhere could not be asked; the message is always the same.
+
+    What a worker says is not repeated: after the charge no text may depend on private rows.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the workers did not finish: too many of them died or ran out of memory, or a partition failed or changed "
+            "when it was computed again. Nothing was released; a charge that was made stays. Give workers more memory "
+            "or partitions fewer rows, and read partitions from a source that does not change"
+        )
+
+
 class Parts(Protocol):
     """A sequence of `ArrayRecords`, somewhere."""
 

@@ -1,4 +1,4 @@
-"""Choose among models with the cost of choosing inside the promise."""
+"""Private model selection: the stated guarantee covers training and choosing."""
 
 from discreet.search.search import PrivateSearchCV, PrivateSelection
 

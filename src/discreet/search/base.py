@@ -1,4 +1,4 @@
-"""The path of a private search: validate, plan, carry out, state."""
+"""Base class of private searches: validate, plan, run, state."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
@@ -14,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting, calm
+from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import released, unfitted
 from discreet.mechanisms.repetition import permutation
@@ -23,8 +24,19 @@ from discreet.privacy.accounting.repetition import LAWS, law_with_mean
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default
 from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
+from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
-from discreet.records.open import Labels, Rows, blanked, checked_rows, read_labels, refuse_target, take
+from discreet.records.open import (
+    Labels,
+    Rows,
+    blanked,
+    checked_rows,
+    class_count,
+    open_rows,
+    read_labels,
+    refuse_target,
+    take,
+)
 from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, size_facts, unit_assumption
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
@@ -42,7 +54,7 @@ def _chosen_has(name: str) -> Any:
     return lambda search: hasattr(getattr(search, "best_estimator_", search._example()), name)
 
 
-class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """What both searches share; a subclass says with ``_all`` what the candidates are, and with ``_example`` gives one.
 
     Parameters and attributes are those of `PrivateSelection`.
@@ -80,19 +92,20 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
         self.max_rows_per_group = max_rows_per_group
 
     def _all(self) -> list[Any]:
-        """The unfitted candidates."""
+        """Return the unfitted candidates."""
         raise NotImplementedError
 
     def _example(self) -> Any:
-        """One of them, which shows what a search can do before it is fitted; None if there is none."""
+        """Return one candidate, which shows the methods of a search before it is fitted; None if there is none."""
         raise NotImplementedError
 
     def plan(
-        self, n_samples: int, n_features: int, n_classes: int = 2, *, sparse: bool = False
+        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
     ) -> SelectionPlan:
-        """What a search on data of this shape, in a sparse matrix or not, would run and cost; no data is needed.
+        """Return what a search on data of this shape would run and cost; no data is needed.
 
-        With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound.
+        With ``max_rows_per_group``, ``n_samples`` counts places: the number of people times that bound. ``n_classes``
+        None stands for those that are declared in ``classes``, or 2.
         """
         candidates = self._checked()
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
@@ -109,12 +122,12 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
         per_unit = rows or 1
         n_train = size - per_unit * self._n_held_out(size // per_unit)
         classifies = is_classifier(candidates[0])
+        kinds = class_count(n_classes, self._declared(candidates[0])) if classifies else None
 
         def plan_candidate(index: int, one: Guarantee, n_each: int) -> Event:
             # Labels decide nothing but their number, so a plan may use any label set of this size.
-            labels = np.arange(n_classes) if classifies else None
+            labels = None if kinds is None else np.arange(kinds)
             ready = prepared(candidates[index], one, labels, self.bad_rows, rows)
-            kinds = n_classes if classifies else None
             return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
 
         method = _checks.choice("method", self.method, METHODS)
@@ -129,26 +142,30 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
             raise ValueError(f"{n_train} training records are too few for {len(candidates)} disjoint parts")
         return plan_split(plan_candidate, len(candidates), n_train, guarantee, training, per_unit)  # type: ignore[arg-type]
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, target: str | None = None, schema: Any = None
+    ) -> Self:
         """Search privately; charges the ledger once, before anything private runs.
 
         Parameters
         ----------
-        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features).
+        X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); or a source of rows, such as a
+            folder or a query (docs/scale.md), whose rows are read into memory as numbers.
         y : labels or targets, one per row.
         groups : ids of people, one per row, with ``max_rows_per_group``.
+        target, schema : the column of labels, if they are a column of X, and what makes rows of a raw table.
         """
         fitted = unfitted(self)
-        with calm():
-            fitted._search(X, y, groups)
+        rules = {"classes": self.classes, "bad_rows": self.bad_rows}
+        with calm(), open_rows(X, y, target, schema=schema, **rules) as (rows, labels):
+            fitted._search(rows, labels, groups)
         self.__dict__ = fitted.__dict__
         return self
 
     def _search(self, X: Any, y: Any, groups: Any) -> None:
         candidates = self._checked()
-        if isinstance(X, Rows):
-            raise ValueError("a search needs rows in memory: pass an array, a data frame or a sparse matrix")
-        records, labels = self._records(candidates[0], X, y, groups)
+        storage = X.assumptions if isinstance(X, Rows) else ()
+        records, labels = self._records(candidates[0], self._in_memory(X), y, groups)
         n_rows, n_columns = records.X.shape
         known = None if labels is None else labels.classes
         n_classes = 2 if known is None else len(known)
@@ -165,23 +182,33 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
 
         def published(chosen: Chosen) -> dict[str, Any]:
             if hasattr(self, "feature_names_in_"):
-                # It was trained on bare rows, and must refuse columns in another order all the same.
+                # It was trained on bare rows, but must still refuse columns in another order.
                 chosen.model.feature_names_in_ = self.feature_names_in_
             return released(chosen.model)
 
         carried = carry_out(plan, split, self.ledger, type(self).__name__, published=published)
         chosen = carried.release
         self.best_index_, self.best_estimator_ = chosen.index, chosen.model
-        # How many rows of several people were held out is private, and so a share of them cannot be given.
+        # With several rows per person, the number of held-out rows is private, so their share cannot be given.
         shared = chosen.score is not None and rows in (None, 1)
         self.best_score_ = min(1.0, max(0.0, chosen.score / n_held_out)) if shared else None  # type: ignore[operator]
         if known is not None:
             self.classes_ = known
         self.best_estimator_.released_ = dict(carried.published)
-        self.privacy_ = self._state(plan, carried, n_rows, labels)
+        self.privacy_ = self._state(plan, carried, n_rows, labels, storage)
         # The chosen model on its own is worth no less than the search it comes from.
         self.best_estimator_.privacy_ = self.privacy_
-        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would cost again
+        self.best_estimator_.set_params(ledger=self.ledger)  # another fit would be charged again
+
+    def _in_memory(self, rows: Any) -> Any:
+        """The rows as one table, because training and held-out rows are drawn from all of them."""
+        if not isinstance(rows, Rows):
+            return rows
+        if not isinstance(rows, FileRows):
+            raise ValueError(
+                "a search needs rows in memory or in a source: compute the collection, or write files"
+            )
+        return pa.table(dict(zip(rows.feature_names, rows.matrix().T, strict=True)))
 
     def _checked(self) -> list[Any]:
         candidates = self._all()
@@ -211,11 +238,15 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
             )
         return min(n_rows - 2, max(1, round(share * n_rows)))
 
-    def _records(self, first: Any, X: Any, y: Any, groups: Any = None) -> tuple[Records, Labels | None]:
-        """All records, blanked where they are null, and the label set; raises before any charge.
+    def _declared(self, first: Any) -> Any:
+        """The public label set: that of the search, or of its first candidate; None if neither declares one."""
+        return self.classes if self.classes is not None else getattr(first, "classes", None)
 
-        What becomes of a record depends on that record alone, or on the rows of its person. With groups every person
-        has as many places as rows may be used; those left empty hold null records.
+    def _records(self, first: Any, X: Any, y: Any, groups: Any = None) -> tuple[Records, Labels | None]:
+        """Return all records, with null ones blanked, and the label set; raises before any charge.
+
+        What happens to a record depends on that record alone, or on the rows of its person. With groups, every person
+        has as many places as rows may be used; empty places hold null records.
         """
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows: Any = checked_rows(self, X, strict=strict, reset=True)
@@ -230,8 +261,7 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
             rows, cells = take(rows, slots.rows), cells[slots.rows]
         usable = Bounds().valid_rows(rows) & ~empty
         if is_classifier(first):
-            declared = self.classes if self.classes is not None else getattr(first, "classes", None)
-            labels = read_labels(cells, declared, self.bad_rows)
+            labels = read_labels(cells, self._declared(first), self.bad_rows)
             codes = np.where(usable, labels.codes, -1)
             known = labels.classes if strict else np.array([*labels.classes.tolist(), None], dtype=object)
             return Records(blanked(rows, codes < 0), known[codes], codes, empty), labels
@@ -242,7 +272,12 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
         return Records(blanked(rows, np.isnan(truth)), np.where(empty, numbers, truth), truth, empty), None
 
     def _state(
-        self, plan: SelectionPlan, carried: Carried[Chosen], n_rows: int, labels: Labels | None
+        self,
+        plan: SelectionPlan,
+        carried: Carried[Chosen],
+        n_rows: int,
+        labels: Labels | None,
+        storage: tuple[str, ...],
     ) -> PrivacyStatement:
         rows = self._rows_per_group()
         given = [*size_facts(plan.guarantee.neighboring, n_rows, rows, plan.guarantee.delta)]
@@ -264,31 +299,31 @@ class PrivateSearch(ShowsPromise, MetaEstimatorMixin, BaseEstimator):  # type: i
                 "records": float(n_rows),
                 "held-out records": float((rows or 1) * self._n_held_out(n_rows // (rows or 1))),
             },
-            assumptions=(*given, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
+            assumptions=(*given, *storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=(time, *_NOT_COVERED),
         )
         return replace(made, secure=carried.secure and fit.secure)
 
     @available_if(_chosen_has("predict"))  # type: ignore[untyped-decorator]
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predictions of the chosen model."""
+        """Return predictions of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.predict(X))
 
     @available_if(_chosen_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probabilities of the chosen model."""
+        """Return probabilities of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.predict_proba(X))
 
     @available_if(_chosen_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """Scores of the chosen model."""
+        """Return scores of the chosen model."""
         check_is_fitted(self, "best_estimator_")
         return np.asarray(self.best_estimator_.decision_function(X))
 
     def score(self, X: Any, y: Any) -> float:
-        """The chosen model's score, without noise: to be published only where X and y are public."""
+        """Return the chosen model's score, without noise: publish it only if X and y are public."""
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))
 

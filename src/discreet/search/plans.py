@@ -1,8 +1,8 @@
 """Two ways to choose among candidates, each calibrated before any data is seen.
 
-``TriesPlan``: draw a candidate by lot, train it, score it with noise; do so a random number of times and release the
-best. ``SplitPlan``: train every candidate on one part of the records and choose by the exponential mechanism on the
-other. Proofs: docs/proofs/selection.md.
+``TriesPlan`` draws a candidate at random, trains it and scores it with noise, a random number of times, and releases
+the best. ``SplitPlan`` trains every candidate on one part of the records and chooses one by the exponential mechanism
+on the other part. Proofs: docs/proofs/selection.md.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from discreet.search.trial import Chosen, Trainer
 PlanCandidate = Callable[[int, Guarantee, int], Event]  # (candidate, guarantee, records) -> event of its fit
 Training = Literal["composed", "parallel"]
 
-_CLOSE = 1e-3  # relative waste of epsilon at which a search stops
-_MIN_SHARE = 1e-3  # of epsilon, below which a fit is not worth planning
+_CLOSE = 1e-3  # relative waste of epsilon at which the search stops
+_MIN_SHARE = 1e-3  # smallest share of epsilon for a fit
 
 
 class SelectionPlan(Stated, Protocol):
-    """What a search needs of either way."""
+    """Interface of both plans."""
 
     @property
     def fit_guarantee(self) -> Guarantee: ...
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
-        """Choose and train; afterwards only the chosen model may be looked at."""
+        """Choose and train. Only the chosen model may be inspected."""
         ...
 
 
@@ -50,12 +50,12 @@ class TriesPlan(ShowsPlan):
 
     Attributes
     ----------
-    guarantee : of the whole search.
-    fit_guarantee : of one try.
-    law : of the number of tries.
+    guarantee : guarantee of the whole search.
+    fit_guarantee : guarantee of one try.
+    law : distribution of the number of tries.
     fits : event of every candidate's fit.
     score_multiplier : noise of the score over its sensitivity.
-    max_rows : largest number of rows of one person; 1 where records are protected.
+    max_rows : maximum number of rows per person; 1 if records are protected.
     """
 
     guarantee: Guarantee
@@ -67,7 +67,7 @@ class TriesPlan(ShowsPlan):
 
     @property
     def score(self) -> GaussianMechanism | LaplaceMechanism:
-        """The noisy score: a record moves the number of right answers by at most 1, a person by its number of rows."""
+        """The noisy score: a record changes the right answers by at most 1, a person by ``max_rows``."""
         moved = float(self.max_rows)
         if self.guarantee.delta == 0:
             return LaplaceMechanism(Sensitivity(moved, norm=1), self.score_multiplier, 1)
@@ -75,12 +75,12 @@ class TriesPlan(ShowsPlan):
 
     @property
     def event(self) -> Event:
-        """What is charged, once."""
+        """The event, charged once."""
         return _tries_event(self.law, self.fits, self.score.event, self.guarantee)
 
     @property
     def mechanism(self) -> str:
-        """How the choice is made, in words."""
+        """A description of how the choice is made."""
         return (
             f"best of a secret number of tries, {self.law.mean:.4g} expected; every try trains one of {len(self.fits)} "
             "candidates drawn by lot and scores it on held-out records with noise"
@@ -104,7 +104,7 @@ class TriesPlan(ShowsPlan):
         }
 
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
-        """Draw the number of tries, try, keep the best; ties go to the first."""
+        """Draw the number of tries, run them and keep the best; ties go to the first."""
         best: Chosen | None = None
         for _ in range(draw_tries(self.law, entropy)):
             index = below(len(self.fits), entropy)
@@ -124,7 +124,7 @@ def plan_tries(
     law: TriesLaw,
     max_rows: int = 1,
 ) -> TriesPlan:
-    """The largest budget of one try whose search meets the guarantee."""
+    """Return the plan with the largest budget of one try that meets the guarantee."""
 
     def planned(epsilon: float) -> TriesPlan:
         one = _with(guarantee, epsilon, guarantee.delta / law.mean)
@@ -143,11 +143,11 @@ class SplitPlan(ShowsPlan):
 
     Attributes
     ----------
-    guarantee : of the whole search, and of either part.
-    fit_guarantee : of one candidate's fit.
+    guarantee : guarantee of the whole search, and of either part.
+    fit_guarantee : guarantee of one candidate's fit.
     fits : event of every candidate's fit.
-    training : "composed", all candidates on all training records; "parallel", each on records of its own.
-    max_rows : largest number of rows of one person; 1 where records are protected.
+    training : "composed": all candidates on all training records; "parallel": each on its own records.
+    max_rows : maximum number of rows per person; 1 if records are protected.
     """
 
     guarantee: Guarantee
@@ -160,20 +160,20 @@ class SplitPlan(ShowsPlan):
     def choice(self) -> ExponentialMechanism:
         """The exponential mechanism on numbers of right answers.
 
-        Exchanging a record moves each by at most 1, one up while another goes down; blanking it moves all down. With
-        several rows per person each of them adds as much.
+        Replacing a record changes each by at most 1, possibly in opposite directions; blanking it lowers all. With
+        several rows per person, each row adds as much.
         """
         moved = float(self.max_rows * self.guarantee.neighboring.contributions)
         return ExponentialMechanism(moved, self.guarantee.epsilon, len(self.fits))
 
     @property
     def event(self) -> Event:
-        """What is charged, once: a record is trained on or chosen on, never both."""
+        """The event, charged once: a record is used for training or for choosing, never both."""
         return _split_event(self.fits, self.choice.event, self.training, self.guarantee)
 
     @property
     def mechanism(self) -> str:
-        """How the choice is made, in words."""
+        """A description of how the choice is made."""
         shared = "the same records" if self.training == "composed" else "disjoint records"
         return f"{len(self.fits)} candidates trained on {shared}, one chosen by the exponential mechanism on others"
 
@@ -193,7 +193,7 @@ class SplitPlan(ShowsPlan):
         }
 
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
-        """Train all, choose one."""
+        """Train all candidates and choose one."""
         share = len(self.fits) if self.training == "parallel" else 1
         models = [trainer.fitted(index, event, share) for index, event in enumerate(self.fits)]
         index = self.choice.select([trainer.score(model) for model in models], entropy)
@@ -208,7 +208,7 @@ def plan_split(
     training: Training,
     max_rows: int = 1,
 ) -> SplitPlan:
-    """The largest budget of one fit whose search meets the guarantee."""
+    """Return the plan with the largest budget of one fit that meets the guarantee."""
 
     def planned(epsilon: float) -> SplitPlan:
         one = _with(guarantee, epsilon, guarantee.delta)
@@ -221,15 +221,15 @@ def plan_split(
 
 
 def _largest(planned: Callable[[float], P], guarantee: Guarantee) -> P:
-    """The plan with the largest budget of one fit that meets the guarantee, to within a thousandth."""
+    """Return the plan with the largest budget of one fit that meets the guarantee, to within a thousandth."""
 
     def meets(plan: P) -> bool:
         price = accountants.epsilon(plan.event, guarantee.delta, guarantee.neighboring)
         return price <= guarantee.epsilon
 
-    # A hair below, because the inverse of a profile is rounded up.
+    # Slightly below, because the inverse of a profile is rounded up.
     whole = planned(guarantee.epsilon * (1 - 1e-9))
-    if meets(whole):  # disjoint parts, each at full price
+    if meets(whole):  # disjoint parts, each with the whole budget
         return whole
     low, high = _MIN_SHARE * guarantee.epsilon, guarantee.epsilon
     best = planned(low)

@@ -1,4 +1,4 @@
-"""Private search over candidates, with the surface of scikit-learn's search classes."""
+"""Private search over candidates, with the interface of scikit-learn's search classes."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
 
 
 class PrivateSelection(PrivateSearch):
-    """The best of several private models, chosen privately; the stated epsilon covers training and choosing.
+    """Choose the best of several private models privately; the stated epsilon covers training and choosing.
 
     Parameters
     ----------
     candidates : list of unfitted linear models of this package
-        All classifiers, or all regressors with the same ``target_bounds``, and no pipelines: encode the rows first.
-        Their own epsilon, delta, relation and ledger are replaced by the search's.
-    epsilon, delta, neighboring : the promise of the whole search; delta None is 1 / n_samples**2, which needs 32
-        records. Under "add-remove-one" the sizes of the two parts would be private; it is refused.
+        All classifiers, or all regressors with the same ``target_bounds``. Pipelines are not supported: encode the rows
+        first. The search replaces their epsilon, delta, relation and ledger by its own.
+    epsilon, delta, neighboring : the guarantee of the whole search; delta None is 1 / n_samples**2, which needs 32
+        records. "add-remove-one" is refused, because the sizes of the two parts would be private.
     method : {"tries", "split", "split-parallel"}
-        "tries": a random number of times, a candidate drawn by lot is trained and scored with noise, and the best is
-        released. Its price hardly depends on the number of candidates. "split": every candidate is trained on the
-        same records, at the price of all fits together, and one is chosen by the exponential mechanism. \
-"split-parallel": every candidate is trained on records of its own, at full price.
+        "tries": train a random candidate and score it with noise, a random number of times, and release the best. Its
+        price hardly depends on the number of candidates. "split": train every candidate on the same records, at the
+        price of all fits together, and choose one by the exponential mechanism. \
+    "split-parallel": train every candidate on its own records, each with the whole budget.
     expected_tries : float, default None
         For "tries"; None is twice the number of candidates.
     tries : {"geometric", "logarithmic", "poisson"}
-        The law of the number of tries. The logarithmic law costs least and often tries only once; the Poisson law
-        costs most and hardly ever does.
+        Distribution of the number of tries. "logarithmic" costs least and often tries only once; "poisson" costs most
+        and hardly ever does.
     holdout : float, default 0.2
-        Share of the records that models are compared on, and not trained on.
+        Share of the records used to compare models, and not for training.
     classes : list, default None
         The public label set; None takes the first candidate's, or reads it from the data with a warning.
     ledger : Ledger or path, default None
         Charged once, before the first try.
     bad_rows : {"error", "null"}
-        What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null ones count for
-        nothing in training and in scores.
+        What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null rows count in
+        neither training nor scores.
     max_rows_per_group : int, default None
-        Protect people, with ``fit(..., groups=ids)``: at most so many rows of each are used, and people are held out
-        instead of rows. A public choice; the candidates' own must be None.
+        Protect people, with ``fit(..., groups=ids)``: use at most this many rows of each, and hold out people instead
+        of rows. A public choice; the candidates' own must be None.
 
     Attributes
     ----------
-    best_estimator_, best_index_ : the released model, which carries the statement of the whole search, and which
-        candidate it is.
-    best_score_ : its noisy share of right answers (or mean of 1 - squared error over squared range), paid for under
-        "tries"; None under "split", and where people may have several rows. Being the best of several, it flatters:
-        evaluate on other data.
+    best_estimator_, best_index_ : the released model, which carries the statement of the whole search, and the index of
+        its candidate.
+    best_score_ : its noisy share of right answers (or mean of 1 - squared error over squared range), included in the
+        price under "tries"; None under "split", and if people may have several rows. As the best of several scores it
+        is optimistic: evaluate on other data.
     privacy_ : the `PrivacyStatement` of the whole search.
 
     Notes
@@ -115,10 +115,10 @@ class PrivateSelection(PrivateSearch):
 
 
 class PrivateSearchCV(PrivateSearch):
-    """Search over a grid of parameters with the surface of scikit-learn's ``GridSearchCV``, for one stated epsilon.
+    """Search over a grid of parameters with the interface of scikit-learn's ``GridSearchCV``, for one stated epsilon.
 
-    Records are held out once instead of being folded: every fold would have to be paid for. There is no refit on all
-    records for the same reason.
+    Records are held out once instead of in folds, because every fold would have to be paid for. For the same reason
+    there is no refit on all records.
 
     Parameters
     ----------
@@ -197,8 +197,10 @@ max_rows_per_group
     def _grid(self) -> list[dict[str, Any]]:
         return list(ParameterGrid(self.param_grid))
 
-    def fit(self, X: Any, y: Any, *, groups: Any = None) -> Self:
-        """Search privately; charges the ledger once, before anything private runs."""
-        super().fit(X, y, groups=groups)
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, target: str | None = None, schema: Any = None
+    ) -> Self:
+        """Search privately; charges the ledger once, before anything private runs; see `PrivateSelection`."""
+        super().fit(X, y, groups=groups, target=target, schema=schema)
         self.best_params_ = self._grid()[self.best_index_]
         return self

@@ -1,8 +1,7 @@
-"""One try: train a candidate on its part of the records, score it on the others.
+"""One try: train a candidate on its part of the records and score it on the others.
 
-What a model is chosen by: a whole number per held-out record, between 0 and a public unit.
-
-Whole numbers add up exactly, so the sensitivity of a total is exactly that of one record.
+A score is an integer per held-out record, between 0 and a public unit. Integers add up exactly, so the sensitivity of
+a total is exactly that of one record.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ UNIT = 2**20  # the best score of one record; totals of 2^33 records are exact i
 
 
 def record_scores(model: Any, X: Any, truth: NDArray[Any]) -> NDArray[np.int64]:
-    """The score of every row: right or wrong for labels, 1 - (error / range)^2 for numbers; 0 for null records.
+    """Score every row: right or wrong for labels, 1 - (error / range)^2 for numbers; 0 for null records.
 
-    ``truth`` is that of `Records`. A record's score reads that record and the released model, nothing else.
+    ``truth`` is that of `Records`. A record's score depends only on that record and the released model.
     """
     predicted = model.predict(X)
     if hasattr(model, "classes_"):
@@ -40,7 +39,7 @@ def record_scores(model: Any, X: Any, truth: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def total_score(model: Any, X: Any, truth: NDArray[Any]) -> float:
-    """The sum of all scores in units of the best one, exact in float64."""
+    """Return the sum of all scores in units of the best one, exact in float64."""
     return float(record_scores(model, X, truth).sum()) / UNIT
 
 
@@ -49,7 +48,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Chosen:
-    """The outcome of a search: the candidate's index, its fitted model and, where it was paid for, its noisy score."""
+    """The result of a search: the candidate's index, its fitted model and, if it was paid for, its noisy score."""
 
     index: int
     model: Any = field(repr=False)
@@ -57,7 +56,7 @@ class Chosen:
 
 
 def check_candidate(candidate: Any) -> None:
-    """Refuse what a search cannot price before it sees data."""
+    """Raise for candidates that cannot be priced before they see data."""
     if isinstance(candidate, Pipeline):
         raise TypeError(
             "a search needs estimators of this package, which state their price before they see data, and not a "
@@ -83,7 +82,7 @@ def prepared(
     bad_rows: str,
     rows_per_group: int | None = None,
 ) -> Any:
-    """A copy of a candidate with the budget of one fit; the search alone talks to the ledger."""
+    """Return a copy of a candidate with the budget of one fit; only the search charges the ledger."""
     changes: dict[str, Any] = {
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
@@ -101,7 +100,7 @@ def prepared(
 
 
 def examine(candidates: list[Any], records: Records) -> None:
-    """Raise now what a fit of a prepared candidate would raise about its settings, rows or labels after the charge."""
+    """Raise now any error about settings, rows or labels that a fit would raise after the charge."""
     for candidate in candidates:
         model = clone(candidate)
         model._targets(model._examined(records.X, records.y)[1])
@@ -110,7 +109,7 @@ def examine(candidates: list[Any], records: Records) -> None:
 def planned_event(
     candidate: Any, n_samples: int, n_columns: int, n_classes: int | None, *, sparse: bool
 ) -> Event:
-    """What a fit of a prepared candidate would charge."""
+    """Return the event that a fit of a prepared candidate would charge."""
     sizes = (n_samples, n_columns) if n_classes is None else (n_samples, n_columns, n_classes)
     event = candidate.plan(*sizes, sparse=sparse).event
     assert isinstance(event, Event)
@@ -124,8 +123,8 @@ class Records:
     Attributes
     ----------
     X, y : rows, and labels or targets, as a fit takes them.
-    truth : what predictions are compared with: the places of labels among the classes, or targets; -1 or NaN for none.
-    empty : places that hold no row of their person; None where rows are protected.
+    truth : what predictions are compared with: class indices, or targets; -1 or NaN for none.
+    empty : places without a row; None if rows are protected.
     """
 
     X: Any
@@ -136,13 +135,13 @@ class Records:
 
 @dataclass(frozen=True, eq=False)
 class Trainer:
-    """Trains and scores on a fixed split; lives only while a plan runs.
+    """Trains and scores on a fixed split; exists only while a plan runs.
 
     Attributes
     ----------
     candidates : prepared estimators.
     records : all of them.
-    train, held_out : numbers of rows, or of people; disjoint.
+    train, held_out : indices of rows, or of people; disjoint.
     rows_per_group : places of every person, one person after the other; None if rows are protected.
     """
 
@@ -153,12 +152,12 @@ class Trainer:
     rows_per_group: int | None = None
 
     def fitted(self, index: int, event: Event, shares: int = 1) -> Any:
-        """A new fit of candidate ``index``, on all training records or on its own of ``shares`` equal shares."""
+        """Fit candidate ``index``, on all training records or on its own one of ``shares`` equal shares."""
         size = len(self.train) // shares
         units = self.train if shares == 1 else self.train[index * size : (index + 1) * size]
         rows, people = self._places(units), {}
         if self.rows_per_group is not None and self.records.empty is not None:
-            rows = rows[~self.records.empty[rows]]  # a fit makes the empty places of its own
+            rows = rows[~self.records.empty[rows]]  # a fit creates its own empty places
             people = {"groups": rows // self.rows_per_group}
         model = clone(self.candidates[index]).fit(self.records.X[rows], self.records.y[rows], **people)
         if model.privacy_.event != event:
@@ -169,11 +168,11 @@ class Trainer:
         return model
 
     def score(self, model: Any) -> float:
-        """The exact score on the held-out records, for a mechanism to add noise to."""
+        """Return the exact score on the held-out records, for a mechanism to add noise to."""
         rows = self._places(self.held_out)
         return total_score(model, self.records.X[rows], self.records.truth[rows])
 
     def _places(self, units: Indices) -> Indices:
-        """All places of these units."""
+        """Return all places of these units."""
         k = self.rows_per_group or 1
         return (units[:, None] * k + np.arange(k)).ravel()

@@ -1,7 +1,7 @@
-"""Constraint sets: what a solver may ask of the set its coefficients must lie in.
+"""Constraint sets for the coefficients of a model.
 
-Every set acts on flat vectors of ``n_features`` numbers and knows its projection, linear minimizer, gauge,
-diameters and Gaussian width, so that a certificate can be computed from public numbers before any data is seen.
+Every set acts on flat vectors of ``n_features`` numbers and provides its projection, linear minimizer, gauge,
+diameters and Gaussian width, so that certificates can be computed from public numbers before any data is seen.
 """
 
 from discreet._typing import Array

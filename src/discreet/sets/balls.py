@@ -1,4 +1,4 @@
-"""The sets everybody knows: Euclidean ball, L1 ball, simplex, box."""
+"""Common sets: Euclidean ball, L1 ball, simplex, box, and intersections with a ball."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class L2Ball:
         return np.zeros(self.n_features)
 
     def project(self, theta: Array) -> Array:
-        """Shrink onto the ball."""
+        """Scale onto the ball."""
         return theta if scaled_norm(theta) <= self.size else resized(theta, self.size)
 
     def linear_minimizer(self, direction: Array) -> Array:
-        """-size d / |d|, the center for d = 0."""
+        """-size d / |d|; the center for d = 0."""
         return -resized(direction, self.size) if np.any(direction) else self.center()
 
     def gauge(self, theta: Array) -> float:
@@ -97,7 +97,7 @@ class L1Ball:
         return np.zeros(self.n_features)
 
     def vertex_scores(self, direction: Array) -> Array:
-        """size d and -size d, one after the other."""
+        """size d, then -size d."""
         scaled = self.size * direction
         return np.concatenate([scaled, -scaled])
 
@@ -108,13 +108,13 @@ class L1Ball:
         return vector
 
     def move_towards(self, theta: Array, index: int, rate: float) -> None:
-        """Shrink theta and change one of its entries."""
+        """Shrink theta and change one entry."""
         theta *= 1 - rate
         sign = 1.0 if index < self.n_features else -1.0
         theta[index % self.n_features] += sign * rate * self.size
 
     def magnitudes(self, theta: Array) -> Array:
-        """|theta_j|: the numbers whose sum the ball bounds."""
+        """|theta_j|, whose sum the ball bounds."""
         return np.abs(theta)
 
     def with_magnitudes(self, theta: Array, magnitudes: Array) -> Array:
@@ -129,7 +129,7 @@ class L1Ball:
         return self.with_magnitudes(theta, project_magnitudes(magnitudes, self.size))
 
     def linear_minimizer(self, direction: Array) -> Array:
-        """The vertex against the largest entry of d."""
+        """The vertex opposite to the largest entry of d."""
         best = int(np.argmax(np.abs(direction)))
         return self.vertex(best if direction[best] < 0 else best + self.n_features)
 
@@ -147,7 +147,7 @@ class L1Ball:
         return 2 * self.radius(norm)
 
     def gaussian_width(self) -> float:
-        """size E max |g_j|, by a Riemann sum that errs upwards by less than 0.001 size."""
+        """size E max |g_j|, by a Riemann sum that is too large by less than 0.001 size."""
         p = self.n_features
         with np.errstate(divide="ignore"):
             return self.size * mean_of_maximum(lambda x: p * np.log1p(-2 * ndtr(-x)))
@@ -188,7 +188,7 @@ class Simplex:
         return vector
 
     def move_towards(self, theta: Array, index: int, rate: float) -> None:
-        """Shrink theta and raise one of its entries."""
+        """Shrink theta and increase one entry."""
         theta *= 1 - rate
         theta[index] += rate * self.size
 
@@ -197,7 +197,7 @@ class Simplex:
         return self.size * weights
 
     def project(self, theta: Array) -> Array:
-        """Shift and cut at 0."""
+        """Shift and clip at 0."""
         return project_to_simplex(theta, self.size)
 
     def linear_minimizer(self, direction: Array) -> Array:
@@ -205,7 +205,7 @@ class Simplex:
         return self.vertex(int(np.argmin(direction)))
 
     def gauge(self, theta: Array) -> float:
-        """sum theta / size, if no entry is negative."""
+        """sum theta / size, infinite if an entry is negative."""
         return float(theta.sum()) / self.size if np.all(theta >= 0) else math.inf
 
     def radius(self, norm: float = 2.0) -> float:
@@ -221,7 +221,7 @@ class Simplex:
         return self.size * {1.0: 2.0, 2.0: math.sqrt(2.0) * (1 + 1e-15)}.get(norm, 1.0)
 
     def gaussian_width(self) -> float:
-        """size E max g_j, by a Riemann sum that errs upwards by less than 0.002 size."""
+        """size E max g_j, by a Riemann sum that is too large by less than 0.002 size."""
         p = self.n_features
         if p == 1:
             return 0.0
@@ -265,7 +265,7 @@ class Box:
         return np.asarray((low + high) / 2)
 
     def project(self, theta: Array) -> Array:
-        """Clip every entry, on both sides."""
+        """Clip every entry."""
         return np.asarray(np.clip(theta, *np.array(self._pair)))
 
     def linear_minimizer(self, direction: Array) -> Array:
@@ -305,15 +305,15 @@ def _norm(vector: Array, norm: float) -> float:
     return scaled_norm(vector, norm) * (1 + (len(vector) + 2) * 2.0**-52)
 
 
-_FAR = 2.0**60  # in sizes of the ball: from here, a projection minimizes a linear function to the last digit
+_FAR = 2.0**60  # in sizes of the ball: projections from here minimize a linear function to full precision
 
 
 @dataclass(frozen=True)
 class BallIntersection:
     """Points of ``base`` within Euclidean distance ``size`` of ``middle``, a point of ``base``.
 
-    Its projection is that of ``base`` after a pull towards the middle whose strength is a root in one dimension (the
-    multiplier of the ball's constraint), and its linear minimizer is the projection of a point far away.
+    Its projection is that of ``base`` after a move towards the middle, whose size is a root in one dimension (the
+    multiplier of the ball's constraint). Its linear minimizer is the projection of a point far away.
 
     >>> from discreet.sets import L1Ball
     >>> part = BallIntersection(L1Ball(1.0, 2), (0.5, 0.0), 0.25)
@@ -351,7 +351,7 @@ class BallIntersection:
     def project(self, theta: Array) -> Array:
         """base.project(middle + t (theta - middle)) with the largest t <= 1 that stays in the ball."""
         nearest = self.base.project(theta)
-        # Projections bring points no further apart, so theta in the ball stays in it.
+        # Projections never increase distances, so theta in the ball stays in it.
         if min(self._excess(nearest), self._excess(theta)) <= 0:
             return nearest
         middle, away = self.center(), theta - self.center()
@@ -364,9 +364,9 @@ class BallIntersection:
         return moved(decreasing_root(lambda x: self._excess(moved(x)), -longest, 0.0))
 
     def linear_minimizer(self, direction: Array) -> Array:
-        """That of base if it lies in the ball, else the projection of middle - t d for a large t.
+        """That of base if it lies in the ball, otherwise the projection of middle - t d for a large t.
 
-        The projection x of middle - t d has <d, x> at most size^2 / (2 t) above the minimum, also where d is tied.
+        The projection x of middle - t d has <d, x> at most size^2 / (2 t) above the minimum, even with ties.
         """
         best = self.base.linear_minimizer(direction)
         if self._excess(best) <= 0:
@@ -380,14 +380,14 @@ class BallIntersection:
         slack = (1 - distance) * (1 + distance)
         if slack <= 0:
             raise ValueError("the gauge needs the origin inside the ball")
-        # |unit / t - middle| <= 1 is quadratic in 1 / t; the root is written so that nothing cancels.
+        # |unit / t - middle| <= 1 is quadratic in 1 / t; the root is written without cancellation.
         along, square = float(unit @ middle), float(unit @ unit)
         root = math.sqrt(along**2 + slack * square)
         ball = square / (root + along) if along > 0 else (root - along) / slack
         return max(self.base.gauge(theta), ball * (scale / self.size))
 
     def radius(self, norm: float = 2.0) -> float:
-        """The smaller of the two bounds."""
+        """The smaller of the two radii."""
         check_norm(norm)
         reach = scaled_norm(self.center(), norm) + L2Ball(self.size, self.n_features).radius(norm)
         return min(self.base.radius(norm), reach * (1 + (self.n_features + 4) * 2.0**-52))
@@ -397,5 +397,5 @@ class BallIntersection:
         return min(self.base.diameter(norm), L2Ball(self.size, self.n_features).diameter(norm))
 
     def gaussian_width(self) -> float:
-        """The smaller of the two widths; a translation does not change a width."""
+        """The smaller of the two widths, which are invariant under translation."""
         return min(self.base.gaussian_width(), L2Ball(self.size, self.n_features).gaussian_width())

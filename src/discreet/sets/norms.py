@@ -27,7 +27,7 @@ from discreet.sets.base import (
 class GroupedL1Ball:
     """Vectors whose groups of ``group_size`` consecutive entries have L2 norms that sum to at most ``size``.
 
-    The last group is shorter where ``group_size`` does not divide ``n_features``.
+    The last group is shorter if ``group_size`` does not divide ``n_features``.
 
     >>> GroupedL1Ball(1.0, 4, group_size=2).linear_minimizer(np.array([3.0, 4.0, 0.0, 1.0]))
     array([-0.6, -0.8, -0. , -0. ])
@@ -59,7 +59,7 @@ class GroupedL1Ball:
         return np.asarray(scale * np.sqrt(np.add.reduceat(np.square(theta / scale), self._starts)))
 
     def with_magnitudes(self, theta: Array, magnitudes: Array) -> Array:
-        """The vector whose groups point as those of theta and have the given norms."""
+        """The vector whose groups have the directions of theta's and the given norms."""
         unit = theta / binary_scale(theta)
         norms = self.magnitudes(unit)
         return unit * self._spread(np.divide(magnitudes, norms, out=np.zeros_like(norms), where=norms > 0))
@@ -97,7 +97,7 @@ class GroupedL1Ball:
         return 2 * self.radius(norm)
 
     def gaussian_width(self) -> float:
-        """size E max of the groups' chi variables: centered at sqrt(k), then a Riemann sum that errs upwards."""
+        """size E max of the groups' chi variables, centered at sqrt(k); a Riemann sum from the upper side."""
         full, rest = divmod(self.n_features, self.group_size)
         shift = math.sqrt(self.group_size) if full else 0.0
         degrees = [(full, self.group_size), (1 if rest else 0, rest)]
@@ -140,11 +140,11 @@ class InterpolationBall:
         return ((1 - self.mix) * float(np.abs(theta).sum()) + self.mix * scaled_norm(theta)) / self.size
 
     def _touching(self, theta: Array, share: float) -> Array:
-        """Where the ball is nearest to theta (share 1), or to t theta as t grows (share 0).
+        """Return the point of the ball nearest to theta (share 1), or to t theta as t grows (share 0).
 
-        The nearest point x is the proximal point of a penalty times the norm: u, which is theta thresholded at
-        penalty (1 - mix), made shorter by penalty mix. So x = u / gauge(u), and penalty mix = |u|_2 - |x|_2. Sought is
-        the room that the threshold leaves below the largest entry: far away, the penalty itself has no digits for it.
+        The nearest point x is the proximal point of a penalty times the norm: u, which is theta soft-thresholded at
+        penalty (1 - mix), shortened by penalty mix. So x = u / gauge(u), and penalty mix = |u|_2 - |x|_2. The search is
+        over the gap between the threshold and the largest entry, because far away the penalty itself loses precision.
         """
         scale = binary_scale(theta)
         entries = np.abs(theta) / scale
@@ -162,7 +162,7 @@ class InterpolationBall:
         return u / self.gauge(u)
 
     def project(self, theta: Array) -> Array:
-        """Soft thresholding, then shrinking; one root in one dimension."""
+        """Soft threshold, then shrink; finds one root in one dimension."""
         return theta if self.gauge(theta) <= 1 else self._touching(theta, 1.0)
 
     def linear_minimizer(self, direction: Array) -> Array:
@@ -182,8 +182,8 @@ class InterpolationBall:
     def gaussian_width(self) -> float:
         """At most size / ((1 - mix) / E|g|_inf + mix / E|g|_2).
 
-        Splitting g = t g + (1 - t) g shows the dual norm to be at most the weighted harmonic mean of |g|_inf and
-        |g|_2, which is concave in the pair: Jensen.
+        Splitting g = t g + (1 - t) g shows that the dual norm is at most the weighted harmonic mean of |g|_inf and
+        |g|_2, which is concave in the pair; Jensen's inequality gives the bound.
         """
         ones = L1Ball(1.0, self.n_features).gaussian_width()
         return self.size / ((1 - self.mix) / ones + self.mix / euclidean_width(self.n_features))

@@ -1,8 +1,8 @@
-"""Mirror maps: strongly convex potentials paired with sets, with the constants that a certificate needs.
+"""Mirror maps: strongly convex potentials paired with sets, with the constants of their certificates.
 
-A potential Psi is 1-strongly convex in some norm over the set. Mirror descent pays for the range of Psi, and noise only
-in the dual norm, which for L1-like sets grows with log p instead of p. Constants concern accuracy; privacy never
-depends on them. Sources and proofs: docs/proofs/mirror-descent.md.
+A potential Psi is 1-strongly convex in some norm over the set. The excess risk of mirror descent depends on the range
+of Psi, and on noise only in the dual norm, which for L1-like sets grows with log p instead of p. The constants affect
+accuracy only, never privacy. Sources and proofs: docs/proofs/mirror-descent.md.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from discreet.sets.base import decreasing_root
 
 @runtime_checkable
 class Potential(Protocol):
-    """What mirror descent asks of a mirror map. ``state`` is whatever the potential needs to remember."""
+    """The interface of a mirror map. ``state`` is whatever the potential needs to remember."""
 
     name: ClassVar[str]
 
     def check(self, geometry: Geometry) -> None:
-        """Raise ``ValueError`` if the potential is not meant for the set."""
+        """Raise ``ValueError`` if the potential does not support the set."""
         ...
 
     def range(self, geometry: Geometry) -> float:
-        """Largest Bregman divergence of a point of the set from the start."""
+        """Return the largest Bregman divergence of a point of the set from the start."""
         ...
 
     def noise_square(self, geometry: Geometry) -> float:
-        """Bound on E |g|_*^2 for a standard Gaussian g, in the dual norm."""
+        """Bound E |g|_*^2 for a standard Gaussian g, in the dual norm."""
         ...
 
     def record_norm(self, geometry: Geometry, entry_bound: float, feature_norm: float) -> float:
-        """Bound on |v|_* for records with these bounds on entries and Euclidean norm."""
+        """Bound |v|_* for records with these bounds on entries and Euclidean norm."""
         ...
 
     def ridge(self, geometry: Geometry) -> float:
-        """The largest |x|_2^2 for differences x of unit norm."""
+        """Return the largest |x|_2^2 for differences x of unit norm."""
         ...
 
     def start(self, geometry: Geometry) -> tuple[Array, Any]:
-        """The minimizer of Psi over the set, and the first state."""
+        """Return the minimizer of Psi over the set, and the first state."""
         ...
 
     def step(self, geometry: Geometry, theta: Array, state: Any, move: Array) -> tuple[Array, Any]:
-        """argmin over the set of <move, x> + Psi(x) - <grad Psi(theta), x>, and the next state."""
+        """Return argmin over the set of <move, x> + Psi(x) - <grad Psi(theta), x>, and the next state."""
         ...
 
 
@@ -66,7 +66,7 @@ class SquaredNorm:
     name: ClassVar[str] = "squared-norm"
 
     def check(self, geometry: Geometry) -> None:
-        """Every set will do."""
+        """Accept every set."""
 
     def range(self, geometry: Geometry) -> float:
         """Half the squared distance of the farthest point."""
@@ -111,7 +111,7 @@ class Entropy:
     name: ClassVar[str] = "entropy"
 
     def check(self, geometry: Geometry) -> None:
-        """Sets with vertices."""
+        """Accept sets with vertices."""
         if not isinstance(geometry, Simplex | L1Ball | VertexPolytope):
             raise ValueError(
                 f"the entropy potential is for Simplex, L1Ball and VertexPolytope, not for {type(geometry).__name__}; "
@@ -134,7 +134,7 @@ class Entropy:
         return radius**2 * (width**2 + 1)
 
     def record_norm(self, geometry: Geometry, entry_bound: float, feature_norm: float) -> float:
-        """|<vertex, v>| in whichever pair of norms gives less."""
+        """|<vertex, v>| in the better pair of norms."""
         return min(geometry.radius(1.0) * entry_bound, geometry.radius(2.0) * feature_norm)
 
     def ridge(self, geometry: Geometry) -> float:
@@ -142,7 +142,7 @@ class Entropy:
         return geometry.radius(2.0) ** 2
 
     def start(self, geometry: Geometry) -> tuple[Array, Any]:
-        """Equal weights; the state holds the sum of all moves, which is all that the weights depend on."""
+        """Equal weights; the state is the sum of all moves, which determines the weights."""
         return geometry.center(), np.zeros(geometry.n_features)
 
     def step(self, geometry: Geometry, theta: Array, state: Any, move: Array) -> tuple[Array, Any]:
@@ -176,7 +176,7 @@ class QNorm:
     name: ClassVar[str] = "q-norm"
 
     def check(self, geometry: Geometry) -> None:
-        """Balls that bound a sum of magnitudes."""
+        """Accept balls that bound a sum of magnitudes."""
         if not isinstance(geometry, L1Ball | GroupedL1Ball | NuclearBall):
             raise ValueError(
                 f"the q-norm potential is for L1Ball, GroupedL1Ball and NuclearBall, not for "
@@ -198,7 +198,7 @@ class QNorm:
         return float(geometry.radius(math.inf) ** 2 / (2 * (self.exponent(geometry) - 1)))
 
     def noise_square(self, geometry: Geometry) -> float:
-        """(E |m(g)|_r^r)^(2/r), r the dual exponent: chi moments; for matrices a spectral bound, or E |g|_2^2."""
+        """(E |m(g)|_r^r)^(2/r), r the dual exponent, by chi moments; for matrices a spectral bound, or E |g|_2^2."""
         r = _dual(self.exponent(geometry))
         if isinstance(geometry, NuclearBall):
             operator = (math.sqrt(geometry.shape[0]) + math.sqrt(geometry.shape[1])) ** 2 + 1
@@ -229,7 +229,7 @@ class QNorm:
         return geometry.center(), np.zeros(geometry.n_features)
 
     def step(self, geometry: Geometry, theta: Array, state: Any, move: Array) -> tuple[Array, Any]:
-        """Subtract in the dual, threshold the magnitudes until they fit, and come back; one root in one dimension."""
+        """Subtract in the dual, threshold the magnitudes until they fit, and map back; finds one root."""
         assert isinstance(geometry, L1Ball | GroupedL1Ball | NuclearBall)
         q = self.exponent(geometry)
         target = state - move
@@ -250,7 +250,7 @@ class QNorm:
 
 
 def potential(name: str) -> Potential:
-    """The potential behind a name.
+    """Return the potential with this name.
 
     >>> potential("entropy")
     Entropy()
@@ -266,12 +266,12 @@ def _dual(q: float) -> float:
 
 
 def _log_chi_moment(degree: int, r: float) -> float:
-    """log E chi^r for a chi variable with ``degree`` degrees of freedom."""
+    """Return log E chi^r for a chi variable with ``degree`` degrees of freedom."""
     return r / 2 * math.log(2) + float(gammaln((degree + r) / 2) - gammaln(degree / 2))
 
 
 def _gradient(magnitudes: Array, q: float) -> Array:
-    """grad of |m|_q^2 / (2 (q - 1)), scaled by the largest magnitude against overflow."""
+    """Return grad of |m|_q^2 / (2 (q - 1)), scaled by the largest magnitude to avoid overflow."""
     largest = float(magnitudes.max())
     if largest == 0:
         return magnitudes
@@ -281,7 +281,7 @@ def _gradient(magnitudes: Array, q: float) -> Array:
 
 
 def _dual_gradient(magnitudes: Array, q: float) -> Array:
-    """The inverse of ``_gradient``: grad of (q - 1) |m|_r^2 / 2."""
+    """Return the inverse of ``_gradient``: grad of (q - 1) |m|_r^2 / 2."""
     largest = float(magnitudes.max())
     if largest == 0:
         return magnitudes

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 from discreet._typing import Array
 from discreet.sets.base import binary_scale, check_norm, resized, scaled_norm
 
-_FAR = 2.0**52  # in sizes of the polytope: beyond, only the direction decides where the nearest point lies
+_FAR = 2.0**52  # in sizes of the polytope: beyond this, only the direction determines the nearest point
 _ROUNDING = 2.0**-50  # relative errors of inner products, per coordinate
 
 
@@ -21,7 +21,7 @@ _ROUNDING = 2.0**-50  # relative errors of inner products, per coordinate
 class VertexPolytope:
     """The convex hull of the rows of ``vertices``, a public matrix of shape (n_vertices, n_features).
 
-    Rows that are not vertices of the hull do no harm, but they cost a selection its accuracy.
+    Rows that are not vertices of the hull are allowed, but reduce the accuracy of a selection.
 
     >>> square = VertexPolytope([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     >>> square.project(np.array([3.0, 0.5])).round(9)
@@ -69,7 +69,7 @@ class VertexPolytope:
         return np.array(self._rows[index])
 
     def move_towards(self, theta: Array, index: int, rate: float) -> None:
-        """A step of the given share towards one row."""
+        """Move by the given fraction towards one row."""
         theta *= 1 - rate
         theta += rate * self._rows[index]
 
@@ -83,7 +83,7 @@ class VertexPolytope:
 
     @cached_property
     def _unit(self) -> tuple[Array, float, Array]:
-        """The mean vertex, a scale, and the rows seen from there in units of it."""
+        """The mean vertex, a scale, and the rows relative to the mean in units of the scale."""
         middle = self.center()
         scale = binary_scale(self._rows - middle)
         return middle, scale, (self._rows - middle) / scale
@@ -98,9 +98,9 @@ class VertexPolytope:
         return np.asarray(weights @ self._rows[active])
 
     def gauge(self, theta: Array) -> float:
-        """The smallest sum of weights >= 0 with which vertices combine to theta: a linear program.
+        """Return the smallest sum of weights >= 0 with which vertices combine to theta, by a linear program.
 
-        Every coordinate, and theta, is brought to size 1 first: the program's tolerances are absolute.
+        Every coordinate and theta are scaled to size 1 first, because the program's tolerances are absolute.
         """
         scales = np.array([binary_scale(column) for column in self._rows.T])
         scaled = theta / scales
@@ -141,15 +141,15 @@ def _largest_norm(rows: Array, norm: float) -> float:
 
 
 def _nearest_combination(points: Array, target: Array) -> tuple[list[int], Array]:
-    """Rows of ``points`` (about as large as 1) and their weights > 0 at the point of the hull nearest to ``target``.
+    """Return rows of ``points`` (of size about 1) and weights > 0 at the point of the hull nearest to ``target``.
 
-    The nearest point of a growing and shrinking set of rows; a row joins while it lies beyond the plane through that
-    point, by more than rounding explains.
+    The algorithm keeps the nearest point of an active set of rows. A row joins if it lies beyond the plane through that
+    point by more than rounding explains.
     """
     active = [int(np.argmin(0.5 * np.einsum("ij,ij->i", points, points) - points @ target))]
     weights = np.ones(1)
     seen: set[frozenset[int]] = set()
-    while frozenset(active) not in seen:  # a set that returns was left by rounding alone
+    while frozenset(active) not in seen:  # only rounding can bring back an earlier set
         seen.add(frozenset(active))
         nearest = weights @ points[active]
         gains = (points - nearest) @ (target - nearest)
@@ -164,7 +164,7 @@ def _nearest_combination(points: Array, target: Array) -> tuple[list[int], Array
 def _to_affine_minimum(
     points: Array, target: Array, active: list[int], weights: Array
 ) -> tuple[list[int], Array]:
-    """Move the weights to the nearest point of the affine hull, dropping rows whose weight would turn negative."""
+    """Move the weights to the nearest point of the affine hull, dropping rows whose weight would become negative."""
     while len(active) > 1:
         first, others = points[active[0]], points[active[1:]]
         tail = np.linalg.lstsq((others - first).T, target - first, rcond=None)[0]

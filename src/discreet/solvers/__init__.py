@@ -1,4 +1,4 @@
-"""Solvers: each plans from public facts and runs where data meets noise. Importing the package registers them all."""
+"""Solvers. Each plans from public facts, then runs on private data. Importing the package registers all of them."""
 
 from discreet.solvers.auto import AutomaticChoice
 from discreet.solvers.base import Plan, Release, Solver, names, resolve

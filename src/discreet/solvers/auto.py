@@ -1,21 +1,21 @@
-"""Choosing a solver from public facts.
+"""Automatic choice of a solver from public facts.
 
 For classifiers the choice was measured on public data (``benchmarks/solvers.py``;
-docs/decisions/0008-automatic-choice.md). In the order of how much can be seen through the noise:
+docs/decisions/0008-automatic-choice.md). From most to least signal relative to the noise:
 
-* everything, because records are many: objective perturbation, which reaches the minimum without a copy of the data;
-* the directions of the records, in a private second moment: descent in coordinates made from it;
-* of wide sparse rows, the sums of the classes well: these sums, refocused on the columns that can be seen;
-* of wide sparse rows, less than that: one release of the sums of the classes;
-* no direction of wide rows: a choice of single columns;
-* and where none of these applies while noise rules: plain noisy descent, which stops early and caps the pull of single
-  records.
+* many records, noise hardly matters: objective perturbation, which reaches the minimum without copying the data;
+* the second moment of the records rises above its noise: Newton's method in coordinates made from it;
+* wide sparse rows with clear class sums: class sums, released again on the columns that rise above the noise;
+* wide sparse rows with less signal: one release of the class sums;
+* wide rows where no direction is visible: private selection of single columns;
+* otherwise, while noise dominates: noisy gradient descent, which stops early and caps each record's gradient.
 
-Inside a set (``benchmarks/sets.py``) noisy descent is ahead while noise rules, objective perturbation above, mirror
-descent where a minimizer over the set cannot be verified. Frank-Wolfe is for entries that are bounded one by one.
+With a constraint (``benchmarks/sets.py``), noisy gradient descent is best while noise dominates and objective
+perturbation above that; mirror descent is used if no minimizer over the set can be verified. Frank-Wolfe is used when
+entries are bounded one by one.
 
-For regressors second-order regression was best on nearly all public data; the exceptions follow from what it needs,
-a second moment of not too many columns and no ridge but for squared losses
+For regressors, second-order regression was best on nearly all public data. The exceptions follow from its
+requirements: not too many columns for a second moment, and a ridge only with squared losses
 (docs/decisions/0017-second-order-regression.md).
 """
 
@@ -37,48 +37,49 @@ from discreet.solvers.gradients.mirror_descent import MirrorDescent
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
+from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
 from discreet.solvers.statistics import SufficientStatistics
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
-# Signal over noise (see `signal_to_noise`) at which plain descent and objective perturbation are level.
+# Signal-to-noise ratio (see `signal_to_noise`) at which plain descent and objective perturbation perform equally.
 _LEVEL = 200.0
-# Beyond this noise hardly matters, and a fit without a copy of the records is the better one where the copy is large.
+# Above this ratio noise hardly matters; if a copy of the records would be large, prefer a fit that needs none.
 _AMPLE = 3000.0
-# Beyond this no solver's accuracy is limited by noise, and the exact minimizer is the cheapest.
+# Above this ratio noise limits no solver, and the exact minimizer is the cheapest.
 _NOISELESS = 30_000.0
-# Numbers in a copy of the records from which on it counts as large: 512 MB.
+# A copy of the records with at least this many numbers (512 MB) counts as large.
 _LARGE = 2**26
-# The second moment is worth its price where all records together are this many times its noise.
+# The second moment is released if the records exceed its noise by this factor.
 _VISIBLE = 4.0
-# The same for regressors, whose clipped gradients keep their lead for longer.
+# The same for regressors, for which clipped gradients stay ahead longer.
 _AMPLE_FOR_TARGETS = 1e5
-# A reshaped copy of the records is dense, and the release has a number for every pair of columns.
+# The reshaped copy of the records is dense, and the second moment has one number per pair of columns.
 _MOST_COLUMNS = 1000
-# Records against the noise in one direction: below this, no direction of wide rows is seen, but a column may be. For
-# rows in a dense matrix, in a sparse one.
+# Records over the noise in one direction, for dense and for sparse rows. Below this no direction of wide rows is
+# visible, but a single column may be.
 _BLIND = 70.0, 20.0
-# Records against the noise in a class sum: from here on, sums of wide sparse rows are looked at twice.
+# Records over the noise in a class sum, above which sums of wide sparse rows are released twice.
 _SEEN_TWICE = 240.0
-# Size of the ball in which single columns are then looked for, as of PrivateSparseLogisticRegression.
+# Radius of the L1 ball for selecting single columns, as in PrivateSparseLogisticRegression.
 _L1_SIZE = 5.0
 
 
 @dataclass(frozen=True)
 class AutomaticChoice:
-    """The solver that public facts speak for; ``print`` the plan to see which, and why.
+    """Choose the solver from public facts; ``print`` the plan to see the choice and its reason.
 
     Privacy
     -------
-    That of the chosen solver. The choice reads the public problem (sizes, loss, ridge, set, whether rows are stored as
-    a sparse matrix) and the guarantee.
+    The guarantee of the chosen solver. The choice depends only on the public problem (sizes, loss, ridge, set, whether
+    rows are stored as a sparse matrix) and the guarantee.
     """
 
     name: ClassVar[str] = "auto"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> base.Plan:
-        """The plan of the chosen solver, with the reason for the choice."""
+        """Return the plan of the chosen solver, with the reason for the choice."""
         if problem.geometry is not None:
             solver, reason = _within(problem.geometry, problem, guarantee)
         else:
@@ -90,25 +91,29 @@ class AutomaticChoice:
 
 def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in a set, and why."""
+    if not problem.loss.linear:
+        return MirrorDescent(), "of the loss nothing but gradients is known, and the parameters lie in a set"
     if math.isinf(problem.loss.smoothness):
+        if guarantee.delta == 0:
+            return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
     if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):
-        return FrankWolfe(), "entries are bounded one by one, so that choosing a vertex costs little noise"
+        return FrankWolfe(), "entries are bounded one by one, so choosing a vertex needs little noise"
     verified = isinstance(geometry, CERTIFIED_SETS) and "convex" in problem.loss.proved_for
     if guarantee.delta == 0:
         if isinstance(geometry, Polytope) and not verified:
-            return FrankWolfe(), "delta = 0 leaves no Gaussian noise, and the set has a list of vertices"
-        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise"
+            return FrankWolfe(), "delta = 0 rules out Gaussian noise, and the set has a list of vertices"
+        return ObjectivePerturbation(), "delta = 0 rules out Gaussian noise"
     ratio = signal_to_noise(problem, guarantee)
     if ratio < _LEVEL:
         return (
             NoisyGradientDescent(),
-            f"in a set, signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules",
+            f"in a set, signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise dominates",
         )
     if verified:
         return (
             ObjectivePerturbation(),
-            f"in a set, signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching",
+            f"in a set, signal over noise is {ratio:.3g}, at least {_LEVEL:g}: little noise, so minimize fully",
         )
     return (
         MirrorDescent(),
@@ -118,10 +123,15 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
 
 def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
     """The solver for coefficients in all of space, and why."""
+    if guarantee.delta == 0 and math.isinf(problem.loss.smoothness):
+        return ExponentialSampling(), "delta = 0 leaves no Gaussian noise, and the loss has corners"
     if guarantee.delta == 0:
-        return ObjectivePerturbation(), "delta = 0 leaves no Gaussian noise, and its gamma-norm noise is pure"
+        return (
+            ObjectivePerturbation(),
+            "delta = 0 leaves no Gaussian noise; its gamma-norm noise is pure, and it needs no bounded ball",
+        )
     if math.isinf(problem.loss.smoothness):
-        return NoisyGradientDescent(), "the loss has corners, where no minimizer is stable"
+        return NoisyGradientDescent(), "the loss has corners, so its minimizer is not stable"
     if "convex" not in problem.loss.proved_for:
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
@@ -129,7 +139,7 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
     if "classes" not in problem.loss.proved_for or problem.l2 is not None:
         return (
             ObjectivePerturbation(),
-            "this loss, or the ridge that was asked for, is best served by a minimizer",
+            "this loss, or the requested ridge, works best with a minimizer",
         )
     ratio = signal_to_noise(problem, guarantee)
     wide = problem.n_features > _MOST_COLUMNS
@@ -146,30 +156,30 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:
         return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
     if ratio < _LEVEL:
-        return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise rules"
-    reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: the minimum is worth reaching"
+        return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise dominates"
+    reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: little noise, so minimize fully"
     return ObjectivePerturbation(), reason
 
 
 def _regression(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str]:
-    """The solver for real targets and counts, and why."""
+    """Choose the solver for real targets and counts, with the reason."""
     squared = "quadratic" in problem.loss.proved_for
     if problem.n_features > _MOST_COLUMNS:
         reason = f"the second moment of more than {_MOST_COLUMNS} columns has too many entries"
         return NoisyGradientDescent(), reason
     if problem.l2 is not None and not squared:
-        return ObjectivePerturbation(), "the ridge that was asked for is best served by a minimizer"
+        return ObjectivePerturbation(), "the requested ridge works best with a minimizer"
     ratio = signal_to_noise(problem, guarantee)
     if ratio >= _AMPLE_FOR_TARGETS:
         reason = f"signal over noise is {ratio:.3g}, at least {_AMPLE_FOR_TARGETS:g}: noise hardly matters"
         if problem.loss.aims_at == "quantile":  # its corner is sharp, and a minimizer needs much of a ridge
             return NoisyGradientDescent(), reason
         return (SufficientStatistics() if squared else ObjectivePerturbation()), reason
-    return NoisyNewton(), "clipped gradients of reshaped records tell most about real targets"
+    return NoisyNewton(), "second-order regression is the most accurate for real targets"
 
 
 def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] | None:
-    """The solver for rows whose second moment can be afforded, if enough of it is seen."""
+    """Choose second-order descent if the second moment rises far enough above its noise; otherwise None."""
     seen = moment_visibility(problem, guarantee)
     if seen < _VISIBLE:
         return None
@@ -177,13 +187,13 @@ def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] |
 
 
 def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.Solver, str] | None:
-    """The solver for rows of many columns, if single columns are all that is seen or the rows are sparse."""
+    """Choose a solver for wide rows that are sparse or where only single columns are visible; otherwise None."""
     along, blind = ratio * math.sqrt(problem.n_coefficients), _BLIND[problem.sparse]
     if problem.loss.n_outputs == 1 and problem.n_models == 1 and along < blind:
         return (
             FrankWolfe(),
-            f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only a single column, of "
-            "entries cut to 1, can be seen",
+            f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only single columns, "
+            "with entries clipped to 1, rise above it",
         )
     if not problem.sparse:
         return None
@@ -193,25 +203,25 @@ def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.So
             return (
                 RefocusedSums(),
                 f"rows are wide and sparse, and records are {seen:.3g} times the noise in a class sum, at least "
-                f"{_SEEN_TWICE:g}: columns are worth a second look",
+                f"{_SEEN_TWICE:g}: release class sums twice",
             )
         return (
             NoisyDiscriminant(),
-            f"rows are wide and sparse, and signal over noise is {ratio:.3g}, below {_LEVEL:g}: sums of the classes "
-            "tell most",
+            f"rows are wide and sparse, and signal over noise is {ratio:.3g}, below {_LEVEL:g}: release "
+            "class sums once",
         )
-    return NoisyGradientDescent(), "rows are wide and sparse: stopping early is ahead of the minimum"
+    return NoisyGradientDescent(), "rows are wide and sparse: stopping early beats minimizing fully"
 
 
 def _by_columns(problem: Problem) -> Problem:
-    """The problem with bounded entries instead of bounded norms, and coefficients in an L1 ball."""
+    """Return the problem with bounded entries instead of bounded norms, and coefficients in an L1 ball."""
     intercept = problem.bounds.intercept
     bounds = BoxBounds.of(problem.n_features - int(intercept), intercept=intercept)
     return replace(problem, bounds=bounds, geometry=L1Ball(_L1_SIZE, problem.n_features))
 
 
 def signal_to_noise(problem: Problem, guarantee: Guarantee) -> float:
-    """Records over the norm of the Gaussian noise that hides one record's gradient, in its own units."""
+    """Return n_samples over the norm of the Gaussian noise that hides a gradient of norm 1."""
     if guarantee.delta == 0:
         return math.inf
     multiplier = guarantee.neighboring.contributions / gaussian_mu(guarantee.epsilon, guarantee.delta)

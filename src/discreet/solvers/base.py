@@ -1,12 +1,12 @@
-"""What every solver is: a frozen set of public choices that plans, and a plan that runs.
+"""Base classes of solvers and plans, the registry of solvers, and shared sensitivity calculations.
 
-``plan`` sees public facts only and fixes everything: noise, regularization, number of noisy steps, the event to be
-charged. ``run`` is the only place where data meets noise.
+A solver is a frozen set of public choices. ``Solver.plan`` sees public facts only and fixes everything: noise,
+regularization, number of noisy steps, and the event to charge. ``Plan.run`` is the only place where data meets noise.
 
-How a Gaussian budget is split, and how far one record can move a sum of gradients at a point of a ball of public
-radius, is also here. Squared Gaussian-DP parameters add up: a release that gets the share s of the sum has 1 / sqrt(s)
-times the noise multiplier that a single release with the whole budget would have, which is the unit. Proofs:
-docs/proofs/gradient-methods.md, sections 1 and 2.
+This module also splits Gaussian budgets. Squared Gaussian-DP parameters add up: a release with share s of the budget
+has 1 / sqrt(s) times the noise multiplier (the "unit") of a single release with the whole budget. It also bounds how
+far one record can move a sum of gradients on a ball of public radius. Proofs: docs/proofs/gradient-methods.md,
+sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from discreet.sets.balls import BallIntersection
 
 @dataclass(frozen=True)
 class Release:
-    """What a run gives out: coefficients of every model, and whether their noise was secret."""
+    """The output of a run: the coefficients of every model, and whether the noise was secret."""
 
     theta: Array
     secure: bool
 
 
 class Priced(Protocol):
-    """A mechanism, as far as its price is concerned."""
+    """A mechanism with a privacy event."""
 
     @property
     def event(self) -> Event: ...
@@ -53,14 +53,14 @@ class Priced(Protocol):
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """One line of a plan's bill.
+    """One release of a plan, with its price.
 
     Attributes
     ----------
-    mechanism : what adds the noise.
-    name : what is released, in words.
-    times : how often; None for once.
-    sampling_rate : the probability with which a record takes part each time.
+    mechanism : the mechanism that adds the noise.
+    name : description of what is released.
+    times : number of repetitions; None for a single release.
+    sampling_rate : probability that a record takes part in each repetition.
     """
 
     mechanism: Priced
@@ -70,7 +70,7 @@ class PlannedRelease:
 
     @property
     def event(self) -> Event:
-        """What the release costs, repetitions included."""
+        """The privacy event of the release, including repetitions."""
         one = self.mechanism.event
         if self.sampling_rate < 1:
             one = Subsampled(one, self.sampling_rate)
@@ -79,13 +79,13 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class GroupPromise:
-    """What a plan for single records promises about all rows of one person.
+    """The guarantee that a plan for single records gives for all rows of one person.
 
     Attributes
     ----------
-    guarantee : the promise, whose unit is a user.
-    rows : how many rows of one person are used at most.
-    event : what a whole group is charged.
+    guarantee : the guarantee, with unit "user".
+    rows : maximum number of rows used per person.
+    event : the event charged for a whole group.
     """
 
     guarantee: Guarantee
@@ -97,15 +97,15 @@ class GroupPromise:
 class Plan(ShowsPlan, ABC):
     """A calibrated run, frozen before any data is seen; printable.
 
-    A subclass lists its ``releases`` and says in words ``how`` noise is added, the ``proof``, and the public
-    ``numbers`` of the run. What is charged, stated and printed follows from them.
+    A subclass lists its ``releases``, describes ``how`` noise is added, names the ``proof``, and lists the public
+    ``numbers`` of the run. The event, the statement and the printed plan follow from these.
 
     Attributes
     ----------
     problem : the learning problem, in public numbers.
-    record_guarantee : what is promised about a single record, which is what the noise is made for.
+    record_guarantee : the guarantee for a single record, to which the noise is calibrated.
     reason : why solver="auto" chose this plan.
-    groups : the promise about people with several rows, None where each person is one row.
+    groups : the guarantee for people with several rows; None if each person is one row.
     """
 
     problem: Problem
@@ -113,17 +113,17 @@ class Plan(ShowsPlan, ABC):
     reason: str = field(default="", kw_only=True)
     groups: GroupPromise | None = field(default=None, kw_only=True)
 
-    # -- what a subclass says ------------------------------------------------------------------------------
+    # -- defined by subclasses -----------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def releases(self) -> tuple[PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
 
     @property
     @abstractmethod
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
 
     @property
     @abstractmethod
@@ -137,45 +137,45 @@ class Plan(ShowsPlan, ABC):
 
     @abstractmethod
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> Release:
-        """Fit the models, one per element of ``records``; afterwards only the release may be looked at."""
+        """Fit one model per element of ``records``. Only the release may be inspected afterwards."""
 
     @property
     def sums_only(self) -> bool:
-        """Whether a run asks for sums over all records only; then records may be kept in parts, anywhere."""
+        """Whether the run needs only sums over all records, so that records may be stored in parts."""
         return False
 
     @property
     def sizes(self) -> Mapping[str, str]:
-        """Public sizes, as printed."""
+        """Public sizes for the printed plan."""
         sizes = f"{self.problem.n_samples} x {self.problem.n_features} (intercept included)"
         return {"records x coefficients of one output": sizes}
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         return {}
 
-    # -- what follows --------------------------------------------------------------------------------------
+    # -- derived -------------------------------------------------------------------------------------------
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise: about one record, or about all rows of one person."""
+        """The guarantee for one record, or for all rows of one person."""
         return self.record_guarantee if self.groups is None else self.groups.guarantee
 
     @property
     def record_event(self) -> Event:
-        """What the run costs one record."""
+        """The event of the run for one record."""
         made = [release.event for release in self.releases]
         return made[0] if len(made) == 1 else Composed(tuple(made))
 
     @property
     def event(self) -> Event:
-        """What is charged."""
+        """The event to charge."""
         return self.record_event if self.groups is None else self.groups.event
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         if self.groups is None:
             return self.how
         return f"{self.how}; at most {self.groups.rows} rows of every group"
@@ -187,7 +187,7 @@ class Plan(ShowsPlan, ABC):
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run, and what is promised about one row of a group."""
+        """The public numbers of the run and, with groups, the guarantee for a single row."""
         if self.groups is None:
             return self.numbers
         return {
@@ -198,7 +198,7 @@ class Plan(ShowsPlan, ABC):
         }
 
     def for_groups(self, promise: GroupPromise) -> Self:
-        """The same run, with a promise about all rows of one person."""
+        """Return the same plan with a guarantee for all rows of one person."""
         return replace(self, groups=promise)
 
     def __str__(self) -> str:
@@ -210,26 +210,26 @@ class Solver(Protocol):
     """Public hyper-parameters of one algorithm."""
 
     name: ClassVar[str]
-    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]]  # how more than two classes are fitted by default
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]]  # default for more than two classes
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> Plan:
-        """Calibrate against public facts; raise ``ValueError`` where the algorithm is not proved to apply."""
+        """Calibrate from public facts; raise ``ValueError`` if the algorithm's proof does not apply."""
         ...
 
 
 def refuse_pure(name: str, guarantee: Guarantee) -> None:
-    """Gaussian noise needs delta > 0."""
+    """Raise if delta = 0: Gaussian noise needs delta > 0."""
     if guarantee.delta == 0:
         raise ParameterError(
             "solver",
             f"{name!r} adds Gaussian noise, which requires delta > 0",
             Setting("delta", purpose="greater than 0, for example 1 / n**2"),
-            Setting("solver", "output", purpose="for pure differential privacy"),
+            Setting("solver", "auto", "objective", purpose="for pure differential privacy"),
         )
 
 
 def refuse_geometry(name: str, problem: Problem) -> None:
-    """Refuse a constraint, for solvers that only minimize over all of space."""
+    """Raise if the problem has a constraint, for solvers that do not support one."""
     if problem.geometry is not None:
         raise ParameterError(
             "solver",
@@ -239,7 +239,7 @@ def refuse_geometry(name: str, problem: Problem) -> None:
 
 
 def require(name: str, problem: Problem, theorem: Theorem, *instead: str | Setting) -> None:
-    """Refuse a loss about which too little is proved."""
+    """Raise if the theorem is not proved for the loss."""
     if theorem not in problem.loss.proved_for:
         raise ParameterError(
             "solver",
@@ -249,7 +249,7 @@ def require(name: str, problem: Problem, theorem: Theorem, *instead: str | Setti
 
 
 _SOLVERS: dict[str, Callable[[], Solver]] = {}
-#: Names that the papers use, and the solvers they mean here.
+#: Names used in papers, and the solvers they correspond to here.
 ALIASES: Mapping[str, str] = {
     "amp": "objective",
     "approximate-minima-perturbation": "objective",
@@ -272,12 +272,12 @@ ALIASES: Mapping[str, str] = {
 
 
 def register(name: str, make: Callable[[], Solver]) -> None:
-    """Make a solver selectable by name."""
+    """Register a solver under a name."""
     _SOLVERS[name] = make
 
 
 def resolve(solver: str | Solver) -> Solver:
-    """The solver behind a name, or the solver itself."""
+    """Return the solver with this name, or ``solver`` itself if it is not a string."""
     if not isinstance(solver, str):
         if not hasattr(solver, "plan"):
             raise ParameterTypeError(
@@ -294,22 +294,26 @@ def resolve(solver: str | Solver) -> Solver:
     return _SOLVERS[name]()
 
 
-def believed(solver: str | Solver | None, inside: object = None) -> tuple[str, ...]:
-    """Name a solver and a set that are not from discreet: nothing here proves what they declare.
+def believed(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
+    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
 
     Parameters
     ----------
     solver : as an estimator was given it; None for its own.
     inside : the set of the coefficients, if there is one.
+    loss : the loss, if the user chose it.
     """
     facts = []
+    if loss is not None and _foreign(loss):
+        facts.append(
+            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
+            "by the user)"
+        )
     if solver is not None and _foreign(found := resolve(solver)):
         facts.append(
             f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
         )
-    while isinstance(inside, BallIntersection) and not _foreign(
-        inside
-    ):  # is as good as the set it is part of
+    while isinstance(inside, BallIntersection) and not _foreign(inside):
         inside = inside.base
     if inside is not None and _foreign(inside):
         facts.append(
@@ -328,32 +332,32 @@ def _named(thing: object) -> str:
 
 
 def names() -> list[str]:
-    """Names of all solvers."""
+    """Return the names of all solvers."""
     return sorted(_SOLVERS)
 
 
-_MARGIN = 1 + 2.0**-30  # so that an epsilon found by search, to a finite precision, is not above the promise
+_MARGIN = 1 + 2.0**-30  # an epsilon found by a search of finite precision must not exceed the guarantee
 
 
 def calibrated_unit(event: Callable[[float], events.Event], guarantee: Guarantee) -> float:
-    """The least unit with which the event of all releases meets the guarantee."""
+    """Return the smallest unit with which the event of all releases meets the guarantee."""
     return calibrate(event, guarantee) * _MARGIN
 
 
 def multiplier(unit: float, share: float) -> float:
-    """The noise multiplier of a release that gets this share."""
+    """Return the noise multiplier of a release with this share of the budget."""
     return unit / math.sqrt(share)
 
 
 def share_event(unit: float, share: float, size: int) -> events.Event:
-    """What a release of ``size`` numbers with this share costs."""
+    """Return the event of a release of ``size`` numbers with this share of the budget."""
     return events.Discretized(events.Gaussian(multiplier(unit, share)), size)
 
 
 def gradient_sensitivity(
     loss: Loss, feature_norm: float, radius: float, neighboring: Neighboring
 ) -> Sensitivity:
-    """L2 sensitivity of the summed gradient at a fixed theta with |theta| <= ``radius``, in real arithmetic.
+    """Return the L2 sensitivity of the summed gradient at a fixed theta with |theta| <= ``radius``, in real arithmetic.
 
     >>> from discreet.losses import HuberHinge, Logistic
     >>> gradient_sensitivity(HuberHinge(), 1.0, 10.0, Neighboring.REPLACE_ONE).value
@@ -369,24 +373,26 @@ def gradient_sensitivity(
 def computed_gradient_sensitivity(
     loss: Loss, n_samples: int, n_features: int, feature_norm: float, radius: float, neighboring: Neighboring
 ) -> Sensitivity:
-    """The same for gradients summed in floating point, at any theta that was projected on the ball.
+    """Return the sensitivity of gradients summed in floating point, at any theta projected onto the ball.
 
-    Each of two sums may be off by the rounding bound, and a computed projection may leave the ball by a few units
+    Each of the two sums may be off by the rounding bound, and a computed projection may leave the ball by a few units
     in the last place (docs/proofs/rounding.md, docs/proofs/gradient-methods.md section 2). Where the derivative jumps,
     the side of the corner is decided on the rounded prediction: a function of the record, its place and theta alone,
-    so that only the summation rounds ("Corners" in section 2).
+    so that only the summation rounds ("Corners" in section 2); so it is with gradients that a user's function gives.
     """
     outer = radius * SLACK
     exact = gradient_sensitivity(loss, feature_norm, outer, neighboring).value
     summed: Loss = loss
-    if not math.isfinite(loss.smoothness):
-        if not neighboring.size_is_public:
+    if not (loss.linear and math.isfinite(loss.smoothness)):
+        if not (neighboring.size_is_public or loss.placeless):
             raise ParameterError(
                 "neighboring",
                 f"must not be add-remove-one for {type(loss).__name__}, whose derivative jumps: the other rows change "
                 "places, their predictions may round differently, and every record at the corner could move the "
-                "gradient at once",
-                "use HuberHinge instead of Hinge",
+                "gradient at once"
+                if loss.linear
+                else "must not be add-remove-one for gradients of batches: the other rows change places",
+                "use HuberHinge instead of Hinge" if loss.linear else "pass GradientLoss(batch=False)",
                 Setting("neighboring", "replace-one", "zero-out"),
             )
         summed = Linear(loss.lipschitz)
@@ -402,10 +408,10 @@ def gradient_mechanism(
     noise_multiplier: float,
     row_error: float = 0.0,
 ) -> GaussianMechanism:
-    """The noisy sum of gradients of all models, at points of the ball; K models have sqrt(K) times the sensitivity.
+    """Return the mechanism for gradient sums of all K models on the ball, with sqrt(K) times the sensitivity.
 
-    ``row_error`` is how far a record may be from what it would be without rounding, for records made of others
-    (docs/proofs/gradient-methods.md, section 7).
+    ``row_error`` bounds the rounding error of a record that was computed from others (docs/proofs/gradient-methods.md,
+    section 7).
     """
     one = computed_gradient_sensitivity(
         field, problem.n_samples, problem.n_features, problem.bounds.feature_norm, radius, neighboring

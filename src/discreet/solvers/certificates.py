@@ -1,4 +1,4 @@
-"""Public numbers behind a certificate: how much of the excess risk is known before and after a run."""
+"""Bounds on the excess risk of a release, from public and released numbers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Certificate:
 
 @dataclass(frozen=True)
 class CertifiedRelease(base.Release):
-    """A release with the certificate that follows from released numbers."""
+    """A release with a certificate computed from released numbers."""
 
     certificate: Certificate
 
 
 def geometry_of(problem: Problem, solver: str, *, corners: bool = False) -> Geometry:
-    """The set of the problem, checked against its number of coefficients; losses may have corners if ``corners``."""
+    """Return the problem's set after checks; a loss with corners is refused unless ``corners``."""
     geometry = problem.geometry
     if geometry is None:
         raise ValueError(
@@ -62,14 +62,14 @@ def geometry_of(problem: Problem, solver: str, *, corners: bool = False) -> Geom
 
 
 def record_bound(problem: Problem) -> tuple[float, float]:
-    """The bound on a record and the norm in which coefficients meet it: |<v, theta>| <= bound |theta|_norm."""
+    """Return (bound, norm) with |<v, theta>| <= bound |theta|_norm for every record v."""
     if isinstance(problem.bounds, BoxBounds):
         return problem.bounds.entry_bound, 1.0
     return problem.bounds.feature_norm, 2.0
 
 
 def slope(problem: Problem, reach: float) -> float:
-    """Bound on |f'(y, t)| for |t| <= reach and every legal label."""
+    """Bound |f'(y, t)| for |t| <= reach and every valid label."""
     own = problem.loss.label_bound
     return problem.loss.derivative_bound(reach, problem.label_bound if own is None else own)
 
@@ -82,11 +82,11 @@ def curvature(problem: Problem, geometry: Geometry) -> float:
 
 
 def score_rounding(problem: Problem, geometry: Geometry, offset: float = 0.0) -> float:
-    """Bound on the error of a computed score <s, gradient> of a point s of the set (sum scale).
+    """Bound the error of a computed score <s, gradient> of a point s of the set (sum scale).
 
-    ``offset`` bounds an intercept that is added to predictions and is no part of the set.
+    ``offset`` bounds an intercept that is added to predictions and is not part of the set.
 
-    The gradient is off by at most ``gradient_rounding`` in the norm dual to that of s, the ridge term and the inner
+    The gradient is off by at most ``gradient_rounding`` in the norm dual to that of s; the ridge term and the inner
     product round once per term (docs/proofs/frank-wolfe.md, section 3).
     """
     loss, n, p = problem.loss, problem.n_samples, geometry.n_features
@@ -98,13 +98,13 @@ def score_rounding(problem: Problem, geometry: Geometry, offset: float = 0.0) ->
 
 
 def label_bound(problem: Problem) -> float | None:
-    """The largest absolute label: the problem's bound or the loss's, whichever is less."""
+    """Return the largest absolute label: the smaller of the problem's and the loss's bound."""
     known = [bound for bound in (problem.label_bound, problem.loss.label_bound) if bound is not None]
     return min(known) if known else None
 
 
 def with_bounded_labels(records: list[Records], problem: Problem) -> list[Records]:
-    """The same records, with targets clipped to the bound that the price relies on."""
+    """Return the records with targets clipped to the bound used in the sensitivity."""
     bound = label_bound(problem)
     labeled = (
         problem.loss.family != "general" and bound == problem.loss.label_bound

@@ -1,13 +1,14 @@
-"""The point with the least sum of distances to all records, by noisy gradient descent.
+"""Geometric median (least sum of distances to all records) by noisy gradient descent.
 
 A record pulls theta with the unit vector from theta to the record, however far away it is: the gradient's sensitivity
 is 2 (replace) or 1, whatever the rows are. The loss is not that of a linear model, so the proofs of objective
-perturbation with Gaussian noise do not apply; noisy gradients need no such structure. Proof:
-docs/proofs/geometric-median.md.
+perturbation with Gaussian noise do not apply; noisy gradients need no such structure. The noise is Gaussian, or of the
+gamma-norm kind where delta = 0. Proof: docs/proofs/geometric-median.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +20,11 @@ from discreet import _checks, reporting
 from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
 from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.records.bounds import Bounds
 from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma
 from discreet.sets import L2Ball
@@ -32,7 +34,7 @@ _CHUNK_ENTRIES = 1 << 18
 
 
 class Points:
-    """The points z_i = s_i (x_i - center) / radius of the unit ball; rows too far away are pulled onto its surface.
+    """The points z_i = s_i (x_i - center) / radius of the unit ball; rows outside are clipped onto its surface.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ class Points:
 
     Privacy
     -------
-    Each point is a function of its own row. Rows that are not finite are null records: they have no direction.
+    Each point is a function of its own row. Rows with non-finite entries are null records, with no gradient.
     """
 
     def __init__(self, X: Any, center: Array, radius: float) -> None:
@@ -66,7 +68,7 @@ class Points:
 
 
 def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
-    """The rows that are finite, relative to the center and in units of the bound, clipped."""
+    """Return the finite rows, centered, divided by the radius and clipped."""
     dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
     with np.errstate(all="ignore"):
         shifted = np.array(dense, dtype=np.float64) - center
@@ -76,11 +78,11 @@ def _inside(rows: Any, center: Array, bounds: Bounds) -> Array:
 
 
 def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
-    """A proved bound on the L2 error of a computed ``direction_sum`` at a theta of the unit ball.
+    """Bound the L2 error of a computed ``direction_sum`` at a theta in the unit ball.
 
-    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by (p + 32) 2^-52 at most, the direction is
-    1 / width-Lipschitz in them; it rounds componentwise; and its term passes m additions, in its chunk and over chunks
-    (docs/proofs/geometric-median.md).
+    n ((p + 32) 2^-52 / width + gamma_{p+8} + gamma_{m+2}): points are off by at most (p + 32) 2^-52, and the direction
+    is 1 / width-Lipschitz in them; each direction rounds componentwise; each term passes m additions, within its chunk
+    and over chunks (docs/proofs/geometric-median.md).
     """
     height = max(1, _CHUNK_ENTRIES // n_features)
     additions = min(n_samples, height + n_samples // height + 1)
@@ -90,7 +92,7 @@ def direction_rounding(n_samples: int, n_features: int, width: float) -> float:
 
 @dataclass(frozen=True)
 class LocationProblem:
-    """Public sizes of a location estimate: records, columns, and the radius of the ball that holds them."""
+    """Public sizes of a location estimate: records, columns, and radius of the ball that contains them."""
 
     n_samples: int
     n_features: int
@@ -99,29 +101,27 @@ class LocationProblem:
 
 @dataclass(frozen=True)
 class MedianDescent:
-    """Projected noisy gradient descent on the mean distance; the average of the second half of the iterates.
+    """Projected noisy gradient descent on the mean distance. Returns the average of the second half of the iterates.
 
     Parameters
     ----------
-    n_iterations : number of noisy gradients.
+    n_iterations : number of noisy gradients; None is 100, or fewer where delta = 0: as many as leave the noise of a
+        mean gradient at a quarter of a unit vector, and one if not even four do.
     width : distance, in radii of the ball, below which a record pulls less than fully.
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, every relation; all iterates may be published.
+    (epsilon, delta), delta = 0 included, every relation; all iterates may be published.
     """
 
-    n_iterations: int = 100
+    n_iterations: int | None = None
     width: float = 0.01
 
     def plan(self, problem: LocationProblem, guarantee: Guarantee) -> MedianPlan:
         """The least noise that meets the guarantee."""
-        if guarantee.delta == 0:
-            raise ValueError(
-                "the geometric median is found by gradients with Gaussian noise, which cannot give delta = 0; choose a "
-                "delta greater than 0, for instance 1 / n**2"
-            )
-        steps = _checks.count("n_iterations", self.n_iterations)
+        steps = _default_steps(problem, guarantee)
+        if self.n_iterations is not None:
+            steps = _checks.count("n_iterations", self.n_iterations)
         width = _checks.real("width", self.width)
         if not 1e-6 <= width <= 1:
             raise ParameterError(
@@ -130,11 +130,30 @@ class MedianDescent:
                 "it is a share of the radius",
             )
         size = problem.n_features
+        if guarantee.delta == 0:
+            return MedianPlan(problem, guarantee, steps, width, steps / guarantee.epsilon * SLACK)
 
         def event(multiplier: float) -> events.Event:
             return events.Repeated(events.Discretized(events.Gaussian(multiplier), size), steps)
 
         return MedianPlan(problem, guarantee, steps, width, calibrate(event, guarantee))
+
+
+_GAUSSIAN_STEPS = 100
+# Length of the noise on a mean gradient, over the longest one there can be, that steps without Gaussian noise may have
+# each; and the fewest steps that get anywhere near the median. Chosen on generated points, see benchmarks/pure.py.
+_STEP_NOISE, _LEAST_STEPS = 0.24, 4
+
+
+def _default_steps(problem: LocationProblem, guarantee: Guarantee) -> int:
+    """How many noisy gradients; without delta their noise grows with their number, so that few are affordable."""
+    if guarantee.delta > 0:
+        return _GAUSSIAN_STEPS
+    whole = guarantee.neighboring.contributions * problem.n_features
+    affordable = _STEP_NOISE * guarantee.epsilon * problem.n_samples / whole
+    if affordable < _LEAST_STEPS / 2:
+        return 1
+    return int(min(max(affordable, _LEAST_STEPS), _GAUSSIAN_STEPS))
 
 
 @dataclass(frozen=True)
@@ -147,41 +166,75 @@ class MedianPlan(base.Plan):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _ = self.release  # everything that can fail does so now, before a charge
+        _ = self.release  # raise now, before any charge, if anything can fail
+
+    @property
+    def pure(self) -> bool:
+        """Whether the noise is of the gamma-norm kind, whose guarantee has delta = 0."""
+        return self.record_guarantee.delta == 0
 
     @cached_property
-    def release(self) -> GaussianMechanism:
+    def release(self) -> GaussianMechanism | GammaNormMechanism:
         """The noisy sum of unit vectors."""
         problem = self.problem
         rounding = direction_rounding(problem.n_samples, problem.n_features, self.width)
         sensitivity = Sensitivity(self.record_guarantee.neighboring.contributions + 2 * rounding)
-        return GaussianMechanism(sensitivity, self.noise_multiplier, problem.n_features)
+        kind = GammaNormMechanism if self.pure else GaussianMechanism
+        return kind(sensitivity, self.noise_multiplier, problem.n_features)
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.release, "directions", self.n_iterations),)
 
     @property
     def how(self) -> str:
         """How the noise is added, in words."""
-        return f"{self.n_iterations} sums of unit vectors with Gaussian noise, projected descent"
+        kind = "gamma-norm" if self.pure else "Gaussian"
+        return f"{self.n_iterations} sums of unit vectors with {kind} noise, projected descent"
 
     @property
     def proof(self) -> str:
         """The theorem behind the guarantee."""
-        return "sums of unit vectors, exact composition of Gaussian releases; docs/proofs/geometric-median.md"
+        composed = "basic composition of pure" if self.pure else "exact composition of Gaussian"
+        return f"sums of unit vectors, {composed} releases; docs/proofs/geometric-median.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
         """The public numbers of the run."""
+        release = self.release
+        noise: tuple[str, float] = ("noise stddev (sum of unit vectors)", self._stddev)
+        sampler = "exact discrete Gaussian"
+        if isinstance(release, GammaNormMechanism):
+            noise = ("noise scale (norm of the noise on a sum of unit vectors)", release.scale)
+            sampler = "exactly rounded gamma-norm noise"
         return {
-            "noise stddev (sum of unit vectors)": self.release.stddev,
-            "sensitivity": self.release.sensitivity.value,
+            noise[0]: noise[1],
+            "sensitivity": release.sensitivity.value,
             "noisy steps": float(self.n_iterations),
             "width (share of the radius)": self.width,
-            "sampler": f"exact discrete Gaussian, {SOURCE}",
+            "sampler": f"{sampler}, {SOURCE}",
         }
+
+    @property
+    def _stddev(self) -> float:
+        """Standard deviation of one entry of the noise."""
+        release = self.release
+        if isinstance(release, GammaNormMechanism):
+            return release.scale * math.sqrt(self.problem.n_features + 1)
+        return release.stddev
+
+    def _plausible(self, noisy: Array) -> Array:
+        """The part of a noisy sum that noise does not explain, no longer than the sum of unit vectors can be.
+
+        Where delta = 0 steps are few, and one that follows the noise is not made up for by later ones.
+        """
+        if not self.pure:
+            return noisy
+        length = float(np.linalg.norm(noisy))
+        explained = self.problem.n_features * self._stddev**2
+        kept = max(0.0, 1.0 - explained / length**2) if length else 0.0
+        return noisy * min(kept, self.problem.n_samples / max(length, 1.0))
 
     def run(  # type: ignore[override]  # points of a ball, not records with labels
         self, points: Points, entropy: Entropy, progress: Progress | None = None
@@ -193,7 +246,7 @@ class MedianPlan(base.Plan):
         total, n_averaged = np.zeros_like(theta), self.n_iterations - self.n_iterations // 2
         for step in range(self.n_iterations):
             sums = points.direction_sum(theta, self.width)
-            noisy = self.release.release(sums, entropy)
+            noisy = self._plausible(self.release.release(sums, entropy))
             rate = 4.0 / (step + 8.0)
             theta = ball.project(theta - rate / problem.n_samples * noisy)
             if step >= self.n_iterations - n_averaged:
@@ -205,7 +258,7 @@ class MedianPlan(base.Plan):
 
     @property
     def sizes(self) -> Mapping[str, str]:
-        """Public sizes, as printed."""
+        """Public sizes for the printed plan."""
         problem = self.problem
         return {
             "records x columns": f"{problem.n_samples} x {problem.n_features}",

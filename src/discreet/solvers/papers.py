@@ -1,12 +1,13 @@
-"""The Gaussian noise that papers printed for gradient methods, for comparison.
+"""Noise calibrations as printed in papers, for comparison.
 
 Talwar, Thakurta and Zhang (2014) add noise of standard deviation sqrt(32 T) L log(x / delta) / epsilon to each of T
-summed gradients, L being the longest gradient of one record: with x = T in mirror descent (Algorithm 1) and x = n in
-Frank-Wolfe over any set (Algorithm 5, where L was printed without its square). That is sound, and 13 to 18 times the
-noise that the exact composition of Gaussian releases needs. The printed step 1 / (T + 2) of Frank-Wolfe does not
-converge; the usual 2 / (t + 2) takes its place.
+summed gradients, where L bounds the gradient of one record: with x = T in mirror descent (Algorithm 1) and x = n in
+Frank-Wolfe over any set (Algorithm 5, where L was printed without its square). This is sound, but 13 to 18 times the
+noise that the exact composition of Gaussian releases needs. The printed Frank-Wolfe step 1 / (T + 2) does not
+converge; the usual 2 / (t + 2) is used instead.
 
-Frank-Wolfe with the Laplace noise of Thakkar's dissertation, to measure what the exponential mechanism gains.
+`DissertationFrankWolfe` uses the Laplace noise of Thakkar's dissertation, to measure the gain of the exponential
+mechanism.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from discreet.solvers.vertices.frank_wolfe_plan import GradientPlan, gradient_se
 class DissertationDescent:
     """Full-batch descent with the noise printed in Thakkar's dissertation (2019, Algorithm 4), for comparison.
 
-    Its variance 16 L^2 T log(1 / delta) / epsilon^2 (sum scale) is sound for full batches under replace-one, not
-    for the small batches it was printed for; the accountant is asked all the same. Here it is the multiplier
-    2 sqrt(T log(1 / delta)) / epsilon of the sensitivity, which is 2 L under replace-one and half of that otherwise.
+    Its variance 16 L^2 T log(1 / delta) / epsilon^2 (sum scale) is sound for full batches under replace-one, but not
+    for the small batches it was printed for; the accountant checks it in any case. Here it is a multiplier
+    2 sqrt(T log(1 / delta)) / epsilon of the sensitivity, which is 2 L under replace-one and L otherwise.
     No cap, no momentum, last iterate.
     """
 
@@ -46,7 +47,7 @@ class DissertationDescent:
     n_iterations: int = 100
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
-        """The plan of noisy descent without its refinements, with more noise."""
+        """Plan noisy descent without its refinements, with the printed noise."""
         steps = _checks.count("n_iterations", self.n_iterations)
         none = problem.loss.lipschitz if "likelihood" in problem.loss.proved_for else None
         simple = NoisyGradientDescent(steps, momentum=0.0, cap=none, averaging=1 / steps, level_rows=False)
@@ -58,7 +59,7 @@ class DissertationDescent:
 def printed_stddev(
     problem: Problem, geometry: Geometry, guarantee: Guarantee, steps: int, inside: float
 ) -> float:
-    """The printed noise on a sum of gradients, the same under every relation; ``inside`` is what delta divides."""
+    """Return the printed noise on a sum of gradients, the same under every relation; ``inside`` is x above."""
     longest = gradient_sensitivity_over(
         problem, geometry, replace(guarantee, neighboring=Neighboring.ZERO_OUT)
     )
@@ -67,14 +68,14 @@ def printed_stddev(
 
 @dataclass(frozen=True)
 class TalwarMirrorDescent:
-    """Mirror descent with its printed noise; number of steps and step size as in `MirrorDescent`, for that noise."""
+    """Mirror descent with its printed noise; the number of steps and the step size follow `MirrorDescent`."""
 
     name: ClassVar[str] = "mirror-descent-talwar"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
     n_iterations: int | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> MirrorDescentPlan:
-        """The plan of mirror descent with more noise."""
+        """Plan mirror descent with the printed noise."""
         tight = MirrorDescent(n_iterations=self.n_iterations).plan(problem, guarantee)
         steps = tight.n_iterations * problem.n_models
         printed = printed_stddev(problem, tight.geometry, guarantee, steps, steps)
@@ -84,14 +85,14 @@ class TalwarMirrorDescent:
 
 @dataclass(frozen=True)
 class TalwarFrankWolfe:
-    """Frank-Wolfe by noisy gradients with the printed noise, the usual steps, and the tight rule for their number."""
+    """Frank-Wolfe on noisy gradients with the printed noise, the usual steps, and the tight rule for their number."""
 
     name: ClassVar[str] = "frank-wolfe-talwar"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
     n_iterations: int | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> GradientPlan:
-        """The plan of Frank-Wolfe by gradients with more noise."""
+        """Plan gradient Frank-Wolfe with the printed noise."""
         rule = FrankWolfe(self.n_iterations, choice="gradient", weights="rising")
         tight = rule.plan(problem, guarantee)
         assert isinstance(tight, GradientPlan)
@@ -108,12 +109,12 @@ base.register(TalwarFrankWolfe.name, TalwarFrankWolfe)
 
 @dataclass(frozen=True)
 class DissertationFrankWolfe:
-    """Vertices chosen by Laplace noise as printed in Thakkar's dissertation (2019, Algorithm 5), for comparison.
+    """Vertex selection with Laplace noise as printed in Thakkar's dissertation (2019, Algorithm 5), for comparison.
 
-    Each of T choices has epsilon / sqrt(2 T log(1 / delta)). That is twice the noise that Talwar, Thakurta and Zhang
-    (2015) print, which is too little by that factor under replace-one. Unlike in the dissertation, clipping is on both
-    sides and the step is 2 / (t + 2). The guarantee is not taken from the formula: the run is priced like every other
-    one, and the noise is raised should the formula fall short.
+    Each of T choices gets epsilon / sqrt(2 T log(1 / delta)). That is twice the noise that Talwar, Thakurta and Zhang
+    (2015) print, which is too small by that factor under replace-one. Unlike the dissertation, scores are clipped on
+    both sides and the step is 2 / (t + 2). The guarantee does not rely on the formula: the accountant prices the run,
+    and the noise is increased if the formula falls short.
 
     Privacy
     -------
@@ -125,7 +126,7 @@ class DissertationFrankWolfe:
     n_iterations: int | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> LaplacePlan:
-        """The steps of the other solver, the printed noise or more."""
+        """Plan Frank-Wolfe with the printed noise, or more if the accountant requires it."""
         geometry = geometry_of(problem, self.name)
         if not isinstance(geometry, Polytope):
             raise ParameterError(
@@ -148,7 +149,7 @@ class DissertationFrankWolfe:
 
 @dataclass(frozen=True)
 class LaplacePlan(VertexPlan):
-    """The same run with Laplace noise, which has no incremental steps."""
+    """Frank-Wolfe with Laplace noise, without incremental steps."""
 
     incremental: ClassVar[None] = None
 
@@ -157,7 +158,7 @@ class LaplacePlan(VertexPlan):
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return (
             f"Frank-Wolfe with {self.n_iterations} vertices of {self.polytope.n_vertices} chosen under Laplace noise, "
             "as printed in the dissertation"
@@ -169,7 +170,7 @@ class LaplacePlan(VertexPlan):
         return "noisy maximum (Lemma 5), score range (Lemma 4), composition of pure steps; docs/proofs/frank-wolfe.md"
 
     def _certified(self, scales: list[float]) -> Certificate:
-        """A choice loses scale (log vertices + 1) on average; Lemma 5."""
+        """Certificate from Lemma 5: a choice loses scale (log vertices + 1) on average."""
         log_size = math.log(self.polytope.n_vertices)
         tail = math.log(self.n_iterations / (1 - CONFIDENCE))
         step = self._mechanism(self._range(False)).grid

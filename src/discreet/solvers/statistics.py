@@ -1,15 +1,13 @@
 """Ridge regression from one noisy release of its sufficient statistics.
 
 The squared loss needs only sum v v^T and sum y v. They are released once with Gaussian noise; solving is
-post-processing. The ridge against the noise follows from public numbers alone, one for the columns and one for the
-constant: where noise rules, predictions fall back to the mean of the targets, and from there to the middle of their
-bounds. Proofs: docs/proofs/gradient-methods.md, section 4; the rule: docs/decisions/0010-ridge-where-noise-rules.md.
+post-processing. The extra ridge depends on public numbers only, with one value for the columns and one for the
+intercept: where noise dominates, predictions shrink to the mean of the targets, and then to the middle of their
+bounds. The rule: docs/decisions/0010-ridge-where-noise-rules.md.
 
-The noisy second moment of the records, alone or with their products with bounded targets.
-
-One Gaussian release of the matrix sum_i v_i v_i^T (its upper triangle, off-diagonal entries times sqrt(2), so that the
-Euclidean norm of the released vector is the Frobenius norm of the matrix) and of the vector sum_i y_i v_i, weighted.
-Everything computed from it is post-processing. Proofs: docs/proofs/gradient-methods.md, section 4.
+`MomentMechanism` releases the second moment sum_i v_i v_i^T, optionally with the weighted vector sum_i y_i v_i of
+bounded targets. It releases the upper triangle with off-diagonal entries times sqrt(2), so that the Euclidean norm of
+the released vector is the Frobenius norm of the matrix. Proofs: docs/proofs/gradient-methods.md, section 4.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ from discreet.records.base import Records
 from discreet.records.kernels.passes import gamma, gradient_rounding
 from discreet.solvers import base
 
-MOST_FEATURES = 4000  # a matrix beyond this size is neither cheap nor, under its noise, informative
+MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 
 
 def moment_sensitivity(feature_norm: float, weighted_target: float, neighboring: Neighboring) -> Sensitivity:
-    """L2 sensitivity of (sum v v^T, w sum y v) for |v| <= R and |w y| <= ``weighted_target``.
+    """Return the L2 sensitivity of (sum v v^T, w sum y v) for |v| <= R and |w y| <= ``weighted_target``.
 
-    One record contributes R sqrt(R^2 + B), B = weighted_target^2. Exchanging one for another moves the pair by
-    sqrt(2) (R^2 + B / 2) while B <= 2 R^2, and by 2 R sqrt(B) beyond: the worst pair of rows is at an angle of
+    One record contributes R sqrt(R^2 + B), B = weighted_target^2. Replacing one record by another moves the pair by
+    sqrt(2) (R^2 + B / 2) if B <= 2 R^2, and by 2 R sqrt(B) otherwise: the worst pair of rows is at an angle of
     cosine B / (2 R^2), with opposite targets.
 
     >>> round(moment_sensitivity(1.0, 0.0, Neighboring.ZERO_OUT).value, 4)
@@ -61,7 +59,7 @@ def moment_sensitivity(feature_norm: float, weighted_target: float, neighboring:
 
 
 def summation_rounding(n_samples: int, norm: float) -> float:
-    """What adding up one term of at most this norm per record, block by block and part by part, can round.
+    """Bound the rounding error of a sum with one term of at most this norm per record, over blocks and parts.
 
     A record's term passes through one block of at most 2^17 rows, the blocks of its part, and the parts.
     """
@@ -71,7 +69,7 @@ def summation_rounding(n_samples: int, norm: float) -> float:
 
 @dataclass(frozen=True)
 class NoisyMoments:
-    """What one release gives: a symmetric matrix, a vector (zero if none was asked for), and their noise."""
+    """One release: a symmetric matrix, a vector (zero if not requested), and their noise."""
 
     second: Array
     cross: Array
@@ -80,20 +78,20 @@ class NoisyMoments:
 
     @property
     def matrix_noise(self) -> float:
-        """About the largest eigenvalue of the noise in ``second``: stddev sqrt(2 p)."""
+        """Approximate largest eigenvalue of the noise in ``second``: stddev sqrt(2 p)."""
         return self.second_stddev * math.sqrt(2 * len(self.second))
 
 
 @dataclass(frozen=True)
 class MomentMechanism:
-    """Release of the second moment and, where ``label_bound`` > 0, of the products with the targets.
+    """Release the second moment and, if ``label_bound`` > 0, the products with the targets.
 
     Parameters
     ----------
     n_samples, n_features, feature_norm : public sizes and the bound on records.
-    label_bound : bound on |y|, enforced by whoever makes the records; 0 to release the matrix alone.
-    weight : how much the products count beside the matrix; their noise is 1 / weight of the matrix's.
-    row_error : how far a record may be from what it would be without rounding, for records made of others.
+    label_bound : bound on |y|, enforced by the caller; 0 releases the matrix alone.
+    weight : weight of the products relative to the matrix; their noise is 1 / weight times the matrix's.
+    row_error : bound on the rounding error of a record that was computed from others.
 
     Privacy
     -------
@@ -122,13 +120,13 @@ class MomentMechanism:
 
     @property
     def size(self) -> int:
-        """How many numbers are released."""
+        """Number of released values."""
         p = self.n_features
         return p * (p + 1) // 2 + (p if self.label_bound > 0 else 0)
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
-        """The mechanism behind the release; its sensitivity covers the rounding of both sums."""
+        """The mechanism of the release; its sensitivity covers the rounding of both sums."""
         n, radius, size = self.n_samples, self.feature_norm, self.size
         weighted = self.weight * self.label_bound
         exact = moment_sensitivity(radius, weighted, self.neighboring).value
@@ -142,11 +140,11 @@ class MomentMechanism:
 
     @property
     def event(self) -> events.Event:
-        """What one release costs."""
+        """The event of one release."""
         return self.gaussian.event
 
     def release(self, records: Records, entropy: Entropy) -> NoisyMoments:
-        """The noisy moments of the records."""
+        """Release the noisy moments of the records."""
         p = self.n_features
         rows, columns = np.triu_indices(p)
         scales = np.where(rows == columns, 1.0, math.sqrt(2.0))
@@ -163,7 +161,7 @@ class MomentMechanism:
         return NoisyMoments(second, cross, stddev, stddev / self.weight)
 
 
-# In units of the noise's largest eigenvalue; measured on public data, see benchmarks/regression.py.
+# In units of the noise's largest eigenvalue; measured on public data (benchmarks/regression.py).
 _RIDGE_PER_NOISE = 0.45
 _PRIOR_PRECISION = 4.0  # 3 for a uniform law between the bounds, a third more for the noise in the matrix
 
@@ -174,9 +172,9 @@ class SufficientStatistics:
 
     Parameters
     ----------
-    ridge_per_noise : regularization added on top of ``l2``, in units of the largest eigenvalue that noise alone has.
-    prior_precision : how sure one is, before any data, that predictions are in the middle of the bounds of the target:
-        one over their variance, in units of the squared bound. It counts where records are few beside the noise.
+    ridge_per_noise : regularization added to ``l2``, in units of the largest eigenvalue of the noise alone.
+    prior_precision : prior precision of predictions around the middle of the target bounds: one over their variance,
+        in units of the squared bound. It matters when records are few relative to the noise.
 
     Privacy
     -------
@@ -193,7 +191,7 @@ class SufficientStatistics:
     prior_precision: float = _PRIOR_PRECISION
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> SufficientStatisticsPlan:
-        """The smallest noise that meets the guarantee."""
+        """Return the plan with the least noise that meets the guarantee."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
         base.require(self.name, problem, "quadratic", Setting("solver", "noisy-gd", "objective"))
@@ -224,7 +222,7 @@ class SufficientStatisticsPlan(base.Plan):
 
     @cached_property
     def moments(self) -> MomentMechanism:
-        """The release. The weight makes a target count like a column of full length."""
+        """The release. The weight gives a target the scale of a column of full length."""
         problem, label_bound = self.problem, self.problem.loss.label_bound
         assert label_bound is not None
         return MomentMechanism(
@@ -239,7 +237,7 @@ class SufficientStatisticsPlan(base.Plan):
 
     @cached_property
     def ridges(self) -> Array:
-        """What is added to the diagonal, in sums over records; the constant is a block of its own, the last."""
+        """Ridge added to the diagonal (sum scale); the intercept, which comes last, has its own."""
         problem = self.problem
         stddev, mass = self.moments.gaussian.stddev, problem.n_samples * problem.bounds.feature_norm**2
         constants = int(problem.bounds.intercept)
@@ -250,12 +248,12 @@ class SufficientStatisticsPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.moments, "second moment of rows and targets"),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return "Gaussian noise on the second moment of rows and targets, then a ridge solve"
 
     @property
@@ -275,13 +273,13 @@ class SufficientStatisticsPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Release once, solve once."""
+        """Release the moments and solve the ridge system."""
         theta = solve_ridge(self.moments.release(records[0], entropy), self.ridges)
         return base.Release(theta[None], entropy.secure)
 
 
 def solve_ridge(noisy: NoisyMoments, ridges: Array) -> Array:
-    """The ridge solution of the nearest positive semidefinite matrix: finite for every release."""
+    """Return the ridge solution of the nearest positive semidefinite matrix. It is finite for every release."""
     eigenvalues, vectors = np.linalg.eigh(noisy.second)
     positive = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
     return np.asarray(np.linalg.pinv(positive + np.diag(ridges), hermitian=True) @ noisy.cross)

@@ -1,4 +1,4 @@
-"""Raw tables to bounded rows, by public domains. Knows nothing of privacy."""
+"""Convert raw tables to bounded rows by public domains. Knows nothing about privacy."""
 
 from discreet.tables.domains import Binned, Boolean, Categorical, Numeric, Text
 from discreet.tables.schema import Schema, SchemaError, Target

@@ -1,7 +1,7 @@
 """A synthetic hospital cohort: invented people, so that every example runs on public data.
 
-Nobody in it exists. The seed is public on purpose: it makes the same people everywhere and protects nothing.
-Noise that protects somebody is drawn in ``discreet.mechanisms`` and nowhere else.
+Nobody in it exists. The seed is public on purpose: it creates the same people everywhere and protects nothing. Noise
+that protects somebody is drawn only in ``discreet.mechanisms``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def make_cohort(n_people: int = 50_000, seed: int = COHORT_SEED) -> Any:
     """Invent a cohort of hospital patients, one row each.
 
     Ages, measurements and history depend on each other through two hidden traits, frailty and lifestyle. Some
-    cells are missing and some measurements lie outside the declared bounds, as in life. About three in ten
+    cells are missing and some measurements lie outside the declared bounds, as in real data. About three in ten
     are readmitted; the best linear rule on the declared columns gets about 83% right.
 
     Parameters
@@ -85,7 +85,7 @@ def make_cohort(n_people: int = 50_000, seed: int = COHORT_SEED) -> Any:
 
     if isinstance(n_people, bool) or not isinstance(n_people, int) or n_people < 1:
         raise ValueError(f"n_people must be a whole number of at least 1, got {n_people!r}")
-    # Public synthetic data, not privacy noise: here, and only here, a known seed is right.
+    # Public synthetic data, not privacy noise: the only place where a known seed is right.
     rng = np.random.default_rng(seed)
     people = _people(rng, n_people)
     risk = _risk_of_readmission(people)
@@ -99,7 +99,7 @@ def make_cohort(n_people: int = 50_000, seed: int = COHORT_SEED) -> Any:
 
 
 def _people(rng: Generator, n: int) -> dict[str, NDArray[Any]]:
-    """Complete rows before anything goes missing."""
+    """Return complete rows, before cells are removed."""
     age = np.clip(rng.normal(58, 19, n), 18, 99).round()
     frailty = rng.normal(0, 1, n) + (age - 58) / 25
     lifestyle = rng.normal(0, 1, n)
@@ -134,7 +134,7 @@ def _people(rng: Generator, n: int) -> dict[str, NDArray[Any]]:
 
 
 def _risk_of_readmission(people: dict[str, NDArray[Any]]) -> Array:
-    """Log-odds of readmission: mostly linear, with two interactions that no linear rule can follow."""
+    """Return the log-odds of readmission: mostly linear, with two interactions that no linear rule can capture."""
     age, stay = people["age"], people["days_in_hospital"]
     effect = 0.038 * (age - 58)
     effect += 0.05 * (people["body_mass_index"] - 26)
@@ -154,7 +154,7 @@ def _risk_of_readmission(people: dict[str, NDArray[Any]]) -> Array:
 
 
 def _need_of_care(people: dict[str, NDArray[Any]]) -> Array:
-    """Hidden need of care after discharge, cut into three levels."""
+    """Return the hidden need of care after discharge, later split into three levels."""
     effect = 0.055 * (people["age"] - 58)
     effect += 0.14 * (np.minimum(people["days_in_hospital"], 14) - 4)
     effect += 0.09 * (people["medications"] - 4)
@@ -168,7 +168,7 @@ def _by_category(values: NDArray[Any], categories: tuple[str, ...], effects: tup
     return np.array([positions[str(value)] for value in values])
 
 
-# How often a cell is missing; columns not listed are always filled in.
+# Probability that a cell is missing; columns not listed are complete.
 _MISSING = {
     "body_mass_index": 0.06,
     "glucose": 0.04,
@@ -179,7 +179,7 @@ _MISSING = {
 
 
 def _published(rng: Generator, name: str, values: NDArray[Any]) -> Any:
-    """The column as it would be recorded, with missing cells."""
+    """Return the column as recorded, with missing cells."""
     import pyarrow as pa
 
     missing = rng.random(len(values)) < _MISSING.get(name, 0.0)

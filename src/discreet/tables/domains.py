@@ -1,8 +1,8 @@
 """Public domains of columns: what a cell may be, and the fixed numbers it becomes.
 
-Each domain turns a column of cells into a block of numbers in [-1, 1] whose Euclidean norm per row is at most
-1. What becomes of a cell depends on that cell and on the public domain alone, never on other rows, so that a
-change of one person's row changes one row of the result.
+Each domain turns a column of cells into a block of numbers in [-1, 1] whose Euclidean norm per row is at most 1. The
+result for a cell depends on that cell and the public domain alone, never on other rows, so a change of one person's
+row changes one row of the result.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Label: TypeAlias = str | int | bool
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
-_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"  # numbers as most files spell them
+_PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"  # numbers as most files write them
 
 
 class SchemaError(HintedError, ValueError):
-    """A schema is malformed, or a table does not fit it; names columns, never quotes a cell."""
+    """A schema is malformed, or a table does not fit it. The message names columns and never quotes a cell."""
 
 
 @dataclass(frozen=True)
 class Numeric:
     """A number in a public interval, scaled linearly to [-1, 1]; values outside are clipped to it.
 
-    A missing cell becomes ``default``, the middle of the interval unless declared otherwise. With ``missing_feature``
-    a second feature tells missing cells apart: it is 1 there and the number 0. With ``logarithmic`` it is
-    log(1 + value - lower) that is scaled linearly, for amounts of which most are small.
+    A missing cell becomes ``default``, by default the middle of the interval. With ``missing_feature``, a second
+    feature is 1 for missing cells, where the number is 0. With ``logarithmic``, log(1 + value - lower) is scaled
+    linearly, for amounts that are mostly small.
     """
 
     kind: ClassVar[str] = "numeric"
@@ -63,11 +63,11 @@ class Numeric:
             raise SchemaError(f"default must be between {self.lower} and {self.upper}, got {self.default}")
 
     def feature_names(self, column: str) -> list[str]:
-        """One feature, named like its column, and one for missing cells if it was asked for."""
+        """Return one feature, named like its column, and one for missing cells if requested."""
         return [column, f"{column} missing"] if self.missing_feature else [column]
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
-        """The scaled numbers, and which cells are not numbers at all."""
+        """Return the scaled numbers, and which cells are not numbers."""
         values, malformed = read_numbers(cells)
         missing = np.isnan(values)
         default = self.lower / 2 + self.upper / 2 if self.default is None else self.default
@@ -77,10 +77,10 @@ class Numeric:
         return np.column_stack([np.where(missing, 0.0, scaled), missing.astype(np.float64)]), malformed
 
     def scaled(self, values: Array) -> Array:
-        """Numbers, clipped to the interval, on the scale of the feature: its ends become -1 and 1."""
+        """Clip numbers to the interval and scale them: its ends become -1 and 1."""
         values = np.clip(values, self.lower, self.upper)
         if self.logarithmic:
-            # Halved before subtracting: the width of an interval of huge numbers would overflow.
+            # Halved before subtracting, because the width of an interval of huge numbers would overflow.
             inside = np.log1p(2 * (values / 2 - self.lower / 2))
             scaled = 2 * inside / math.log1p(2 * (self.upper / 2 - self.lower / 2)) - 1
         else:
@@ -91,7 +91,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Binned:
-    """A number by the interval it falls into, one-hot; ``edges`` are public and the outer intervals unbounded.
+    """The interval that contains a number, one-hot; ``edges`` are public and the outer intervals unbounded.
 
     A value equal to an edge belongs to the interval above it; a missing cell becomes all zeros.
     """
@@ -106,12 +106,12 @@ class Binned:
         object.__setattr__(self, "edges", edges)
 
     def feature_names(self, column: str) -> list[str]:
-        """One feature per interval."""
+        """Return one feature per interval."""
         middle = [f"{low:g}<={column}<{high:g}" for low, high in itertools.pairwise(self.edges)]
         return [f"{column}<{self.edges[0]:g}", *middle, f"{column}>={self.edges[-1]:g}"]
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
-        """The one-hot rows, and which cells are not numbers at all."""
+        """Return the one-hot rows, and which cells are not numbers."""
         values, malformed = read_numbers(cells)
         present = ~np.isnan(values)
         codes = np.where(present, np.searchsorted(self.edges, values, side="right"), -1)
@@ -122,7 +122,7 @@ class Binned:
 class Categorical:
     """One of finitely many public categories, one-hot; a missing cell becomes all zeros.
 
-    So does an undeclared category, unless ``unknown`` is "bucket": then all of them share one more feature.
+    So does an undeclared category, unless ``unknown`` is "bucket": then all undeclared ones share an extra feature.
     """
 
     kind: ClassVar[str] = "categorical"
@@ -136,12 +136,12 @@ class Categorical:
         _check_labels(self.categories, "categories", at_least=1)
 
     def feature_names(self, column: str) -> list[str]:
-        """One feature per category, named column=category, and one for all others if they have a bucket."""
+        """Return one feature per category, named column=category, and one for all others if ``unknown`` is "bucket"."""
         names = [f"{column}={cell_text(category)}" for category in self.categories]
         return [*names, f"{column}=*"] if self.unknown == "bucket" else names
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
-        """The one-hot rows; no cell is ever malformed."""
+        """Return the one-hot rows; no cell is malformed."""
         codes = category_codes(cells, self.categories, undeclared=len(self.categories))
         bucket = int(self.unknown == "bucket")
         block = _one_hot(codes, len(self.categories) + 1)[:, : len(self.categories) + bucket]
@@ -155,11 +155,11 @@ class Boolean:
     kind: ClassVar[str] = "boolean"
 
     def feature_names(self, column: str) -> list[str]:
-        """One feature, named like its column."""
+        """Return one feature, named like its column."""
         return [column]
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
-        """+1, -1 or 0, one column, and which cells are none of true, false and missing."""
+        """Return +1, -1 or 0, one column, and which cells are none of true, false and missing."""
 
         def meaning(text: str) -> float:
             word, number = text.casefold(), text_number(text)
@@ -174,12 +174,12 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Text:
-    """Open text: words are hashed to ``n_features`` signed counts, and the counts scaled to Euclidean norm 1.
+    """Open text: words are hashed to ``n_features`` signed counts, scaled to Euclidean norm 1.
 
-    The hash is fixed and public, so no vocabulary is ever read from the data. Two words may share a feature; more
-    features make that rarer. A missing cell, or one without words, becomes all zeros. With ``square_roots`` counts are
-    replaced by their square roots, signs kept, before they are scaled: a word that is used ten times does not drown the
-    others, and private models of texts are better for it (benchmarks/results/text.md).
+    The hash is fixed and public, so no vocabulary is read from the data. Two words may share a feature; more features
+    make that rarer. A missing cell, or one without words, becomes all zeros. With ``square_roots``, counts are replaced
+    by their signed square roots before scaling: a word used ten times then does not dominate the others, which improves
+    private text models (benchmarks/results/text.md).
     """
 
     kind: ClassVar[str] = "text"
@@ -196,11 +196,11 @@ class Text:
             )
 
     def feature_names(self, column: str) -> list[str]:
-        """Numbered features."""
+        """Return numbered features."""
         return [f"{column}#{index}" for index in range(self.n_features)]
 
     def encode(self, cells: Any) -> tuple[Array, Mask]:
-        """The scaled counts; no cell is ever malformed."""
+        """Return the scaled counts; no cell is malformed."""
         texts, rows_of = distinct_texts(cells)
         places: dict[str, tuple[int, float]] = {}
         table = np.zeros((len(texts) + 1, self.n_features))
@@ -227,7 +227,7 @@ DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Binned
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict, and what is public about it: its classes, or the bounds of a number."""
+    """The column to predict, with its public classes, or the bounds of a number."""
 
     column: str
     classes: tuple[Label, ...] = ()
@@ -251,10 +251,10 @@ class Target:
 
 
 def category_codes(cells: Any, categories: Sequence[Any], undeclared: int = -1) -> NDArray[np.int64]:
-    """The position of each cell's category, -1 where it is missing, ``undeclared`` where it is not among them.
+    """Return the position of each cell's category; -1 if missing, ``undeclared`` if not among them.
 
-    A cell belongs to the category of the same text. If there is none, it belongs to the only category that is the same
-    number: 1.0, True and "1.0" are the category 1, and the whole number 7 is "07".
+    A cell belongs to the category with the same text. If there is none, it belongs to the only category that is the
+    same number: 1.0, True and "1.0" are the category 1, and the whole number 7 is "07".
     """
     by_text = {cell_text(category): place for place, category in enumerate(categories)}
     by_number: dict[float, int] = {}
@@ -270,12 +270,12 @@ def category_codes(cells: Any, categories: Sequence[Any], undeclared: int = -1) 
 
 
 def numbers(cells: Any, bounds: tuple[float, float]) -> Array:
-    """The cells as numbers clipped to ``bounds``; NaN where they are missing or none."""
+    """Return the cells as numbers clipped to ``bounds``; NaN if missing or not a number."""
     return np.clip(read_numbers(cells)[0], *bounds)
 
 
 def _one_hot(codes: NDArray[np.int64], width: int) -> Array:
-    """A 1 at each row's code; all zeros where the code is -1."""
+    """Put a 1 at each row's code; all zeros if the code is -1."""
     block = np.zeros((len(codes), width))
     known = np.flatnonzero(codes >= 0)
     block[known, codes[known]] = 1.0
@@ -304,7 +304,7 @@ def _check_labels(labels: tuple[Label, ...], what: str, at_least: int) -> None:
 
 
 def distinct_texts(cells: Any) -> tuple[list[str | None], NDArray[np.int64]]:
-    """The texts of all different cells, and the place of every row's among them; missing cells come last, as None."""
+    """Return the distinct texts of the cells, and the position of every row's; missing ones come last, as None."""
     encoded = cells.dictionary_encode()
     try:
         values = encoded.dictionary.to_pylist()
@@ -316,7 +316,7 @@ def distinct_texts(cells: Any) -> tuple[list[str | None], NDArray[np.int64]]:
 
 
 def _python(value: Any) -> object:
-    """An Arrow scalar as Python's own; its type in words where it is a date beyond the years that Python knows."""
+    """Convert an Arrow scalar to Python; the name of its type for a date outside Python's range."""
     try:
         return value.as_py()
     except (OverflowError, ValueError):
@@ -324,14 +324,14 @@ def _python(value: Any) -> object:
 
 
 def _mapped(cells: Any, meaning: Callable[[str], float], missing: float) -> Array:
-    """A function of each cell's text, computed once per distinct cell."""
+    """Apply a function to each cell's text, once per distinct cell."""
     texts, places = distinct_texts(cells)
     table = np.array([missing if text is None else meaning(text) for text in texts])
     return np.asarray(table[places], dtype=np.float64)
 
 
 def read_numbers(cells: Any) -> tuple[Array, Mask]:
-    """The cells as numbers, NaN where missing or malformed, and which are malformed."""
+    """Return the cells as numbers, NaN if missing or malformed, and which are malformed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -344,7 +344,7 @@ def read_numbers(cells: Any) -> tuple[Array, Mask]:
         raise SchemaError(f"holds values of type {cells.type}, not numbers")
     values = np.full(len(cells), np.nan)
     others = np.ones(len(cells), dtype=bool)
-    if is_text:  # Arrow reads what it reads as `text_number` does, and much faster
+    if is_text:  # Arrow reads these numbers as `text_number` does, and much faster
         plain = pc.fill_null(pc.match_substring_regex(cells, _PLAIN), False)
         others = ~plain.to_numpy(zero_copy_only=False)
         values[~others] = cells.filter(plain).cast(pa.float64()).to_numpy()
@@ -363,10 +363,10 @@ NO_FLOATS = (
 
 
 def id_column(ids: Any, name: str) -> Any:
-    """People's ids as an Arrow array of whole numbers or of texts, null where there is none.
+    """Return people's ids as an Arrow array of whole numbers or texts, null if there is none.
 
-    Ids are compared by their text without surrounding blanks: 7 and "7" are one person, "7" and "07" are two. What can
-    be no id is refused by the type of the column alone; a floating-point number among objects is a missing id.
+    Ids are compared by their text without surrounding blanks: 7 and "7" are one person, "7" and "07" are two.
+    Unsuitable columns are refused by their type alone; a floating-point number among objects is a missing id.
     """
     import pyarrow as pa
 

@@ -1,7 +1,7 @@
-"""What one cell means: its text and its number.
+"""The meaning of one cell: its text and its number.
 
-A cell means the same in every container. 1, 1.0, True, ``Decimal(1)``, "1", "1.0" and "true" are one number, whether
-they come from a file, a typed column or a list of objects, so that nothing one row holds changes how others are read.
+A cell means the same in every container. 1, 1.0, True, ``Decimal(1)``, "1", "1.0" and "true" are one number, from a
+file, a typed column or a list of objects, so that no row changes how others are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NUMBER = re.compile(
 
 
 def cell_text(cell: object) -> str | None:
-    """The text of a cell; None where the cell is missing.
+    """Return the text of a cell; None if it is missing.
 
     >>> cell_text(" north "), cell_text(3), cell_text(3.0), cell_text(True), cell_text(float("nan"))
     ('north', '3', '3', 'true', None)
@@ -36,7 +36,7 @@ def cell_text(cell: object) -> str | None:
         cell = cell.decode(errors="replace")
     if isinstance(cell, str):
         return cell.strip()
-    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):  # of pandas, which need not be installed
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):  # of pandas, which may not be installed
         return None
     if isinstance(cell, np.datetime64 | np.timedelta64):
         return None if np.isnat(cell) else str(_python_time(cell))
@@ -51,11 +51,11 @@ def cell_text(cell: object) -> str | None:
             return cell_text(cell.real)
         if isinstance(cell, Rational) and not isinstance(cell, Integral):
             return _float_text(float(cell))
-        if isinstance(cell, Decimal):  # 1.50 is 1.5: the type of a column decides how many digits it shows
+        if isinstance(cell, Decimal):  # 1.50 is 1.5, because the type of a column sets the number of digits
             return re.sub(r"(\.[0-9]*?)0+$", r"\1", str(cell)).removesuffix(".")
         return str(cell)
     except Exception:  # whatever an object's own method raises
-        if isinstance(cell, int):  # of thousands of digits, which Python does not print
+        if isinstance(cell, int):  # with thousands of digits, which Python does not print
             return "inf" if cell > 0 else "-inf"
         return f"<{type(cell).__name__}>"
 
@@ -63,20 +63,20 @@ def cell_text(cell: object) -> str | None:
 def _float_text(number: float) -> str | None:
     if math.isnan(number):
         return None
-    # A column of whole numbers with one missing cell is floating point in pandas: 3.0 must still be "3".
+    # pandas turns a column of whole numbers with a missing cell into floating point: 3.0 must still be "3".
     return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
 
 
 def _python_time(cell: Any) -> object:
-    """The date, time or duration as Python's own, which Arrow makes of a typed column, too."""
+    """Convert a date, time or duration to Python's own type, as Arrow does for a typed column."""
     value = cell.item()
     if isinstance(value, int):  # of nanoseconds
         value = cell.astype(f"{cell.dtype.kind}8[us]").item()
-    return f"<{cell.dtype}>" if isinstance(value, int) else value  # beyond the years that Python knows
+    return f"<{cell.dtype}>" if isinstance(value, int) else value  # outside Python's range of years
 
 
 def text_number(text: str) -> float:
-    """The number that a text without surrounding blanks spells; NaN where it spells none.
+    """Return the number that a text without surrounding blanks represents; NaN if none.
 
     >>> [text_number(text) for text in ("1", "1.50", "-1e400", "True", "1_000", "many")]
     [1.0, 1.5, -inf, 1.0, nan, nan]
@@ -87,7 +87,7 @@ def text_number(text: str) -> float:
 
 
 def cell_number(cell: object) -> float:
-    """The number that a cell means; NaN where it is missing or means none.
+    """Return the number that a cell represents; NaN if it is missing or not a number.
 
     >>> [cell_number(cell) for cell in (True, "true", Decimal("1.00"), " 1.0 ", 10**400, None, "many")]
     [1.0, 1.0, 1.0, 1.0, inf, nan, nan]
@@ -103,15 +103,15 @@ def cell_number(cell: object) -> float:
 
 @runtime_checkable
 class _HasArray(Protocol):
-    """Whatever turns itself into an array: NumPy arrays, frames, series, Arrow tables."""
+    """Anything that converts to an array: NumPy arrays, frames, series, Arrow tables."""
 
     def __array__(self) -> NDArray[Any]: ...
 
 
 def as_cells(values: Any) -> NDArray[Any]:
-    """An array in which every cell is what it was in its container.
+    """Return an array that keeps every cell as it was in its container.
 
-    NumPy would make text of the numbers beside one word of a list, and round whole numbers beside a missing cell.
+    NumPy would turn numbers next to a word in a list into text, and round whole numbers next to a missing cell.
     """
     if is_from(values, "pandas", "Series", "Index") and not isinstance(values.dtype, np.dtype):
         values = values.array
@@ -138,7 +138,7 @@ def as_cells(values: Any) -> NDArray[Any]:
 
 
 def to_numbers(values: Any) -> Array:
-    """The numbers that cells mean, NaN wherever one means none; no cell raises, and none is quoted.
+    """Convert cells to numbers, NaN if a cell is not a number; no cell raises, and none is quoted.
 
     >>> to_numbers([[1, "2.5"], ["none", True]])
     array([[1. , 2.5],
@@ -147,14 +147,14 @@ def to_numbers(values: Any) -> Array:
     array = as_cells(values)
     if array.dtype.kind in "fiub":
         return array.astype(np.float64)
-    # One by one even where NumPy could convert all at once: what becomes of a cell must not depend on the others.
+    # One by one, even if NumPy could convert all at once: the result for a cell must not depend on the others.
     one_by_one = (cell_number(cell) for cell in array.ravel())
     return np.fromiter(one_by_one, np.float64, array.size).reshape(array.shape)
 
 
 def entries_to_numbers(matrix: Any) -> Any:
-    """A SciPy sparse matrix of any type as one of float64 in CSR, each stored cell read as by ``to_numbers``."""
-    # Not by SciPy's own conversions: they refuse some types, and quote cells as they do so.
+    """Convert a SciPy sparse matrix of any dtype to float64 CSR, reading each stored cell as ``to_numbers`` does."""
+    # SciPy's own conversions refuse some types and quote cells in errors.
     numbers = copy.copy(matrix.tocsr() if matrix.format in ("lil", "dok") else matrix)
     numbers.data = to_numbers(numbers.data)
     return numbers.tocsr()

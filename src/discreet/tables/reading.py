@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from discreet._checks import is_from
 from discreet._files import write_atomically
@@ -27,7 +30,11 @@ class TableError(ValueError):
 
 
 def read_table(
-    path: str | os.PathLike[str], columns: Sequence[str] | None = None, *, bad_rows: str = "error"
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    *,
+    bad_rows: str = "error",
+    separator: str = ",",
 ) -> TableLike:
     """Read a ``.csv`` or ``.parquet`` file into a ``pyarrow.Table``.
 
@@ -37,9 +44,11 @@ def read_table(
     columns : names of the columns to read, all by default.
     bad_rows : with "null", each line of a CSV file after the first is one row, of missing cells if it is blank or
         malformed, so that no line can raise an error or touch the rows of others.
+    separator : the character between the fields of a CSV file.
     """
     path = Path(path)
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
+    readers: dict[str, Callable[..., Any]] = {".parquet": _read_parquet, ".pq": _read_parquet}
+    readers = {".csv": partial(_read_csv, separator=separator), **readers}
     if path.suffix.lower() not in readers:
         raise TableError(f"{str(path)!r}: the name must end in one of {', '.join(readers)}")
     if not path.exists():
@@ -201,89 +210,148 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     write_atomically(path, stream.getvalue(), private=True)  # predictions tell of the rows
 
 
-def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
+def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str = ",") -> Any:
     """Read text cells; malformed lines are an error, or each is one row of missing cells."""
-    _refuse_other_formats(path)
-    return _read_csv_by_lines(path, columns) if bad_rows == "null" else _read_csv_strictly(path, columns)
-
-
-def _refuse_other_formats(path: Path) -> None:
-    """Say so if the first line, the only one that may be told about, shows another kind of file."""
-    with path.open("rb") as stream:
-        line = stream.readline(_LONGEST_LINE)
-    for mark, kind in _OTHER_FORMATS.items():
-        if line.startswith(mark):
-            raise TableError(f"{str(path)!r} is not a CSV file: {kind}")
-    if b"\0" in line:
-        raise TableError(
-            f"{str(path)!r} is not a CSV file: its first line holds zero bytes, as UTF-16 and what is not text do"
-        )
-
-
-def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    try:
-        with csv.open_csv(path) as opened:
-            names = opened.schema.names
-        _require_in_header(path, names, columns)
+    file = CsvFile(str(path), lambda: path.open("rb"), columns, bad_rows=bad_rows, separator=separator)
+    if bad_rows == "null":
+        return pa.Table.from_batches(file.batches(), schema=file.schema)
+    with file.errors():  # all at once, which is faster than batch by batch
+        return csv.read_csv(path, **file.options())
+
+
+class CsvFile:
+    """A CSV file whose cells are read as text, in batches; its first line is read and checked at once.
+
+    Parameters
+    ----------
+    name : for errors.
+    stream : opens the file for reading bytes.
+    columns : names of the columns to read, all by default.
+    bad_rows : with "null" no line raises an error, as in `read_table`.
+    separator : the character between fields.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stream: Callable[[], IO[bytes]],
+        columns: Sequence[str] | None = None,
+        *,
+        bad_rows: str = "error",
+        separator: str = ",",
+    ) -> None:
+        import pyarrow as pa
+
+        self.name, self._stream, self._by_lines = name, stream, bad_rows == "null"
+        self._separator = separator
+        self._refuse_other_formats()
+        self._names = self._header()
+        _require_in_header(name, self._names, columns)
+        self._wanted = list(columns) if columns is not None else self._names
+        self.schema = pa.schema([(name, pa.string()) for name in self._wanted])
+
+    def batches(self) -> Iterator[Any]:
+        """Batches of rows."""
+        import pyarrow.csv as csv
+
+        if self._by_lines:
+            yield from self._lines()
+            return
+        with self.errors(), self._stream() as opened, csv.open_csv(opened, **self.options()) as reader:
+            yield from reader
+
+    def _header(self) -> list[str]:
+        import pyarrow.csv as csv
+
+        with self._stream() as stream:
+            if not self._by_lines:
+                parse = csv.ParseOptions(delimiter=self._separator)
+                with self.errors(), csv.open_csv(stream, parse_options=parse) as reader:
+                    return list(reader.schema.names)
+            names = _fields(next(stream, b""), self._separator)
+        if names is None or len(set(names)) != len(names):
+            raise TableError(f"{self.name!r} does not begin with a line of different column names in UTF-8")
+        return names
+
+    def _lines(self) -> Iterator[Any]:
+        """One line is one row, whatever it holds: no line may swallow, split or delete the rows of others.
+
+        Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
+        """
+        import pyarrow as pa
+
+        places, width = [self._names.index(name) for name in self._wanted], len(self._names)
+        nothing: list[str | None] = [None] * width
+        with self._stream() as stream:
+            next(stream)
+            while lines := list(itertools.islice(stream, _LINES)):
+                rows = [
+                    fields if len(fields := _fields(line, self._separator) or []) == width else nothing
+                    for line in lines
+                ]
+                cells = [pa.array([row[place] or None for row in rows], pa.string()) for place in places]
+                yield pa.record_batch(cells, schema=self.schema)
+
+    def options(self) -> dict[str, Any]:
+        """How Arrow is to read it: every cell as text, an empty one as missing."""
+        import pyarrow as pa
+        import pyarrow.csv as csv
+
         convert = csv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=list(columns) if columns is not None else names,
+            column_types=dict.fromkeys(self._names, pa.string()),
+            include_columns=self._wanted,
             strings_can_be_null=True,
             null_values=[""],
         )
         # A blank line is no row of several columns, but the missing cell of a single one.
-        parse = csv.ParseOptions(ignore_empty_lines=len(names) > 1)
-        return csv.read_csv(path, parse_options=parse, convert_options=convert)
-    except UnicodeDecodeError:
-        raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
-    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        # Arrow quotes the offending line, which is somebody's record; keep only its kind.
-        if "UTF8" in str(error):
-            raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
-        if "straddling" in str(error):
+        parse = csv.ParseOptions(delimiter=self._separator, ignore_empty_lines=len(self._names) > 1)
+        return {"parse_options": parse, "convert_options": convert}
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Errors of Arrow without the offending line, which is somebody's record; only its kind is kept."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except UnicodeDecodeError:
+            raise TableError(f"{self.name!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            if "UTF8" in str(error):
+                raise TableError(f"{self.name!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
+            if "straddling" in str(error):
+                raise TableError(
+                    f"{self.name!r} has a line of more than {_LONGEST_LINE >> 20} MB; is a quotation mark left open?"
+                ) from None
             raise TableError(
-                f"{str(path)!r} has a line of more than {_LONGEST_LINE >> 20} MB; is a quotation mark left open?"
+                f"{self.name!r} is not a readable CSV file (lines with different numbers of fields); "
+                "it needs a line of column names and then as many comma-separated fields in each line"
             ) from None
-        raise TableError(
-            f"{str(path)!r} is not a readable CSV file (lines with different numbers of fields); "
-            "it needs a line of column names and then as many comma-separated fields in each line"
-        ) from None
+
+    def _refuse_other_formats(self) -> None:
+        """Say so if the first line, the only one that may be told about, shows another kind of file."""
+        with self._stream() as stream:
+            line = stream.readline(_LONGEST_LINE)
+        for mark, kind in _OTHER_FORMATS.items():
+            if line.startswith(mark):
+                raise TableError(f"{self.name!r} is not a CSV file: {kind}")
+        if b"\0" in line:
+            raise TableError(
+                f"{self.name!r} is not a CSV file: its first line holds zero bytes, as UTF-16 and what is not text do"
+            )
 
 
-def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
-    """One line is one row, whatever it holds: no line may swallow, split or delete the rows of others.
-
-    Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
-    """
-    import pyarrow as pa
-
-    with path.open("rb") as stream:
-        names = _fields(next(stream))
-        if names is None or len(set(names)) != len(names):
-            raise TableError(f"{str(path)!r} does not begin with a line of different column names in UTF-8")
-        _require_in_header(path, names, columns)
-        wanted = list(columns) if columns is not None else names
-        places = [names.index(name) for name in wanted]
-        cells: list[list[str | None]] = [[] for _ in wanted]
-        for line in stream:
-            fields = _fields(line)
-            whole = fields is not None and len(fields) == len(names)
-            for place, kept in zip(places, cells, strict=True):
-                kept.append((fields[place] or None) if whole and fields is not None else None)
-    return pa.table({name: pa.array(kept, pa.string()) for name, kept in zip(wanted, cells, strict=True)})
-
-
-def _fields(line: bytes) -> list[str] | None:
+def _fields(line: bytes, separator: str = ",") -> list[str] | None:
     """The fields of one line, None if it is not one well-formed line of text."""
     # What is not UTF-8 becomes characters that match no domain.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
     if "\r" in text or "\0" in text:
         return None
     try:
-        rows = list(csv.reader([text], strict=True))
+        rows = list(csv.reader([text], delimiter=separator, strict=True))
     except csv.Error:
         return None
     return rows[0] if len(rows) == 1 else None
@@ -302,14 +370,14 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> A
         raise TableError(f"{str(path)!r} is not a readable Parquet file: {reason}") from None
 
 
-def _require_in_header(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
+def _require_in_header(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
     """Raise unless the first line of a CSV file names the columns; the line is not quoted, it may be a record."""
     if len(set(names)) < len(names):
         twice = [name for name in columns or [] if list(names).count(name) > 1]
         which = (
             f"more than one column is named {_quoted(twice)}" if twice else "two columns have the same name"
         )
-        raise TableError(f"{str(path)!r}: {which} in its first line; rename all but one")
+        raise TableError(f"{file!r}: {which} in its first line; rename all but one")
     missing = [name for name in columns or [] if name not in names]
     if not missing:
         return
@@ -319,7 +387,11 @@ def _require_in_header(path: Path, names: Sequence[str], columns: Sequence[str] 
     if alike:
         hint = f"it has {_quoted(alike)}, and names must agree in every letter"
     elif separators:
-        hint = f"its fields are separated by {separators[0]!r}: save it with commas"
+        mark = repr(separators[0])
+        hint = (
+            f"its fields are separated by {mark}: save it with commas, or read it with separator={mark} (in the "
+            f"shell: --separator {'tab' if separators[0] == chr(9) else mark})"
+        )
     elif any("\N{REPLACEMENT CHARACTER}" in name for name in names):
         hint = f"its first line is not UTF-8 text; {_SAVE_AS_UTF8}"
     elif len(missing) == len(columns or []):
@@ -329,7 +401,7 @@ def _require_in_header(path: Path, names: Sequence[str], columns: Sequence[str] 
         )
     else:
         hint = f"its first line names {len(names)} columns, but not these"
-    raise TableError(f"{str(path)!r}: no such column: {_quoted(missing)}; {hint}")
+    raise TableError(f"{file!r}: no such column: {_quoted(missing)}; {hint}")
 
 
 def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
@@ -342,6 +414,7 @@ def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | 
         raise TableError(f"{str(path)!r}: more than one column is named {_quoted(twice)}; rename all but one")
 
 
+_LINES = 1 << 14  # of one batch
 _LONGEST_LINE = 1 << 20  # Arrow reads blocks of this size, and no line may be longer
 _OTHER_FORMATS = {
     b"PAR1": "it is a Parquet file, whose name must end in .parquet",

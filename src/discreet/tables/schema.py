@@ -41,21 +41,21 @@ BadRows = Literal["error", "null"]
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """Public facts about a table: which columns to use, the domain of each, and the column to predict.
+    """Public facts about a table: the columns to use, the domain of each, and the column to predict.
 
     Parameters
     ----------
     columns : mapping from column names to ``Numeric``, ``Binned``, ``Categorical``, ``Boolean`` or ``Text``, in the
-        order of the features. Columns of a table that are not named here are ignored.
-    target : the column to predict with its public classes or bounds, if there is one.
-    group : the column that says whose row it is, if a person can have several; see `groups`.
-    normalize : whether to scale every row that is not all zeros to Euclidean norm 1.
+        order of the features. Other columns of a table are ignored.
+    target : the column to predict with its public classes or bounds, if any.
+    group : the column of person ids, if a person can have several rows; see `groups`.
+    normalize : whether to scale every nonzero row to Euclidean norm 1.
 
     Privacy
     -------
-    Everything in a schema must be known without looking at the private table: from a code book, a form, the
-    law. Bounds or categories read off the private data would be a release nobody paid for. The transform is
-    fixed, works row by row, spends no budget, and counts nothing: not what was missing, clipped or unknown.
+    Everything in a schema must be known without looking at the private table: from a code book, a form, the law. Bounds
+    or categories read off the private data would be a release that was not paid for. The transform is fixed, works row
+    by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
 
     Examples
     --------
@@ -129,11 +129,11 @@ class Schema:
 
     @property
     def row_norm_bound(self) -> float:
-        """No transformed row has a larger Euclidean norm: each column of the table contributes at most 1."""
+        """Bound on the Euclidean norm of a transformed row: each column of the table contributes at most 1."""
         return 1.0 if self.normalize else math.sqrt(len(self.columns))
 
     def feature_bound(self, *, intercept: bool = True) -> float:
-        """The estimators' ``feature_bound`` that shrinks no row, the intercept's 1 included."""
+        """Return the estimators' ``feature_bound`` that clips no row, including the intercept's 1."""
         return math.hypot(self.row_norm_bound, intercept)
 
     @property
@@ -146,7 +146,7 @@ class Schema:
 
     @property
     def target_bounds(self) -> tuple[float, float]:
-        """The public bounds of a target that is a number, as the regressors' ``target_bounds``."""
+        """The public bounds of a numeric target, as the regressors' ``target_bounds``."""
         target = self._target()
         if target.bounds is None:
             raise SchemaError(f"the target {target.column!r} has classes and no bounds")
@@ -154,27 +154,27 @@ class Schema:
 
     @property
     def needed(self) -> list[str]:
-        """The columns a table must have to be learned from."""
+        """The columns a table must have for a fit."""
         target = [self.target.column] if self.target else []
         return [*self.columns, *target, *([self.group] if self.group else [])]
 
     def with_target(
         self, column: str, classes: tuple[Label, ...] = (), *, bounds: tuple[float, float] | None = None
     ) -> Schema:
-        """The same columns with another column to predict."""
+        """Return a schema with the same columns and another column to predict."""
         return Schema(self.columns, Target(column, classes, bounds), self.group, self.normalize)
 
     # --- tables ---
 
     def transform(self, table: TableLike, *, bad_rows: BadRows = "error") -> Array:
-        """Rows of bounded norm: numbers scaled to [-1, 1], categories one-hot, booleans as +1 and -1, text hashed.
+        """Return rows of bounded norm: scaled numbers, one-hot categories, booleans as +1 and -1, hashed text.
 
         Parameters
         ----------
         table : pyarrow Table, pandas or polars DataFrame, or dictionary of columns.
-        bad_rows : what to do with a cell that has no meaning in its column, such as text among numbers.
-            "error" tells the holder of the data which column it is; "null" gives a row of NaN, which an
-            estimator with ``bad_rows="null"`` treats as a record that contributes nothing.
+        bad_rows : what to do with a cell that is not valid in its column, such as text among numbers. "error" raises
+            and names the column, for the data holder; "null" gives a row of NaN, which an estimator with
+            ``bad_rows="null"`` treats as a record that contributes nothing.
         """
         _check_bad_rows(bad_rows)
         require_columns(table, list(self.columns))
@@ -207,7 +207,7 @@ class Schema:
         return rows
 
     def target_codes(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[np.int64]:
-        """The position of each row's label among the classes; -1 where it is none, if ``bad_rows="null"``."""
+        """Return the position of each row's label among the classes; -1 for invalid ones if ``bad_rows="null"``."""
         _check_bad_rows(bad_rows)
         target = self._target()
         require_columns(table, [target.column])
@@ -222,17 +222,17 @@ class Schema:
         return codes
 
     def target_values(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[Any]:
-        """Each row's label, a member of ``classes``, or its number clipped to ``target_bounds``.
+        """Return each row's label, a member of ``classes``, or its number clipped to ``target_bounds``.
 
-        With ``bad_rows="null"`` a missing or meaningless number is NaN, and labels are an array of objects with None
-        where one is missing or not declared: an estimator with ``bad_rows="null"`` leaves such rows out.
+        With ``bad_rows="null"`` a missing or invalid number is NaN, and labels are an array of objects with None for
+        missing or undeclared ones: an estimator with ``bad_rows="null"`` skips such rows.
         """
         target = self._target()
         if target.bounds is None:
             codes = self.target_codes(table, bad_rows=bad_rows)
             if bad_rows == "error":
                 return self.classes[codes]
-            return np.array([*target.classes, None], dtype=object)[codes]  # the code -1 is the last place
+            return np.array([*target.classes, None], dtype=object)[codes]  # code -1 is the last entry
         _check_bad_rows(bad_rows)
         require_columns(table, [target.column])
         try:
@@ -248,9 +248,9 @@ class Schema:
         return values
 
     def encode(self, table: TableLike, *, bad_rows: BadRows = "error") -> tuple[Array, NDArray[Any]]:
-        """What a fit needs: the rows, and their labels as members of ``classes``, or their numbers.
+        """Return the input of a fit: the rows, and their labels as members of ``classes``, or their numbers.
 
-        With ``bad_rows="null"`` a row with a meaningless cell or label is all NaN; see `target_values` for its label.
+        With ``bad_rows="null"`` a row with an invalid cell or label is all NaN; see `target_values` for its label.
         """
         rows = self.transform(table, bad_rows=bad_rows)
         values = self.target_values(table, bad_rows=bad_rows)
@@ -261,9 +261,9 @@ class Schema:
         return rows, values
 
     def groups(self, table: TableLike) -> NDArray[Any]:
-        """Whose row each row is, for ``fit(groups=...)``: the text of the group column, None where there is no id.
+        """Return the person id of each row, for ``fit(groups=...)``: the text of the group column, None without an id.
 
-        Floating-point numbers are no ids: a column of them is refused by its type, a single one among objects is None.
+        Floating-point numbers are not ids: a column of them is refused by its type, a single one among objects is None.
         """
         if self.group is None:
             raise SchemaError("this schema declares no group column; add one, or fit without groups")
@@ -281,7 +281,7 @@ class Schema:
     # --- dictionaries and files ---
 
     def to_dict(self) -> dict[str, Any]:
-        """The schema as plain JSON-ready values."""
+        """Return the schema as plain JSON-ready values."""
         content: dict[str, Any] = {}
         if self.group is not None:
             content["group"] = self.group
@@ -298,7 +298,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """Rebuild a schema; unknown keys and wrong types are refused."""
+        """Rebuild a schema; refuse unknown keys and wrong types."""
         _check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
         columns, target = content["columns"], content.get("target")
         if not isinstance(columns, Mapping):

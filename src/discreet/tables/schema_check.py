@@ -1,7 +1,7 @@
-"""How a private table fits its schema: counts for the person who holds the table, and for nobody else.
+"""Check how a private table fits its schema, with exact counts for the data holder only.
 
-A schema with a wrong bound or a misspelled category raises no error, since an error would tell about the data; the fit
-is charged and learns little. Whoever holds the table may look at it, and should, before a budget is spent.
+A wrong bound or a misspelled category raises no error, since an error would reveal something about the data; the fit
+is charged and learns little. The data holder may, and should, look at the table before spending a budget.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class ColumnCheck:
     ----------
     column, kind : name and kind of the column.
     missing : cells without a value.
-    unexpected : numbers out of bounds, or words that are no declared category.
-    meaningless : cells that the schema cannot read at all, such as words among numbers.
+    unexpected : numbers out of bounds, or words that are not declared categories.
+    meaningless : cells that the schema cannot read, such as words among numbers.
     """
 
     column: str
@@ -38,7 +38,7 @@ class ColumnCheck:
 
 @dataclass(frozen=True)
 class TableCheck:
-    """The checks of all columns, the number of rows, and how many of them ``bad_rows="null"`` would leave out."""
+    """The checks of all columns, the number of rows, and how many of them ``bad_rows="null"`` would skip."""
 
     columns: tuple[ColumnCheck, ...]
     n_rows: int
@@ -46,7 +46,7 @@ class TableCheck:
 
 
 def check(schema: Schema, table: TableLike) -> TableCheck:
-    """Compare a table with its schema; costs nothing, and is not private.
+    """Compare a table with its schema. Costs no budget, and is not private.
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ def check(schema: Schema, table: TableLike) -> TableCheck:
 
     Privacy
     -------
-    None: the counts are exact, and describe single people. They are for the holder of the table, must not be
-    published, and must not be copied into the schema: correct it from what is public, such as the code book.
+    None: the counts are exact and describe single people. They are for the data holder, must not be published, and must
+    not be copied into the schema: correct it from public sources, such as the code book.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def check(schema: Schema, table: TableLike) -> TableCheck:
 
 
 def _domains(schema: Schema) -> dict[str, Domain | None]:
-    """The domain of every column that is needed; a target's classes are categories, its bounds those of a number."""
+    """Return the domain of every needed column; a target's classes are categories, its bounds those of a number."""
     domains: dict[str, Domain | None] = dict(schema.columns)
     if schema.target is not None:
         bounds = schema.target.bounds
@@ -105,7 +105,7 @@ def _kind(name: str, schema: Schema) -> str:
 
 
 def _masks(name: str, domain: Domain, cells: Any) -> tuple[Mask, Mask, Mask]:
-    """Which cells are missing, unexpected and meaningless; no cell is two of them."""
+    """Return which cells are missing, unexpected and meaningless; the three are disjoint."""
     nothing = np.zeros(len(cells), dtype=bool)
     if isinstance(domain, Categorical):
         codes = category_codes(cells, domain.categories, undeclared=len(domain.categories))
@@ -121,6 +121,6 @@ def _masks(name: str, domain: Domain, cells: Any) -> tuple[Mask, Mask, Mask]:
 
 
 def _no_ids(schema: Schema, table: TableLike) -> tuple[Mask, Mask, Mask]:
-    """Which rows have no id; nothing else can be wrong with one."""
+    """Return which rows have no id; nothing else can be wrong with one."""
     missing = np.array([name is None for name in schema.groups(table)], dtype=bool)
     return missing, np.zeros_like(missing), np.zeros_like(missing)

@@ -1,4 +1,4 @@
-"""Schemas as text: TOML, JSON and, where PyYAML is installed, YAML."""
+"""Schemas as text: TOML, JSON and, if PyYAML is installed, YAML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUFFIXES = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def read(path: str | os.PathLike[str], make: Callable[[Mapping[str, Any]], Made]) -> Made:
-    """What ``make`` makes of a file's content; every error names the file."""
+    """Return ``make`` of a file's content; every error names the file."""
     path = Path(path)
     kind = _format(path)
     try:
@@ -33,12 +33,12 @@ def read(path: str | os.PathLike[str], make: Callable[[Mapping[str, Any]], Made]
 
 
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write a schema's content in the format that the name of the file asks for."""
+    """Write a schema's content in the format of the file's suffix."""
     write_atomically(path, text(content, _format(Path(path))).encode())
 
 
 def text(content: Mapping[str, Any], kind: str) -> str:
-    """A schema's content in one of ``FORMATS``."""
+    """Return a schema's content as text in one of ``FORMATS``."""
     if kind == "toml":
         return _toml(content)
     if kind == "yaml":
@@ -72,7 +72,7 @@ def _yaml() -> Any:
 
 
 def _toml(content: Mapping[str, Any]) -> str:
-    """The schema's own subset of TOML; the standard library only reads it."""
+    """Write the subset of TOML that schemas use; the standard library only reads TOML."""
     plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
     lines = [*_toml_lines(plain), ""] if plain else []
     if "target" in content:
@@ -88,5 +88,5 @@ def _toml_lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def _toml_value(value: Any) -> str:
-    # TOML spells basic strings, numbers, booleans and flat arrays as JSON does, but wants DEL escaped.
+    # TOML writes basic strings, numbers, booleans and flat arrays as JSON does, but requires DEL to be escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

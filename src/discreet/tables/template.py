@@ -1,4 +1,4 @@
-"""A first schema from a public sample, to be corrected by somebody who knows the columns.
+"""Draft a schema from a public sample, to be corrected by somebody who knows the columns.
 
 Everything here is read off the sample, so the sample must be public: invented rows, a published extract, the example
 in a code book. Never the private table, nor a part of it.
@@ -27,20 +27,20 @@ def template(
     group: str | None = None,
     max_categories: int = MOST_CATEGORIES,
 ) -> Schema:
-    """Guess a schema from a table that is public.
+    """Guess a schema from a public table.
 
-    Numbers get bounds rounded outwards, words true and false become booleans, other columns categories if they have at
-    most ``max_categories`` and hashed text if more. Of the words for a missing cell, "none" counts as a category.
+    Numbers get bounds rounded outwards, true/false words become booleans, other columns become categories if they have
+    at most ``max_categories`` and hashed text if more. Among words, "none" counts as a category, not as a missing cell.
 
     Parameters
     ----------
-    public_sample : a table with the private table's columns and nobody's data.
-    target, group : names of the column to predict and of the column that says whose row it is.
+    public_sample : a table with the private table's columns and no private data.
+    target, group : names of the column to predict and of the column of person ids.
 
     Privacy
     -------
-    None is given and none is needed for a public sample. A template from private data would publish its extremes and
-    its rarest words.
+    None, and none is needed for a public sample. A template from private data would publish its extremes and its rarest
+    words.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def template(
 
 
 def _domain(cells: Any, max_categories: int) -> Domain | None:
-    """The domain that a sample's cells suggest; None if all are missing."""
+    """Return the domain that a sample's cells suggest; None if all are missing."""
     texts = _texts(cells)
     if not texts:
         return None
@@ -99,18 +99,18 @@ def _target(name: str, cells: Any, max_categories: int) -> Target:
 
 
 def _texts(cells: Any, missing: frozenset[str] = MISSING_WORDS) -> set[str]:
-    """The different cells of a column, as text, without missing ones."""
+    """Return the distinct cells of a column as text, without missing ones."""
     texts = {cell_text(value) for value in cells.unique().to_pylist()}
     return {text for text in texts if text is not None and text.casefold() not in missing}
 
 
 def _words(cells: Any) -> set[str]:
-    """The different cells of a column of words: among words, "none" is an answer; elsewhere it is a missing cell."""
+    """Return the distinct cells of a column of words, where "none" is an answer and not a missing cell."""
     return _texts(cells, MISSING_WORDS - {"none"})
 
 
 def _values(texts: set[str]) -> Any:
-    """The texts as numbers, None if one of them is not a finite number."""
+    """Return the texts as numbers; None if one of them is not a finite number."""
     try:
         values = np.array([float(text) for text in sorted(texts)])
     except ValueError:
@@ -119,7 +119,7 @@ def _values(texts: set[str]) -> Any:
 
 
 def _rounded_out(low: float, high: float) -> tuple[float, float]:
-    """An interval around [low, high] with round ends: multiples of half the width's leading power of ten."""
+    """Return an interval around [low, high] with round ends: multiples of half the width's leading power of ten."""
     width = high - low or max(abs(low), 1.0)
     step = 10.0 ** math.floor(math.log10(width)) / 2
     ends = math.floor(low / step) * step, math.ceil(high / step) * step

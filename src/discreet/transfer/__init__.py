@@ -1,4 +1,4 @@
-"""Model-agnostic private learning: any model, made private by the agreement of teachers on disjoint data."""
+"""Model-agnostic private learning: teachers on disjoint data vote, which makes any model private."""
 
 from discreet.transfer.classifier import PrivateTransferClassifier
 from discreet.transfer.error_rate import private_error_rate

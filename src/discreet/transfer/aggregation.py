@@ -1,8 +1,8 @@
-"""From votes to answers: aggregators that name a winner, question by question, and one that releases the votes.
+"""Aggregators of votes: some answer question by question with a winner, and one releases the votes of all questions.
 
-`data_dependent_epsilon` is what noisy votes cost on the votes actually cast. Where teachers agree, a noisy plurality
-reveals almost nothing, and a bound that looks at the votes says so (Papernot et al., 2018, theorem 6). The bound is a
-function of the private votes: printing it would be one more release, for which nothing was paid.
+`data_dependent_epsilon` computes what noisy votes cost on the actual votes. If teachers agree, a noisy plurality
+reveals almost nothing, and a bound that uses the votes shows it (Papernot et al., 2018, theorem 6). The bound depends
+on the private votes: publishing it would be another release that was not paid for.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class VoteRun(Protocol):
     @property
     def halted(self) -> bool: ...
     def answer(self, counts: Counts) -> Codes:
-        """Class codes, ``ABSTAINED`` or ``HALTED``."""
+        """Return class codes, ``ABSTAINED`` or ``HALTED``."""
         ...
 
     def left(self) -> dict[str, int]:
-        """What remains, in words and numbers; public."""
+        """Return what remains, by name; public."""
         ...
 
     def secret_state(self) -> dict[str, int]: ...
@@ -56,7 +56,7 @@ class VoteRun(Protocol):
 
 @dataclass(frozen=True)
 class StableVotes:
-    """Release the winner of a vote if it is stable: sparse vector on the distance to instability."""
+    """Release the winner of a vote if it is stable, by sparse vector on the distance to instability."""
 
     vector: SparseVector
     changed: int = 1
@@ -64,11 +64,11 @@ class StableVotes:
 
     @property
     def event(self) -> Event:
-        """What the whole stream does to privacy."""
+        """The event of the whole stream."""
         return self.vector.event
 
     def start(self, entropy: Entropy) -> StableVotesRun:
-        """Begin a stream."""
+        """Start a stream."""
         return StableVotesRun(self, self.vector.start(entropy))
 
     def resumed(self, state: dict[str, int], entropy: Entropy) -> StableVotesRun:
@@ -76,7 +76,7 @@ class StableVotes:
         return StableVotesRun(self, SparseVectorRun.resumed(self.vector, state, entropy))
 
     def gap_needed(self, n_queries: int, beta: float) -> float:
-        """Twice the distance, per vote that a record can move."""
+        """Return the lead needed: twice the distance, times the votes that a record can change, plus 1."""
         return 2.0 * self.changed * self.vector.distance_needed(n_queries, beta) + 1
 
 
@@ -92,21 +92,20 @@ class StableVotesRun:
         return self._run.halted
 
     def answer(self, counts: Counts) -> Codes:
-        """Class codes, ``ABSTAINED`` or ``HALTED``."""
+        """Return class codes, ``ABSTAINED`` or ``HALTED``."""
         winners, distances = stability(counts, self._aggregator.changed)
         outcomes = self._run.ask_many(distances)
         refused = np.where(outcomes == sparse_vector.UNSTABLE, ABSTAINED, HALTED)
         return np.where(outcomes == sparse_vector.RELEASED, winners, refused)
 
     def left(self) -> dict[str, int]:
-        """Unstable answers that remain; stable ones are free."""
+        """Return the number of unstable answers that remain; stable ones are free."""
         return {"unstable answers": self._run.unstable_left}
 
     def secret_state(self) -> dict[str, int]:
-        """What is needed to continue; as private as the data, unless the stream has halted.
+        """Return the state needed to continue; as private as the data, unless the stream has halted.
 
-        The last threshold is not kept then: beside the answers, which hold against those who do not know it, it would
-        tell more than was paid for.
+        A halted stream drops its last threshold: together with the answers it would reveal more than was paid for.
         """
         state = self._run.secret_state()
         return {**state, "threshold": self._aggregator.vector.margin} if self.halted else state
@@ -120,21 +119,21 @@ class PluralityVotes:
 
     @property
     def changed(self) -> int:
-        """Votes that one protected unit can move."""
+        """Votes that one protected unit can change."""
         return self.mechanism.changed
 
     @property
     def name(self) -> str:
-        """Under which the planner knows it."""
+        """Name of the aggregator in the planner."""
         return "plurality" if isinstance(self.mechanism, NoisyPlurality) else "confident"
 
     @property
     def event(self) -> Event:
-        """What all questions together do to privacy."""
+        """The event of all questions together."""
         return self.mechanism.event
 
     def start(self, entropy: Entropy) -> PluralityVotesRun:
-        """Begin a stream."""
+        """Start a stream."""
         return PluralityVotesRun(self.mechanism.start(entropy))
 
     def resumed(self, state: dict[str, int], entropy: Entropy) -> PluralityVotesRun:
@@ -142,7 +141,7 @@ class PluralityVotes:
         return PluralityVotesRun(PluralityRun.resumed(self.mechanism, state, entropy))
 
     def gap_needed(self, n_queries: int, beta: float) -> float:
-        """The lead that noise does not overturn, and that the check lets pass."""
+        """Return the lead that noise does not overturn and that passes the check."""
         mechanism = self.mechanism
         if isinstance(mechanism, NoisyPlurality):
             return mechanism.gap_needed(n_queries, beta)
@@ -171,24 +170,24 @@ class PluralityVotesRun:
         return self._run.halted
 
     def answer(self, counts: Counts) -> Codes:
-        """Class codes, ``ABSTAINED`` or ``HALTED``."""
+        """Return class codes, ``ABSTAINED`` or ``HALTED``."""
         return self._run.answer(counts)
 
     def left(self) -> dict[str, int]:
-        """Questions and answers that remain."""
+        """Return the numbers of questions and answers that remain."""
         mechanism = self._run.mechanism
         return {"questions": mechanism.n_queries - self._run.n_asked, "answers": self._run.answers_left}
 
     def secret_state(self) -> dict[str, int]:
-        """What is needed to continue."""
+        """Return the state needed to continue."""
         return self._run.secret_state()
 
 
 @dataclass(frozen=True)
 class SharedVotes:
-    """Gaussian noise on the sum of all opinions, for all questions at once; the noisy sums themselves are released.
+    """Add Gaussian noise to the sum of all opinions, for all questions at once, and release the noisy sums.
 
-    A student that averages over similar rows also averages the noise, which is lost once only winners are known.
+    A student that averages over similar rows also averages the noise, which is impossible if only winners are known.
 
     Parameters
     ----------
@@ -199,9 +198,9 @@ class SharedVotes:
 
     Privacy
     -------
-    Opinions have length sqrt(n_queries (1 - 1 / n_classes)) at most, so that one record moves their sum by
-    ``changed`` times twice that: one Gaussian mechanism of ``noise_multiplier`` (docs/proofs/vote-shares.md). What is
-    computed from the noisy sums alone, winners and students included, costs nothing more.
+    The norm of an opinion is at most sqrt(n_queries (1 - 1 / n_classes)), so one record moves the sum by at most
+    ``changed`` times twice that: one Gaussian mechanism of ``noise_multiplier`` (docs/proofs/vote-shares.md). Anything
+    computed from the noisy sums alone, such as winners and students, costs nothing more.
     """
 
     noise_multiplier: float
@@ -219,7 +218,7 @@ class SharedVotes:
 
     @property
     def event(self) -> Event:
-        """What all questions together do to privacy."""
+        """The event of all questions together."""
         return self.mechanism.event
 
     @property
@@ -228,13 +227,13 @@ class SharedVotes:
         return self.mechanism.stddev / STEPS
 
     def gap_needed(self, n_queries: int, beta: float) -> float:
-        """The lead that noise does not overturn, in votes; a student needs less."""
+        """Return the lead that noise does not overturn, in votes; a student needs less."""
         return -self.stddev * math.sqrt(2) * float(ndtri(beta / (n_queries * (self.n_classes - 1))))
 
     def release(self, sums: Counts, entropy: Entropy) -> Array:
-        """Noisy votes of every question and class, less what a tie would have, from sums in steps.
+        """Release noisy votes of every question and class, minus those of a tie, from sums in steps.
 
-        Votes add up to nothing over the classes; so does what is released, which takes off some of the noise.
+        Votes sum to zero over the classes, so the release is centered, which removes some of the noise.
         """
         noisy = self.mechanism.release(sums, entropy)
         return np.asarray((noisy - noisy.mean(axis=1, keepdims=True)) / STEPS)
@@ -245,7 +244,7 @@ Aggregator = Streamed | SharedVotes
 
 
 def labels_of(codes: Codes, classes: NDArray[Any]) -> NDArray[Any]:
-    """Labels of the answered questions as an object array; None where there is no answer."""
+    """Return labels of the answered questions as an object array; None without an answer."""
     labels = np.full(len(codes), None, dtype=object)
     labels[codes >= 0] = classes[codes[codes >= 0]]
     return labels
@@ -256,7 +255,7 @@ _ORDERS = (1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 18.0, 25.0, 35.0, 50.0, 75.0, 100.0, 1
 
 @dataclass(frozen=True)
 class UnpublishableEpsilon:
-    """An epsilon that was computed from private votes. For the data holder's eyes only.
+    """An epsilon computed from private votes. Only the data holder may see it.
 
     value : the data-dependent epsilon at ``delta``.
     publishable : always False.
@@ -274,16 +273,16 @@ class UnpublishableEpsilon:
 
 
 def data_dependent_epsilon(counts: Counts, stddev: float, delta: float) -> UnpublishableEpsilon:
-    """The Renyi cost of a noisy plurality on given votes, both directions, for one changed vote per record.
+    """Return the Renyi cost of a noisy plurality on given votes, in both directions, for one changed vote per record.
 
-    The published theorem bounds D(votes || neighbor) only; here the maximum over the votes and all vectors one
-    move away covers the other direction as well.
+    The published theorem bounds D(votes || neighbor) only; the maximum over the votes and all vectors one change away
+    covers the other direction as well.
 
     Parameters
     ----------
     counts : private votes (n_queries, n_classes).
     stddev : noise on every count.
-    delta : where to convert.
+    delta : the delta of the conversion.
     """
     cast: NDArray[np.int64] = np.asarray(counts).astype(np.int64)
     around = [cast, *_moved(cast)]
@@ -297,7 +296,7 @@ def data_dependent_epsilon(counts: Counts, stddev: float, delta: float) -> Unpub
 
 
 def divergence(counts: Counts, stddev: float, order: float) -> Array:
-    """Bound on the Renyi divergence from each vote vector to any neighbor (one direction)."""
+    """Bound the Renyi divergence from each vote vector to any neighbor (one direction)."""
     independent = order / stddev**2
     q = _error(np.asarray(counts, dtype=np.float64), stddev)
     bound = np.full(len(q), independent)
@@ -317,7 +316,7 @@ def divergence(counts: Counts, stddev: float, order: float) -> Array:
 
 
 def _error(counts: Array, stddev: float) -> Array:
-    """Bound on the probability that the noisy winner is not the true one; never below the smallest float."""
+    """Bound the probability that the noisy winner is not the true one; never below the smallest float."""
     lead = counts.max(axis=1, keepdims=True) - counts
     chances = 0.5 * erfc(lead / (2 * stddev))
     chances[np.arange(len(counts)), counts.argmax(axis=1)] = 0.0
@@ -325,7 +324,7 @@ def _error(counts: Array, stddev: float) -> Array:
 
 
 def _moved(counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """All vote vectors one changed vote away; where a class has no vote to give, the vector itself."""
+    """Return all vote vectors one changed vote away; if a class has no vote to lose, the vector itself."""
     found = []
     for giver in range(counts.shape[1]):
         for taker in range(counts.shape[1]):

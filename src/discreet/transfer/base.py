@@ -1,4 +1,4 @@
-"""What every release of this package shares: the promise asked for, tables of any kind, the statement."""
+"""Shared parts of all transfer estimators: the guarantee, input tables, and the statement."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from discreet.privacy.statement import (
     PrivacyStatement,
     Stated,
 )
-from discreet.records.dask import REPEATABLE, is_dask, labels_of
-from discreet.records.open import Labels, Rows, open_rows
+from discreet.records.dask import is_dask, labels_of
+from discreet.records.open import Labels, Rows, open_rows, split_target
 from discreet.release import Carried
 from discreet.tables.meaning import as_cells, cell_text, to_numbers
 from discreet.tables.reading import column_names, is_frame
@@ -33,9 +33,9 @@ from discreet.transfer.teachers import ClusterRows
 
 @dataclass(frozen=True)
 class Settings:
-    """The relation and its consequences, from an estimator's parameters.
+    """The neighboring relation and its consequences, from an estimator's parameters.
 
-    size : number of records, or of users where these are protected; public, or a public bound.
+    size : number of records, or of users if these are protected; public, or a public bound.
     """
 
     guarantee: Guarantee
@@ -44,14 +44,14 @@ class Settings:
 
 
 def counted(guarantee: Guarantee) -> str:
-    """What the public size of a plan counts: users where they are protected as a whole, otherwise records."""
+    """Return what the public size of a plan counts: users if they are protected as a whole, otherwise records."""
     return "users" if guarantee.unit in ("user", LABEL_UNITS[1]) else "records"
 
 
 def changed_teachers(neighboring: Neighboring, *, by_group: bool, label_private: bool) -> int:
-    """How many teachers may differ between neighbors: the relation factor of everything that follows.
+    """Return how many teachers may differ between neighbors, the factor of the relation in everything that follows.
 
-    Two where a user is exchanged for another one, because ids decide the chunk; one in every other case.
+    Two if a user is replaced by another one, because ids determine the chunk; otherwise one.
 
     >>> changed_teachers(Neighboring.REPLACE_ONE, by_group=True, label_private=False)
     2
@@ -62,7 +62,7 @@ def changed_teachers(neighboring: Neighboring, *, by_group: bool, label_private:
 
 
 def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: bool) -> Settings:
-    """The promise asked for, the public size and the votes that one unit can move."""
+    """Return the requested guarantee, the public size and the votes that one unit can change."""
     label_private = bool(getattr(model, "label_private", False))
     relation = relation_of(model.neighboring)
     if label_private and relation is not Neighboring.REPLACE_ONE:
@@ -85,7 +85,7 @@ def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: b
 class Inputs:
     """Checked inputs: the private table with its labels, and the public table.
 
-    n_units : how many are protected: rows, or users, whose numbers of rows are private and must not be planned with.
+    n_units : number of protected units: rows, or users, whose numbers of rows are private and must not enter a plan.
     """
 
     X: Any
@@ -95,21 +95,23 @@ class Inputs:
 
 
 @contextmanager
-def opened(X: Any, y: Any, target: str | None) -> Iterator[tuple[Any, Any]]:
-    """Private rows and labels: files are mapped, Dask collections stay with their workers, all else is as it is."""
+def opened(
+    X: Any, y: Any, target: str | None, *, schema: Any = None, classes: Any = None
+) -> Iterator[tuple[Any, Any]]:
+    """Private rows and labels: sources are mapped, Dask collections stay with their workers, all else is as it is."""
     if is_dask(X):
         if target is not None:
-            raise ParameterError("target", "names a column of a file", "with a Dask collection pass y")
+            X, y = split_target(X, target)
         yield ClusterRows(X), labels_of(y) if is_dask(y) else y
         return
-    with open_rows(X, y, target) as (rows, labels):
+    with open_rows(X, y, target, schema=schema, classes=classes) as (rows, labels):
         yield rows, labels
 
 
 def read_inputs(
     X: Any, y: ArrayLike | None, queries: Any, groups: ArrayLike | None, *, own: bool = False
 ) -> Inputs:
-    """Raise, before anything is charged, where the shapes do not fit; ``own``: without queries, X itself is public."""
+    """Check shapes before anything is charged; with ``own`` and without queries, X itself is public."""
     if queries is None:
         if not own or isinstance(X, Rows):
             raise ValueError(
@@ -132,7 +134,7 @@ def read_inputs(
 
 
 def as_table(name: str, X: Any) -> Any:
-    """``X`` as something with rows and a shape; contents are the model's business."""
+    """Return ``X`` as a table with rows and a shape; the model checks its contents."""
     if bool(sp.issparse(X)):
         return X.tocsr()
     table = X if isinstance(X, Rows | np.ndarray) or is_frame(X) else _array(name, X)
@@ -148,7 +150,7 @@ def as_table(name: str, X: Any) -> Any:
 
 
 def _array(name: str, X: Any) -> NDArray[Any]:
-    """An array of what makes one of itself; lists as numbers: one cell would decide the type of all others."""
+    """Convert to an array; lists become numbers, because otherwise one cell would decide the dtype of all others."""
     cells = as_cells(X)
     if cells is X or cells.dtype != object:
         return cells
@@ -163,7 +165,7 @@ def _array(name: str, X: Any) -> NDArray[Any]:
 
 
 def public_matrix(X: Any, queries: Any) -> Any:
-    """Public rows as a matrix, to go with private rows in parts; raises where names of columns differ."""
+    """Return public rows as a matrix, for private rows in parts; raise if column names differ."""
     if not is_from(queries, "pandas", "DataFrame"):
         return queries
     mine, theirs = X.feature_names, tuple(str(name) for name in queries.columns)
@@ -176,12 +178,12 @@ def public_matrix(X: Any, queries: Any) -> Any:
 
 
 def columns(X: Any) -> list[str] | None:
-    """The names of the columns, where there are any."""
+    """Return the names of the columns, if there are any."""
     return column_names(X) if is_frame(X) else None
 
 
 def note_columns(model: Any, X: Any) -> None:
-    """Keep number and names of the columns of ``X`` where scikit-learn looks for them."""
+    """Store the number and names of the columns of ``X`` in scikit-learn's attributes."""
     model.n_features_in_ = int(X.shape[1])
     names = columns(X)
     if names is not None:
@@ -190,14 +192,14 @@ def note_columns(model: Any, X: Any) -> None:
 
 @dataclass(frozen=True)
 class Columns:
-    """How many columns a table has, and their names where there are any; nothing of what they hold."""
+    """The number of columns of a table, and their names if there are any; no contents."""
 
     count: int
     names: list[str] | None
 
     @staticmethod
     def of(X: Any) -> Columns:
-        """Those of a table."""
+        """Return those of a table."""
         return Columns(int(X.shape[1]), columns(X))
 
 
@@ -232,14 +234,14 @@ def state(
     rows: Any = None,
 ) -> PrivacyStatement:
     """State the promise that travels with the answers and with whatever is trained on them."""
-    where = (REPEATABLE,) if isinstance(rows, ClusterRows) else ()
+    where = rows.assumptions if isinstance(rows, Rows) else ()
     return carried.state(
         plan, bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
     )
 
 
 def assumptions(labels: Labels | None, size: int, promise: Guarantee, label_private: bool) -> tuple[str, ...]:
-    """What must be true, each one that came from the user included; there are no ``labels`` where y is a number."""
+    """List what must be true, including what the user declared; without ``labels``, y is a number."""
     label_set = () if labels is None else (labels.assumption,)
     units = counted(promise)
     rows = (

@@ -1,7 +1,7 @@
-"""Private transfer for labels: disjoint teachers vote on public rows, and a student learns what they released.
+"""Private transfer for labels: disjoint teachers vote on public rows, and a student learns from the released votes.
 
 Training a student is free, because the votes are public by then. `votes` has shape (n_rows, n_classes); each row sums
-to zero (vote shares minus 1 / n_classes, or whole votes for released labels). The noise has mean zero and does not
+to zero (vote shares minus 1 / n_classes, or one-hot labels minus 1 / n_classes). The noise has mean zero and does not
 depend on the row: models that average over similar rows (large leaves, strong penalties, many trees) average it away,
 and the held-out votes of a student's predictions are an unbiased score.
 """
@@ -28,7 +28,7 @@ from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
 from discreet.privacy.page import ShowsPromise
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
@@ -62,17 +62,18 @@ def _listed(student: Any) -> list[Any]:
 class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
 
-    The private records are split into disjoint chunks, one model is trained on each, and the models vote on
-    public, unlabeled rows. What is released are votes with noise (shares, plurality), or the winners that no single
-    record can change (sparse vector). The student is trained on them: an ordinary model, free to use forever.
+    The private records are split into disjoint chunks, one model is trained on each, and the models vote on public,
+    unlabeled rows. Released are noisy votes (shares, plurality), or the winners that no single record can change
+    (sparse vector). The student trained on them is an ordinary model that may be used without limit.
 
     Parameters
     ----------
     estimator : classifier
         Anything with the interface of scikit-learn: forests, boosting, neural networks, pipelines with their own
-        preprocessing. Must be unfitted, and must hold nothing learned from the private data.
+        preprocessing. Must be unfitted, and must not contain anything learned from the private data.
     student : classifier, regressor or list of them, default None
-        Trained on the public rows; None uses ``estimator``. A classifier learns the winners, weighted by their noisy
+        Trained on the public rows; None uses ``estimator``, with larger leaves if it has leaves and released votes
+        speak for them. A classifier learns the winners, weighted by their noisy
         lead where its ``fit`` takes weights; a regressor learns the noisy votes, and the class with the highest
         prediction wins. Of a list the one is taken that agrees best with released votes it was not trained on, which
         costs no privacy. Noise wants students that average: large leaves, strong penalties, many trees.
@@ -80,27 +81,27 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
         Disjoint chunks. "auto" takes what the aggregator needs, with at least 50 records each; see ``plan``.
     epsilon, delta : float
         Budget of one fit; delta None is 1 / n_samples**2.
-    aggregator : {"auto", "shares", "sparse-vector", "plurality", "confident"}
-        Shares releases the noisy votes of all classes, from which a student learns most. Sparse vector pays for
-        unstable questions only, and suits teachers that mostly agree and very many public rows. Plurality releases
-        noisy winners only. "auto" takes shares if neither ``expected_unstable`` nor ``max_unstable`` is given.
+    aggregator : {"auto", "shares", "sparse-vector", "plurality", "confident"} Shares releases the noisy votes of all
+        classes, from which a student learns most. Sparse vector pays only for unstable questions, and suits teachers
+        that mostly agree and very many public rows. Plurality releases noisy winners only. "auto" takes shares if
+        neither ``expected_unstable`` nor ``max_unstable`` is given.
     classes : list, default None
         The public label set; None reads it from the data, with a warning and a note in the statement.
     max_unstable : int or "auto"
         Unstable questions after which sparse vector halts.
     expected_unstable : float, default None
-        Public guess of the share of questions on which teachers disagree, for "auto" to decide by.
+        Public guess of the share of questions on which teachers disagree, used by "auto".
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
         Under "add-remove-one" the number of rows is private, and ``n_samples`` declares an upper bound.
     n_samples : int, default None
-        Public number of records, or bound on it; of users where ``fit`` gets ``groups``, whose numbers of records
-        are private. Everywhere else too, ``delta`` and records per teacher included, users are counted then.
+        Public number of records, or a bound on it; with ``groups`` in ``fit``, the number of users, whose numbers of
+        records are private. Then ``delta`` and the records per teacher count users, too.
     label_private : bool, default False
-        All columns are public and only labels are protected; then X itself may serve as ``X_public``.
+        All columns are public and only labels are protected; then X itself may be used as ``X_public``.
     X_public : array or data frame, default None
         Public rows, for tools that call ``fit(X, y)``.
     n_jobs : int, default None
-        Processes for the teachers, as in joblib. Models inside a teacher run sequentially, whatever their own n_jobs;
+        Processes for the teachers, as in joblib. Models inside a teacher run sequentially, ignoring their own n_jobs;
         threads take turns, because they share the global generators.
     ledger : Ledger or path, default None
         Charged once, before anything private runs.
@@ -110,8 +111,8 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
     Attributes
     ----------
     student_ : the trained model.
-    labels_ : released label of every public row, None where there is no answer (object array).
-    votes_ : released noisy share of the teachers for every public row and class, less 1 / K; None unless
+    labels_ : released label of every public row, None without an answer (object array).
+    votes_ : released noisy share of the teachers for every public row and class, minus 1 / K; None unless
         ``aggregator`` is "shares".
     n_answered_ : number of answers.
     privacy_ : the privacy statement.
@@ -184,20 +185,21 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
         self.random_state = random_state
 
     def plan(
-        self, n_samples: int, n_queries: int, n_classes: int = 2, *, by_group: bool = False
+        self, n_samples: int, n_queries: int, n_classes: int | None = None, *, by_group: bool = False
     ) -> TransferPlan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
-        n_samples, n_queries, n_classes : public sizes.
+        n_samples, n_queries : public sizes.
+        n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         by_group : whether ``fit`` will get user ids in ``groups``; then ``n_samples`` counts users.
         """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,
@@ -214,22 +216,24 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
         *,
         groups: ArrayLike | None = None,
         target: str | None = None,
+        schema: Any = None,
     ) -> PrivateTransferClassifier:
-        """Train teachers on (X, y), label ``X_public`` privately, train the student.
+        """Train teachers on (X, y), label ``X_public`` privately, and train the student.
 
         Parameters
         ----------
-        X, y : private rows and their labels. X may be the path of a Parquet file of numbers, which is mapped and read
-            chunk by chunk; its column ``target`` holds the labels. Or a Dask array or data frame: then teachers are
-            trained on the workers, and only votes travel.
+        X, y : private rows and their labels. X may be a table of numbers that need not fit in memory (files, folders,
+            queries: docs/scale.md), which is mapped and read chunk by chunk; its column ``target`` holds the labels.
+            Or a Dask array or data frame: then teachers are trained on the workers, and only votes travel.
         X_public : public rows with the same columns, in memory; default: the constructor's, or X itself if
             ``label_private``.
         groups : user ids, one per row: all records of a user go to one teacher, and users are protected.
-        target : name of the column of labels, for files.
+        target : name of the column of labels, if they are a column of X.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table; ``X_public`` has its features.
         """
         seed = _checks.seed(self.random_state)
         queries = self.X_public if X_public is None else X_public
-        with base.opened(X, y, target) as (rows, labels):
+        with base.opened(X, y, target, schema=schema, classes=self.classes) as (rows, labels):
             inputs = base.read_inputs(rows, labels, queries, groups, own=bool(self.label_private))
             return self._fit(inputs, groups, seed)
 
@@ -283,7 +287,7 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
             raise
 
     def fit_student(self, X_public: Any, student: Any = None) -> PrivateTransferClassifier:
-        """Train the student, or another one, on what was released: free, and as often as you like.
+        """Train the student, or another one, on the released votes: free, and as often as you like.
 
         Parameters
         ----------
@@ -301,6 +305,8 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
             return self
         votes = self.votes_ if self.votes_ is not None else one_hot(known, self.classes_)
         models = self._unfitted_students() if student is None else _listed(student)
+        if student is None and self.student is None and self.votes_ is not None:
+            models += with_larger_leaves(self.estimator)
         if self.random_state is not None:
             seed = int(_checks.seed(self.random_state).generate_state(1)[0] >> np.uint32(1))
             models = [seeded(model, seed) for model in models]
@@ -327,13 +333,13 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
         return DummyClassifier(strategy="constant", constant=label).fit(one_row, np.array([label]))
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The student's labels."""
+        """Return the student's labels."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict(X))
 
     @available_if(_student_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The student's probabilities, one column per label of ``classes_``."""
+        """Return the student's probabilities, one column per label of ``classes_``."""
         check_is_fitted(self, "student_")
         found = np.asarray(self.student_.predict_proba(X), dtype=np.float64)
         full = np.zeros((len(found), len(self.classes_)))
@@ -342,7 +348,7 @@ class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  
 
     @available_if(_student_has("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The student's decision function."""
+        """Return the student's decision function."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.decision_function(X))
 
@@ -363,27 +369,27 @@ class RegressionStudent:
         self.classes_ = classes
 
     def votes(self, X: Any) -> Array:
-        """Predicted votes of every class; of two classes one is enough."""
+        """Return predicted votes of every class; one model is enough for two classes."""
         found = np.column_stack([model.predict(X) for model in self.models])
         return np.column_stack([-found, found]) if len(self.classes_) == 2 else found
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Labels."""
+        """Return labels."""
         return np.asarray(self.classes_[self.votes(X).argmax(axis=1)])
 
     def predict_proba(self, X: Any) -> Array:
-        """Predicted votes as shares: cut to [0, 1] and divided by their sum; they are not calibrated."""
+        """Return predicted votes as shares: clipped to [0, 1] and normalized; they are not calibrated."""
         shares = np.clip(self.votes(X) + 1 / len(self.classes_), 0.0, 1.0)
         return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), np.finfo(float).tiny))
 
 
 def one_hot(labels: NDArray[Any], classes: NDArray[Any]) -> Array:
-    """Whole votes for known labels."""
+    """Return one-hot votes for known labels, minus 1 / n_classes."""
     return np.asarray((labels[:, np.newaxis] == classes).astype(np.float64) - 1 / len(classes))
 
 
 def fit_student(model: Any, X: Any, votes: Array, classes: NDArray[Any]) -> Any:
-    """Fit an unfitted classifier to the winners, weighted by their lead, or a regressor to the votes themselves."""
+    """Fit a classifier to the winners, weighted by their lead, or a regressor to the votes themselves."""
     if is_regressor(model):
         targets = votes[:, 1:] if len(classes) == 2 else votes
         fitted = [clone(model).fit(X, targets[:, number]) for number in range(targets.shape[1])]
@@ -397,8 +403,22 @@ def fit_student(model: Any, X: Any, votes: Array, classes: NDArray[Any]) -> Any:
     return clone(model).fit(X, labels, **{name: lead / lead.mean()})
 
 
+_LEAVES = (3, 5, 10, 20)
+
+
+def with_larger_leaves(model: Any) -> list[Any]:
+    """Copies of a model of trees, or of a pipeline with one, whose leaves hold more rows; none of other models."""
+    leaves = {
+        name: value
+        for name, value in model.get_params(deep=True).items()
+        if name.rpartition("__")[2] == "min_samples_leaf" and isinstance(value, int)
+    }
+    least = min(leaves.values(), default=max(_LEAVES))
+    return [clone(model).set_params(**dict.fromkeys(leaves, size)) for size in _LEAVES if size > least]
+
+
 def best_student(models: Sequence[Any], X: Any, votes: Array, classes: NDArray[Any]) -> Any:
-    """Of several unfitted models the one whose predictions get most of the votes on rows it was not trained on."""
+    """Return the unfitted model whose predictions get the most votes on rows it was not trained on."""
     if len(models) == 1:
         return models[0]
     folds = np.arange(X.shape[0]) % _FOLDS
@@ -417,7 +437,7 @@ def _score(model: Any, X: Any, votes: Array, classes: NDArray[Any], held: NDArra
 
 
 def _weight_name(model: Any) -> str | None:
-    """The argument of ``fit`` that takes weights; None for models without one."""
+    """Return the argument of ``fit`` that takes weights; None for models without one."""
     if isinstance(model, Pipeline):
         step, last = model.steps[-1]
         return f"{step}__sample_weight" if has_fit_parameter(last, "sample_weight") else None

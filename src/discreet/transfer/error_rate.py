@@ -1,7 +1,7 @@
-"""How often are the teachers wrong? A private estimate, with the sensitivity that the whole ensemble has.
+"""A private estimate of how often teachers are wrong, with the sensitivity of the whole ensemble.
 
-The error of *one* model on held-out rows can jump from 0 to 1 when one training record changes. The error
-averaged over all teachers cannot: a training record moves one teacher, a held-out record one row of each.
+The error of *one* model on held-out rows can jump from 0 to 1 when one training record changes. The error averaged
+over all teachers cannot: a training record changes one teacher, a held-out record one row of each.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class ErrorRatePlan:
 
     Privacy
     -------
-    Rows are split by position, so that a record is either trained on or held out. Exchanging a training record
-    changes one teacher: at most ``n_validation`` votes; a held-out record: one vote of each of ``n_teachers``, as long
-    as a model predicts each row from that row alone; a row on which it fails gets the fallback by itself.
-    L1 sensitivity: the larger of the two; event: Pure(epsilon). The number of rows must be public.
+    Rows are split by position, so a record is either used for training or held out. Replacing a training record changes
+    one teacher: at most ``n_validation`` votes. Replacing a held-out record changes one vote of each of ``n_teachers``,
+    if a model predicts each row from that row alone; a row on which it fails gets the fallback alone. The L1
+    sensitivity is the larger of the two; event: Pure(epsilon). The number of rows must be public.
     """
 
     guarantee: Guarantee
@@ -55,22 +55,22 @@ class ErrorRatePlan:
 
     @property
     def sensitivity(self) -> float:
-        """Of the error rate: max(1 / n_teachers, 1 / n_validation)."""
+        """Sensitivity of the error rate: max(1 / n_teachers, 1 / n_validation)."""
         return 1 / min(self.n_teachers, self.n_validation)
 
     @property
     def event(self) -> Event:
-        """What will be charged."""
+        """The event to charge."""
         return self._laplace.event
 
     @property
     def mechanism(self) -> str:
-        """The mechanism in words."""
+        """A description of the mechanism."""
         return "error rate of all teachers on held-out rows, with Laplace noise"
 
     @property
     def theorem(self) -> str:
-        """Why the promise holds."""
+        """The theorem behind the guarantee."""
         return (
             "Laplace mechanism (Dwork et al., 2006) with the sensitivity of docs/proofs/sparse-vector.md, 10"
         )
@@ -81,14 +81,14 @@ class ErrorRatePlan:
         return {"noise scale of the error rate": self.sensitivity / self.guarantee.epsilon}
 
     def run(self, n_wrong: int, entropy: Entropy) -> float:
-        """The noisy error rate, clipped to [0, 1]."""
+        """Return the noisy error rate, clipped to [0, 1]."""
         noisy = float(self._laplace.release(np.array([float(n_wrong)]), entropy)[0])
         return min(1.0, max(0.0, noisy / (self.n_teachers * self.n_validation)))
 
 
 @dataclass(frozen=True)
 class ErrorRate:
-    """A released error rate and its promise.
+    """A released error rate with its privacy statement.
 
     rate : the estimate.
     upper : exceeds the teachers' true error rate on the held-out rows with probability 95%.
@@ -100,14 +100,13 @@ class ErrorRate:
 
     @property
     def released_(self) -> dict[str, Any]:
-        """What the ledger keeps a digest of (`release_digest`); ``upper`` follows from it."""
+        """The released number; the ledger stores its digest (`release_digest`), and ``upper`` follows from it."""
         return {"rate": self.rate}
 
     def unstable_among(self, n_queries: int, beta: float = 0.05) -> int:
-        """Questions, of ``n_queries``, likely to be unstable if every third wrong vote makes one so.
+        """Estimate how many of ``n_queries`` questions are unstable, if every third wrong vote makes one so.
 
-        If the error rate is g, at most 3 g n of n questions have a third of the teachers wrong, up to their
-        fluctuation.
+        If the error rate is g, at most 3 g n of n questions have a third of the teachers wrong, up to fluctuations.
         """
         expected = self.upper * n_queries
         return max(1, math.ceil(3 * (expected + math.sqrt(expected * math.log(n_queries / beta) / 2))))
@@ -128,24 +127,24 @@ def private_error_rate(
     ledger: Ledger | str | os.PathLike[str] | None = None,
     random_state: Any = None,
 ) -> ErrorRate:
-    """Estimate how often teachers are wrong: to choose ``max_unstable``, or to see whether transfer can work.
+    """Estimate how often teachers are wrong, to choose ``max_unstable`` or to see whether transfer can work.
 
     Parameters
     ----------
     estimator, X, y, n_teachers, classes, n_jobs, ledger, random_state :
         As in :class:`PrivateTransferClassifier`.
     epsilon : float
-        The price, to be added to that of any other release from the same data.
+        The price, added to that of any other release from the same data.
     validation_fraction : float, default 0.2
         Share of the rows that are held out: the last ones.
     neighboring : {"replace-one", "zero-out"}
-        Under "add-remove-one" the number of held-out rows would be private; it is refused.
+        "add-remove-one" is refused, because the number of held-out rows would be private.
 
     Privacy
     -------
-    Event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person. Held-out rows are private and predicted many at
-    a time: ``estimator.predict`` must be a function of each row by itself, as it is for the models of scikit-learn. One
-    that scales or ranks the rows it is given against each other is not covered.
+    Event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person. Held-out rows are private and predicted in
+    blocks: ``estimator.predict`` must treat each row separately, as the models of scikit-learn do. A model that scales
+    or ranks the given rows against each other is not covered.
     """
     relation = relation_of(neighboring)
     if not relation.size_is_public:

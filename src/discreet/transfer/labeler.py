@@ -1,4 +1,4 @@
-"""A private labeler: answers a stream of questions, abstains when unsure, halts when its budget is spent."""
+"""A private labeler: answers a stream of questions, abstains when unsure, and halts when its budget is spent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.voting import Counts
 from discreet.online import stream_file
 from discreet.privacy.statement import answers_digest
-from discreet.records.open import read_labels
+from discreet.records.open import class_count, read_labels
 from discreet.release import Budget, begin, bind, resume
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
@@ -37,20 +37,20 @@ class BudgetSpent(RuntimeError):
 
 
 class PrivateLabeler:
-    """Answers questions about new rows, one by one, by the private vote of teachers on disjoint records.
+    """Answer questions about new rows, one by one, by the private vote of teachers on disjoint records.
 
     The budget is charged once, by ``fit``, for the whole stream. By default every question gets the winner of a noisy
     plurality, and the stream ends after ``n_queries`` of them. With ``aggregator="sparse-vector"``, or a number of
     refusals ``max_unstable``, stable answers are free and only abstentions count: right for teachers that almost always
     agree, and for very long streams. Questions may depend on earlier answers.
 
-    Questions that are not known beforehand need the teachers: they are kept until the stream halts. If all questions
-    come from a public ``pool``, the teachers vote on it once, in ``fit``, and only their votes are kept.
+    Unless the questions are known beforehand, the teachers are kept until the stream halts. If all questions come from
+    a public ``pool``, the teachers vote on it once, in ``fit``, and only their votes are kept.
 
     Parameters
     ----------
     estimator : classifier
-        What the teachers are; see :class:`PrivateTransferClassifier`.
+        The model of the teachers; see :class:`PrivateTransferClassifier`.
     n_queries : int, default 1000
         Questions to plan for. Sparse vector may be asked more; a plurality stops there.
     n_teachers, epsilon, delta, aggregator, classes, max_unstable, expected_unstable, neighboring, n_samples, \
@@ -60,20 +60,20 @@ n_jobs, ledger, random_state :
     Attributes
     ----------
     halted : whether the budget is spent.
-    remaining : what is left, by name.
-    privacy_ : the statement about everything the labeler will ever answer.
+    remaining : what remains, by name.
+    privacy_ : the statement about all answers of the labeler.
     plan_ : the plan.
 
     Privacy
     -------
-    All answers together, abstentions and the moment of halting included, keep the guarantee of ``privacy_``. Until it
-    halts the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
-    noise of the running threshold. Give out its answers, never the object or its file. Pickling and copying are
-    refused, because two copies would spend one budget twice, and so is a forked process; ``save`` keeps a stream in one
-    file of which only the last holder can ask. A copy of that file can be continued twice, which no file can prevent.
-    When the stream halts, or with ``close``, its answers are bound to the charge (the ledger keeps `answers_digest` of
-    them) and teachers, votes and the threshold are deleted, in the file as well; of the private table the
-    number and the names of the columns remain, which are public.
+    All answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``. Until it
+    halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
+    noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and forking are
+    refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only the last
+    holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with ``close``,
+    its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and the
+    threshold are deleted, in the file as well. Only the number and names of the private table's columns remain, which
+    are public.
 
     Examples
     --------
@@ -128,13 +128,16 @@ n_jobs, ledger, random_state :
         self._account: Budget = None
         self._answers: str | None = None
 
-    def plan(self, n_samples: int, n_classes: int = 2, *, by_group: bool = False) -> TransferPlan:
-        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users."""
+    def plan(self, n_samples: int, n_classes: int | None = None, *, by_group: bool = False) -> TransferPlan:
+        """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users.
+
+        ``n_classes`` None stands for those that are declared in ``classes``, or 2.
+        """
         chosen = base.settings(self, None, n_samples, by_group)
         return plan_transfer(
             chosen.guarantee,
             chosen.size,
-            n_classes,
+            class_count(n_classes, self.classes),
             self.n_queries,
             n_teachers=self.n_teachers,
             aggregator=self.aggregator,
@@ -147,12 +150,12 @@ n_jobs, ledger, random_state :
     def fit(
         self, X: Any, y: ArrayLike, *, pool: Any = None, groups: ArrayLike | None = None
     ) -> PrivateLabeler:
-        """Charge the budget of the whole stream, train the teachers, draw the first threshold.
+        """Charge the budget of the whole stream, train the teachers, and draw the first threshold.
 
         Parameters
         ----------
         X, y : private rows and their labels.
-        pool : public rows, of which any may be asked about later by `label_rows`; the teachers are not kept then.
+        pool : public rows that `label_rows` may ask about later; then the teachers are not kept.
         groups : user ids, one per row.
         """
         if hasattr(self, "plan_"):
@@ -168,7 +171,7 @@ n_jobs, ledger, random_state :
                 self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers
             )
         elif isinstance(inputs.X, np.ndarray) and inputs.X.dtype.kind in "iuf":
-            # No rows are public, so these are made up.
+            # No rows are public, so these are synthetic.
             shape = (plan.n_samples // plan.n_teachers, inputs.X.shape[1])
             made_up = np.sin(np.arange(math.prod(shape)) ** 2.0).reshape(shape)
             teachers.rehearse(self.estimator, made_up, labels.classes, len(made_up))
@@ -182,7 +185,7 @@ n_jobs, ledger, random_state :
             else:
                 self._votes = teachers.collect_votes(*shared, inputs.queries, *last)
         self.plan_, self.classes_ = plan, labels.classes
-        self._columns = Columns.of(inputs.X)  # to compare questions with
+        self._columns = Columns.of(inputs.X)  # to check the columns of questions
         stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
         self.privacy_ = base.state(plan, begun, plan.sizes, stated)
         self._stream: VoteRun = plan.start(begun.release)
@@ -192,21 +195,21 @@ n_jobs, ledger, random_state :
 
     @property
     def halted(self) -> bool:
-        """Whether everything is spent."""
+        """Whether the whole budget is spent."""
         return self._running().halted
 
     @property
     def remaining(self) -> dict[str, int]:
-        """What is left of the stream."""
+        """What remains of the stream."""
         return self._running().left()
 
     def label(self, X: Any) -> NDArray[Any]:
-        """Labels of some rows, in order; None where the labeler abstains or has halted on the way.
+        """Label some rows, in order; None if the labeler abstains or has halted on the way.
 
         Raises
         ------
         BudgetSpent
-            If the labeler had halted before the first of them.
+            If the labeler had halted before the first row.
         """
         self._check_asking()
         if hasattr(self, "_votes"):
@@ -218,11 +221,11 @@ n_jobs, ledger, random_state :
         return self._answer(lambda: self._count(X))
 
     def label_rows(self, rows: ArrayLike) -> NDArray[Any]:
-        """Labels of rows of the pool, by number and in order; otherwise as `label`.
+        """Label rows of the pool, by number and in order; otherwise as `label`.
 
         Parameters
         ----------
-        rows : row numbers of the pool that was passed to ``fit``, counted from 0.
+        rows : row numbers of the pool passed to ``fit``, counted from 0.
         """
         self._check_asking()
         if not hasattr(self, "_votes"):
@@ -244,7 +247,7 @@ n_jobs, ledger, random_state :
             )
 
     def _answer(self, count: Callable[[], Counts]) -> NDArray[Any]:
-        """Answer, note what was spent, and forget everything private once nothing is left to spend."""
+        """Answer, record what was spent, and delete everything private once nothing is left to spend."""
         with self._lock, silence():
             self._check_asking()  # another thread may have asked the last question
             stream, counts = self._stream, count()
@@ -267,9 +270,9 @@ n_jobs, ledger, random_state :
         return labels
 
     def close(self) -> None:
-        """End the stream: no further answer, teachers and votes are deleted, and its answers are bound to the charge.
+        """End the stream: allow no further answer, delete teachers and votes, and bind its answers to the charge.
 
-        A stream that halts does so by itself. Without a ledger the receipt stays as it is, bound to nothing.
+        A stream that halts does so by itself. Without a ledger the receipt stays unbound.
         """
         self._running()
         with self._lock, silence():
@@ -284,7 +287,7 @@ n_jobs, ledger, random_state :
             self._bind()
 
     def _bind(self) -> None:
-        """Bind all answers to the charge, once, and keep the receipt that says so."""
+        """Bind all answers to the charge, once, and keep the updated receipt."""
         receipt = bind(self._account, self.privacy_.paid, self._answers)
         if receipt != self.privacy_.paid:
             self.privacy_ = self.privacy_.paid_by(receipt)
@@ -292,17 +295,17 @@ n_jobs, ledger, random_state :
                 stream_file.spend(*self._file, lambda: (None, self._secret_state()), self._kept)
 
     def _secret_state(self) -> dict[str, Any]:
-        """The state of the stream and the digest of its answers, if all are known."""
+        """Return the state of the stream and the digest of its answers, if all are known."""
         known = {} if self._answers is None else {"digest": self._answers}
         return self._stream.secret_state() | known
 
     def _forget_if_halted(self) -> dict[str, Any] | None:
-        """Delete teachers, votes and the last threshold at the end of the stream; what is kept then, or None before."""
+        """At the end of the stream, delete all secrets and return what is kept; None before."""
         if not self._stream.halted:
             return None
         for name in _SECRET:
             self.__dict__.pop(name, None)
-        # Nothing secret is left in the state of a stream that has halted.
+        # The state of a halted stream contains nothing secret.
         self._stream = self._resumed(self._stream.secret_state(), resume())
         return self._kept()
 
@@ -319,10 +322,10 @@ n_jobs, ledger, random_state :
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Keep the stream in a new file; from now on every answer is on disk before it is given.
+        """Save the stream to a new file; from now on every answer is on disk before it is given.
 
         The file holds the teachers (pickled), or their votes on the pool, and the running threshold: it is as private
-        as the data until the stream has halted. A stream has one file: it cannot be saved to another one.
+        as the data until the stream has halted. A stream has only one file.
         """
         self._running()
         with self._lock:
@@ -338,10 +341,10 @@ n_jobs, ledger, random_state :
     def resume(
         path: str | os.PathLike[str], *, ledger: Ledger | str | os.PathLike[str] | None = None
     ) -> PrivateLabeler:
-        """Continue a saved stream exactly where it stopped; whoever held it before is refused from now on.
+        """Continue a saved stream exactly where it stopped; any earlier holder is refused from now on.
 
-        Nothing is charged. Pass the ``ledger`` that ``fit`` has charged to bind the answers to the charge at the end.
-        Only open files that you trust: they hold pickled models.
+        Nothing is charged. Pass the ``ledger`` that ``fit`` charged to bind the answers to the charge at the end. Only
+        open files that you trust: they hold pickled models.
         """
 
         def check(content: Any, _: dict[str, Any]) -> None:
@@ -352,7 +355,7 @@ n_jobs, ledger, random_state :
         labeler = PrivateLabeler.__new__(PrivateLabeler)
         labeler.__dict__.update(kept)
         labeler._lock = threading.Lock()
-        labeler.ledger = None  # paid already
+        labeler.ledger = None  # already charged
         labeler._account, labeler._answers = ledger, state.pop("digest", None)
         labeler._file = (Path(path).resolve(), generation)
         labeler._process = os.getpid()
@@ -377,7 +380,7 @@ n_jobs, ledger, random_state :
 
 
 class _ClosedRun:
-    """A stream that was ended by its holder."""
+    """A stream that its holder has closed."""
 
     halted = True
 

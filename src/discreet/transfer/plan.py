@@ -1,6 +1,6 @@
 """Plan a transfer from public numbers: which aggregator, how many teachers, how many unstable answers.
 
-`plan_transfer` chooses, before any data is seen; `TransferPlan` is the choice, its price, and what runs it.
+`plan_transfer` chooses before any data is seen; `TransferPlan` holds the choice and its price, and runs it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from discreet.transfer.aggregation import (
 )
 
 ASKED_FOR = "asked for"
-BETA = 0.05  # chance that a stable question is refused, or a clear vote overturned, at the stated lead
-_WASTED = 0.25  # share of the refusals that may fall on questions with the stated lead
+BETA = 0.05  # probability that a stable question is refused, or a clear vote overturned, at the stated lead
+_WASTED = 0.25  # share of the refusals that may be used up by questions with the stated lead
 
 
 @dataclass(frozen=True)
 class VoteRelease:
-    """What a run gives out: a class code per question (negative: no answer), and whether the noise was secret.
+    """The output of a run: a class code per question (negative: no answer), and whether the noise was secret.
 
-    shares : noisy share of the teachers for every class, less 1 / K; None where only winners are released.
+    shares : noisy share of the teachers for every class, minus 1 / K; None if only winners are released.
     """
 
     codes: NDArray[np.int64]
@@ -56,16 +56,16 @@ class TransferPlan(ShowsPlan):
 
     Attributes
     ----------
-    guarantee : the promise.
-    n_samples, n_classes, n_queries : public sizes; the first counts users where these are protected.
+    guarantee : the guarantee of all answers together.
+    n_samples, n_classes, n_queries : public sizes; the first counts users if these are protected.
     n_teachers : models trained on disjoint chunks.
     aggregator : how votes become answers, with its noise.
     reason : why this aggregator, from public numbers.
 
     Privacy
     -------
-    ``event`` covers every answer the aggregator gives. Questions must be public, and each record must reach the
-    chunk of ``transfer.teachers`` alone.
+    ``event`` covers every answer of the aggregator. Questions must be public, and each record may enter only its chunk
+    of ``transfer.teachers``.
     """
 
     guarantee: Guarantee
@@ -78,27 +78,27 @@ class TransferPlan(ShowsPlan):
 
     @property
     def event(self) -> Event:
-        """What will be charged."""
+        """The event to charge."""
         return self.aggregator.event
 
     @property
     def mechanism(self) -> str:
-        """The mechanism in words."""
+        """A description of the mechanism."""
         return _WORDS[self.aggregator.name][0]
 
     @property
     def theorem(self) -> str:
-        """Why the promise holds."""
+        """The theorem behind the guarantee."""
         return _WORDS[self.aggregator.name][1]
 
     @property
     def changed(self) -> int:
-        """Votes that one protected unit can move."""
+        """Votes that one protected unit can change."""
         return self.aggregator.changed
 
     @property
     def sizes(self) -> dict[str, float | str]:
-        """The public sizes that a statement of privacy names."""
+        """The public sizes named in a privacy statement."""
         return {
             "teachers": float(self.n_teachers),
             "questions": float(self.n_queries),
@@ -107,14 +107,15 @@ class TransferPlan(ShowsPlan):
 
     @property
     def max_unstable(self) -> int | None:
-        """Unstable answers after which the stream halts; None where nothing is counted."""
+        """Unstable answers after which the stream halts; None if they are not counted."""
         return self.aggregator.vector.max_unstable if isinstance(self.aggregator, StableVotes) else None
 
     @property
     def gap_needed(self) -> float:
-        """Lead of the winner, in votes: with sparse vector the one at which so many questions would use up a
-        quarter of the refusals, with a plurality the one at which a question gets the true winner with
-        probability 95%.
+        """Lead of the winner, in votes.
+
+        With sparse vector, the lead at which this many questions would use up a quarter of the refusals; with a
+        plurality, the lead at which a question gets the true winner with probability 95%.
         """
         if self.max_unstable is None:
             return self.aggregator.gap_needed(1, BETA)
@@ -122,7 +123,7 @@ class TransferPlan(ShowsPlan):
 
     @property
     def consensus_needed(self) -> float:
-        """The same lead as the share of teachers that agree; above 1 it is out of reach."""
+        """The same lead as the share of teachers that agree; above 1 it cannot be reached."""
         return 0.5 + self.gap_needed / (2 * self.n_teachers)
 
     @property
@@ -165,11 +166,11 @@ class TransferPlan(ShowsPlan):
         return math.sqrt(2) * self.aggregator.stddev / self.n_teachers
 
     def start(self, entropy: Entropy) -> VoteRun:
-        """Begin a stream of questions, after the charge."""
+        """Start a stream of questions, after the charge."""
         return self._streamed.start(entropy)
 
     def resume(self, state: dict[str, int], entropy: Entropy) -> VoteRun:
-        """Continue a stream where its secret state says."""
+        """Continue a stream from its secret state."""
         return self._streamed.resumed(state, entropy)
 
     @property
@@ -204,7 +205,7 @@ class TransferPlan(ShowsPlan):
         return "\n".join(lines)
 
     def _needs(self) -> list[tuple[str, str]]:
-        """What the teachers, or the student, must achieve for the plan to be of use."""
+        """Return what the teachers, or the student, must achieve for the plan to be useful."""
         if isinstance(self.aggregator, SharedVotes):
             rows = max(1, math.ceil((2 * self.share_noise) ** 2))
             verdict = (
@@ -247,22 +248,22 @@ _WORDS = {
 
 
 def worth(n_queries: int, max_unstable: int) -> int:
-    """How many questions must all be answered, up to probability BETA, for refusals to be wasted rarely.
+    """Return how many questions must all be answered, with probability 1 - BETA, so that few refusals are wasted.
 
-    If n questions have a chance p of refusal each, n p <= _WASTED max_unstable is p <= BETA / this number.
+    If each of n questions is refused with probability p, n p <= _WASTED max_unstable means p <= BETA / this number.
     """
     return max(1, math.ceil(n_queries * BETA / (_WASTED * max_unstable)))
 
 
 AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
-_AGREEMENT = 0.95  # the share of teachers assumed to agree where agreement is to be had
-_LEAST_ROWS = 50  # records, or users, per teacher below which more teachers are not proposed
+_AGREEMENT = 0.95  # share of teachers assumed to agree
+_LEAST_ROWS = 50  # records, or users, per teacher; more teachers are not proposed below this
 _CHECK_SHARE = 0.25  # of the squared Gaussian-DP parameter, for the agreement checks of "confident"
 _CHECK_AT = 0.6  # share of the votes asked for by that check
 _WRONG_IN_STREAM = 0.005  # chance that noise overturns a question of a stream at that agreement
 _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
 # Noise on a lead, over the lead of unanimous teachers: what students are expected to average away.
-_SHARE_NOISE = 0.8
+_SHARE_NOISE = 1.25
 
 
 def plan_transfer(
@@ -286,18 +287,18 @@ def plan_transfer(
     n_samples, n_classes, n_queries : public sizes; the number of records, of users where these are protected, or a
         public bound on it.
     n_teachers : how many; "auto" takes as many as the aggregator needs at 95% agreement (for a stream, to answer a
-        question with 99.5% probability), or as make the noise on a lead 80% of a unanimous lead ("shares"), with at
-        least 50 records each.
+        question with 99.5% probability), or as make the noise on a lead 1.25 times a unanimous lead ("shares"), with
+        at least 50 records each.
     aggregator : "shares" (noisy votes of all classes, for a student to average), "sparse-vector" (pays for unstable
-        questions only), "plurality" (answers everything, at a noise that grows with the square root of the
+        questions only), "plurality" (answers everything, with noise that grows with the square root of the number of
         questions), "confident" (plurality that may abstain), or "auto".
-    max_unstable : refusals that sparse vector can afford; "auto" takes the most at which 95% agreement is
-        still enough, so that more teachers afford more of them.
-    expected_unstable : share of the questions on which teachers are expected to disagree: a public guess. None says
-        that nothing is known; then "auto" takes shares, which need no agreement, for a student, and a plurality,
-        which answers every question, for a stream of no more questions than its noise allows.
-    changed : votes that one protected unit can move.
-    stream : whether questions come one by one; then shares are out of the question.
+    max_unstable : refusals that sparse vector can afford; "auto" takes the most for which 95% agreement is still
+        enough, so more teachers allow more of them.
+    expected_unstable : public guess of the share of questions on which teachers disagree. With None, "auto" takes
+        shares, which need no agreement, for a student, and a plurality, which answers every question, for a stream if
+        its noise allows that many questions.
+    changed : votes that one protected unit can change.
+    stream : whether questions come one by one; then shares are not available.
 
     Examples
     --------
@@ -446,7 +447,7 @@ def _chosen(sizes: _Sizes, teachers: int | None, expected: int, *, guessed: bool
 
 
 def _largest_fitting(sizes: _Sizes, n_teachers: int) -> int:
-    """The most unstable answers whose lead the teachers can reach, at most the number of questions; or 1."""
+    """Return the most unstable answers, from 1 to the number of questions, whose lead the teachers can reach."""
 
     def fits(count: int) -> bool:
         return sizes.stable_gap(count) <= sizes.lead(n_teachers)

@@ -1,4 +1,4 @@
-"""Private transfer for numbers: the student learns the noisy mean of the teachers' bounded predictions."""
+"""Private transfer for numbers: a student learns the noisy mean of the teachers' bounded predictions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MeanPlan(ShowsPlan):
     Privacy
     -------
     One record changes the predictions of ``changed`` teachers, each by at most the width of the bounds: L2
-    sensitivity ``changed`` x width x sqrt(n_queries) of the sums, which are whole numbers of steps.
+    sensitivity ``changed`` x width x sqrt(n_queries) of the sums, which are integer numbers of steps.
     """
 
     guarantee: Guarantee
@@ -58,17 +58,17 @@ class MeanPlan(ShowsPlan):
 
     @property
     def event(self) -> Event:
-        """What will be charged."""
+        """The event to charge."""
         return self._mechanism.event
 
     @property
     def mechanism(self) -> str:
-        """The mechanism in words."""
+        """A description of the mechanism."""
         return "teachers on disjoint chunks, mean of their bounded predictions with Gaussian noise"
 
     @property
     def theorem(self) -> str:
-        """Why the promise holds."""
+        """The theorem behind the guarantee."""
         return "Gaussian mechanism (Balle and Wang, 2018); docs/proofs/sparse-vector.md, section 9"
 
     @property
@@ -90,7 +90,7 @@ class MeanPlan(ShowsPlan):
         return GaussianMechanism(Sensitivity(steps), self.noise_multiplier, self.n_queries)
 
     def run(self, sums: Integers, entropy: Entropy) -> Array:
-        """The noisy means, clipped to the bounds: the only place where predictions meet noise."""
+        """Return the noisy means, clipped to the bounds: the only place where predictions meet noise."""
         noisy = self._mechanism.release(sums.astype(np.float64), entropy)
         means = self.low + noisy / _STEPS / self.n_teachers * (self.high - self.low)
         return np.clip(means, self.low, self.high)
@@ -114,13 +114,13 @@ class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # 
     Parameters
     ----------
     estimator : regressor
-        What the teachers are.
+        The model of the teachers.
     bounds : (float, float)
         Public range of y; predictions are clipped to it.
     student : regressor, default None
         Trained on the labeled public rows; None uses ``estimator``.
     n_teachers : int or "auto"
-        "auto" makes the noise on every label 5% of the range, with at least 50 records per teacher.
+        "auto" limits the noise on every label to 5% of the range, with at least 50 records per teacher.
     epsilon, delta, neighboring, n_samples, n_jobs, ledger, random_state :
         As in :class:`PrivateTransferClassifier`.
 
@@ -128,7 +128,7 @@ class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # 
     ----------
     student_ : the trained model.
     labels_ : the released mean of every public row.
-    privacy_, plan_ : the promise and the plan behind it.
+    privacy_, plan_ : the privacy statement and the plan.
 
     Notes
     -----
@@ -178,7 +178,7 @@ class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # 
         self.random_state = random_state
 
     def plan(self, n_samples: int, n_queries: int, *, by_group: bool = False) -> MeanPlan:
-        """What a fit on data of this shape would run and cost; no data is needed. ``by_group`` counts users."""
+        """Return what a fit on data of this shape would run and cost; no data is needed. ``by_group`` counts users."""
         chosen = base.settings(self, None, n_samples, by_group)
         n_queries = _checks.count("n_queries", n_queries)
         low, high = _checks.interval("bounds", self.bounds)
@@ -201,7 +201,7 @@ class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # 
     def fit(
         self, X: Any, y: ArrayLike, X_public: Any, *, groups: ArrayLike | None = None
     ) -> PrivateTransferRegressor:
-        """Train teachers on (X, y), label ``X_public`` privately, train the student."""
+        """Train teachers on (X, y), label ``X_public`` privately, and train the student."""
         seed = _checks.seed(self.random_state)
         inputs = base.read_inputs(X, y, X_public, groups)
         target = np.asarray(inputs.y, dtype=np.float64)
@@ -242,13 +242,13 @@ class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # 
         return self
 
     def predict(self, X: Any) -> Array:
-        """The student's predictions."""
+        """Return the student's predictions."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.predict(X), dtype=np.float64)
 
 
 def _rehearse(estimator: Any, queries: Any, plan: MeanPlan) -> None:
-    """Train once on public rows with made-up targets, so that a broken estimator is noticed free of charge."""
+    """Train once on public rows with synthetic targets, so that a broken estimator is noticed free of charge."""
     rows = np.arange(min(queries.shape[0], max(2, plan.n_samples // plan.n_teachers)))
     public = take(queries, rows)
     try:
@@ -270,7 +270,7 @@ def _sums(
     seed: np.random.SeedSequence,
     n_jobs: int | None,
 ) -> Integers:
-    """Sums over teachers of their predictions, each in whole steps between the bounds."""
+    """Return sums over teachers of their predictions, each in integer steps between the bounds."""
 
     def task(batch: range) -> Any:
         return delayed(_predicted_sum)(
@@ -299,14 +299,14 @@ def _predicted_sum(
 def _predicted(
     estimator: Any, X: Any, y: Array, queries: Any, low: float, high: float, seed: int
 ) -> Integers:
-    """One teacher's predictions in whole steps; the middle where there is none."""
+    """Return one teacher's predictions in integer steps; the middle if there is none."""
     values = np.full(queries.shape[0], 0.5)
     if len(y):
         try:
             with isolated(seed):
                 found = seeded(estimator, seed).fit(X, y).predict(queries)
                 values = (np.asarray(found, dtype=np.float64).reshape(-1) - low) / (high - low)
-        except Exception:  # the content of the chunk must not decide whether this program goes on
+        except Exception:  # the content of the chunk must not decide whether this program continues
             values = np.full(queries.shape[0], 0.5)
     if values.shape != (queries.shape[0],):
         values = np.full(queries.shape[0], 0.5)

@@ -1,4 +1,4 @@
-"""Subsample and aggregate: release the answer of any computation that most disjoint chunks agree on."""
+"""Subsample and aggregate: release the answer of any computation on which most disjoint chunks agree."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SubsamplePlan:
-    """One release of the candidate that most chunks name, if no single unit could change it.
+    """Release the candidate that most chunks choose, if no single unit could change it.
 
     Privacy
     -------
-    A unit moves ``changed`` votes; the halved lead over the runner-up has sensitivity 1 and is 0 where the
-    winner can change. Event ``Approximate(epsilon, delta)``.
+    A unit changes ``changed`` votes; the halved lead over the runner-up has sensitivity 1 and is 0 if the winner can
+    change. Event ``Approximate(epsilon, delta)``.
     """
 
     guarantee: Guarantee
@@ -43,7 +43,7 @@ class SubsamplePlan:
     changed: int = 1
 
     def __post_init__(self) -> None:
-        # Computed now: its time grows with 1 / epsilon, and nothing is charged yet.
+        # Computed now, before any charge, because its time grows with 1 / epsilon.
         self._test.distance_needed(0.0)
 
     @property
@@ -52,22 +52,22 @@ class SubsamplePlan:
 
     @property
     def event(self) -> Event:
-        """What will be charged."""
+        """The event to charge."""
         return self._test.event
 
     @property
     def mechanism(self) -> str:
-        """The mechanism in words."""
+        """A description of the mechanism."""
         return "subsample and aggregate with the optimal distance-to-instability test"
 
     @property
     def theorem(self) -> str:
-        """Why the promise holds."""
+        """The theorem behind the guarantee."""
         return "docs/proofs/sparse-vector.md, sections 5 and 6 (after Nissim, Raskhodnikova and Smith, 2007)"
 
     @property
     def lead_needed(self) -> int:
-        """Lead over the runner-up, in chunks, at which the answer is released for certain."""
+        """Lead over the runner-up, in chunks, at which the answer is always released."""
         return 2 * self.changed * self._test.distance_needed(0.0) + 1
 
     @property
@@ -76,7 +76,7 @@ class SubsamplePlan:
         return {"chunks": float(self.n_chunks), "lead released for certain": float(self.lead_needed)}
 
     def run(self, counts: Sequence[int], entropy: Entropy) -> int | None:
-        """The index of the winning candidate, or None."""
+        """Return the index of the winning candidate, or None."""
         winners, distances = stability(np.array([counts], dtype=np.int64), self.changed)
         found = self._test.release(int(winners[0]), int(distances[0]), entropy)
         return None if found is None else int(found)
@@ -84,14 +84,14 @@ class SubsamplePlan:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A released value, or None where the chunks did not agree; and its promise."""
+    """A released value, or None if the chunks did not agree, with its privacy statement."""
 
     value: Any | None
     privacy_: PrivacyStatement
 
     @property
     def released_(self) -> dict[str, Any]:
-        """What the ledger keeps a digest of (`release_digest`)."""
+        """The released value; the ledger stores its digest (`release_digest`)."""
         return _named(self.value)
 
 
@@ -113,17 +113,17 @@ def subsample_and_aggregate(
 
     Parameters
     ----------
-    function : from some rows to one of ``candidates``; errors and other answers count as the first candidate.
+    function : maps some rows to one of ``candidates``; errors and other answers count as the first candidate.
     X : private rows.
-    candidates : all possible answers, public, at least two.
-    n_chunks : disjoint parts; public.
+    candidates : public list of all possible answers, at least two.
+    n_chunks : public number of disjoint parts.
     epsilon, delta, neighboring, groups, ledger : as in :class:`PrivateTransferClassifier`.
-    random_state : seed of the global generators that ``function`` may draw from; never of the privacy noise.
+    random_state : seed of the global generators that ``function`` may use; never of the privacy noise.
 
     Privacy
     -------
-    (epsilon, delta)-DP under ``neighboring``, whatever ``function`` does with its rows, as long as it sees nothing
-    else and keeps nothing from one call to the next. NumPy's and Python's global generators are set for every chunk.
+    (epsilon, delta)-DP under ``neighboring`` for any ``function`` that sees only its rows and keeps nothing from one
+    call to the next. NumPy's and Python's global generators are set for every chunk.
 
     Examples
     --------
@@ -174,16 +174,16 @@ def subsample_and_aggregate(
 
 
 def _named(value: Any) -> dict[str, Any]:
-    """An answer of any type by its text, which for answers of the user's own types is all that can be hashed."""
+    """Return an answer of any type as text, which can always be hashed."""
     return {"value": None if value is None else repr(value)}
 
 
 def _vote(function: Callable[[Any], Any], rows: Any, candidates: Sequence[Any], seed: int) -> int:
-    """The index of a chunk's answer; the first candidate for an empty chunk, an error or another answer."""
+    """Return the index of a chunk's answer; the first candidate for an empty chunk, an error or another answer."""
     if rows.shape[0] == 0:
         return 0
     try:
         with isolated(seed):
             return list(candidates).index(function(rows))
-    except Exception:  # the content of the chunk must not decide whether this program goes on
+    except Exception:  # the content of the chunk must not decide whether this program continues
         return 0

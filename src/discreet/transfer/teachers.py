@@ -1,19 +1,19 @@
-"""Teachers: one model per disjoint chunk of records, trained in parallel, asked once and forgotten.
+"""Teachers: one model per disjoint chunk of records, trained in parallel, asked once and discarded.
 
-Chunks. Equal consecutive parts would not do: one added row would move every later row to another part. Each record
-finds its chunk from its own row number, or its user's id, and a secret drawn for this run only.
+Chunks. Equal consecutive parts would not work: one added row would move every later row to another part. Each record
+is assigned to a chunk by its own row number, or its user's id, and a secret drawn for this run only.
 
 Isolation. Code that runs on a chunk must leave nothing behind for the next one. NumPy and Python have one global
-generator each; a model that draws from them would leave them where its chunk left them, and one record would change
+generator each; a model that draws from them would change their state for the next chunk, and one record would change
 many teachers. A teacher is a function of its chunk, of public data and of its own seed.
 
 Votes. A teacher votes for one class per question, or gives an opinion: its probabilities for all questions, as one
-vector of fixed length. After the charge nothing here may raise because of what a chunk contains: a chunk without
-records, a model that fails or a prediction that is no label becomes a fixed public vote, and a chunk with one class
+vector of fixed norm. After the charge nothing here may raise because of the contents of a chunk: a chunk without
+records, a model that fails or a prediction that is not a label becomes a fixed public vote, and a chunk with one class
 votes for it.
 
 Clusters. Rows on a Dask cluster (extra ``dask``) move once, from their partition to the worker that trains the teachers
-of their chunks, and only votes travel back. Votes are gathered once, so that a task that was lost with its worker and
+of their chunks, and only votes are sent back. Votes are gathered once, so a task that was lost with its worker and
 computed again counts once. Noise is never drawn on a worker.
 """
 
@@ -52,13 +52,13 @@ from discreet.tables.meaning import as_cells
 Codes = NDArray[np.int64]
 Votes = NDArray[np.integer[Any]]
 
-FALLBACK = 0  # the vote of a teacher that has nothing to say: the first class, fixed before any data is seen
-STEPS = 1 << 10  # of a vote, in which opinions are counted
+FALLBACK = 0  # the vote of a teacher without a prediction: the first class, fixed before any data is seen
+STEPS = 1 << 10  # steps of a vote, in which opinions are counted
 _QUERY_BLOCK = 100_000
 _TASKS_PER_WORKER = 16
 _ROWS_PER_TASK = 1 << 18
 _WAVE = 8  # tasks of a cluster whose votes are in this process at a time
-_turn = threading.RLock()  # global generators belong to one chunk at a time
+_turn = threading.RLock()  # only one chunk at a time may use the global generators
 _LEAVES = (str, bytes, int, float, complex, np.ndarray, type, ModuleType, FunctionType, MethodType)
 
 
@@ -66,31 +66,31 @@ _LEAVES = (str, bytes, int, float, complex, np.ndarray, type, ModuleType, Functi
 
 
 def assign(n_rows: int, groups: ArrayLike | None, n_chunks: int, entropy: Entropy) -> Codes:
-    """The chunk of every row: by row, or by user where there are ``groups``."""
+    """Return the chunk of every row: by row, or by user if there are ``groups``."""
     return (
         assign_rows(n_rows, n_chunks, entropy) if groups is None else assign_groups(groups, n_chunks, entropy)
     )
 
 
 def assign_rows(n_rows: int, n_chunks: int, entropy: Entropy) -> Codes:
-    """Independent uniform chunks, one per row.
+    """Draw independent uniform chunks, one per row.
 
     Privacy
     -------
-    Exchanging or blanking a record changes the content of its own chunk only. For adding and removing, the
-    words must be fresh, secret and never used for a second run: then the assignments of neighbors can be
-    coupled so that all common records keep their chunk (docs/proofs/sparse-vector.md, section 8).
+    Replacing or blanking a record changes the content of its own chunk only. For adding and removing, the words must be
+    fresh, secret and never used for a second run: then the assignments of neighbors can be coupled so that all common
+    records keep their chunk (docs/proofs/sparse-vector.md, section 8).
     """
     return np.asarray(entropy.words(n_rows) % np.uint64(n_chunks), dtype=np.int64)
 
 
 def assign_groups(groups: ArrayLike, n_chunks: int, entropy: Entropy) -> Codes:
-    """The chunk of every row's user: a keyed hash of the id, so that all records of a user stay together.
+    """Return the chunk of every row's user: a keyed hash of the id, which keeps all records of a user together.
 
     Privacy
     -------
-    Adding, removing or blanking a user changes one chunk, whatever the key. Exchanging a user for one with
-    another id changes two.
+    Adding, removing or blanking a user changes one chunk, for any key. Replacing a user by one with another id changes
+    two.
     """
     key = entropy.words(8).tobytes()
     people = read_people(groups, strict=True)
@@ -100,21 +100,21 @@ def assign_groups(groups: ArrayLike, n_chunks: int, entropy: Entropy) -> Codes:
 
 
 def take(X: Any, rows: NDArray[np.int64] | slice) -> Any:
-    """Some rows in the container they came in; of a mapped file as a matrix in memory, in ascending order only."""
+    """Return some rows in the same kind of container; from a mapped file, as a matrix and in ascending order only."""
     if isinstance(X, FileRows):
         return X.take(np.arange(X.shape[0])[rows])
     return X.iloc[rows] if is_from(X, "pandas", "DataFrame") else X[rows]
 
 
 def stacked(blocks: Sequence[Any]) -> Any:
-    """Matrices below each other, dense or sparse."""
+    """Stack dense or sparse matrices vertically."""
     if sp.issparse(blocks[0]):
         return sp.vstack(blocks, format="csr")
     return np.concatenate(blocks)
 
 
 def chunk_rows(chunks: Codes, batch: range) -> list[Codes]:
-    """The rows of some chunks, each in the order in which they came."""
+    """Return the rows of some chunks, each in original order."""
     rows = np.flatnonzero((chunks >= batch.start) & (chunks < batch.stop))
     rows = rows[np.argsort(chunks[rows], kind="stable")]
     edges = np.searchsorted(chunks[rows], np.arange(batch.start, batch.stop + 1))
@@ -122,9 +122,7 @@ def chunk_rows(chunks: Codes, batch: range) -> list[Codes]:
 
 
 def batches(n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:
-    """Chunks per task: few enough tasks that sending the queries to a worker does not dominate, and enough that the
-    records of one task fit into memory.
-    """
+    """Yield chunks per task: few enough tasks to limit the cost of sending the queries, enough to fit into memory."""
     tasks = max(_TASKS_PER_WORKER * joblib.effective_n_jobs(n_jobs), -(-n_rows // _ROWS_PER_TASK))
     tasks = min(n_chunks, tasks)
     edges = np.linspace(0, n_chunks, tasks + 1).astype(int)
@@ -132,12 +130,12 @@ def batches(n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:
 
 
 def in_batches(task: Callable[[range], Any], n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[Any]:
-    """Results of the delayed calls ``task(batch)`` as they come, a few in flight, with a bar on a terminal."""
+    """Yield results of the delayed calls ``task(batch)`` as they finish, with a progress bar on a terminal."""
     groups = list(batches(n_chunks, n_jobs, n_rows))
     tasks = (task(batch) for batch in groups)
     with console.progress("teachers", len(groups)) as step:
         if joblib.effective_n_jobs(n_jobs) == 1:
-            with threadpool_limits(limits=1):  # small chunks: more threads would only wait for each other
+            with threadpool_limits(limits=1):  # chunks are small: more threads would only wait for each other
                 for function, args, kwargs in tasks:
                     yield function(*args, **kwargs)
                     step("teachers")
@@ -151,7 +149,7 @@ def in_batches(task: Callable[[range], Any], n_chunks: int, n_jobs: int | None, 
 
 
 def chunk_seed(seed: np.random.SeedSequence, number: int) -> int:
-    """A seed of the chunk's own, independent of every chunk's content."""
+    """Return the chunk's own seed, independent of every chunk's content."""
     child = np.random.SeedSequence(entropy=seed.entropy, spawn_key=(*seed.spawn_key, number))
     return int(child.generate_state(1)[0] >> np.uint32(1))
 
@@ -161,10 +159,10 @@ def chunk_seed(seed: np.random.SeedSequence, number: int) -> int:
 
 @contextmanager
 def isolated(seed: int) -> Iterator[None]:
-    """Set the global generators of NumPy and Python from ``seed``; restore them in the end.
+    """Set the global generators of NumPy and Python from ``seed`` and restore them at the end.
 
-    Threads take turns. Models inside run sequentially: generators of worker processes would be out of reach. Warnings
-    and floating-point errors speak of the chunk and are not shown.
+    Threads take turns. Models inside run sequentially, because generators of worker processes could not be reached.
+    Warnings and floating-point errors depend on the chunk and are suppressed.
     """
     with _turn, joblib.parallel_config(backend="sequential"):
         ours, pythons = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
@@ -180,11 +178,11 @@ def isolated(seed: int) -> Iterator[None]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Return an unfitted copy that shares nothing with ``estimator``, every ``random_state`` in it set to ``seed``.
+    """Return an unfitted copy that shares nothing with ``estimator``, with every ``random_state`` set.
 
-    Reaches parameters of nested models and attributes of whatever they hold: pipelines, splitters, distributions.
+    Reaches parameters of nested models and attributes of everything they hold: pipelines, splitters, distributions.
     """
-    copy = deepcopy(clone(estimator))  # a class may clone to itself
+    copy = deepcopy(clone(estimator))  # some classes clone to themselves
     names = [name for name in copy.get_params(deep=True) if name.rpartition("__")[2] == "random_state"]
     if names:
         copy.set_params(**dict.fromkeys(names, seed))
@@ -196,7 +194,7 @@ def seeded(estimator: Any, seed: int) -> Any:
 
 
 def _parts(thing: Any, seen: set[int]) -> Iterator[Any]:
-    """All objects with attributes that can be reached from ``thing``, each once."""
+    """Yield all objects with attributes that can be reached from ``thing``, each once."""
     if isinstance(thing, _LEAVES) or id(thing) in seen:
         return
     seen.add(id(thing))
@@ -213,7 +211,7 @@ def _parts(thing: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _renew() -> None:
-    """Free the turn in a forked child, in which the thread that had it does not exist."""
+    """Release the lock in a forked child, where the thread that held it does not exist."""
     global _turn
     _turn = threading.RLock()
 
@@ -227,19 +225,19 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Teacher:
-    """What became of one chunk: a fitted model with the seed it was trained and votes with, or a constant vote."""
+    """The model of one chunk: fitted, with the seed for training and voting, or a constant vote."""
 
     model: Any | None
     constant: int
     seed: int = 0
 
     def vote(self, X: Any, classes: NDArray[Any], apart: bool = False) -> Codes:
-        """Class codes for the rows of ``X``; never raises.
+        """Return class codes for the rows of ``X``; never raises.
 
         Parameters
         ----------
         X, classes : the questions and the public label set.
-        apart : whether the rows are private: then a row on which the model fails gets the fallback alone. Of public
+        apart : whether the rows are private: then only the rows on which the model fails get the fallback. For public
             rows the whole block gets it, which is as private and much faster.
         """
         votes = np.full(X.shape[0], self.constant, dtype=np.int64)
@@ -249,12 +247,12 @@ class Teacher:
             block = take(X, part)
             try:
                 votes[part] = self._codes(block, classes)
-            except Exception:  # the content of the chunk must not decide whether this program goes on
+            except Exception:  # the content of the chunk must not decide whether this program continues
                 votes[part] = self._codes_apart(block, classes) if apart else FALLBACK
         return votes
 
     def _codes(self, X: Any, classes: NDArray[Any]) -> Codes:
-        """One class code per row; raises where the model fails."""
+        """Return one class code per row; raises if the model fails."""
         assert self.model is not None
         with isolated(self.seed):
             codes = label_codes(self.model.predict(X), classes)
@@ -263,10 +261,10 @@ class Teacher:
         return codes
 
     def _codes_apart(self, X: Any, classes: NDArray[Any]) -> Codes:
-        """Class codes of rows among which the model fails on some: these alone get the fallback.
+        """Return class codes of rows when the model fails on some: only these get the fallback.
 
-        The others are asked again in a block of the same shape, on which rounding may depend, so that they get the
-        codes that they would have got beside rows without failure.
+        The others are predicted again in a block of the same shape, which rounding may depend on, so that they get the
+        codes that they would have got without failing rows.
         """
         failing = self._failing(X, classes)
         votes, good = np.full(X.shape[0], FALLBACK, dtype=np.int64), np.flatnonzero(~failing)
@@ -274,12 +272,12 @@ class Teacher:
             filled = take(X, np.where(failing, good[0], np.arange(X.shape[0])))
             try:
                 votes[good] = self._codes(filled, classes)[good]
-            except Exception:  # a model that mixes rows, for which nothing is promised
+            except Exception:  # a model that mixes rows, which the guarantee does not cover
                 votes[:] = FALLBACK
         return votes
 
     def _failing(self, X: Any, classes: NDArray[Any]) -> NDArray[np.bool_]:
-        """The rows on which the model fails, found by halving."""
+        """Find the rows on which the model fails, by bisection."""
         n_rows = X.shape[0]
         try:
             self._codes(X, classes)
@@ -292,10 +290,10 @@ class Teacher:
         return np.concatenate([self._failing(take(X, half), classes) for half in halves])
 
     def opinion(self, X: Any, classes: NDArray[Any]) -> Codes:
-        """Probabilities less 1 / K for the rows of ``X``, as one vector in whole steps; never raises.
+        """Return probabilities minus 1 / K for the rows of ``X``, as one vector in integer steps; never raises.
 
-        The vector is stretched to the length that votes for one class have, STEPS sqrt(n (1 - 1 / K)), and rounded
-        towards zero, so that it is never longer (docs/proofs/vote-shares.md).
+        The vector is scaled to the norm of votes for one class, STEPS sqrt(n (1 - 1 / K)), and rounded towards zero, so
+        that its norm is never larger (docs/proofs/vote-shares.md).
         """
         shares = np.zeros((X.shape[0], len(classes)), dtype=np.float32)
         for part in _blocks(X.shape[0]):
@@ -307,7 +305,7 @@ class Teacher:
         return stretched(shares - np.float32(1 / len(classes)))
 
     def shares(self, X: Any, classes: NDArray[Any]) -> NDArray[Any]:
-        """Probabilities of all classes, or the whole vote for one; raises where a model fails."""
+        """Return probabilities of all classes, or a one-hot vote; raises if a model fails."""
         found = np.zeros((X.shape[0], len(classes)))
         if self.model is not None and hasattr(self.model, "predict_proba"):
             found[:, label_codes(self.model.classes_, classes)] = self.model.predict_proba(X)
@@ -317,12 +315,12 @@ class Teacher:
 
 
 def stretched(vector: NDArray[Any]) -> Codes:
-    """``vector`` (n_queries, n_classes) at its full length in whole steps; zero stays zero.
+    """Scale ``vector`` (n_queries, n_classes) to its full norm in integer steps; zero stays zero.
 
     Privacy
     -------
-    The sum of the squares of the result is at most STEPS^2 n (1 - 1 / K): float64 sums of fewer than 2^30 squares err
-    by less than the factor below takes off, and rounding towards zero shortens.
+    The sum of the squares of the result is at most STEPS^2 n (1 - 1 / K): the factor below covers the error of float64
+    sums of fewer than 2^30 squares, and rounding towards zero only decreases the norm.
     """
     n_rows, n_classes = vector.shape
     length = math.sqrt(float(np.einsum("ij,ij->", vector, vector, dtype=np.float64)))
@@ -337,7 +335,7 @@ def _blocks(n_rows: int) -> Iterator[slice]:
 
 
 def train(estimator: Any, X: Any, codes: Codes, classes: NDArray[Any], seed: int) -> Teacher:
-    """Train one teacher on one chunk; whatever happens, a teacher comes back."""
+    """Train one teacher on one chunk; always returns a teacher."""
     if len(codes) == 0:
         return Teacher(None, FALLBACK)
     if np.all(codes == codes[0]):
@@ -350,7 +348,7 @@ def train(estimator: Any, X: Any, codes: Codes, classes: NDArray[Any], seed: int
 
 
 def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -> None:
-    """Train once on public rows with made-up labels, so that a broken estimator is noticed free of charge."""
+    """Train once on public rows with synthetic labels, so that a broken estimator is noticed free of charge."""
     rows = np.arange(min(queries.shape[0], max(n_rows, 2 * len(classes))))
     public = take(queries, rows)
     if len(rows) < 2:
@@ -361,7 +359,7 @@ def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -
             label_codes(model.predict(public), classes)
             Teacher(model, FALLBACK).shares(public, classes)
     except Exception as error:
-        # scikit-learn's error about a parameter is both, and read as a ValueError.
+        # scikit-learn's error about a parameter is both, and is read as a ValueError.
         kind = TypeError if isinstance(error, TypeError) and not isinstance(error, ValueError) else ValueError
         raise kind(
             f"the estimator {type(estimator).__name__} fails on {len(rows)} rows that hold nothing private "
@@ -370,17 +368,17 @@ def rehearse(estimator: Any, queries: Any, classes: NDArray[Any], n_rows: int) -
 
 
 def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
-    """Positions of labels among the ``classes``; the fallback for anything else."""
+    """Return positions of labels among the ``classes``; the fallback for anything else."""
     codes = class_codes(as_cells(labels).reshape(-1), classes)
     return np.where(codes < 0, FALLBACK, codes)
 
 
 @dataclass(frozen=True)
 class Poll:
-    """What is asked of the teachers, and of which kind they are: public, and the same for all of them.
+    """The questions to the teachers and their model: public, and the same for all of them.
 
     opinions : whether they give opinions instead of votes for one class.
-    apart : whether the questions are private rows, each of which must get votes of its own; see `Teacher.vote`.
+    apart : whether the questions are private rows, each of which must get separate votes; see `Teacher.vote`.
     """
 
     estimator: Any
@@ -392,12 +390,12 @@ class Poll:
     apart: bool = False
 
     def none_yet(self) -> Votes:
-        """Votes before anybody has voted."""
+        """Return the initial votes, all zero."""
         kind = np.dtype(np.int64) if self.opinions else np.min_scalar_type(self.n_teachers)
         return np.zeros((self.queries.shape[0], len(self.classes)), dtype=kind)
 
     def votes(self, batch: range, records: Iterable[tuple[Any, Codes]]) -> Votes:
-        """The votes of some teachers, each trained on its own records, asked, and forgotten."""
+        """Return the votes of some teachers, each trained on its own records, asked, and discarded."""
         counts, places = self.none_yet(), np.arange(self.queries.shape[0])
         for number, (X, codes) in zip(batch, records, strict=True):
             teacher = train(self.estimator, X, codes, self.classes, chunk_seed(self.seed, number))
@@ -422,11 +420,11 @@ def collect_votes(
     opinions: bool = False,
     apart: bool = False,
 ) -> Votes:
-    """The votes of all teachers on all queries: counts of shape (n_queries, n_classes), nothing else.
+    """Return the votes of all teachers on all queries: counts of shape (n_queries, n_classes), nothing else.
 
-    Memory is that of a few chunks and a few count matrices at a time, whatever the number of teachers. With
-    ``opinions`` the sum of `Teacher.opinion` instead; with ``apart`` the queries are private rows (`Teacher.vote`).
-    Rows on a Dask cluster are collected there.
+    Memory is that of a few chunks and a few count matrices at a time, for any number of teachers. With ``opinions``,
+    return the sum of `Teacher.opinion` instead; with ``apart``, the queries are private rows (`Teacher.vote`). Rows on
+    a Dask cluster are collected there.
     """
     poll = Poll(estimator, queries, classes, n_teachers, seed, opinions, apart)
     if isinstance(X, ClusterRows):
@@ -451,7 +449,7 @@ def train_all(
     seed: np.random.SeedSequence,
     n_jobs: int | None = None,
 ) -> list[Teacher]:
-    """All teachers, kept: for streams whose questions are not known yet. They are as private as the data."""
+    """Return all teachers, for streams whose questions are not known yet. They are as private as the data."""
 
     def task(batch: range) -> Any:
         return delayed(_train_batch)(estimator, _records(X, codes, chunks, batch), classes, batch, seed)
@@ -482,7 +480,7 @@ def _train_batch(
 
 
 class ClusterRows(DaskRows):
-    """Rows of a Dask array or data frame, on which teachers can be trained where they are."""
+    """Rows of a Dask array or data frame, on whose workers teachers can be trained."""
 
     def __init__(self, X: Any) -> None:
         if any(kind.kind not in "biuf" for kind in declared_types(X)):
@@ -492,7 +490,7 @@ class ClusterRows(DaskRows):
         super().__init__(X)
 
     def collect_votes(self, poll: Poll, codes: Codes, chunks: Codes) -> Votes:
-        """The votes of all teachers; see `collect_votes`."""
+        """Return the votes of all teachers; see `collect_votes`."""
         asked, edges = self._workers, np.cumsum(self._sizes)[:-1]
         groups = list(batches(poll.n_teachers, None, self.shape[0]))
         count = len(self._blocks)
@@ -520,7 +518,7 @@ Piece = tuple[Any, Codes, Codes]
 
 
 def _parted(X: Any, codes: Codes, chunks: Codes, groups: Sequence[range]) -> list[Piece]:
-    """A partition's rows, codes and chunks, by the group of teachers they belong to."""
+    """Split a partition's rows, codes and chunks by their group of teachers."""
     edges = [groups[0].start, *(group.stop for group in groups)]
     places = [np.flatnonzero((chunks >= low) & (chunks < high)) for low, high in pairwise(edges)]
     return [(X[rows], codes[rows], chunks[rows]) for rows in places]
@@ -531,7 +529,7 @@ def _piece(parted: list[Piece], number: int) -> Piece:
 
 
 def _votes(poll: Poll, group: range, *pieces: Piece) -> Votes:
-    """The votes of a group of teachers, from the rows that all partitions have for them."""
+    """Return the votes of a group of teachers, trained on their rows from all partitions."""
     X = stacked([rows for rows, _, _ in pieces])
     codes, chunks = (np.concatenate([piece[place] for piece in pieces]) for place in (1, 2))
     return poll.votes(group, [(X[part], codes[part]) for part in chunk_rows(chunks, group)])

@@ -114,6 +114,7 @@ def test_no_holes_every_residue_is_equally_likely(make, modulus):
 @pytest.mark.parametrize(
     "law", [discrete_gaussian(S63, 8), discrete_laplace(S63, 8)], ids=["gaussian", "laplace"]
 )
+@pytest.mark.lemma("discrete-noise.md#section-1")
 def test_the_decomposition_has_the_stated_law(law):
     """Sum the probabilities of all paths to every x; the factors are those that the sampler uses."""
     thresholds = [0, *(int(t) for t in cumulative_table(law.weights).thresholds)]

@@ -72,6 +72,7 @@ def two_laws_delta(p: Array, q: Array, epsilon: float) -> float:
     return float(np.sum(np.maximum(p - math.exp(epsilon) * q, 0)))
 
 
+@pytest.mark.lemma("composition.md#section-4")
 def test_laplace_profile_is_the_integral_of_two_densities() -> None:
     x, step = np.linspace(-40, 41, 2_000_001, retstep=True)
     for scale, epsilon in ((1.0, 0.3), (2.0, 0.0), (0.5, 1.7)):
@@ -100,6 +101,7 @@ def test_laplace_noise_on_two_coordinates_is_dominated_by_one() -> None:
 
 @given(st.floats(0.05, 4), st.floats(0, 4), st.integers(0, 2**32 - 1))
 @settings(max_examples=60)
+@pytest.mark.lemma("frank-wolfe.md#lemma-2")
 def test_exponential_mechanisms_stay_below_the_bounded_range_profile(
     width: float, epsilon: float, seed: int
 ) -> None:
@@ -189,6 +191,7 @@ def test_pure_epsilons_add_up_at_delta_zero() -> None:
 
 
 @given(st.lists(st.floats(0.5, 50), min_size=1, max_size=5), st.floats(0.1, 3))
+@pytest.mark.lemma("composition.md#lemma-1")
 def test_gaussian_composition_is_exact(multipliers: list[float], epsilon: float) -> None:
     mu = math.sqrt(sum(1 / m**2 for m in multipliers))
     event = Composed(tuple(Gaussian(m) for m in multipliers))
@@ -339,6 +342,7 @@ def test_renyi_integral_of_the_gaussian_profile_is_the_closed_form(order: float,
     assert closed <= _profile_divergence(profile, order) <= closed * 1.01
 
 
+@pytest.mark.lemma("composition.md#section-3")
 def test_renyi_representation_by_quadrature() -> None:
     order, mu = 3.0, 0.8
     integral, _ = quad(
@@ -507,6 +511,7 @@ def test_the_tightest_is_never_above_any(event: Event) -> None:
 
 
 @given(st.floats(0.05, 2), st.floats(1e-12, 1e-4))
+@pytest.mark.lemma("composition.md#section-7")
 def test_inexact_sampling_costs_its_total_variation(epsilon: float, slip: float) -> None:
     ideal = accountants.delta(Gaussian(4.0), epsilon, REPLACE)
     event = Repeated(Approximated(Gaussian(8.0), slip), 4)

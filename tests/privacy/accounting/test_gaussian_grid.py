@@ -35,6 +35,7 @@ def test_grid_costs_next_to_nothing_at_any_epsilon(epsilon):
     assert ideal <= found <= ideal * (1 + 1e-3) + 1e-12
 
 
+@pytest.mark.lemma("discrete-noise.md#section-3.1")
 def test_a_loss_grows_by_the_ratio_of_both_laws():
     """No ideal loss is above 1; on the grid both probabilities may be off by the ratio: losses reach 1 + 2 ratio."""
     variates = 2**50  # so many that the ratio shows

@@ -88,6 +88,7 @@ def test_output_stage_costs_what_was_published():
 @pytest.mark.parametrize(
     ("family", "longest"), [("logistic", 1), ("monotone", 1), ("general", 1), ("softmax", 2**0.5)]
 )
+@pytest.mark.lemma("objective-perturbation.md#theorem-4")
 def test_the_output_stage_is_a_gaussian_release_beside_the_objective(family, longest, neighboring):
     """Without curvature both are: no pair of vertices costs less than the longest shift and the output together."""
     for noise, output_mu in ((4.0, 0.7), (1e9, 0.7)):
@@ -158,6 +159,7 @@ LOSSES = {"logistic": Logistic(), "monotone": HuberHinge(0.5), "general": HuberR
     replace=st.booleans(),
     swap=st.booleans(),
 )
+@pytest.mark.lemma("objective-perturbation.md#theorem-1")
 def test_exact_density_in_one_dimension_never_exceeds_the_bound(family, l2, stddev, rows, replace, swap):
     loss = LOSSES[family]
     first, second = [rows[0]], [rows[1]] if replace else []
@@ -170,6 +172,7 @@ def test_exact_density_in_one_dimension_never_exceeds_the_bound(family, l2, stdd
     assert np.all(np.array(exact) <= 1.001 * bound + 1e-9)
 
 
+@pytest.mark.lemma("objective-perturbation.md#theorem-2")
 def test_zero_out_logistic_bound_is_nearly_attained():
     # Many common records saturate the sigmoid, so the worst derivative is almost surely taken.
     exact = exact_delta_1d(Logistic(), [(1.0, 1.0)], [], [(1.0, -1.0)] * 3000, 1.0, 3.0, [1.0])
@@ -232,6 +235,7 @@ def test_softmax_treated_as_one_dimensional_would_be_false():
         ([(1.0, 0)], [(1.0, 2)], [(1.0, 1)], 4.0, 3.0, REPLACE),
     ],
 )
+@pytest.mark.lemma("objective-perturbation.md#theorem-3")
 def test_exact_softmax_density_never_exceeds_the_bound(first, second, rest, l2, stddev, neighboring):
     epsilons = [0.3, 1.0, 2.0]
     event = ObjectivePerturbation("softmax", stddev, 1 / l2, 0.5, 0.0, 3)
@@ -264,6 +268,7 @@ def test_profile_is_monotone(family, noise, leverage, output_mu, copies, neighbo
     assert np.all(profile(output_mu=output_mu + 0.05) >= base - slack)
 
 
+@pytest.mark.lemma("objective-perturbation.md#theorem-5")
 def test_one_vs_rest_agrees_with_its_closed_form():
     # K models under zero-out with a tangent at 1: sum over m of C(K, m) H(eps - (K - m) lam, sqrt(m) r).
     n_models, noise, leverage, epsilon = 4, 3.0, 0.1, 2.0

@@ -53,6 +53,9 @@ laws_of_one_try = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6)
 
 
 @given(laws_of_one_try, laws_of_one_try, st.sampled_from(LAWS), st.sampled_from([2.0, 8.0]))
+@pytest.mark.lemma("selection.md#theorem-4")
+@pytest.mark.lemma("selection.md#corollary-5")
+@pytest.mark.lemma("selection.md#corollary-6")
 def test_bound_holds_for_exact_laws(first, second, name, mean):
     size = min(len(first), len(second))
     p, q = (np.array(part[:size]) / sum(part[:size]) for part in (first, second))
@@ -123,6 +126,7 @@ def test_more_tries_and_dearer_tries_cost_more():
         assert alone < price(name, 3.0, 10.0) < price(name, 30.0, 10.0) < price(name, 30.0, 5.0)
 
 
+@pytest.mark.lemma("selection.md#lemma-1")
 def test_one_of_costs_the_dearest():
     event = OneOf((Gaussian(5.0), Gaussian(10.0)), 1e-6, "replace-one")
     price = accountants.epsilon(Gaussian(5.0), 1e-6, RELATION)

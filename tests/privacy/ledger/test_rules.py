@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from discreet.privacy.events import Pure
 from discreet.privacy.guarantee import Neighboring
@@ -46,6 +47,7 @@ class TestCleverestAnalyst:
 
     epsilon, delta, step, most = 1.0, 1e-2, 0.05, 220
 
+    @pytest.mark.lemma("composition.md#section-2")
     def test_filter_holds(self) -> None:
         rule = Filter.for_cap(self.epsilon, self.delta, REPLACE_ONE)
         small, large = rule.cost(Pure(self.step)), rule.cost(Pure(3 * self.step))

@@ -50,6 +50,7 @@ def mechanism(n=3, p=4, k=2, relation=Neighboring.REPLACE_ONE, norm=1.0, noise=1
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("discriminant.md#theorem-1")
 def test_no_pair_of_rows_is_further_apart_than_the_sensitivity_and_some_are_as_far(relation):
     rng = np.random.default_rng(0)
     bound = mechanism(relation=relation).gaussian.sensitivity.value
@@ -193,6 +194,7 @@ def _correlation(direction, contrast, moments):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(4), HuberHinge()])
+@pytest.mark.lemma("discriminant.md#theorem-2")
 def test_the_event_costs_what_is_promised_and_hardly_less(relation, loss):
     problem, promise = Problem(loss, Bounds(1.0), 1000, 50), Guarantee(0.7, 1e-7, relation)
     assert accountants.epsilon(NoisyDiscriminant().plan(problem, promise).event, 1e-7, relation) <= 0.7

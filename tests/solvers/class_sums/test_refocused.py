@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, insecure_noise
-from discreet.estimators.text_rows import SquareRootRows
+from discreet.estimators.encoder import SquareRootRows
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.accounting import accountants
@@ -95,6 +95,7 @@ def test_null_records_add_nothing_to_any_sum():
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("text.md#theorem-1")
 def test_residual_sums_move_as_far_as_declared(relation):
     """Opposite rows that the model gets wrong; a twin that forgets the second record is caught."""
     problem = problem_of()
@@ -184,6 +185,7 @@ def test_rounding_is_part_of_every_sensitivity():
 
 @pytest.mark.parametrize("n", [100, 3000, 10**6])
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("text.md#theorem-2")
 def test_the_bill_is_worth_the_promise(n, relation):
     plan = plan_of(problem_of(n), relation, epsilon=1.0)
     assert 0.99e-6 <= accountants.delta(plan.event, 1.0, relation) <= 1e-6

@@ -79,6 +79,7 @@ def test_squared_norm_is_projected_gradient_descent_bit_for_bit():
 
 
 @pytest.mark.parametrize("relation", list(Neighboring))
+@pytest.mark.lemma("mirror-descent.md#section-1")
 def test_noise_meets_the_guarantee_exactly(relation):
     guarantee = Guarantee(1.0, 1e-6, relation)
     plan = MirrorDescent(n_iterations=40).plan(problem_of(2000, L1Ball(1.0, 6)), guarantee)
@@ -120,6 +121,8 @@ SETS = {
 
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("potential", ["squared-norm", "entropy", "q-norm"])
+@pytest.mark.lemma("mirror-descent.md#theorem-1")
+@pytest.mark.lemma("mirror-descent.md#theorem-2")
 def test_certificate_is_respected_or_the_pair_refused(name, potential):
     X, y = rows(3000)
     problem = problem_of(3000, SETS[name])

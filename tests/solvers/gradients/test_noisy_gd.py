@@ -83,6 +83,7 @@ def test_no_two_records_move_the_gradient_further_than_the_gap(tau):
 
 
 @pytest.mark.parametrize("tau", [0.5, 2.0, 6.0])
+@pytest.mark.lemma("gradient-methods.md#theorem-1")
 def test_the_gap_is_attained_by_two_rows(tau):
     s = np.linspace(0, 1, 100_001)
     best = s[np.argmax(np.sqrt(1 - s**2) / (1 + np.exp(-tau * s)))]
@@ -96,6 +97,8 @@ def test_the_gap_is_attained_by_two_rows(tau):
 
 @pytest.mark.parametrize("loss", [CappedLogistic(0.6), HuberHinge(0.5)], ids=str)
 @pytest.mark.parametrize("relation", [REPLACE, ZERO])
+@pytest.mark.lemma("gradient-methods.md#theorem-2")
+@pytest.mark.lemma("gradient-methods.md#section-2")
 def test_bounded_derivatives_attain_their_sensitivity(loss, relation):
     theta = np.array([-30.0, 0.0])
     one = gradient(loss, [1.0, 0.0], 1.0, theta)
@@ -197,6 +200,7 @@ def null_records(n=50, p=1):
     return ArrayRecords(np.zeros((n, p)), np.ones(n), Bounds(1.0, intercept=False), np.ones(n, dtype=bool))
 
 
+@pytest.mark.lemma("gradient-methods.md#theorem-3")
 def test_noise_has_exactly_the_planned_law():
     plan = NoisyGradientDescent(n_iterations=1, learning_rate=1.0, momentum=0.0, radius=1e6, cap=1.0).plan(
         problem(n=50, p=2000), PROMISE

@@ -85,6 +85,7 @@ def test_coefficients_are_the_transpose_of_images(classes):
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=["logistic", "softmax"])
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("gradient-methods.md#theorem-9")
 def test_both_releases_move_by_the_declared_sensitivity_at_most(relation, loss):
     """Sums over two neighbors at the same point and center; opposite rows come close to the bound."""
     rng = np.random.default_rng(1)

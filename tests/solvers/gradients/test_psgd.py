@@ -113,6 +113,7 @@ def run_without_noise(plan, X, y, order):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.lemma("gradient-methods.md#theorem-6")
 def test_no_neighbor_drifts_further_than_declared(schedule):
     rng = np.random.default_rng(0)
     l2 = 0.05 if schedule == "strongly-convex" else None

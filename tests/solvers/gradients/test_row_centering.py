@@ -66,6 +66,7 @@ def test_rows_that_are_no_numbers_are_null_and_huge_rows_are_clipped_as_ever():
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=["logistic", "softmax"])
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("gradient-methods.md#theorem-8")
 def test_leveled_sums_move_by_the_declared_sensitivity_at_most(relation, loss):
     """Sums over two neighbors at the same point; opposite rows come close to the bound."""
     rng = np.random.default_rng(1)

@@ -104,6 +104,7 @@ def test_the_certificate_holds_for_arbitrary_points(geometry):
 
 
 @pytest.mark.parametrize("geometry", SETS, ids=str)
+@pytest.mark.lemma("constrained-minimizers.md#theorem-1")
 def test_the_certificate_is_attained_across_the_set(geometry):
     """A point that did not move at all, at one end of the set, while the minimizer is at the other: the slope alone
     tells, and tells exactly, because without data the objective is a parabola."""
@@ -160,6 +161,7 @@ def test_releases_lie_in_the_set(solver, geometry, delta):
         assert outside_bound(geometry, model) < 1e-12
 
 
+@pytest.mark.lemma("constrained-minimizers.md#theorem-4")
 def test_constrained_minimizers_move_no_further_than_declared():
     """Exchange records at the boundary, where projections bend the path of the minimizer."""
     geometry, n, total_l2 = L2Ball(0.5, P), 20, 2.0
@@ -188,6 +190,7 @@ def interval_law(rows, labels, low, high, total_l2, stddev):
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.5, 1.0])
+@pytest.mark.lemma("constrained-minimizers.md#theorem-3")
 def test_exact_laws_with_atoms_at_the_boundary_satisfy_the_profile(epsilon):
     """In one dimension the hockey-stick divergence over an interval can be integrated, atoms included."""
     rng, total_l2, stddev, worst = np.random.default_rng(8), 1.0, 0.8, 0.0

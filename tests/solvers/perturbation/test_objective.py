@@ -112,6 +112,7 @@ def with_tolerance(plan, tolerance):
 
 @pytest.mark.parametrize("delta", [1e-5, 0.0])
 @pytest.mark.parametrize(("loss", "n_models"), [(Logistic(), 1), (Logistic(), 3), (Softmax(4), 1)], ids=str)
+@pytest.mark.lemma("gamma-noise.md#theorem-5")
 def test_output_stage_hides_two_tolerances_and_the_grid(loss, n_models, delta):
     """2 (tolerance + half a grid step per coordinate) / l2, and sqrt(K) of it for K models."""
     plan = ObjectivePerturbation().plan(problem(loss, n_models=n_models), Guarantee(1.0, delta))

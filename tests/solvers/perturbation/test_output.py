@@ -33,6 +33,7 @@ def minimizer(X, y, loss, total_l2):
 
 
 @pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+@pytest.mark.lemma("gradient-methods.md#theorem-5")
 def test_no_neighbor_moves_the_minimizer_further_than_declared(relation):
     rng = np.random.default_rng(0)
     n, total_l2 = 30, 2.0
@@ -123,6 +124,7 @@ def test_gaussian_noise_has_exactly_the_planned_law():
         assert stats.kstest(theta, "norm", args=(0, plan.output.stddev * wrong)).pvalue < 1e-6
 
 
+@pytest.mark.lemma("gamma-noise.md#theorem-3")
 def test_pure_noise_has_exactly_the_planned_law():
     """Its norm has the gamma law of as many degrees of freedom as there are coefficients."""
     plan = OutputPerturbation().plan(problem(n=5, p=6, l2=1.0), Guarantee(1.0))

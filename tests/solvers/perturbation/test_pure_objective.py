@@ -48,6 +48,7 @@ LABELS = {Logistic(): (1.0, -1.0), HuberHinge(0.5): (1.0, -1.0), HuberRegression
 
 @pytest.mark.parametrize("loss", LABELS, ids=str)
 @pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+@pytest.mark.lemma("gamma-noise.md#theorem-4")
 def test_no_pair_of_exact_densities_differs_by_more_than_the_price(loss, relation):
     """The continuous mechanism in two dimensions: no ratio exceeds exp(price), and much of it is reached."""
     rng = np.random.default_rng(0)
@@ -200,6 +201,7 @@ def test_no_linear_term_ends_a_run(monkeypatch, delta, constraint, length):
 
 
 @pytest.mark.parametrize("p", [1, 3, 40, 1000])
+@pytest.mark.lemma("gamma-noise.md#lemma-6")
 def test_long_terms_are_as_rare_as_the_proof_asks(p):
     """Also computed: the gamma law beyond twice the planned norm, against 2^-64 tanh(epsilon / 2) / 2^(64 p)."""
     plan = ObjectivePerturbation().plan(problem(p=p), Guarantee(0.5, 0.0, "replace-one"))

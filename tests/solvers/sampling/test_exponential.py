@@ -100,6 +100,7 @@ def density_1d(records, loss, rate, radius, points):
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.lemma("exponential-sampling.md#theorem-2")
 def test_law_in_one_dimension_against_quadrature(loss):
     records = invented(60, 1, loss)
     plan = plan_of(records, 1.7, 2.0, loss)
@@ -197,6 +198,7 @@ def test_a_wrong_envelope_is_caught():
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 @pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.lemma("exponential-sampling.md#lemma-4")
 def test_envelope_holds_at_random_points_of_the_ball(loss, sparse):
     rng = np.random.default_rng(1)
     records = invented(300, 5, loss, seed=7)
@@ -246,6 +248,7 @@ def test_early_rejections_change_nothing():
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.lemma("exponential-sampling.md#theorem-1")
 def test_worst_pair_reaches_epsilon_and_not_more(relation, epsilon):
     """Exact densities of two neighbors in one dimension, by quadrature."""
     rows = np.full((4000, 1), 1.0)
@@ -328,7 +331,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
     model = PrivateLogisticRegression(
         1.0, 0.0, classes=[0, 1], solver=ExponentialSampling(radius=400.0), ledger=ledger
     )
-    with pytest.raises(ValueError, match=r"tries .*solver='output' or 'localized'"):
+    with pytest.raises(ValueError, match=r"tries .*solver='objective' or 'localized'"):
         model.fit(rows, y)
     assert ledger.history() == []
 
@@ -339,7 +342,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
         (Problem(Softmax(3), Bounds(), 100, 4), "multi_class='ovr'"),
         (Problem(Logistic(), Bounds(), 100, 4, geometry=L1Ball(1.0, 4)), "L2 ball"),
         (Problem(HuberRegression(1.0), Bounds(), 100, 4), "label_bound"),
-        (Problem(Linear(), Bounds(), 100, 4), "pass solver='output'"),
+        (Problem(Linear(), Bounds(), 100, 4), "pass solver='objective'"),
         (Problem(Logistic(), Bounds(), 100, 20_000), "up to 500 coefficients"),
     ],
 )
@@ -492,3 +495,13 @@ def test_what_null_rows_hold_shows_in_no_warning(bad):
     X[:5] = bad
     model = PrivateLogisticRegression(0.5, 0.0, classes=[0, 1], solver="exponential", bad_rows="null")
     assert np.isfinite(model.fit(X, np.arange(60) % 2).coef_).all()
+
+
+def test_a_plan_in_a_cramped_ball_says_what_to_use_instead():
+    wide = Problem(Logistic(), Bounds(1.0), 30_000, 60)
+    cramped = str(ExponentialSampling().plan(wide, Guarantee(1.0, 0.0)))
+    assert "although" in cramped
+    assert "solver='auto' (objective perturbation) is pure as well" in cramped
+    assert "ExponentialSampling(structured=True)" in cramped
+    roomy = str(ExponentialSampling().plan(Problem(Logistic(), Bounds(1.0), 2_000, 3), Guarantee(1.0, 0.0)))
+    assert "although" not in roomy

@@ -43,6 +43,7 @@ def plan_of(records, epsilon=1.0, l2=0.1):
     return Localized(clock=False).plan(problem_of(records, l2), Guarantee(epsilon))
 
 
+@pytest.mark.lemma("exponential-sampling.md#theorem-7")
 def test_price_is_the_sum_of_both_stages():
     records = invented(1000, 5)
     for relation in Neighboring:
@@ -131,7 +132,7 @@ def test_it_beats_the_plain_mechanism_by_about_the_foretold_factor():
 
 
 def test_it_refuses_before_any_charge_what_would_take_too_long():
-    with pytest.raises(ValueError, match="solver='output'"):
+    with pytest.raises(ValueError, match="solver='objective'"):
         Localized(most_tries=10).plan(problem_of(invented(100, 30), 1e-3), Guarantee(0.1))
     with pytest.raises(ValueError, match="label_bound"):
         Localized().plan(Problem(HuberRegression(1.0), Bounds(), 100, 4), Guarantee(1.0))

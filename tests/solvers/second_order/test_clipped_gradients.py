@@ -65,6 +65,7 @@ def distance(weight, ours, theirs, exchanged):
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("second-order-regression.md#theorem-1")
 def test_no_pair_of_records_is_further_apart_than_two_that_pull_with_all_their_might(relation):
     exchanged = relation.contributions == 2
     shares = np.linspace(0, 1, 201)
@@ -81,6 +82,7 @@ def test_a_heavier_companion_would_be_further_apart(relation, weight):
     assert distance(companion_weight(relation), *worst, relation.contributions == 2) <= relation.contributions
 
 
+@pytest.mark.lemma("second-order-regression.md#theorem-2")
 def test_the_weight_is_the_largest_there_can_be():
     assert companion_weight(Neighboring.REPLACE_ONE) ** 2 <= (11 + 5 * math.sqrt(5)) / 8
     assert (companion_weight(Neighboring.REPLACE_ONE) + 0.001) ** 2 > (11 + 5 * math.sqrt(5)) / 8

@@ -36,6 +36,7 @@ def statistic(v, weighted):
 
 @pytest.mark.parametrize("target", [0.0, 0.5, 1.0, 1.4, 2.0, 5.0])
 @pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
+@pytest.mark.lemma("gradient-methods.md#theorem-4")
 def test_moment_sensitivity_is_the_largest_distance(target, relation):
     rng = np.random.default_rng(0)
     bound = moment_sensitivity(1.0, target, relation).value
@@ -137,11 +138,12 @@ def test_newton_splits_its_budget_in_squares():
     looks = [plan.look_again(0.5, share).noise_multiplier ** -2 for share in plan.shares.moments]
     assert looks[0] == pytest.approx(plan.moments.noise_multiplier**-2)
     assert looks[0] / sum(looks) == pytest.approx(0.3)
-    gradients = 10 * plan.release.noise_multiplier**-2
-    assert sum(looks) / (sum(looks) + gradients) == pytest.approx(0.3)
+    others = 10 * plan.release.noise_multiplier**-2 + plan.margins(1.0).noise_multiplier ** -2
+    assert sum(looks) / (sum(looks) + others) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.lemma("gradient-methods.md#theorem-7")
 def test_the_charge_is_what_the_mechanisms_of_a_run_say(ordered):
     """Looks at the moment, energies if there are any, and every gradient of all models, each with its own noise."""
     X, y = blobs(2, n=200)

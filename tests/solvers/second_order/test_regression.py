@@ -173,6 +173,7 @@ def test_pure_noise_is_shrunk_towards_the_mean(monkeypatch):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("n", [20, 5000])
+@pytest.mark.lemma("second-order-regression.md#theorem-3")
 def test_calibration_uses_the_whole_budget_and_no_more(relation, n):
     plan = plan_for(n=n, epsilon=0.8, relation=relation)
     assert 0.99e-6 <= accountants.delta(plan.event, 0.8, relation) <= 1e-6

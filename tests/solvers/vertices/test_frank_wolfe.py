@@ -151,6 +151,7 @@ def test_rounding_of_four_scores_is_part_of_the_range():
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("frank-wolfe.md#lemma-4")
 def test_the_declared_range_is_attained(relation):
     """At theta = 0 opposite rows move logistic scores by exactly the declared range; half of it is caught."""
     p = 4
@@ -318,6 +319,7 @@ def test_the_bound_on_the_center_is_attained():
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
+@pytest.mark.lemma("frank-wolfe.md#theorem-1")
 def test_the_certificate_is_respected(epsilon):
     X, y = data(3000, 10, seed=5, classes=False)
     problem = problem_of(X, Squared(1.0, 1.0), label_bound=1.0)
@@ -371,6 +373,7 @@ def test_certificate_rates():
 
 
 @pytest.mark.parametrize("bounds", ["rows", "entries"])
+@pytest.mark.lemma("frank-wolfe.md#section-5")
 def test_general_sets_by_gaussian_noise(bounds):
     X, y = data(3000, 5, seed=6)
     X = X / math.sqrt(5)

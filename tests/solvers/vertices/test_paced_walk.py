@@ -52,6 +52,7 @@ def moved(question, first, other, *arguments):
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.lemma("frank-wolfe.md#theorem-2")
 def test_corrections_move_as_far_as_declared_and_no_farther(relation):
     problem = problem_of()
     plan = plan_of(problem, relation)
@@ -66,6 +67,7 @@ def test_corrections_move_as_far_as_declared_and_no_farther(relation):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("loss", [Logistic(), Squared(5.0, 1.0)], ids=["logistic", "squared"])
+@pytest.mark.lemma("frank-wolfe.md#theorem-3")
 def test_evidence_moves_as_far_as_declared_and_no_farther(relation, loss):
     problem = problem_of(loss=loss)
     plan = plan_of(problem, relation)

@@ -76,6 +76,7 @@ def test_linear_losses_have_a_softmax_as_their_minimizer():
 
 @pytest.mark.parametrize("kappa", [0.1, 10.0, 1e3])
 @pytest.mark.parametrize("shape", ["simplex", "l1-ball", "vertices"])
+@pytest.mark.lemma("simplex-sampling.md#lemma")
 def test_residual_certifies_the_duality_gap(kappa, shape):
     X, y = data(150, 4, seed=3)
     geometry = {
@@ -141,6 +142,7 @@ def planted(kappa, slope=1e-3, common=40):
 @pytest.mark.parametrize(
     ("kappa", "range_"), [(0.41, 5.163), (1.0, 6.0), (4.0, 8.0), (25.0, 14.0), (100.0, 24.0)]
 )
+@pytest.mark.lemma("simplex-sampling.md#theorem-1")
 def test_planted_instance_attains_the_range(kappa, range_):
     problem, X, y, other = planted(kappa)
     entropy = (len(y) - 1) / kappa

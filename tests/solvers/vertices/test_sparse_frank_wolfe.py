@@ -131,6 +131,7 @@ def test_totals_are_exact_and_derivatives_within_the_tolerance(name, intercept):
     assert 0 < renewed < 60 * len(y)  # some derivatives are old
 
 
+@pytest.mark.lemma("sparse-frank-wolfe.md#lemma-2")
 def test_a_record_does_not_see_the_others():
     """Given equal choices, a record's derivative is the same to the last bit whatever else is in the data."""
     X, y = rows_of(80, 12)
@@ -146,6 +147,7 @@ def test_a_record_does_not_see_the_others():
 
 @pytest.mark.parametrize("relation", list(Neighboring))
 @pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.lemma("sparse-frank-wolfe.md#theorem-1")
 def test_totals_of_neighbors_differ_within_the_range_and_attain_it(name, relation, monkeypatch):
     loss, p = LOSSES[name], 6
     worst = 0.0

@@ -1,1 +1,1 @@
-"""Exact samplers from a secret key."""
+"""Exact samplers driven by a secret key."""

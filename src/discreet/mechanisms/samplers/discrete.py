@@ -1,16 +1,15 @@
 """Exact samples of the discrete Gaussian and the discrete Laplace distribution, in bulk.
 
-Both laws have the form P(X = x) proportional to exp(-a |x| - b x^2) on the integers. A sample is built as
-X = +-(jB + r): j comes from a small table (the same law with a small scale), r is uniform on 0, ..., B - 1,
-and a coin accepts the candidate with the probability that is still missing. The result has *exactly* the
-stated law (docs/proofs/discrete-noise.md, section 1): floating point only ever decides comparisons that are
-not close, and the close ones are decided by arbitrary-precision arithmetic on more bits of the same uniform
-number.
+Both have the form P(X = x) proportional to exp(-a |x| - b x^2) on the integers. A sample is X = +-(jB + r): j comes
+from a small table (the same distribution with a small scale), r is uniform on 0, ..., B - 1, and a coin accepts the
+candidate with the remaining probability. The result has *exactly* the stated distribution
+(docs/proofs/discrete-noise.md, section 1): floating point only decides comparisons that are not close, and
+arbitrary-precision arithmetic on more bits of the same uniform number decides the close ones.
 
-The arithmetic behind the tables is done in integers that stand for multiples of 2^-bits, with proved error bounds. A
-comparison that the bits at hand cannot decide reads more bits; it never guesses. Where a privacy proof needs the ratio
-of neighboring probabilities in one direction only, one-sided geometric noise does with half the variance of two-sided
-noise (docs/proofs/sparse-vector.md, section 2).
+Tables are computed in integers that represent multiples of 2^-bits, with proved error bounds. A comparison that the
+current bits cannot decide reads more bits; it never guesses. If a privacy proof needs the ratio of neighboring
+probabilities in one direction only, one-sided geometric noise is enough, with half the variance of two-sided noise
+(docs/proofs/sparse-vector.md, section 2).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _GUARD_BITS = 192
 
 @dataclass(frozen=True)
 class Weights:
-    """The sequence w_j = exp(-linear j - quadratic j^2), j = 0, 1, 2, ..., not both coefficients zero."""
+    """The sequence w_j = exp(-linear j - quadratic j^2), j = 0, 1, 2, ..., with at least one positive coefficient."""
 
     linear: Fraction
     quadratic: Fraction
@@ -50,7 +49,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Table:
-    """First 64 bits of the cumulative distribution of an index, with a guide to where a search should start.
+    """First 64 bits of the cumulative distribution of an index, with a guide that shortens the search.
 
     ``thresholds[j]`` is floor(2^64 P(J <= j)); the last entry is 2^64 - 1. ``guide[b]`` is the first j whose
     threshold is at least b 2^(64 - GUIDE_BITS).
@@ -61,10 +60,10 @@ class Table:
 
 
 def exp_minus(exponent: Fraction, bits: int) -> int:
-    """2^bits exp(-exponent), to within one unit.
+    """Return 2^bits exp(-exponent), to within one unit.
 
-    The decimal module's exponential is correctly rounded, and an error of the quotient is damped by
-    x exp(-x) < 1, so ten digits beyond 2^-bits are plenty.
+    The decimal module's exponential is correctly rounded, and x exp(-x) < 1 damps an error of the quotient, so ten
+    digits beyond 2^-bits are plenty.
     """
     context = Context(prec=bits * 302 // 1000 + 12, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
     quotient = context.divide(Decimal(-exponent.numerator), Decimal(exponent.denominator))
@@ -73,7 +72,7 @@ def exp_minus(exponent: Fraction, bits: int) -> int:
 
 @lru_cache(maxsize=16)
 def partial_sums(weights: Weights, bits: int) -> tuple[list[int], int]:
-    """Sums w_0 + ... + w_j in units of 2^-bits, and a bound on their errors in the same units.
+    """Return the sums w_0 + ... + w_j in units of 2^-bits, and a bound on their errors in the same units.
 
     The list ends where the weights fall below one unit; its last entry also approximates the infinite sum,
     within the same bound (section 1.2 of the proof).
@@ -91,10 +90,10 @@ def partial_sums(weights: Weights, bits: int) -> tuple[list[int], int]:
 
 @lru_cache(maxsize=8)
 def cumulative_table(weights: Weights) -> Table:
-    """The 64-bit table of an index J with P(J = j) proportional to w_j."""
+    """Return the 64-bit table of an index J with P(J = j) proportional to w_j."""
     bits = 256
     thresholds = _thresholds(weights, bits)
-    while thresholds is None:  # a probability too close to a multiple of 2^-64 to be floored: look closer
+    while thresholds is None:  # a probability too close to a multiple of 2^-64 needs more bits
         bits *= 2
         thresholds = _thresholds(weights, bits)
     starts = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
@@ -105,7 +104,7 @@ def cumulative_table(weights: Weights) -> Table:
 
 
 def _thresholds(weights: Weights, bits: int) -> NDArray[np.uint64] | None:
-    """floor(2^64 P(J <= j)) up to the first 2^64 - 1, or None if ``bits`` do not suffice to floor them."""
+    """Return floor(2^64 P(J <= j)) up to the first 2^64 - 1, or None if ``bits`` are not enough."""
     sums, error = partial_sums(weights, bits)
     total = sums[-1]
     margin = 2 * error << 64
@@ -121,7 +120,7 @@ def _thresholds(weights: Weights, bits: int) -> NDArray[np.uint64] | None:
 
 
 class LazyUniform:
-    """A uniform number of [0, 1) of which only the first bits have been drawn, starting with a given word."""
+    """A uniform number in [0, 1), starting with a given word, whose further bits are drawn when needed."""
 
     def __init__(self, word: int, entropy: Entropy) -> None:
         self._digits, self._bits = word, 64
@@ -140,7 +139,7 @@ class LazyUniform:
 
 
 def exact_index(weights: Weights, word: int, entropy: Entropy) -> int:
-    """The index picked by a uniform number beginning with ``word``: the first j with P(J <= j) above it."""
+    """Return the index picked by a uniform number starting with ``word``: the first j with P(J <= j) above it."""
     uniform = LazyUniform(word, entropy)
     index = int(np.searchsorted(cumulative_table(weights).thresholds, np.uint64(word)))
 
@@ -157,7 +156,7 @@ def exact_index(weights: Weights, word: int, entropy: Entropy) -> int:
 
 
 def exact_coin(exponent: Fraction, word: int, entropy: Entropy) -> bool:
-    """Whether a uniform number that begins with ``word`` is below exp(-exponent)."""
+    """Whether a uniform number starting with ``word`` is below exp(-exponent)."""
     if exponent == 0:
         return True
 
@@ -175,26 +174,25 @@ MAX_WIDTH = 1 << 24
 _OFFSET_BITS = 40  # (2^40 - 1) MAX_WIDTH < 2^64
 _BLOCK = 1 << 14
 _TABLE_SCALES = (Fraction(1, 16), 4096)  # below: all mass at 0; above: tables that outgrow the cache
-# Well above the float64 error of the acceptance test, with an exponential good to eight ulps: below 2^-49.
+# Well above the float64 error of the acceptance test, which is below 2^-49 for an exponential good to eight ulps.
 _CLOSE = 2.0**-48
 
 
 @dataclass(frozen=True)
 class DiscreteLaw:
-    """The law of an integer X with P(X = x) proportional to exp(-linear |x|/width - quadratic (x/width)^2).
+    """An integer X with P(X = x) proportional to exp(-linear |x|/width - quadratic (x/width)^2).
 
     Parameters
     ----------
     weights : Weights
-        The law at width 1, restricted to x >= 0; its table is computed once and kept.
+        The distribution at width 1, restricted to x >= 0; its table is computed once and kept.
     width : int
-        How many integers share one entry of the table, at most 2^24.
+        Number of integers that share one entry of the table, at most 2^24.
 
     Privacy
     -------
-    ``draw`` samples the stated law exactly, given uniform words. The number of candidates it makes is a
-    function of the public ``count`` up to an event of negligible probability, and the work per candidate is a
-    short table search.
+    ``draw`` samples the stated distribution exactly, given uniform words. The number of candidates depends only on the
+    public ``count``, up to an event of negligible probability, and the work per candidate is a short table search.
 
     Examples
     --------
@@ -212,12 +210,12 @@ class DiscreteLaw:
             raise ValueError(f"width must lie between 1 and {MAX_WIDTH}, got {self.width!r}")
 
     def draw(self, count: int, entropy: Entropy) -> Integers:
-        """``count`` independent samples."""
+        """Draw ``count`` independent samples."""
         values = np.empty(count, dtype=np.int64)
         filled = 0
         while filled < count:
             wanted = min(count - filled, _BLOCK)
-            # At large scales fewer than 1 in 400 is rejected: one round suffices, whatever the noise.
+            # At large scales fewer than 1 in 400 is rejected, so one round suffices.
             candidates = wanted + wanted // 64 + 64
             accepted = self.accepted(entropy.words(WORDS_PER_CANDIDATE * candidates), entropy)[:wanted]
             values[filled : filled + len(accepted)] = accepted
@@ -225,7 +223,7 @@ class DiscreteLaw:
         return values
 
     def accepted(self, words: Words, entropy: Entropy) -> Integers:
-        """The samples that survive among the candidates spelled by ``words``, in order; three words each."""
+        """Return the accepted samples among the candidates in ``words`` (three words each), in order."""
         table: Table = cumulative_table(self.weights)
         n_candidates = len(words) // WORDS_PER_CANDIDATE
         values = np.empty(n_candidates, dtype=np.int64)
@@ -252,7 +250,7 @@ class DiscreteLaw:
         return np.delete(values, rejected) if rejected else values
 
     def exact(self, words: Words, entropy: Entropy) -> int | None:
-        """What three words spell, decided in exact arithmetic: a sample, or None for a rejected candidate."""
+        """Decide three words in exact arithmetic: return a sample, or None for a rejected candidate."""
         first, second, third = (int(word) for word in words)
         index = exact_index(self.weights, first, entropy)
         product = (second >> (64 - _OFFSET_BITS)) * self.width
@@ -269,17 +267,17 @@ class DiscreteLaw:
 
 
 def discrete_gaussian(stddev: int | float | Fraction, width: int = 1) -> DiscreteLaw:
-    """P(X = x) proportional to exp(-x^2 / (2 s^2)) with s = ``stddev * width``; the number is taken exactly.
+    """P(X = x) proportional to exp(-x^2 / (2 s^2)) with s = ``stddev * width``, taken exactly.
 
-    The work of building the table grows with ``stddev`` and the rate of rejection with 1/``stddev``; 256 is a
-    good value for large scales.
+    Building the table takes longer for a larger ``stddev``, and more candidates are rejected for a smaller one; 256 is
+    a good value for large scales.
     """
     scale = _table_scale("stddev", stddev)
     return DiscreteLaw(Weights(Fraction(0), 1 / (2 * scale**2)), width)
 
 
 def discrete_laplace(scale: int | float | Fraction, width: int = 1) -> DiscreteLaw:
-    """P(X = x) proportional to exp(-|x| / s) with s = ``scale * width``; the number is taken exactly."""
+    """P(X = x) proportional to exp(-|x| / s) with s = ``scale * width``, taken exactly."""
     return DiscreteLaw(Weights(1 / _table_scale("scale", scale), Fraction(0)), width)
 
 
@@ -312,7 +310,7 @@ def _try_candidates_python(
     values: Integers,
     close: Integers,
 ) -> tuple[int, int]:
-    """Write the accepted candidates to ``values``; where floats cannot tell, leave a place and note it.
+    """Write the accepted candidates to ``values``; if floats cannot decide, reserve a place and note it.
 
     Returns the numbers of values and of notes; a note is a row (candidate, place) of ``close``.
     """
@@ -339,7 +337,7 @@ def _try_candidates_python(
         drop = fraction * (linear + quadratic * (2 * index + fraction))
         uniform = np.int64(third >> _FRACTION_SHIFT) * _FRACTION_UNIT
         gap = 1.0 - drop - uniform
-        if gap < _CLOSE:  # exp(-drop) >= 1 - drop settles nearly every candidate without the exponential
+        if gap < _CLOSE:  # exp(-drop) >= 1 - drop decides nearly every candidate without the exponential
             gap = math.exp(-drop) - uniform
 
         values[n_values] = magnitude - 2 * negative * magnitude
@@ -364,18 +362,18 @@ _SCALES = (1 / 16, 2.0**30)
 
 @dataclass(frozen=True)
 class GeometricNoise:
-    """The law P(G = k) = (1 - a) a^k, k = 0, 1, 2, ..., with a = exp(-1 / scale).
+    """The geometric distribution P(G = k) = (1 - a) a^k, k = 0, 1, 2, ..., with a = exp(-1 / scale).
 
     Parameters
     ----------
     scale : float
-        Between 1/16 and 2^30; the number is taken exactly.
+        Between 1/16 and 2^30, taken exactly.
 
     Privacy
     -------
-    Subtracted from whole numbers that differ by at most 1, P(G <= x) grows by at most a factor
-    exp(1 / scale) per step of x (for x at which it is positive), and P(G >= x) falls by exactly that factor.
-    Samples have exactly this law: a discrete Laplace variate, given that it is not negative, is geometric.
+    Subtracted from integers that differ by at most 1, P(G <= x) grows by at most a factor exp(1 / scale) per step of x
+    (for x at which it is positive), and P(G >= x) falls by exactly that factor. Samples have exactly this distribution:
+    a discrete Laplace variate, given that it is not negative, is geometric.
 
     Examples
     --------
@@ -403,7 +401,7 @@ class GeometricNoise:
         return discrete_laplace(Fraction(self.scale) / width, width)
 
     def draw(self, count: int, entropy: Entropy) -> Integers:
-        """``count`` independent samples."""
+        """Draw ``count`` independent samples."""
         values = np.empty(count, dtype=np.int64)
         filled = 0
         while filled < count:

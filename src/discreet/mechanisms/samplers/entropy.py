@@ -1,8 +1,8 @@
-"""Random words from a cipher keyed by the operating system; test seeds taint whatever they touch.
+"""Random words from a cipher keyed by the operating system, and repeatable words for tests, marked as insecure.
 
-Differential privacy is lost the moment an adversary can guess, replay or subtract the noise. So noise comes
-from AES-256 in counter mode under a key nobody keeps, every fit has its own key, and neither a fork, a
-thread, a pickle nor a copy can make two places see the same words.
+Differential privacy is lost if an adversary can guess, replay or subtract the noise. So noise comes from AES-256 in
+counter mode under a key that is never stored, every fit has its own key, and no fork, thread, pickle or copy can use
+the same words twice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
-#: How statements of privacy name where noise comes from.
+#: Name of the noise source in privacy statements.
 SOURCE = "AES-256-CTR keyed by the operating system"
 
 _WORD_BYTES = 8
 _BUFFER_WORDS = 512
-# update_into asks for room for one block more than it writes.
+# update_into requires room for one block more than it writes.
 _SPARE_WORDS = 2
 _ZEROS = memoryview(bytes(1 << 16))
 
@@ -40,15 +40,15 @@ class Entropy:
     Attributes
     ----------
     secure : bool
-        True when the key is secret. False inside :func:`insecure_noise`, and then nothing computed from the
-        words is private.
+        True if the key is secret. False inside :func:`insecure_noise`; then nothing computed from the words is
+        private.
 
     Privacy
     -------
-    Words are computationally indistinguishable from uniform ones, which is the only assumption of this
-    package that is not information-theoretic. No word is handed out twice: threads share one locked stream,
-    and a forked child starts a new key. Words are erased from the buffer when they leave it. Not covered: a
-    snapshot of a virtual machine that is resumed twice, and an adversary who reads this process's memory.
+    Words are computationally indistinguishable from uniform ones, which is the only assumption of this package that is
+    not information-theoretic. No word is used twice: threads share one locked stream, and a forked child starts a new
+    key. Words are erased from the buffer when they are returned. Not covered: a virtual machine resumed twice from one
+    snapshot, and an adversary who reads this process's memory.
 
     Examples
     --------
@@ -69,11 +69,11 @@ class Entropy:
 
     @property
     def secure(self) -> bool:
-        """Whether the key is a secret of this process."""
+        """Whether the key is secret."""
         return True
 
     def words(self, count: SupportsIndex) -> Words:
-        """The next ``count`` words, as a new array."""
+        """Return the next ``count`` words as a new array."""
         wanted = operator.index(count)
         if wanted < 0:
             raise ValueError(f"the number of words must be at least 0, got {wanted}")
@@ -85,17 +85,17 @@ class Entropy:
             if self._position + wanted > _BUFFER_WORDS:
                 self._buffer, self._position = self._keystream(_BUFFER_WORDS), 0
             begin = self._position
-            self._position += wanted  # before anything can be interrupted: words may be lost, never repeated
+            self._position += wanted  # first: an interruption may lose words but never repeat them
             taken = self._buffer[begin : self._position].copy()
             self._buffer[begin : self._position] = 0
             return taken
 
     def _key(self) -> bytes:
-        """Forty-eight bytes: a 256-bit key and the first counter block."""
+        """Return 48 bytes: a 256-bit key and the first counter block."""
         return os.urandom(48)
 
     def _start(self) -> None:
-        """Begin a new stream, forgetting the old one."""
+        """Start a new stream and forget the old one."""
         key = self._key()
         self._cipher = Cipher(algorithms.AES256(key[:32]), modes.CTR(key[32:])).encryptor()
         self._buffer = np.zeros(_BUFFER_WORDS, dtype=np.uint64)
@@ -103,7 +103,7 @@ class Entropy:
         self._process = os.getpid()
 
     def _keystream(self, count: int) -> Words:
-        """The cipher's next ``count`` words, encrypting zeros in place."""
+        """Return the cipher's next ``count`` words, encrypting zeros in place."""
         words = np.empty(count + _SPARE_WORDS, dtype=np.uint64)
         room = words.data.cast("B")
         size = count * _WORD_BYTES
@@ -112,7 +112,7 @@ class Entropy:
         return words[:count]
 
     def _after_fork(self) -> None:
-        """In a forked child: a lock nobody holds and a key the parent does not know."""
+        """In a forked child, create a new lock and a key the parent does not know."""
         self._lock = threading.Lock()
         self._start()
 
@@ -128,7 +128,7 @@ class Entropy:
 
 
 class _RepeatableEntropy(Entropy):
-    """The same words in every run: keyed by a hash of public numbers, hence never secure."""
+    """The same words in every run: keyed by a hash of public numbers, so never secure."""
 
     def __init__(self, seed: int, stream: int) -> None:
         self._name = f"discreet insecure noise, seed {seed}, stream {stream}"
@@ -151,12 +151,12 @@ def _renew_all() -> None:
         source._after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_renew_all)
 
 
 class _InsecureBlock:
-    """The seed of one ``insecure_noise`` block and the number of sources it has given."""
+    """The seed of one ``insecure_noise`` block and the number of sources it has created."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -170,19 +170,18 @@ _insecure: ContextVar[_InsecureBlock | None] = ContextVar("discreet_insecure_noi
 
 
 def fresh_entropy() -> Entropy:
-    """A newly keyed source: one per fit, made where the noise is drawn.
+    """Return a newly keyed source: one per fit, created where the noise is drawn.
 
     Privacy
     -------
-    Secure unless the caller is inside :func:`insecure_noise`; whoever publishes a result must publish
-    ``secure`` along with it.
+    Secure unless the caller is inside :func:`insecure_noise`. A published result must state ``secure``.
     """
     block = _insecure.get()
     return Entropy() if block is None else block.next_source()
 
 
 def noise_is_secret() -> bool:
-    """Whether sources made here and now would be secure; makes none."""
+    """Whether a source created now would be secure; creates none."""
     return _insecure.get() is None
 
 
@@ -190,15 +189,15 @@ def noise_is_secret() -> bool:
 def insecure_noise(seed: SupportsIndex) -> Iterator[None]:
     """For tests and experiments only: repeatable noise. RESULTS OBTAINED INSIDE ARE NOT PRIVATE.
 
-    Inside the block the k-th call of :func:`fresh_entropy` gives a stream that depends on ``seed`` and k
-    alone, so the same program draws the same noise while two fits in the block draw different noise.
+    Inside the block, the k-th call of :func:`fresh_entropy` returns a stream that depends on ``seed`` and k only. The
+    same program draws the same noise, while two fits in the block draw different noise.
 
     Privacy
     -------
-    None: anyone who knows the seed can subtract the noise. Every source made inside has ``secure == False``,
-    and so has every statement derived from it. The switch is local to the current thread or asynchronous task
-    and does not reach new threads or spawned worker processes: those stay secure, and so are not repeatable.
-    A forked child inherits the switch and repeats the noise of its siblings.
+    None: anyone who knows the seed can subtract the noise. Every source created inside has ``secure == False``, and so
+    has every statement derived from it. The switch is local to the current thread or asynchronous task. It does not
+    reach new threads or spawned worker processes: those stay secure and are not repeatable. A forked child inherits the
+    switch and repeats the noise of its siblings.
 
     Examples
     --------

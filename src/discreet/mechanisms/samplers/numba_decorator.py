@@ -1,4 +1,4 @@
-"""The one decorator that compiles kernels: of samplers and selections here, of sums over rows further up."""
+"""The decorator that compiles numba kernels, for samplers and selections here and for sums over rows elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(*fastmath: str) -> Callable[[F], F]:
-    """A typed numba decorator: no interpreter lock, cached on disk, IEEE division."""
+    """A typed numba decorator: no interpreter lock, cached on disk where a folder can be written, IEEE division."""
     flags = set(fastmath) if fastmath else False
-    decorator: Any = njit(nogil=True, cache=True, error_model="numpy", fastmath=flags)
-    return cast(Callable[[F], F], decorator)
+    settings: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": flags}
+
+    def decorator(function: F) -> F:
+        try:
+            return cast(F, njit(cache=True, **settings)(function))
+        except RuntimeError:  # no folder for the cache: a read-only container
+            return cast(F, njit(**settings)(function))
+
+    return decorator

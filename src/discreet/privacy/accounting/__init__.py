@@ -1,1 +1,1 @@
-"""What events cost: exact profiles, accountants, calibration."""
+"""The price of events: exact profiles, accountants, calibration."""

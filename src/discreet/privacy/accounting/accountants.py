@@ -1,8 +1,7 @@
-"""What a tree of events costs: stateless accountants, and the tightest of them.
+"""Price a tree of events: stateless accountants, and the tightest of them.
 
-Every accountant returns an upper bound on delta at an epsilon, and on epsilon at a delta, for the whole
-event run adaptively. Inexact sampling and missing guarantees are handled once, in the base class. Proofs:
-``docs/proofs/composition.md``.
+Every accountant returns an upper bound on delta at an epsilon, and on epsilon at a delta, for the whole event run
+adaptively. The base class handles inexact sampling and missing guarantees. Proofs: ``docs/proofs/composition.md``.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class UnsupportedEvent(ValueError):
 
 
 def priced_leaves(event: Event, neighboring: Neighboring) -> Leaves:
-    """The leaves of ``event``, or ``UnsupportedEvent`` if a part was priced in advance under another relation."""
+    """Return the leaves of ``event``; raise ``UnsupportedEvent`` if a part was priced under another relation."""
     leaves = leaves_of(event)
     if not leaves.relations <= {neighboring}:
         asked = ", ".join(sorted(relation.value for relation in leaves.relations))
@@ -69,13 +68,13 @@ def priced_leaves(event: Event, neighboring: Neighboring) -> Leaves:
 
 
 class Accountant(ABC):
-    """Prices events it supports.
+    """Price the events it supports.
 
     Privacy
     -------
-    ``delta`` and ``epsilon`` are upper bounds for adaptive composition with a fixed list of events. For
-    sizes chosen along the way use a ledger. With a total variation t between the laws sampled and the ideal
-    ones, ``(1 + e^epsilon) t`` is added to delta.
+    ``delta`` and ``epsilon`` are upper bounds for adaptive composition with a fixed list of events. If sizes are chosen
+    along the way, use a ledger. With a total variation t between the sampled and the ideal distributions,
+    ``(1 + e^epsilon) t`` is added to delta.
     """
 
     name: ClassVar[str]
@@ -86,7 +85,7 @@ class Accountant(ABC):
         return leaves.relations <= {neighboring} and self._supports(leaves.counts, neighboring)
 
     def delta(self, event: Event, epsilon: float, neighboring: Neighboring) -> float:
-        """Upper bound on delta at ``epsilon`` >= 0."""
+        """Return an upper bound on delta at ``epsilon`` >= 0."""
         if not epsilon >= 0:
             raise ValueError(f"epsilon must be a number of at least 0, got {epsilon!r}")
         leaves = self._checked(event, neighboring)
@@ -100,7 +99,7 @@ class Accountant(ABC):
         return _with_slip(on_grid, leaves.total_variation, epsilon)
 
     def epsilon(self, event: Event, delta: float, neighboring: Neighboring) -> float:
-        """Upper bound on the smallest epsilon at ``delta``; infinite if there is none."""
+        """Return an upper bound on the smallest epsilon at ``delta``; infinite if there is none."""
         if not 0 <= delta <= 1:
             raise ValueError(f"delta must lie between 0 and 1, got {delta!r}")
         leaves = self._checked(event, neighboring)
@@ -111,7 +110,7 @@ class Accountant(ABC):
         slip, found = leaves.total_variation, 0.0
         if slip == 0 and leaves.variates == 0:
             return self._epsilon(leaves.counts, delta, neighboring)
-        for _ in range(100):  # climbs to the smallest epsilon whose own slip leaves enough of delta
+        for _ in range(100):  # climb to the smallest epsilon whose own slip leaves enough of delta
             shift, room = ideal_target(delta - _with_slip(0.0, slip, found), leaves.variates, found)
             if room <= 0 or math.isinf(found):
                 return math.inf
@@ -164,14 +163,14 @@ __all__ = [
 
 
 class PureAccountant(Accountant):
-    """Sums of pure epsilons; for up to a million equal ones the exact law of their composition.
+    """Sums of pure epsilons; for up to a million equal ones, their exact composition.
 
     k runs of an epsilon-DP mechanism are dominated by k randomized responses (Kairouz, Oh and Viswanath,
     2015), whose loss is (2 j - k) epsilon with j binomial.
     """
 
     name = "pure"
-    most_runs: ClassVar[int] = 2**20  # beyond, listing the binomial law is slow, and in the end impossible
+    most_runs: ClassVar[int] = 2**20  # above this, listing the binomial distribution is too slow
 
     @staticmethod
     def width(leaf: Event) -> float | None:
@@ -184,7 +183,7 @@ class PureAccountant(Accountant):
         return all(self.width(leaf) is not None for leaf, _ in counts)
 
     def _runs(self, counts: Counts) -> tuple[float, int]:
-        """(epsilon of one run, number of runs): unequal epsilons count as a single run of their sum."""
+        """Return (epsilon of one run, number of runs); unequal epsilons count as one run of their sum."""
         runs = [(self.width(leaf) or 0.0, times) for leaf, times in counts]
         if len({width for width, _ in runs}) == 1:
             return runs[0][0], sum(times for _, times in runs)
@@ -201,7 +200,8 @@ class PureAccountant(Accountant):
         log_chance = gammaln(times + 1) - gammaln(j + 1) - gammaln(times - j + 1) - (times - j) * width
         log_chance -= times * math.log1p(math.exp(-width))
         excess = -np.expm1(np.minimum(epsilon - loss, 0.0))
-        # Every logarithm is a sum of terms below k log(k + 3) and k width, each good to a few units in the last place.
+        # Every logarithm is a sum of terms below k log(k + 3) and k width, each accurate to a few units in the last
+        # place.
         rounding = 1e-9 + 4e-15 * times * (math.log(times + 3) + width)
         return min(1.0, float(np.exp(log_chance) @ excess) * (1 + rounding))
 
@@ -214,9 +214,7 @@ class PureAccountant(Accountant):
 
 
 class GaussianAccountant(Accountant):
-    """Exact for any number of Gaussian releases: squared Gaussian-DP parameters add up (Dong, Roth and Su,
-    2022).
-    """
+    """Exact for Gaussian releases: squared Gaussian-DP parameters add up (Dong, Roth and Su, 2022)."""
 
     name = "gaussian"
 
@@ -273,9 +271,7 @@ class ProfileAccountant(Accountant):
 
 
 class ConcentratedAccountant(Accountant):
-    """Zero-concentrated DP: rhos add up, and convert at the best real order (Canonne, Kamath and Steinke,
-    2020).
-    """
+    """Zero-concentrated DP: rhos add up, and convert at the best order (Canonne, Kamath and Steinke, 2020)."""
 
     name = "concentrated"
 
@@ -295,7 +291,7 @@ class ConcentratedAccountant(Accountant):
 
 
 class RenyiCurveAccountant(ConcentratedAccountant):
-    """The same with the divergence of every order instead of its bound ``order * rho``; never worse."""
+    """Use the divergence of every order instead of its bound ``order * rho``; never worse."""
 
     name = "renyi curve"
 
@@ -317,7 +313,7 @@ class RenyiCurveAccountant(ConcentratedAccountant):
 
 @dataclass(frozen=True)
 class RenyiAccountant(Accountant):
-    """Renyi divergences of one fixed order add up, also when later events are chosen by earlier results."""
+    """Renyi divergences of one fixed order add up, even if later events are chosen by earlier results."""
 
     order: float
     name: ClassVar[str] = "renyi"
@@ -327,7 +323,7 @@ class RenyiAccountant(Accountant):
             raise ValueError(f"order must be a number greater than 1, got {self.order!r}")
 
     def divergence(self, event: Event, neighboring: Neighboring) -> float:
-        """The divergence of an event at this order, in the worse direction; infinite where none is proved."""
+        """Return the divergence of an event at this order, in the worse direction; infinite if none is proved."""
         leaves = priced_leaves(event, neighboring)
         inexact = leaves.total_variation > 0 or leaves.variates > 0 or _failure(leaves.counts) > 0
         if inexact or not leaves.private:
@@ -355,7 +351,7 @@ class RenyiAccountant(Accountant):
 
 
 def _core(leaf: Event) -> Event:
-    """An (epsilon, delta)-DP mechanism is epsilon-DP but for a part of mass delta (Kairouz et al., 2015)."""
+    """Return the pure core: (epsilon, delta)-DP is epsilon-DP except for mass delta (Kairouz et al., 2015)."""
     if not isinstance(leaf, Approximate):
         return leaf
     return Pure(leaf.epsilon) if leaf.epsilon > 0 else Gaussian(math.inf)
@@ -366,7 +362,7 @@ def _failure(counts: Counts) -> float:
 
 
 class BasicAccountant(Accountant):
-    """Epsilons and deltas add up; epsilon is split in proportion to what the parts need at delta = 1e-6."""
+    """Epsilons and deltas add up; epsilon is split in proportion to the parts' epsilons at delta = 1e-6."""
 
     name = "basic"
 
@@ -396,7 +392,7 @@ class BasicAccountant(Accountant):
 
 
 def _stated_epsilon(leaf: Event) -> float | None:
-    """The epsilon a leaf comes with, whatever its delta."""
+    """Return the stated epsilon of a leaf, ignoring its delta."""
     return leaf.epsilon if isinstance(leaf, Approximate) else PureAccountant.width(leaf)
 
 
@@ -410,10 +406,10 @@ def _single_epsilon(leaf: Event, neighboring: Neighboring) -> float:
 
 
 class LossDistributionAccountant(Accountant):
-    """Composition of privacy loss distributions: tight for anything with a privacy profile."""
+    """Composition of privacy loss distributions: tight for every event with a privacy profile."""
 
     name = "loss distribution"
-    # Beyond, it claims nothing: no transform that could be waited for resolves them.
+    # With more runs it claims nothing: the transform that resolves them would take too long.
     most_runs: ClassVar[int] = 2**24
 
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool:
@@ -435,7 +431,7 @@ class LossDistributionAccountant(Accountant):
         if self._too_many(counts):
             return math.inf
         merged, scale = _merge_gaussians(counts), 1.0
-        for _ in range(6):  # one grid for a whole search, until it is the grid of the result
+        for _ in range(6):  # use one grid per search, until it fits the result
             interval = _interval(merged, scale, neighboring)
             found = smallest_epsilon(
                 lambda e, interval=interval: self._delta_on_grid(merged, e, neighboring, interval),  # type: ignore[misc]
@@ -458,12 +454,12 @@ class LossDistributionAccountant(Accountant):
 
 
 def _scale(epsilon: float) -> float:
-    """Epsilon to one digit: grids are chosen for a scale of epsilon, so that they can be reused."""
+    """Round epsilon to one digit, so that grids can be reused."""
     return float(f"{epsilon:.0e}")
 
 
 def _merge_gaussians(counts: Counts) -> Counts:
-    """All Gaussian leaves as one, which is exact."""
+    """Merge all Gaussian leaves into one, which is exact."""
     gaussians = tuple((leaf, times) for leaf, times in counts if isinstance(leaf, Gaussian))
     if not gaussians:
         return counts
@@ -473,7 +469,7 @@ def _merge_gaussians(counts: Counts) -> Counts:
 
 @lru_cache(maxsize=1024)
 def _interval(counts: Counts, epsilon: float, neighboring: Neighboring) -> float:
-    """The grid for these events; infinite if their losses reach farther than any grid."""
+    """Return the grid for these events; infinite if their losses exceed every grid."""
     curves = [(profile, times) for leaf, times in counts if (profile := curve(leaf, neighboring)) is not None]
     if any(profile.delta(1e5) > 0.5 for profile, _ in curves):
         return math.inf
@@ -489,12 +485,12 @@ def _loss_distributions(
     return connect_the_dots(profile, interval)
 
 
-# Beyond, the transform that resolves so many runs is too long to wait for, and Renyi divergences are nearly as good.
+# With more runs the transform takes too long, and Renyi divergences are nearly as good.
 _MANY_RUNS = 2**22
 
 
 def accountants_for(event: Event, neighboring: Neighboring) -> tuple[Accountant, ...]:
-    """The accountants worth asking: a single one where it is exact, all that apply otherwise."""
+    """Return the accountants to ask: a single one if it is exact, otherwise all that apply."""
     leaves = priced_leaves(event, neighboring)
     counts = leaves.counts
     for exact in (GaussianAccountant(), ProfileAccountant()):
@@ -524,18 +520,18 @@ def accountants_for(event: Event, neighboring: Neighboring) -> tuple[Accountant,
 
 
 def delta(event: Event, epsilon: float, neighboring: Neighboring) -> float:
-    """The tightest proved upper bound on delta at ``epsilon``.
+    """Return the tightest proved upper bound on delta at ``epsilon``.
 
     Parameters
     ----------
-    event : what is run.
+    event : the event to price.
     epsilon : at least 0.
     neighboring : the relation the event was calibrated for.
 
     Privacy
     -------
     Running ``event`` is (epsilon, delta)-DP under ``neighboring``. Covers inexact sampling declared by
-    ``Approximated``; covers nothing that no event declares.
+    ``Approximated``; does not cover anything that no event declares.
 
     Examples
     --------
@@ -549,7 +545,7 @@ def delta(event: Event, epsilon: float, neighboring: Neighboring) -> float:
 
 
 def epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
-    """The tightest proved upper bound on epsilon at ``delta``; infinite if there is none. See ``delta``.
+    """Return the tightest proved upper bound on epsilon at ``delta``; infinite if there is none. See ``delta``.
 
     >>> round(epsilon(Gaussian(5.61163), 1 / 45000**2, Neighboring.REPLACE_ONE), 5)
     1.0

@@ -1,6 +1,6 @@
-"""The smallest noise that meets a guarantee, rounded to the private side, for one record or for several at once.
+"""Find the smallest noise that meets a guarantee, rounded to the private side, for one record or for several at once.
 
-Group privacy turns a guarantee about one record into one about somebody who has several: ``docs/proofs/groups.md``.
+Group privacy turns a guarantee for one record into one for a person with several: ``docs/proofs/groups.md``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from discreet.privacy.guarantee import Guarantee
 
 _SMALLEST, _LARGEST = 1e-12, 1e15
 _JUST_ABOVE = 1e-18
-_WASTE = 1e-6  # part of delta that may stay unused once the search stops
+_WASTE = 1e-6  # fraction of delta that may stay unused
 
 
 class Unattainable(ValueError):
@@ -39,7 +39,7 @@ class Unattainable(ValueError):
 
 
 def calibrate_gaussian(guarantee: Guarantee) -> float:
-    """The smallest noise multiplier of one Gaussian release.
+    """Return the smallest noise multiplier of one Gaussian release.
 
     >>> round(calibrate_gaussian(Guarantee(1.0, 1 / 45000**2)), 5)
     5.61163
@@ -55,13 +55,13 @@ def calibrate_gaussian(guarantee: Guarantee) -> float:
 def calibrate(
     make_event: Callable[[float], Event], guarantee: Guarantee, *, low: float = 1e-3, high: float = 1e7
 ) -> float:
-    """The smallest noise parameter x for which ``make_event(x)`` meets ``guarantee``.
+    """Return the smallest noise parameter x for which ``make_event(x)`` meets ``guarantee``.
 
     Parameters
     ----------
     make_event : the event at noise x > 0; more noise must not cost more privacy.
     guarantee : the target; its ``delta`` may be 0 if the event is pure.
-    low, high : where the search starts; both ends give way if the answer lies outside.
+    low, high : start of the search, extended if the answer lies outside.
 
     Returns
     -------
@@ -85,9 +85,9 @@ def calibrate(
     limit, height = (guarantee.epsilon, _pure_height) if pure else (guarantee.delta, _height)
 
     def shortfall(log_x: float) -> float:
-        """How far the price is above the limit, on a scale on which prices are nearly linear in log x.
+        """Return how far the price exceeds the limit, on a scale on which prices are nearly linear in log x.
 
-        The sign is that of the prices themselves: the scale rounds away their last digits.
+        The sign comes from the prices themselves, because the scale rounds away their last digits.
         """
         event = make_event(math.exp(log_x))
         if pure:
@@ -107,14 +107,12 @@ def calibrate(
 
 
 def _height(delta: float) -> float:
-    """log sqrt(-log delta): for Gaussian-like tails a straight line, of slope about 1, in the log of the
-    noise.
-    """
+    """Return log sqrt(-log delta), nearly linear with slope 1 in the log of the noise for Gaussian-like tails."""
     return 0.5 * math.log(-math.log(min(max(delta, 1e-300), 1 - 1e-15)))
 
 
 def _pure_height(epsilon: float) -> float:
-    """-log epsilon, which grows with the noise like ``_height`` does."""
+    """Return -log epsilon, which grows with the noise as ``_height`` does."""
     return -math.log(min(max(epsilon, 1e-300), 1e300))
 
 
@@ -124,7 +122,7 @@ Point = tuple[float, float]
 def _bracket(
     shortfall: Callable[[float], float], low: float, high: float, guarantee: Guarantee
 ) -> tuple[Point, Point | None]:
-    """A point that is not private enough and one that is; steps follow the slope of 1."""
+    """Return a point that is not private enough and one that is; steps assume a slope of 1."""
     bad: Point | None = None
     good: Point | None = None
     at = min(
@@ -148,13 +146,13 @@ def _bracket(
 
 
 def _close_in(shortfall: Callable[[float], float], bad: Point, good: Point, enough: float) -> float:
-    """Regula falsi with the Illinois rule, until a good point wastes less than ``enough``."""
+    """Run regula falsi with the Illinois rule, until a good point wastes less than ``enough``."""
     (low, f_low), (high, f_high) = bad, good
     best, side = good, 0
     for _ in range(200):
         if -best[1] <= enough or high - low <= 4e-16 * max(1.0, abs(high)):
             break
-        # Aim a hair beyond the root: a point on the private side ends the search.
+        # Aim slightly beyond the root: a point on the private side ends the search.
         aim = 0.5 * enough
         at = low + (high - low) * (f_low + aim) / (f_low - f_high) if f_high < 0 else high
         if not low < at < high:
@@ -191,12 +189,12 @@ def _unattainable(event: Event, guarantee: Guarantee) -> str:
     )
 
 
-# Room for what Gaussian noise on a grid costs beyond ideal noise; a plan that needs more is refused and replanned.
+# Allowance for the extra cost of Gaussian noise on a grid; a plan that needs more is refused and replanned.
 _MARGIN = 1e-3
 
 
 def group_delta(epsilon: float, delta: float, size: int) -> float:
-    """The delta at ``size * epsilon`` for ``size`` records at once, if one has (epsilon, delta).
+    """Return the delta at ``size * epsilon`` for ``size`` records at once, if one has (epsilon, delta).
 
     delta (1 + e^epsilon + ... + e^((size - 1) epsilon)).
 
@@ -207,17 +205,17 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
 
 
 def record_guarantee(guarantee: Guarantee, size: int) -> Guarantee:
-    """A promise about one record from which ``guarantee`` follows for ``size`` of them, whatever the mechanism."""
+    """Return a guarantee for one record that implies ``guarantee`` for ``size`` records, for any mechanism."""
     epsilon = guarantee.epsilon / size
-    # Two units in the last place pay for the rounding of the quotient and of the sum.
+    # The factor covers the rounding of the quotient and of the sum.
     delta = guarantee.delta / _geometric_sum(epsilon, size) * (1 - 2.0**-40)
     return dataclasses.replace(guarantee, epsilon=epsilon * (1 - 2.0**-50), delta=delta, unit="record")
 
 
 def gaussian_record_guarantee(guarantee: Guarantee, size: int) -> Guarantee:
-    """The promise about one record of the Gaussian mechanism that keeps ``guarantee`` for ``size`` of them.
+    """Return the guarantee for one record of a Gaussian mechanism that meets ``guarantee`` for ``size`` records.
 
-    A mechanism that is not Gaussian may keep this promise and break the other: price `group_event` to know.
+    A mechanism that is not Gaussian may meet this one and fail the other: price `group_event` to check.
     """
     epsilon = guarantee.epsilon / size
     mu = gaussian_mu(guarantee.epsilon, guarantee.delta * (1 - _MARGIN)) / size
@@ -227,7 +225,7 @@ def gaussian_record_guarantee(guarantee: Guarantee, size: int) -> Guarantee:
 
 
 def group_event(event: Event, size: int) -> Event | None:
-    """What ``event`` is for somebody who has ``size`` records; None where no exact rule is proved.
+    """Return ``event`` as it is for a person with ``size`` records; None if no exact rule is proved.
 
     >>> group_event(Repeated(Gaussian(6.0), 10), 3)
     Repeated(event=Gaussian(noise_multiplier=2.0), times=10)

@@ -1,12 +1,11 @@
 """The privacy profile of one event: a dominating hockey-stick curve in both directions.
 
-For neighbors D and D' write P and Q for the laws of the output, and
+For neighbors D and D' write P and Q for the distributions of the output, and
 
     forward(e) = sup over events A of P(A) - e^e Q(A),      backward(e) = the same with P and Q exchanged,
 
-for e >= 0. The two curves bound the mechanism's privacy loss distribution from above, and that is all that
-adaptive composition needs (Dong, Roth and Su, 2022; Zhu, Dong and Wang, 2022). Proofs:
-``docs/proofs/composition.md``.
+for e >= 0. The two curves bound the mechanism's privacy loss distribution from above, which is all that adaptive
+composition needs (Dong, Roth and Su, 2022; Zhu, Dong and Wang, 2022). Proofs: ``docs/proofs/composition.md``.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from discreet.privacy.guarantee import Neighboring
 
 Profile = Callable[[Array], Array]
 
-_LEAST_MU = 1e-7  # weaker Gaussian shifts are rounded up to this: grids of losses need not be finer
+_LEAST_MU = 1e-7  # weaker Gaussian shifts are rounded up to this, which limits how fine grids must be
 _UP = 1 + 2.0**-50  # covers the four or five roundings of a closed form
 
 
 @dataclass(frozen=True)
 class Majorant:
-    """delta(e) <= count H(e - shift, mu) for every e >= 0, H the Gaussian profile: a bound on tails.
+    """A bound on tails: delta(e) <= count H(e - shift, mu) for every e >= 0, where H is the Gaussian profile.
 
-    rate : sampling rate; far out, a sampled mechanism is better still, as if shifted by the log of the rate.
+    rate : sampling rate; in the tail a sampled mechanism is better, as if shifted by the log of the rate.
     """
 
     count: float
@@ -54,7 +53,7 @@ class Majorant:
     rate: float = 1.0
 
     def beyond(self, e: float) -> Majorant:
-        """A majorant for x >= e only, where log(1 + (e^x - 1) / rate) is at least x less the gain."""
+        """Return a majorant for x >= e only, where log(1 + (e^x - 1) / rate) is at least x minus the gain."""
         if self.rate == 1:
             return self
         gain = math.log(self.rate) - math.log1p(-(1 - self.rate) * math.exp(-e))
@@ -66,8 +65,7 @@ class Curve:
     """Profiles of one event for e >= 0.
 
     symmetric : both directions share one profile.
-    exact : the profile belongs to a pair of laws, so it is convex in e^e; otherwise it is only an upper
-    bound.
+    exact : the profile belongs to a pair of distributions, so it is convex in e^e; otherwise it is only a bound.
     """
 
     forward: Profile
@@ -77,14 +75,14 @@ class Curve:
     majorant: Majorant | None = None
 
     def delta(self, epsilon: float) -> float:
-        """Delta in the worse direction."""
+        """Return delta in the worse direction."""
         point = np.array([epsilon])
         worse = max(float(self.forward(point)[0]), 0.0 if self.symmetric else float(self.backward(point)[0]))
         return min(1.0, worse) + 0.0  # never -0.0
 
 
 def curve(leaf: Event, neighboring: Neighboring) -> Curve | None:
-    """The dominating curve of a leaf, or None where none is proved."""
+    """Return the dominating curve of a leaf, or None if none is proved."""
     if isinstance(leaf, Gaussian):
         mu = max(1.0 / leaf.noise_multiplier, _LEAST_MU)
         return _both_ways(lambda e: gaussian_delta(e, mu), majorant=Majorant(1.0, 0.0, mu))
@@ -104,7 +102,7 @@ def curve(leaf: Event, neighboring: Neighboring) -> Curve | None:
     if isinstance(leaf, Grouped):
         return _grouped(curve(leaf.event, neighboring), leaf.size)
     if isinstance(leaf, Subsampled) and isinstance(leaf.event, Gaussian):
-        # The dominating pair is proved only where the other record is absent (Zhu, Dong and Wang, 2022).
+        # The dominating pair is proved only if the other record is absent (Zhu, Dong and Wang, 2022).
         if neighboring is Neighboring.REPLACE_ONE:
             return None
         return _poisson_gaussian(leaf.rate, 1.0 / leaf.event.noise_multiplier)
@@ -112,7 +110,7 @@ def curve(leaf: Event, neighboring: Neighboring) -> Curve | None:
 
 
 def _grouped(one: Curve | None, size: int) -> Curve | None:
-    """Group privacy at every epsilon: docs/proofs/groups.md, Theorem 1."""
+    """Apply group privacy at every epsilon: docs/proofs/groups.md, Theorem 1."""
     if one is None:
         return None
 
@@ -135,32 +133,30 @@ def _randomized_response(e: Array, epsilon: float) -> Array:
 
 
 def _bounded_range(e: Array, epsilon: float) -> Array:
-    """Worst over the two-point pairs with losses t and t - epsilon; the maximum is at t = (e + epsilon) /
-    2.
-    """
+    """Worst over the two-point pairs with losses t and t - epsilon; the maximum is at t = (e + epsilon) / 2."""
     return _UP * np.square(np.expm1(np.minimum(e - epsilon, 0.0) / 2)) / -math.expm1(-epsilon)
 
 
 def concentrated_profile(e: Array, rho: float) -> Array:
-    """Delta of rho-zCDP over a fixed grid of orders: every order is valid, so their minimum is."""
+    """Return delta of rho-zCDP as the minimum over a fixed grid of orders, each of which is valid."""
     less_one = np.geomspace(1e-3, 1e6, 2000)
     order = 1 + less_one
     constant = less_one * order * rho - order * np.log1p(1 / less_one) - np.log(less_one)
     bounds = [np.min(constant - less_one * point) for point in np.ravel(e)]
-    # Where the bound is above every underflow its terms are a few thousand at most, and round by less than 1e-11.
+    # Unless the bound underflows, its terms are at most a few thousand and round by less than 1e-11.
     return np.minimum(np.exp(np.minimum(np.reshape(bounds, np.shape(e)), 0.0)) * (1 + 1e-11), 1.0)
 
 
 def _poisson_gaussian(rate: float, mu: float) -> Curve:
     """Exact curves of (1 - rate) N(0, 1) + rate N(mu, 1) against N(0, 1).
 
-    The difference of densities is rate (p_mu - e^{e'} p_0) with e' = log(1 + (e^e - 1) / rate) one way, and
-    c (p_0 - (rate e^e / c) p_mu) with c = 1 - (1 - rate) e^e, if positive, the other. Both grow when the quotient by
-    the rate is rounded down, in the second of which c is rate e^e (1 - (1 - e^-e) / rate).
+    One way, the difference of densities is rate (p_mu - e^{e'} p_0) with e' = log(1 + (e^e - 1) / rate). The other way
+    it is c (p_0 - (rate e^e / c) p_mu) with c = 1 - (1 - rate) e^e = rate e^e (1 - (1 - e^-e) / rate), if positive.
+    Both grow when the quotient by the rate is rounded down.
     """
 
     def with_record(e: Array) -> Array:
-        near = np.minimum(e, 100.0)  # beyond, the logarithm is a straight line, and e^e might overflow
+        near = np.minimum(e, 100.0)  # above this the logarithm is linear, and e^e might overflow
         ratio = np.minimum(np.expm1(near) / rate * (2 - _UP), 1e300)
         return _UP * rate * gaussian_delta(np.log1p(ratio) + (e - near), mu)
 
@@ -185,7 +181,7 @@ def _objective(leaf: ObjectivePerturbation, neighboring: Neighboring) -> Curve:
 
 
 def objective_majorant(leaf: ObjectivePerturbation, neighboring: Neighboring) -> Majorant:
-    """All vertices of objective perturbation at their largest shift, all curvature at its largest cost."""
+    """Bound all vertices of objective perturbation by the largest shift and the largest cost of curvature."""
     records, copies, shift = neighboring.contributions, leaf.n_outputs, 1.0 / leaf.noise_multiplier
     if leaf.family == "softmax":
         squared = (8.0 if records == 2 else 2.0) * shift**2
@@ -198,9 +194,7 @@ def objective_majorant(leaf: ObjectivePerturbation, neighboring: Neighboring) ->
 
 
 def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
-    """Smallest epsilon >= 0 with ``delta_at(epsilon) <= delta``, rounded up; ``delta_at`` must not
-    increase.
-    """
+    """Return the smallest epsilon >= 0 with ``delta_at(epsilon) <= delta``, rounded up; ``delta_at`` must not rise."""
     if delta_at(0.0) <= delta:
         return 0.0
     if delta <= 0:
@@ -213,7 +207,7 @@ def smallest_epsilon(delta_at: Callable[[float], float], delta: float) -> float:
 
     def excess(epsilon: float) -> float:
         value = math.log(max(delta_at(epsilon), 1e-300) / delta)
-        # Where the curve is flat, its first point is wanted.
+        # If the curve is flat, take its first point.
         return value if value > 0 else min(value, -1e-12)
 
     root = float(brentq(excess, high / 2 if high > 1 else 0.0, high, xtol=1e-13, rtol=1e-11))

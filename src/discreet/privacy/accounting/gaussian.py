@@ -3,8 +3,8 @@
 ``gaussian_delta(eps, mu)`` is the hockey-stick divergence between N(0, 1) and N(mu, 1) (Balle and Wang, 2018,
 Theorem 8): the smallest delta for which a mu-Gaussian-DP mechanism is (eps, delta)-DP.
 
-A discrete Gaussian of at least 2^30 steps has, up to K standard deviations, the probabilities of a rounded continuous
-Gaussian within a factor exp(+-(K^2 + 1) 2^-63); beyond lies a mass of at most 3 exp(-K^2 / 2). K is chosen so large
+Up to K standard deviations, a discrete Gaussian of at least 2^30 steps has the probabilities of a rounded continuous
+Gaussian within a factor exp(+-(K^2 + 1) 2^-63); the mass beyond is at most 3 exp(-K^2 / 2). K is chosen large enough
 that e^epsilon times that mass is negligible. Proof: ``docs/proofs/discrete-noise.md``, section 3.1.
 """
 
@@ -21,30 +21,30 @@ from scipy.special import erfcx
 
 from discreet._typing import Array
 
-_NARROW = 0.25  # spreads below it are integrated, larger ones subtracted
-_FAR = 40.0  # standard deviations, beyond which the density of a normal is below every float
-_SURE = 37.0  # standard deviations, below which all but 1e-299 of a normal lies
+_NARROW = 0.25  # smaller spreads are integrated, larger ones subtracted
+_FAR = 40.0  # standard deviations at which the density of a normal underflows
+_SURE = 37.0  # standard deviations that contain all but 1e-299 of a normal
 _MILLS = math.sqrt(math.pi / 2)
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
 _points, _weights = np.polynomial.legendre.leggauss(5)
 _NODES, _SHARES = (1 + _points) / 2, _weights / 2  # of [0, 1]
 _RULE = tuple(zip(_NODES.tolist(), _SHARES.tolist(), strict=True))
-# Rounding, with room to spare: docs/proofs/composition.md, section 8.
+# Allowance for rounding, with room to spare: docs/proofs/composition.md, section 8.
 _ALLOWANCE, _ALLOWANCE_OF_SPREAD = 4e-12, 1e-14
 
 
 def hockey_stick(threshold: ArrayLike, mean: ArrayLike, stddev: ArrayLike) -> Array:
-    """E (1 - exp(threshold - X))_+ for X ~ N(mean, stddev^2), elementwise and rounded up; stddev may be zero.
+    """Return E (1 - exp(threshold - X))_+ for X ~ N(mean, stddev^2), elementwise and rounded up; stddev may be zero.
 
-    The workhorse of every profile here: X is a privacy loss, threshold is epsilon.
+    Every profile here uses it: X is a privacy loss, threshold is epsilon.
     """
     e, m, s = np.broadcast_arrays(*(np.asarray(part, dtype=np.float64) for part in (threshold, mean, stddev)))
     out: Array = np.array(-(1 + _ALLOWANCE) * np.expm1(np.minimum(e - m, 0.0)))  # the limit of no spread
     spread = s > 0
     e, m, s = e[spread], m[spread], s[spread]
     z = (m - e) / s
-    # Above its middle the profile is 1 - exp(shift) plus its mirror image: a sum, where a difference would cancel.
+    # Above its middle the profile is 1 - exp(shift) plus its mirror image: a sum avoids cancellation.
     shift = np.minimum(e - m + s * s / 2, 0.0)
     above = z > s / 2
     below = _below_the_middle(np.where(above, s - z, z), s)
@@ -54,9 +54,9 @@ def hockey_stick(threshold: ArrayLike, mean: ArrayLike, stddev: ArrayLike) -> Ar
 
 
 def _below_the_middle(z: Array, s: Array) -> Array:
-    """density(z) (R(z) - R(z - s)) for z <= s / 2, R the Mills ratio ndtr / density.
+    """Return density(z) (R(z) - R(z - s)) for z <= s / 2, with R the Mills ratio ndtr / density.
 
-    For little spread the difference cancels; it is the integral of R' = 1 + x R, all of whose terms are positive.
+    For a small spread the difference cancels; then it is the integral of R' = 1 + x R, whose terms are all positive.
     """
     z = np.clip(z, -_FAR, _SURE)
     gap = np.empty_like(z)
@@ -73,7 +73,7 @@ def _mills(x: Array) -> Array:
 
 
 def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
-    """Exact delta of a mu-Gaussian-DP mechanism at any real epsilon, rounded up; mu = 0 is perfect privacy.
+    """Return the exact delta of a mu-Gaussian-DP mechanism at any real epsilon, rounded up; mu = 0 is perfect privacy.
 
     >>> float(gaussian_delta(1.0, 1 / 5.61163)) * 45000**2
     1.0000...
@@ -85,7 +85,7 @@ def gaussian_delta(epsilon: ArrayLike, mu: ArrayLike) -> Array:
 
 
 def _scalar_delta(epsilon: float, mu: float) -> float:
-    """``gaussian_delta`` of plain floats, epsilon >= 0 and mu > 0, without the cost of arrays."""
+    """Compute ``gaussian_delta`` of plain floats, epsilon >= 0 and mu > 0, without the cost of arrays."""
     z = mu / 2 - epsilon / mu
     if z < -_FAR:
         return 0.0
@@ -105,7 +105,7 @@ def _scalar_delta(epsilon: float, mu: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Largest mu whose Gaussian profile meets (epsilon, delta), rounded to the private side.
+    """Return the largest mu whose Gaussian profile meets (epsilon, delta), rounded to the private side.
 
     >>> round(1 / gaussian_mu(1.0, 1 / 45000**2), 5)
     5.61163
@@ -114,7 +114,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return 0.0
     if delta >= 1:
         return math.inf
-    # Delta is at most e^(-z^2 / 2) for z <= 0 and at most mu: Newton's method, on logarithms, starts below the root.
+    # Delta is at most e^(-z^2 / 2) for z <= 0 and at most mu, so Newton's method on logarithms starts below the root.
     z = -math.sqrt(-2 * math.log(delta))
     root = max(delta / 2, 2 * epsilon / (math.sqrt(z * z + 2 * epsilon) - z))
     for _ in range(100):
@@ -133,7 +133,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Smallest epsilon >= 0 at which a mu-Gaussian-DP mechanism meets delta, rounded to the private side."""
+    """Return the smallest epsilon >= 0 at which a mu-Gaussian-DP mechanism meets delta, rounded to the private side."""
     if mu == 0 or float(gaussian_delta(0.0, mu)) <= delta:
         return 0.0
     if delta <= 0:
@@ -151,19 +151,19 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 _INVERSE = 2.0**-63  # 1 / (8 sigma^2) for sigma = 2^30 steps
-_REACH = 90.0  # how far, in nats, the neglected mass stays below e^-epsilon
+_REACH = 90.0  # nats by which the neglected mass stays below e^-epsilon
 TAIL = 1e-37  # at least 3 (e^a + e^-epsilon) e^-90 for every a below the limit
-_LIMIT = 0.1  # beyond, the bound is not worth stating
+_LIMIT = 0.1  # above this the bound is useless
 
 
 def growth(variates: int, epsilon: float) -> float:
-    """log of the largest ratio between the laws of ``variates`` discrete and rounded Gaussians, near epsilon."""
+    """Return the log of the largest ratio between ``variates`` discrete and rounded Gaussians, near epsilon."""
     reach_squared = 2 * (epsilon + _REACH + math.log(max(variates, 1)))
     return variates * (reach_squared + 1) * _INVERSE
 
 
 def delta_on_grid(ideal: Callable[[float], float], variates: int, epsilon: float) -> float:
-    """Delta at ``epsilon`` of a mechanism on the grid, from the profile of its continuous ideal.
+    """Return delta at ``epsilon`` of a mechanism on the grid, from the profile of its continuous ideal.
 
     >>> delta_on_grid(lambda epsilon: math.exp(-epsilon), 1000, 2.0) / math.exp(-2.0) - 1 < 1e-12
     True
@@ -180,7 +180,7 @@ def delta_on_grid(ideal: Callable[[float], float], variates: int, epsilon: float
 
 
 def ideal_target(delta: float, variates: int, epsilon: float) -> tuple[float, float]:
-    """(shift, delta'): meeting delta' at epsilon - shift in continuous noise meets delta at epsilon on the grid."""
+    """Return (shift, delta'): meeting delta' at epsilon - shift on the reals meets delta at epsilon on the grid."""
     if variates == 0:
         return 0.0, delta
     ratio = growth(variates, epsilon)

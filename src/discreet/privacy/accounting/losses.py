@@ -1,11 +1,10 @@
 """Privacy loss distributions on a grid, and their composition with certified rounding.
 
-A dominating curve becomes a discrete law of the privacy loss by connecting its dots (Doroshenko, Ghazi,
-Kamath, Kumar and Manurangsi, 2022): between grid points the profile, convex in e^e, is replaced by its
-chord, which is larger. Composition is convolution. It is done by fast Fourier transform *after exponential
-tilting*, which moves the mass to the losses that decide delta at the asked epsilon; rounding errors are
-then relative to (nearly) delta itself instead of to 1, so that their proven bound can simply be added.
-``docs/proofs/composition.md``, sections 5 and 6.
+Connecting the dots turns a dominating curve into a discrete distribution of the privacy loss (Doroshenko, Ghazi,
+Kamath, Kumar and Manurangsi, 2022): between grid points the profile, convex in e^e, is replaced by its chord, which is
+larger. Composition is convolution. It is done by fast Fourier transform *after exponential tilting*, which moves the
+mass to the losses that determine delta at the requested epsilon. Rounding errors are then relative to (nearly) delta
+itself instead of 1, so their proven bound can be added. ``docs/proofs/composition.md``, sections 5 and 6.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from discreet._typing import Array
 from discreet.privacy.accounting.curves import Curve, Profile
 
 _TAIL = 1e-30  # mass per distribution that is moved to an infinite loss
-# Of one distribution, by whether its curve is exact: bounds are slow to evaluate.
+# Points of one distribution, depending on whether its curve is exact: bounds are slow to evaluate.
 _MOST_POINTS = {True: 2**18, False: 2**14}
-_FARTHEST = 600.0  # largest loss of a bound that needs its convex envelope, kept below overflow of e^loss
+_FARTHEST = 600.0  # largest loss of a bound that needs its convex envelope, to avoid overflow of e^loss
 _LARGEST_TRANSFORM = 2**22
-_TOLERANCE = 1e-5  # what a grid may add to the variance of the total loss, as a share of it
+_TOLERANCE = 1e-5  # fraction that a grid may add to the variance of the total loss
 _UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
 class LossDistribution:
-    """Law of the privacy loss under P on the grid ``interval * (lowest, lowest + 1, ...)``, plus infinity."""
+    """Distribution of the privacy loss under P on the grid ``interval * (lowest, lowest + 1, ...)``, plus infinity."""
 
     interval: float
     lowest: int
@@ -54,7 +53,7 @@ class LossDistribution:
             return np.asarray(np.log(self.probabilities))
 
     def tilted(self, theta: float) -> tuple[float, Array]:
-        """(log E e^{theta L}, the law reweighted by e^{theta L}), over the finite losses."""
+        """Return (log E e^{theta L}, the distribution reweighted by e^{theta L}), over the finite losses."""
         exponents = self.log_probabilities + theta * self.losses
         peak = float(np.max(exponents))
         weights = np.exp(exponents - peak)
@@ -65,7 +64,7 @@ class LossDistribution:
 def connect_the_dots(
     curve: Curve, interval: float, farthest: float | None = None
 ) -> tuple[LossDistribution, LossDistribution]:
-    """The laws of the privacy loss that the two directions of a curve are dominated by.
+    """Return the privacy loss distributions that dominate the two directions of a curve.
 
     Losses above ``farthest`` (by default: above all but 1e-30 of the mass) count as infinite. The mass at a
     loss -l of one direction is e^{-l} times the mass at l of the other.
@@ -86,7 +85,7 @@ def connect_the_dots(
 
 
 def _assemble(above: Array, other: Array, infinite: float, interval: float) -> LossDistribution:
-    """One direction from its masses at positive losses and those of the opposite direction."""
+    """Assemble one direction from its masses at positive losses and those of the opposite direction."""
     n_below = len(other)
     below = other * np.exp(-interval * np.arange(1, n_below + 1))
     at_zero = 1.0 - infinite - math.fsum(above) - math.fsum(below)
@@ -99,7 +98,7 @@ def _assemble(above: Array, other: Array, infinite: float, interval: float) -> L
 def _positive_masses(
     profile: Profile, interval: float, exact: bool, farthest: float | None
 ) -> tuple[Array, float]:
-    """Masses at ``interval * (1, 2, ...)`` and at infinity."""
+    """Return the masses at ``interval * (1, 2, ...)`` and at infinity."""
     end = reach(profile, exact) if farthest is None else farthest
     n_points = max(1, math.ceil(end / interval))
     grid: Array = interval * np.arange(n_points + 1, dtype=np.float64)
@@ -113,10 +112,10 @@ def _positive_masses(
 
 
 def _convex_drops(drops: Array, interval: float) -> Array:
-    """Raise the drops of a profile from one grid point to the next until they are those of a convex curve.
+    """Raise the drops of a profile between grid points until the curve is convex.
 
-    Only the rounding of a curve that is convex already is repaired here, before the division by the
-    interval would magnify it: slopes are made monotone from the right, which can only lift the curve.
+    This only repairs rounding of a convex curve, before the division by the interval magnifies it: slopes are made
+    monotone from the right, which can only raise the curve.
     """
     positions = interval * np.arange(len(drops))
     with np.errstate(divide="ignore"):
@@ -129,7 +128,7 @@ def _convex_drops(drops: Array, interval: float) -> Array:
 
 
 def reach(profile: Profile, exact: bool = True) -> float:
-    """A loss beyond which a profile exceeds its limit (the chance of an infinite loss) by less than 1e-30."""
+    """Return a loss beyond which a profile exceeds its limit, the mass at infinity, by less than 1e-30."""
     limit = float(profile(np.array([1e9]))[0])
     settled = max(_TAIL, limit * (1 + 1e-12))
     low, high = 0.0, 1e6
@@ -141,12 +140,10 @@ def reach(profile: Profile, exact: bool = True) -> float:
 
 
 def convex_envelope(grid: Array, deltas: Array) -> Array:
-    """Largest curve below ``deltas`` that is convex in e^grid and stays so after reflection to negative
-    epsilon.
+    """Return the largest curve below ``deltas`` that is convex in e^grid, also after reflection to negative epsilon.
 
-    The true profile is convex, symmetric and below ``deltas``, hence below the result. Being (e, d)-DP in
-    both directions bounds delta(0) by d + (1 - d) tanh(e / 2); with that value at 0 the reflected curve has
-    no kink.
+    The true profile is convex, symmetric and below ``deltas``, hence below the result. Being (e, d)-DP in both
+    directions bounds delta(0) by d + (1 - d) tanh(e / 2); with that value at 0 the reflected curve has no kink.
     """
     values = deltas.copy()
     values[0] = np.min(deltas + (1 - deltas) * np.tanh(grid / 2))
@@ -166,9 +163,7 @@ Parts = Sequence[tuple[LossDistribution, int]]
 
 
 def composed_delta(parts: Parts, epsilon: float) -> float:
-    """Upper bound on delta at ``epsilon`` after running every distribution its number of times, rounding
-    included.
-    """
+    """Bound delta at ``epsilon`` after running every distribution its number of times, including rounding."""
     infinite = -math.expm1(sum(times * math.log1p(-min(part.infinite, 1 - 1e-16)) for part, times in parts))
     highest = sum(times * float(part.losses[-1]) for part, times in parts)
     if epsilon >= highest:
@@ -195,7 +190,7 @@ def composed_delta(parts: Parts, epsilon: float) -> float:
         inside = float(weights @ total[(window - start) % size])
         # |rounding of the FFTs|_2 <= 16 u log2(size) (n_runs + 1), since all laws have norm at most 1.
         rounding = 16 * _UNIT * math.log2(size + 1) * (n_runs + 1) * float(np.linalg.norm(weights))
-        scale = math.exp(min(cumulant - theta * epsilon, 1.0))  # above 1 by rounding only
+        scale = math.exp(min(cumulant - theta * epsilon, 1.0))  # exceeds 1 by rounding only
         finite = scale * (inside + rounding)
         tail = math.exp(min(beyond, 0.0))
         if size >= min(support, _LARGEST_TRANSFORM) or tail <= 1e-6 * (finite + infinite):
@@ -212,9 +207,7 @@ def _hopeless(parts: Parts, epsilon: float) -> bool:
 
 
 def composed_spread(parts: Parts, epsilon: float) -> float:
-    """Standard deviation of the total loss after tilting towards ``epsilon``: the scale a grid must
-    resolve.
-    """
+    """Return the standard deviation of the total loss after tilting towards ``epsilon``, which a grid must resolve."""
     tilts = (0.0, _tilt_towards(parts, epsilon))
     return math.sqrt(max(_variance(parts, _tilted(parts, theta)[1]) for theta in tilts))
 
@@ -241,7 +234,7 @@ def _variance(parts: Parts, laws: Sequence[Array]) -> float:
 
 
 def _tilt_towards(parts: Parts, loss: float) -> float:
-    """The tilt theta >= 0 under which the mean total loss is ``loss`` (0 if it already is larger)."""
+    """Return the tilt theta >= 0 at which the mean total loss is ``loss`` (0 if it is already larger)."""
 
     def gap(theta: float) -> float:
         return _mean(parts, _tilted(parts, theta)[1]) - loss
@@ -251,21 +244,19 @@ def _tilt_towards(parts: Parts, loss: float) -> float:
     low, high, ceiling = 0.0, 1.0, 30.0 / parts[0][0].interval
     while gap(high) < 0:
         low, high = high, 2 * high
-        if high > ceiling:  # the asked loss is at the very top of the support
+        if high > ceiling:  # the loss is at the very top of the support
             return ceiling
     return float(brentq(gap, low, high, xtol=1e-3, rtol=1e-3))
 
 
 def _log_chance_above(parts: Parts, loss: float) -> float:
-    """Chernoff's bound on the chance of a finite total loss of at least ``loss``."""
+    """Return Chernoff's bound on the log probability of a finite total loss of at least ``loss``."""
     theta = _tilt_towards(parts, loss)
     return _tilted(parts, theta)[0] - theta * loss
 
 
 def _circular_convolution(laws: Sequence[Array], parts: Parts, size: int) -> Array:
-    """Product of the laws' powers modulo ``size``; wrapped mass only adds to the entries, all of which are
-    >= 0.
-    """
+    """Multiply the powers of the distributions modulo ``size``; wrapped mass only adds to entries."""
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     for (_, times), law in zip(parts, laws, strict=True):
         folded = np.zeros(size)
@@ -277,7 +268,7 @@ def _circular_convolution(laws: Sequence[Array], parts: Parts, size: int) -> Arr
 
 
 def choose_interval(curves: Sequence[tuple[Curve, int]], epsilon: float) -> float:
-    """A grid on which connecting the dots adds at most a share ``_TOLERANCE`` to the variance of the total loss.
+    """Return a grid on which connecting the dots adds at most ``_TOLERANCE`` of the variance of the total loss.
 
     A loss between two grid points is split between them, which adds at most interval^2 / 6 on average to its
     variance. The interval is a power of the square root of two, so that distributions can be reused.

@@ -5,9 +5,9 @@ The minimizer of ``sum_i loss_i + (Lam / 2)|theta|^2 + <b, theta>`` with b ~ N(0
     log det ratio  +  (2 <b, c> + |c|^2) / (2 sigma^2),
 
 where c, the difference of the neighbors' gradients at the minimizer, depends on b. For linear models c is a convex
-combination of finitely many *fixed* vectors (vertices), the loss is convex in the weights, and so its expectation is
-at most a sum over vertices, each an exact Gaussian profile raised by the log determinant it can carry. Proofs:
-``docs/proofs/objective-perturbation.md``. The output stage, which pays for an inexact minimizer, adds its squared
+combination of finitely many *fixed* vectors (vertices) and the loss is convex in the weights, so its expectation is
+at most a sum over vertices, each an exact Gaussian profile raised by a log determinant. Proofs:
+``docs/proofs/objective-perturbation.md``. The output stage, which covers an inexact minimizer, adds its squared
 Gaussian-DP parameter to that of every vertex.
 """
 
@@ -30,14 +30,14 @@ Vertices = list[tuple[int, float, float]]  # (how many, log-determinant cost, Ga
 
 # Any tangent point gives a valid bound; dense near 1, where the gradient is extreme and the curvature vanishes.
 TANGENT_POINTS = 1.0 - 0.5 * np.linspace(0.0, 1.0, 129) ** 2
-# Any weight gives a valid bound: how much of the softmax curvature is charged at its global maximum.
+# Any weight gives a valid bound: the share of the softmax curvature charged at its global maximum.
 _CURVATURE_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Cells of the angle between two records of a general linear model; a cell is bounded by its corners.
+# Cells of the angle between two records of a general linear model; each is bounded by its corners.
 ANGLE_CELLS = 256
 
 
 def objective_delta(event: ObjectivePerturbation, epsilon: ArrayLike, neighboring: Neighboring) -> Array:
-    """Upper bound on delta at every epsilon >= 0, in both directions.
+    """Return an upper bound on delta at every epsilon >= 0, in both directions.
 
     >>> event = ObjectivePerturbation("logistic", 11.95, leverage=1.0, smoothness=0.25, output_mu=0.0)
     >>> bool(objective_delta(event, 1.0, Neighboring.REPLACE_ONE) <= 1 / 45000**2)
@@ -55,7 +55,7 @@ def objective_delta(event: ObjectivePerturbation, epsilon: ArrayLike, neighborin
 
 
 def _vertex_sets(event: ObjectivePerturbation, neighboring: Neighboring) -> Iterator[Vertices]:
-    """Vertices of one model. Of a logistic or monotone loss any one set is a bound; of a general loss only all."""
+    """Yield the vertices of one model. Each set is a bound; for a general loss only all sets together are."""
     shift = 1.0 / event.noise_multiplier
     replace = neighboring is Neighboring.REPLACE_ONE
     if event.family == "logistic":
@@ -86,7 +86,7 @@ def _vertex_sets(event: ObjectivePerturbation, neighboring: Neighboring) -> Iter
 
 
 def tangent_costs(a: float, leverage: float) -> tuple[float, float]:
-    """Log determinant charged at derivative 1 and at derivative 0.
+    """Return the log determinant charged at derivative 1 and at derivative 0.
 
     At derivative magnitude x the curvature is x(1 - x), so the cost log(1 + x(1 - x) leverage) is concave in x and
     lies below its tangent at ``a``, which is affine and so preserves the vertex argument.
@@ -98,14 +98,14 @@ def tangent_costs(a: float, leverage: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=256)
 def _tables(event: ObjectivePerturbation, neighboring: Neighboring) -> tuple[Array, Array, Array]:
-    """Counts, costs and shifts of the vertices of ``n_outputs`` independently perturbed models, one row per set."""
+    """Return counts, costs and shifts of the vertices of ``n_outputs`` independent models, one row per set."""
     sets = [list(_products(vertices, event.n_outputs)) for vertices in _vertex_sets(event, neighboring)]
     counts, costs, squares = np.moveaxis(np.array(sets), -1, 0)
     return counts, costs, np.sqrt(squares + event.output_mu**2)
 
 
 def _vertex_sums(counts: Array, costs: Array, shifts: Array, eps: Array) -> Iterator[Array]:
-    """Sums of Gaussian profiles over the vertices of every set: of all sets at once, or at many epsilons at once."""
+    """Yield sums of Gaussian profiles over the vertices of every set, vectorized over sets or over epsilons."""
     if eps.size == 1:
         yield from (gaussian_delta(eps.ravel() - costs, shifts)[:, None] @ counts[:, :, None]).reshape(
             -1, *eps.shape
@@ -116,7 +116,7 @@ def _vertex_sums(counts: Array, costs: Array, shifts: Array, eps: Array) -> Iter
 
 
 def _products(vertices: Vertices, copies: int) -> Iterator[tuple[float, float, float]]:
-    """Vertices of ``copies`` models side by side: costs and squared shifts add, counts multiply."""
+    """Yield the vertices of ``copies`` models together: costs and squared shifts add, counts multiply."""
     if copies == 1:
         return ((float(count), cost, shift**2) for count, cost, shift in reversed(vertices))
 
@@ -135,7 +135,7 @@ def _products(vertices: Vertices, copies: int) -> Iterator[tuple[float, float, f
 
 
 def _softmax_delta(event: ObjectivePerturbation, eps: Array, neighboring: Neighboring) -> Array:
-    """Multinomial logistic loss: simplex vertices, and pairs of vertices where the curvature is not free."""
+    """Multinomial logistic loss: simplex vertices, plus pairs of vertices if the curvature is not free."""
     n_classes, r, leverage = event.n_outputs, 1.0 / event.noise_multiplier, event.leverage
     if n_classes < 2:
         raise ValueError("a softmax needs n_outputs, its number of classes, to be at least 2")
@@ -157,7 +157,7 @@ def _softmax_delta(event: ObjectivePerturbation, eps: Array, neighboring: Neighb
 def _softmax_vertices(
     e: Array, n_classes: int, r: float, output_mu: float, neighboring: Neighboring
 ) -> Array:
-    """Expected excess when both softmax outputs are certain."""
+    """Return the expected excess when both softmax outputs are certain."""
 
     def profile(squared_shift: float) -> Array:
         return gaussian_delta(e, math.sqrt(squared_shift * r * r + output_mu**2))
@@ -172,12 +172,12 @@ def _softmax_vertices(
 
 
 def _softmax_pairs(e: Array, n_classes: int, r: float, output_mu: float, neighboring: Neighboring) -> Array:
-    """Expected excess where the softmax of the charged record is split between two classes."""
+    """Return the expected excess when the softmax of the charged record is split between two classes."""
     others, extra = n_classes - 1, output_mu**2
     if neighboring is not Neighboring.REPLACE_ONE:
         both_wrong = hockey_stick(e, r * r + extra / 2, math.sqrt(1.5 * r * r + extra))
         half_right = hockey_stick(e, r * r / 2 + extra / 2, math.sqrt(0.5 * r * r + extra))
-        # Wherever e is below a mean the variance bound behind these terms is not monotone: claim nothing.
+        # If e is below a mean, the variance bound of these terms is not monotone: claim nothing.
         pairs = math.comb(others, 2) * both_wrong + others * half_right
         return np.where(e < r * r + extra / 2, 1.0, pairs)
     totals = []
@@ -193,9 +193,9 @@ def _softmax_pairs(e: Array, n_classes: int, r: float, output_mu: float, neighbo
 
 @lru_cache(maxsize=256)
 def _replace_pairs(n_classes: int, same_label: bool) -> tuple[tuple[int, float, float], ...]:
-    """(count, mean, variance), in units of r^2, over the new record's class j' and pairs of classes j < k.
+    """Return (count, mean, variance), in units of r^2, over the new record's class j' and pairs of classes j < k.
 
-    Classes that play no part are interchangeable, so two stand-ins represent them all.
+    Other classes are interchangeable, so two of them represent all.
     """
     y, y_new = 0, 0 if same_label else 1
     named = {y, y_new}
@@ -217,7 +217,7 @@ def _replace_pairs(n_classes: int, same_label: bool) -> tuple[tuple[int, float, 
             for k in range(j + 1, size):
                 n_generic = (j >= len(special)) + (k >= len(special))
                 if n_generic == 1 and len(special) + 1 in (j, k):
-                    continue  # the second stand-in only serves pairs of two generic classes
+                    continue  # the second representative is only for pairs of two other classes
                 ways = (1, generic, math.comb(generic, 2))[n_generic]
                 first, second = unit[j] - unit[y], unit[k] - unit[y]
                 key = ((norm(first) + norm(second)) / 4, norm((first + second) / 2))

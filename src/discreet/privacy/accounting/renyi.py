@@ -3,14 +3,13 @@
 Every divergence is an upper bound over neighbors and directions at one order a > 1,
 ``log E_P (P / Q)^{a - 1} / (a - 1)``. Proofs: ``docs/proofs/composition.md``, sections 3 and 4.
 
-Renyi divergences of pure mechanisms, without cancellation.
-
-A divergence of order a is log E_a / (a - 1), where E_a - 1 may be far below the rounding of 1. So E_a - 1 is what is
-computed, as a sum of positive terms. Every loss L satisfies E e^{-L} = 1, whence
+Divergences of pure mechanisms avoid cancellation. A divergence of order a is log E_a / (a - 1), where E_a - 1 may be
+far below the rounding of 1. So E_a - 1 is computed directly, as a sum of positive terms. Every loss L satisfies
+E e^{-L} = 1, hence
 
     E_a - 1 = E [f((a - 1) L) + (a - 1) f(-L)],   f(x) = e^x - 1 - x >= 0.
 
-Where E_a is large its logarithm is taken directly. Proofs: ``docs/proofs/composition.md``, sections 3 and 8.
+If E_a is large its logarithm is taken directly. Proofs: ``docs/proofs/composition.md``, sections 3 and 8.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from discreet.privacy.guarantee import Neighboring
 
 Real = TypeVar("Real", float, Array)
 
-_SMALL = 0.5  # below, f is summed as a series
-# x^2 (1/2! + x/3! + x^2/4! + ...): at 0.5 what is left out is below 2^-55 of the whole.
+_SMALL = 0.5  # below this, f is summed as a series
+# x^2 (1/2! + x/3! + x^2/4! + ...): at 0.5 the omitted terms are below 2^-55 of the sum.
 _SERIES = [1 / math.factorial(k) for k in range(2, 15)]
 
 
 def excess(x: float) -> float:
-    """e^x - 1 - x, with all its digits.
+    """Return e^x - 1 - x to full precision.
 
     >>> excess(1e-9) * 2e18
     1.000000000...
@@ -56,7 +55,7 @@ def excess(x: float) -> float:
 
 
 def excess_of_all(x: Array) -> Array:
-    """``excess`` of every element."""
+    """Apply ``excess`` elementwise."""
     small = np.abs(x) < _SMALL
     return np.where(small, _series(np.where(small, x, 0.0)), np.expm1(x) - x)
 
@@ -69,23 +68,23 @@ def _series(x: Real) -> Real:
 
 
 def pure_divergence(epsilon: float, order: float) -> float:
-    """Of randomized response, the worst of all epsilon-DP pairs."""
+    """Return the divergence of randomized response, the worst of all epsilon-DP pairs."""
     return _two_point_divergence(epsilon, -epsilon, order - 1)
 
 
 def bounded_range_divergence(epsilon: float, order: float) -> float:
-    """Worst over the pairs with losses t and t - epsilon; the best t has a closed form."""
+    """Return the worst divergence over the pairs with losses t and t - epsilon; the worst t has a closed form."""
     if order * epsilon > 1e9:
-        return epsilon  # no loss is larger, and the divergence is within 3e-8 of it
+        return epsilon  # the largest loss; the divergence is within 3e-8 of it
     high = _worst_high_loss(epsilon, order)
     return _two_point_divergence(high, high - epsilon, order - 1)
 
 
 def _worst_high_loss(epsilon: float, a: float) -> float:
-    """log of (a - 1) (1 - w^a) / (a w (1 - w^{a-1})), w = e^{-epsilon}.
+    """Return the log of (a - 1) (1 - w^a) / (a w (1 - w^{a-1})), w = e^{-epsilon}.
 
-    It is epsilon / 2 + S(a epsilon / 2) - S((a - 1) epsilon / 2) with S(x) = log(sinh(x) / x), whose difference is, for
-    small epsilon, a derivative. As t is a maximum, errors of t count by their squares.
+    It is epsilon / 2 + S(a epsilon / 2) - S((a - 1) epsilon / 2) with S(x) = log(sinh(x) / x). For small epsilon the
+    difference is a derivative. As t is a maximum, errors of t count by their squares.
     """
     if epsilon >= 0.01:
         return epsilon + math.log((a - 1) / a * math.expm1(-a * epsilon) / math.expm1(-(a - 1) * epsilon))
@@ -95,7 +94,7 @@ def _worst_high_loss(epsilon: float, a: float) -> float:
 
 
 def _two_point_divergence(high: float, low: float, b: float) -> float:
-    """Of order b + 1, for losses high > 0 > low."""
+    """Return the divergence of order b + 1 for losses high > 0 > low."""
     up, down = -math.expm1(low), -math.expm1(-high) * math.exp(low)
     p, q = up / (up + down), down / (up + down)
     width = high - low
@@ -107,7 +106,7 @@ def _two_point_divergence(high: float, low: float, b: float) -> float:
 
 
 def laplace_divergence(width: float, order: float) -> float:
-    """Of Laplace noise whose scale is 1 / ``width`` of its sensitivity."""
+    """Return the divergence of Laplace noise whose scale is 1 / ``width`` of its sensitivity."""
     a, b = order, order - 1
     if b * width >= 1:
         lower = b / a * math.exp(-(a + b) * width)
@@ -116,21 +115,21 @@ def laplace_divergence(width: float, order: float) -> float:
 
 
 _UP = 1 + 1e-12  # covers the few roundings of a closed form
-_UP_OF_PROFILE = 1 + 1e-9  # those of a sum over a grid of at most 100,000 points
+_UP_OF_PROFILE = 1 + 1e-9  # covers the roundings of a sum over a grid of at most 100,000 points
 _MOST_POINTS = 100_000  # of one integral
-_LEAST = 1e-290  # nothing that is not perfectly private is priced below it: there closed forms may underflow
+_LEAST = 1e-290  # lower limit of every price above 0, because closed forms may underflow below it
 
 
 @lru_cache(maxsize=65536)
 def renyi_divergence(leaf: Event, order: float, neighboring: Neighboring) -> float:
-    """Divergence of one leaf at ``order``; infinite where none is proved.
+    """Return the divergence of one leaf at ``order``; infinite if none is proved.
 
     >>> renyi_divergence(Gaussian(2.0), 8.0, Neighboring.REPLACE_ONE)  # order mu^2 / 2
     1.000000000001
     """
     if isinstance(leaf, Gaussian) and math.isinf(leaf.noise_multiplier):
         return 0.0
-    return max(_closed_form(leaf, order, neighboring), _LEAST)  # this way around, a NaN stays one
+    return max(_closed_form(leaf, order, neighboring), _LEAST)  # in this order, a NaN stays NaN
 
 
 def _closed_form(leaf: Event, a: float, neighboring: Neighboring) -> float:
@@ -151,7 +150,7 @@ def _closed_form(leaf: Event, a: float, neighboring: Neighboring) -> float:
 
 
 def _profile_divergence(profile: Curve, a: float) -> float:
-    """Divergence of a profile: chords of its graph on a grid, and a closed bound beyond it.
+    """Return the divergence of a profile: chords on a grid, and a closed bound beyond it.
 
     E_a = 1 + a (a - 1) int_0^inf (e^{(a - 1) e} forward(e) + e^{-a e} backward(e)) de.
     """
@@ -160,7 +159,7 @@ def _profile_divergence(profile: Curve, a: float) -> float:
         return math.inf
     coarse = float(np.logaddexp(0.0, math.log(2) + _log_majorant_moment(majorant, a))) / (a - 1)
     grid = np.linspace(0.0, majorant.shift + (a - 0.5) * majorant.mu**2 + 9 * majorant.mu, 257)
-    # Where the profile would underflow, the majorant must take over.
+    # The majorant must take over before the profile underflows.
     far = min(300.0, float(np.max(grid, where=profile.forward(grid) > 1e-290, initial=0.0)))
     if far == 0:
         return coarse
@@ -171,10 +170,10 @@ def _profile_divergence(profile: Curve, a: float) -> float:
 
 
 def _log_moment(part: LossDistribution, a: float, majorant: Majorant) -> float:
-    """log E_a, split at the last grid point ``end``.
+    """Return log E_a, split at the last grid point ``end``.
 
-    Up to there the representation integrates to the moment of the finite masses plus at most a e^{(a - 1)
-    end} times the mass at infinity; beyond, to at most twice the moment of the majorant.
+    Up to ``end`` the integral is at most the moment of the finite masses plus a e^{(a - 1) end} times the mass at
+    infinity; beyond, at most twice the moment of the majorant.
     """
     end = float(part.losses[-1])
     beyond = math.log(2) + _log_majorant_moment(majorant.beyond(end), a, beyond=end)
@@ -183,7 +182,7 @@ def _log_moment(part: LossDistribution, a: float, majorant: Majorant) -> float:
     log_moment, _ = part.tilted(a - 1)
     if log_moment > 0.1:
         return float(np.logaddexp(log_moment, beyond))
-    # Near 1 a moment has lost its digits; what it exceeds 1 by has not (the integral (2) of the proof).
+    # A moment near 1 has lost its digits; its excess over 1 has not (the integral (2) of the proof).
     some = part.probabilities > 0
     losses = part.losses[some]
     terms = excess_of_all((a - 1) * losses) + (a - 1) * excess_of_all(-losses)
@@ -191,14 +190,14 @@ def _log_moment(part: LossDistribution, a: float, majorant: Majorant) -> float:
 
 
 def _log_majorant_moment(majorant: Majorant, a: float, beyond: float = -math.inf) -> float:
-    """log of count E[e^{(a - 1) L}; L > beyond] for L ~ N(shift + mu^2 / 2, mu^2)."""
+    """Return the log of count E[e^{(a - 1) L}; L > beyond] for L ~ N(shift + mu^2 / 2, mu^2)."""
     mean = majorant.shift + (a - 0.5) * majorant.mu**2
     whole = math.log(majorant.count) + (a - 1) * majorant.shift + a * (a - 1) * majorant.mu**2 / 2
     return whole + float(log_ndtr((mean - beyond) / majorant.mu))
 
 
 def concentration(leaf: Event) -> float:
-    """The rho for which a leaf is rho-zCDP; infinite where none is proved.
+    """Return the rho for which a leaf is rho-zCDP; infinite if none is proved.
 
     Pure: epsilon tanh(epsilon / 2) <= epsilon^2 / 2. Laplace: epsilon - 1 + e^{-epsilon}. Both are the
     divergences of order 1, and order-a divergences grow no faster than a. Bounded range: epsilon^2 / 8
@@ -219,33 +218,33 @@ def concentration(leaf: Event) -> float:
 
 
 def renyi_delta(divergence: float, order: float, epsilon: float) -> float:
-    """Delta at ``epsilon`` of a divergence at one order (Canonne, Kamath and Steinke, 2020)."""
+    """Return delta at ``epsilon`` from a divergence at one order (Canonne, Kamath and Steinke, 2020)."""
     if not math.isfinite(divergence):
         return 1.0
     b = order - 1
     log_delta = b * (divergence - epsilon) + _log_constant(order)
-    log_delta += 1e-15 * b * (divergence + epsilon)  # the rounding of the first product
+    log_delta += 1e-15 * b * (divergence + epsilon)  # covers the rounding of the first product
     return min(1.0, math.exp(log_delta) * _UP) if log_delta < 0 else 1.0
 
 
 def _log_constant(a: float) -> float:
-    """log of (1 - 1/a)^a / (a - 1)."""
+    """Return the log of (1 - 1/a)^a / (a - 1)."""
     return -a * math.log1p(1 / (a - 1)) - math.log(a - 1)
 
 
 def renyi_epsilon(divergence: float, order: float, delta: float) -> float:
-    """The inverse of ``renyi_delta``: smallest epsilon >= 0 that meets ``delta``."""
+    """Return the smallest epsilon >= 0 that meets ``delta``, the inverse of ``renyi_delta``."""
     if delta <= 0:
         return math.inf
     b = order - 1
     lost, surprise = math.log1p(1 / b), (math.log(delta) + math.log(order)) / b
     rounding = 1e-12 * (divergence + lost) + 1e-15 * (math.log(order) - math.log(delta)) / b
     found = max(divergence - lost - surprise + rounding, 0.0)
-    return found if found >= 0 else math.inf  # whatever is not a number has no price
+    return found if found >= 0 else math.inf  # NaN has no price
 
 
 def concentrated_delta(rho: float, epsilon: float) -> float:
-    """Delta of rho-zCDP at ``epsilon``, over all real orders.
+    """Return delta of rho-zCDP at ``epsilon``, over all real orders.
 
     >>> round(concentrated_delta(0.0143978, 1.0) * 45000**2, 3)
     1.0
@@ -254,7 +253,7 @@ def concentrated_delta(rho: float, epsilon: float) -> float:
 
 
 def concentrated_epsilon(rho: float, delta: float) -> float:
-    """Smallest epsilon of rho-zCDP at ``delta``, over all real orders.
+    """Return the smallest epsilon of rho-zCDP at ``delta``, over all real orders.
 
     >>> round(concentrated_epsilon(0.0143978, 1 / 45000**2), 5)
     1.0
@@ -267,14 +266,14 @@ def concentrated_epsilon(rho: float, delta: float) -> float:
 
 
 def best_renyi_epsilon(divergence: Callable[[float], float], rho: float, delta: float) -> float:
-    """Epsilon at the best real order of a divergence that is at most ``order * rho``."""
+    """Return epsilon at the best real order of a divergence that is at most ``order * rho``."""
     start = math.sqrt(max(1e-9, -math.log(delta)) / rho)
     best = _best_order(lambda a: renyi_epsilon(divergence(a), a, delta), start=start)
     return renyi_epsilon(divergence(best), best, delta)
 
 
 def best_renyi_delta(divergence: Callable[[float], float], rho: float, epsilon: float) -> float:
-    """Delta at the best real order of a divergence that is at most ``order * rho``."""
+    """Return delta at the best real order of a divergence that is at most ``order * rho``."""
 
     def log_delta(a: float) -> float:
         return (a - 1) * (divergence(a) - epsilon) + _log_constant(a)
@@ -284,7 +283,7 @@ def best_renyi_delta(divergence: Callable[[float], float], rho: float, epsilon: 
 
 
 def _best_order(objective: Callable[[float], float], start: float) -> float:
-    """Minimize over orders 1 + e^s near ``start``; every order is valid, so the search proves nothing."""
+    """Minimize over orders 1 + e^s near ``start``. Every order is valid, so the search needs no proof."""
     center = math.log(max(start, 1e-6))
     grid = center + np.linspace(-6.0, 10.0, 49)
     nearest = int(np.argmin([objective(1 + math.exp(s)) for s in grid]))

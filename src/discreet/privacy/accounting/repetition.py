@@ -1,9 +1,8 @@
-"""What it costs to run a mechanism a random number of times and to release only the best output.
+"""Price a mechanism that runs a random number of times and releases only the best output.
 
 Releasing the best of k runs costs up to k times the price of one. If the number of runs is random, secret and spread
-out, it costs little more than one run (Liu and Talwar, 2019; Papernot and Steinke, 2022). The bound used here is in
-terms of the whole privacy profile of one run (compare Koskela, Redberg and Wang, 2024). Proofs:
-docs/proofs/selection.md.
+out, it costs little more than one run (Liu and Talwar, 2019; Papernot and Steinke, 2022). The bound here uses the
+whole privacy profile of one run (compare Koskela, Redberg and Wang, 2024). Proofs: docs/proofs/selection.md.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LAWS = ("logarithmic", "geometric", "poisson")
 
 @dataclass(frozen=True)
 class TriesLaw:
-    """The law of the number K >= 1 of tries.
+    """The distribution of the number K >= 1 of tries.
 
     law : "negative-binomial" or "poisson".
     shape, scale : as in `RandomTries`.
@@ -53,10 +52,10 @@ class TriesLaw:
         return _UP * self.shape * odds / (1 - gamma_power)
 
     def overhead(self, profile: Profile) -> float:
-        """The epsilon that selection adds to that of one run with the given profile.
+        """Return the epsilon that selection adds to that of one run with the given profile.
 
-        Poisson: scale x profile(0). Negative binomial: (1 + eta) x, x the root of
-        e^x - 1 = (1 - gamma) / gamma profile(x); any x with the left side larger is valid.
+        Poisson: scale x profile(0). Negative binomial: (1 + eta) x, where x solves e^x - 1 = (1 - gamma) / gamma
+        profile(x); any x with a larger left side is valid.
         """
         if self.law == "poisson":
             return _UP * self.scale * profile(0.0)
@@ -76,10 +75,10 @@ class TriesLaw:
         return (1 + self.shape) * root * _UP
 
     def largest_overhead(self, profiles: list[Profile]) -> float:
-        """The overhead of a run with any of these profiles: that of their maximum.
+        """Return the overhead of a run with any of these profiles, which is that of their maximum.
 
-        It is searched for in the largest profile at 0; another is asked for its own only if the bound found so far is
-        not valid for it.
+        The search starts with the largest profile at 0; another is searched only if the bound so far is not valid for
+        it.
         """
         first, *others = sorted(profiles, key=lambda profile: profile(0.0), reverse=True)
         largest = self.overhead(first)
@@ -93,12 +92,12 @@ class TriesLaw:
         return largest
 
     def event(self, event: Event, delta: float, neighboring: Neighboring) -> RandomTries:
-        """Running ``event`` so often and keeping the best."""
+        """Return the event of running ``event`` a random number of times and keeping the best."""
         return RandomTries(event, self.law, self.shape, self.scale, delta, neighboring.value)
 
 
 def law_with_mean(name: str, mean: float) -> TriesLaw:
-    """The law of the given kind whose expected number of tries is ``mean``.
+    """Return the distribution of the given kind with ``mean`` expected tries.
 
     >>> round(law_with_mean("geometric", 20.0).mean, 6), round(law_with_mean("poisson", 20.0).mean, 6)
     (20.0, 20.0)
@@ -122,7 +121,7 @@ def law_with_mean(name: str, mean: float) -> TriesLaw:
 
 
 def profile_of(event: Event, neighboring: Neighboring) -> Profile:
-    """delta as a function of epsilon; of several alternatives the largest at every epsilon."""
+    """Return delta as a function of epsilon; for several alternatives, the largest at every epsilon."""
     if isinstance(event, OneOf) and _is_under(event, neighboring):
         parts = [profile_of(part, neighboring) for part in dict.fromkeys(event.events)]
         return lambda epsilon: max(part(epsilon) for part in parts)
@@ -130,7 +129,7 @@ def profile_of(event: Event, neighboring: Neighboring) -> Profile:
 
 
 def epsilon_of(event: Event, delta: float, neighboring: Neighboring) -> float:
-    """The smallest epsilon at ``delta``; of several alternatives the largest."""
+    """Return the smallest epsilon at ``delta``; for several alternatives, the largest."""
     if isinstance(event, OneOf) and _is_under(event, neighboring):
         return _largest_epsilon(list(dict.fromkeys(event.events)), delta, neighboring)
     if isinstance(event, RandomTries) and _is_under(event, neighboring):
@@ -147,11 +146,11 @@ def epsilon_of(event: Event, delta: float, neighboring: Neighboring) -> float:
 
 
 def _largest_epsilon(parts: list[Event], delta: float, neighboring: Neighboring) -> float:
-    """The largest of the parts' epsilons, searched for in one part, or few: others are only compared with it.
+    """Return the largest epsilon of the parts, searching in as few parts as possible.
 
-    A part whose delta at the largest epsilon so far is small enough needs no more than that epsilon.
+    A part whose delta at the largest epsilon so far is small enough needs no search.
     """
-    tries = [part for part in parts if isinstance(part, RandomTries)]  # have no profile
+    tries = [part for part in parts if isinstance(part, RandomTries)]  # these have no profile
     largest = max((epsilon_of(part, delta, neighboring) for part in tries), default=0.0)
     profiles = {part: profile_of(part, neighboring) for part in parts if part not in tries}
     while profiles and largest < math.inf:
@@ -165,7 +164,7 @@ def _largest_epsilon(parts: list[Event], delta: float, neighboring: Neighboring)
 
 
 def summarized(event: OneOf | RandomTries) -> Event:
-    """The event as one (epsilon, delta) pair, at its own delta."""
+    """Return the event as one (epsilon, delta) pair, at its own delta."""
     epsilon = epsilon_of(event, event.delta, Neighboring(event.neighboring))
     if math.isinf(epsilon):
         return NonPrivate()
@@ -173,10 +172,10 @@ def summarized(event: OneOf | RandomTries) -> Event:
 
 
 def _is_under(event: OneOf | RandomTries, neighboring: Neighboring) -> bool:
-    """Whether ``event`` is meant for ``neighboring``; if not, accountants are asked, and refuse."""
+    """Whether ``event`` was made for ``neighboring``; if not, accountants refuse it."""
     return Neighboring(event.neighboring) is neighboring
 
 
 def _log_gamma(scale: float) -> float:
-    """log(1 - exp(-1 / scale))."""
+    """Return log(1 - exp(-1 / scale))."""
     return math.log(-math.expm1(-1 / scale))

@@ -1,1 +1,1 @@
-"""A budget that charges are taken from, in memory or in a file."""
+"""A privacy budget in a file, and the rules by which it admits charges."""

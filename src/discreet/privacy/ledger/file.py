@@ -1,7 +1,7 @@
-"""The file behind a ledger: SQLite tables of charges and releases that only grow, each row sealed by the one before.
+"""The file of a ledger: append-only SQLite tables of charges and releases, each row chained to the one before.
 
-This module knows how a charge is stored and how a damaged history is noticed; it knows nothing about prices.
-The format is described in docs/ledger.md.
+This module stores charges and detects a damaged history; it knows nothing about prices. The format is described in
+docs/ledger.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHARGES = (
     "who TEXT NOT NULL, label TEXT NOT NULL, event TEXT NOT NULL, neighboring TEXT NOT NULL, "
     "closes INTEGER NOT NULL, digest TEXT NOT NULL)"
 )
-_ADDED = ("unit TEXT", "kind TEXT")  # columns of charges since format 2, empty in charges made before
+_ADDED = ("unit TEXT", "kind TEXT")  # columns of charges since format 2, empty in older charges
 _RELEASES = (
     "CREATE TABLE releases (number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, "
     "after INTEGER NOT NULL, charge INTEGER NOT NULL, released TEXT NOT NULL, digest TEXT NOT NULL)"
@@ -41,7 +41,7 @@ _RELEASES = (
 
 
 def _schema(**tables: str) -> dict[str, str]:
-    """The tables and the triggers that keep their rows as they are; nothing is added to meta either."""
+    """Return the tables and the triggers that make them append-only; meta does not even grow."""
     actions = {name: (("INSERT",) if name == "meta" else ()) + ("UPDATE", "DELETE") for name in tables}
     return tables | {
         f"{table}_{action.lower()}": (
@@ -53,7 +53,7 @@ def _schema(**tables: str) -> dict[str, str]:
     }
 
 
-# What an older format becomes when something is added to it is what a new ledger is: SQLite puts columns at the end.
+# Upgrading an older format gives the schema of a new ledger, because SQLite adds columns at the end.
 SCHEMAS = {
     1: _schema(meta=_META, charges=_CHARGES),
     2: _schema(meta=_META, charges=", ".join([_CHARGES[:-1], *_ADDED]) + ")", releases=_RELEASES),
@@ -64,7 +64,7 @@ _RELEASE_COLUMNS = ("number", "time", "after", "charge", "released")
 
 @dataclass(frozen=True)
 class Terms:
-    """What is fixed when a ledger is created, and sealed into its history."""
+    """Terms fixed when a ledger is created, and sealed into its history."""
 
     epsilon: float
     delta: float
@@ -77,11 +77,11 @@ class Terms:
 
     @property
     def seal(self) -> str:
-        """The digest that the first charge builds on: editing the terms breaks the whole chain."""
+        """The digest that the first charge builds on; editing the terms breaks the whole chain."""
         return _digest("", self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The terms as plain JSON-ready values."""
+        """Return the terms as plain JSON-ready values."""
         return {
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -90,21 +90,20 @@ class Terms:
             "order": self.order,
             "identity": self.identity,
             "created": self.created,
-            # ledgers were about records before they could be about users, and their seals stay valid
+            # ledgers per record keep the format from before units existed, so that their seals stay valid
             **({} if self.unit == "record" else {"unit": self.unit}),
         }
 
 
 @dataclass(frozen=True)
 class Charge:
-    """One line of a ledger.
+    """One charge of a ledger.
 
-    ``sequence`` counts from 1 without gaps and is the only order; ``time`` (UTC, ISO 8601) and ``who`` (the user of
-    the operating system, or the name given) are remarks. ``closes`` marks a first charge that took the whole cap,
-    after which nothing more is admitted. ``unit`` and ``kind`` say whom the event protects and in which sense; None in
-    charges made before version 0.2.0, which did not record them. ``digest`` seals the charge with everything before
-    it, and ``released`` is the digest of what was released under it, None if none was recorded; both are left out of
-    comparisons.
+    ``sequence`` counts from 1 without gaps and defines the order. ``time`` (UTC, ISO 8601) and ``who`` (the user of the
+    operating system, or the name given) are remarks. ``closes`` marks a first charge that took the whole cap, after
+    which nothing more is admitted. ``unit`` and ``kind`` say whom the event protects and in which sense; they are None
+    in charges made before version 0.2.0. ``digest`` seals the charge with everything before it, and ``released`` is the
+    digest of what was released under it, None if not recorded; comparisons ignore both.
     """
 
     sequence: int
@@ -132,7 +131,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Tail:
-    """How far a history has been read and checked: so many charges, so many releases, and the chain's head there."""
+    """How far a history has been read and checked: number of charges, number of releases, and the chain's head."""
 
     sequence: int
     digest: str
@@ -141,7 +140,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Links:
-    """What follows a tail: further charges, the digest of the release of each charge that has one, and the new tail."""
+    """What follows a tail: further charges, the release digest of each charge that has one, and the new tail."""
 
     charges: list[Charge]
     released: dict[int, str]
@@ -157,12 +156,12 @@ def _canonical(value: object) -> str:
 
 
 def utc_now() -> str:
-    """The wall clock, for people; nothing depends on it."""
+    """Return the wall clock time, for display only."""
     return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
 
 
 class LedgerFile:
-    """An existing ledger file. Holds no connection: every operation opens its own and closes it."""
+    """An existing ledger file. Holds no connection: every operation opens and closes its own."""
 
     def __init__(self, path: Path, identity: str | None = None) -> None:
         self.path = path
@@ -180,11 +179,11 @@ class LedgerFile:
 
     @staticmethod
     def create(path: Path, make_terms: Callable[[str, str], Terms]) -> None:
-        """Put a complete, empty ledger at ``path`` in one step, or leave alone what is there.
+        """Create a complete, empty ledger at ``path`` in one step, unless a file exists there.
 
-        The file is built under another name and then linked, so that no crash leaves half a ledger and two
-        processes that create the same ledger end up with one. Labels and names are for those who answer for the
-        budget, so that only the owner may read it; who shares a ledger changes its permissions.
+        The file is built under another name and then linked, so a crash leaves no partial ledger, and two processes
+        that create the same ledger end up with one. Labels and names are not public, so only the owner may read the
+        file; change its permissions to share it.
         """
         draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         terms = make_terms(uuid.uuid4().hex, utc_now())
@@ -214,11 +213,11 @@ class LedgerFile:
                     leftover.unlink()
 
     def read(self, after: Tail | None = None) -> Links:
-        """What follows a tail that was checked before (by default everything), checked against the chain."""
+        """Return what follows a tail checked before (by default everything), checked against the chain."""
         return self._database.transact("BEGIN", lambda connection: self._read(connection, after))
 
     def verify(self) -> Links:
-        """Check everything: the database's own structure, the schema, the terms, every charge and release."""
+        """Check everything: the database structure, the schema, the terms, every charge and release."""
 
         def check(connection: sqlite3.Connection) -> Links:
             for (report,) in connection.execute("PRAGMA integrity_check"):
@@ -242,11 +241,11 @@ class LedgerFile:
         event: Event,
         **remarks: str,
     ) -> tuple[Links, Charge]:
-        """Write one charge, durably, in the same transaction in which ``decide`` saw everything before it.
+        """Write one charge durably, in the same transaction in which ``decide`` saw everything before it.
 
-        ``decide`` receives the charges after ``after`` and returns whether the charge closes the ledger; what it
-        raises leaves the file as it was. ``remarks`` are who, label, unit and kind. Returns all that follows ``after``,
-        and the charge.
+        ``decide`` receives the charges after ``after`` and returns whether the charge closes the ledger; if it raises,
+        the file is unchanged. ``remarks`` are who, label, unit and kind. Returns all that follows ``after``, and the
+        charge.
         """
 
         def write(connection: sqlite3.Connection) -> tuple[Links, Charge]:
@@ -276,7 +275,7 @@ class LedgerFile:
         return self._database.transact("BEGIN IMMEDIATE", write)
 
     def bind(self, after: Tail, charge: int, digest: str, released: str) -> Links:
-        """Write beside a charge, named by its number and digest, what was released under it; once.
+        """Store once, with a charge given by number and digest, the digest of what was released under it.
 
         Returns all that follows ``after``.
         """
@@ -302,7 +301,7 @@ class LedgerFile:
         return self._database.transact("BEGIN IMMEDIATE", write)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        """Make room for what an older format does not hold; what is there stays as it is, digests included."""
+        """Upgrade an older format, leaving existing rows and digests unchanged."""
         older = SCHEMAS[self._format(connection)]
         if "releases" in older:
             return
@@ -377,7 +376,7 @@ class LedgerFile:
                     raise self._untrusted(f"release {number} belongs to no charge of its own")
                 released[fields["charge"]] = fields["released"]
                 tail = replace(tail, releases=number, digest=digest)
-        # AUTOINCREMENT remembers the largest number ever given, so that a missing end is noticed as well.
+        # AUTOINCREMENT remembers the largest number ever used, so missing last rows are noticed too.
         given = dict(connection.execute("SELECT name, seq FROM sqlite_sequence"))
         for name, reached in (("charges", tail.sequence), ("releases", tail.releases)):
             if given.get(name, 0) != reached:
@@ -389,9 +388,9 @@ class LedgerFile:
     def _rows(
         connection: sqlite3.Connection, tail: Tail, recent: bool
     ) -> Iterator[tuple[str, dict[str, Any], str]]:
-        """The rows after a tail in the order of the chain: table, sealed columns, digest.
+        """Yield the rows after a tail in the order of the chain: table, sealed columns, digest.
 
-        A release says after how many charges it was written. Columns that are empty in older charges were not sealed.
+        A release stores the number of charges before it. Columns that are empty in older charges were not sealed.
         """
         names = [*_COLUMNS, *(("unit", "kind") if recent else ())]
         releases: list[tuple[Any, ...]] = []
@@ -451,7 +450,7 @@ class LedgerFile:
 
 
 def _insert(connection: sqlite3.Connection, table: str, fields: dict[str, Any], previous: str) -> str:
-    """Add a row to the chain; returns its digest, the new head."""
+    """Add a row to the chain and return its digest, the new head."""
     sealed = fields | {"digest": _digest(previous, fields)}
     places = ", ".join(f":{name}" for name in sealed)
     connection.execute(f"INSERT INTO {table} ({', '.join(sealed)}) VALUES ({places})", sealed)
@@ -464,7 +463,7 @@ def _digest_at(connection: sqlite3.Connection, table: str, key: str, number: int
 
 
 def _fields(charge: Charge) -> dict[str, Any]:
-    """What is sealed of a new charge."""
+    """Return the sealed fields of a new charge."""
     return {
         "sequence": charge.sequence,
         "time": charge.time,

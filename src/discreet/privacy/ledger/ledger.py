@@ -1,9 +1,9 @@
-"""A durable budget: an append-only file of charges with a cap that no sequence of charges can pass.
+"""A durable budget: an append-only file of charges with a cap that no sequence of charges can exceed.
 
-plan -> charge -> run: a charge is on disk before anything private is touched, and a charge that does not fit
-is refused before anything is written. Threads, processes and clones that name the same file share one budget.
+plan -> charge -> run: a charge is on disk before anything private is touched, and a charge that does not fit is
+refused before anything is written. Threads, processes and clones that name the same file share one budget.
 
-What a ledger answers when asked how much is gone and how much is left.
+`Spent` and `Remaining` report how much is used and how much is left.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from discreet.privacy.statement import Receipt
 
 @dataclass(frozen=True)
 class Spent:
-    """How much has been used: the smallest cap, at this delta, that would have admitted every charge."""
+    """The spent budget: the smallest cap, at this delta, that would have admitted every charge."""
 
     epsilon: float
     delta: float
@@ -55,7 +55,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Remaining:
-    """What ONE further release could be, now; each number is an alternative to the others.
+    """The largest ONE further release, now; its numbers are alternatives.
 
     epsilon : price, alone and at the cap's delta, of the largest further Gaussian release; of a pure one if
         the cap's delta is 0.
@@ -71,7 +71,7 @@ class Remaining:
     closed: bool
 
     def within(self, other: Remaining) -> Remaining:
-        """What is left where another ledger, with the same delta and relation, must admit the release too."""
+        """Return what remains if another ledger, with the same delta and relation, must also admit the release."""
         pure = min(self.pure_epsilon, other.pure_epsilon)
         noise = max(self.noise_multiplier, other.noise_multiplier)
         epsilon = pure if math.isinf(noise) else min(self.epsilon, other.epsilon)
@@ -93,14 +93,14 @@ class Remaining:
 
 
 def number(value: float) -> str:
-    """Four digits, for people."""
+    """Format a number with four digits."""
     return "infinity" if math.isinf(value) else f"{value:.4g}"
 
 
 __all__ = ["BudgetExceeded", "Charge", "Ledger", "LedgerError", "Remaining", "Spent"]
 
 
-# What to do about a charge of the other unit.
+# Advice for a charge of the other unit.
 _OTHER_UNITS = {
     "record": "Pass groups=... and max_rows_per_group=..., which protect all rows of a person; where each person has "
     "one row, ids that all differ and 1",
@@ -109,7 +109,7 @@ _OTHER_UNITS = {
 
 
 class BudgetExceeded(LedgerError):
-    """The charge does not fit under the ledger's cap: it was not written, and must not be run."""
+    """The charge does not fit under the ledger's cap. It was not written, and the release must not run."""
 
 
 class Ledger:
@@ -118,33 +118,32 @@ class Ledger:
     Parameters
     ----------
     path : str or path
-        The file. It is created if it does not exist, which takes ``epsilon`` and ``delta``; its directory
+        The file. It is created if it does not exist, which requires ``epsilon`` and ``delta``; its directory
         must exist.
     epsilon, delta : float, optional
-        The cap on everything charged, ever. For an existing ledger they may be left out, or must be the
-        stored ones.
+        The cap on all charges together. For an existing ledger, omit them or give the stored values.
     neighboring : Neighboring or str, optional
-        The relation the cap is about; "replace-one" for a new ledger.
+        The relation of the cap; "replace-one" for a new ledger.
     adaptive : bool, optional
-        True (a new ledger's default): the size of a charge may depend on results of earlier ones. False: you
+        True (default of a new ledger): the size of a charge may depend on results of earlier ones. False: you
         declare that every charge was fixed before the first result was seen, and composition is priced more
         tightly.
 
     unit : {"record", "user"}, optional
-        Whom the cap protects; "record" for a new ledger. One of users admits no charge that protects single rows
-        only; one of records admits charges per user where these cover rows (under "replace-one").
+        Whom the cap protects; "record" for a new ledger. A "user" ledger admits no charge that protects single rows
+        only; a "record" ledger admits charges per user if these cover rows (under "replace-one").
 
     Attributes
     ----------
-    path, epsilon, delta, neighboring, adaptive, unit : what the file stores.
+    path, epsilon, delta, neighboring, adaptive, unit : as stored in the file.
 
     Privacy
     -------
     All results whose charges were admitted are together (epsilon, delta)-DP for each ``unit`` under ``neighboring``,
     provided that every charge describes what is then run, once, and that nothing is run without a charge. A charge is
-    durable before ``charge`` returns. A refused or failed charge must not be run; a charge whose run fails
-    stays charged. The record is tamper-evident against edits, not proof against someone who rewrites the file
-    or restores an older copy. See docs/ledger.md for the file format and the proof.
+    durable before ``charge`` returns. A refused or failed charge must not be run; a charge whose run fails stays
+    charged. The file is tamper-evident against edits, but cannot detect a complete rewrite or an older copy. See
+    docs/ledger.md for the file format and the proof.
 
     Examples
     --------
@@ -196,8 +195,8 @@ class Ledger:
         self._file = file
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no
-        # lock: a thread that stores an older pair only makes the next one read a little more.
+        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a
+        # thread that stores an older pair only makes the next one read more.
         self._known: tuple[Account, Tail] = (Account(), Tail(0, terms.seal))
         self.verify()
 
@@ -218,7 +217,7 @@ class Ledger:
 
     @property
     def neighboring(self) -> Neighboring:
-        """The relation the cap is about."""
+        """The relation of the cap."""
         return self._file.terms.neighboring
 
     @property
@@ -233,7 +232,7 @@ class Ledger:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The cap as a guarantee: what all charges together promise."""
+        """The cap as a guarantee for all charges together."""
         return Guarantee(self.epsilon, self.delta, self.neighboring, self.unit)
 
     def charge(
@@ -251,24 +250,24 @@ class Ledger:
         Parameters
         ----------
         event : Event
-            What is about to run, once.
+            The event that will run, once.
         label : str
-            A remark for people. It is stored in clear: keep private data out of it.
+            A remark. It is stored in clear: keep private data out of it.
         neighboring : Neighboring or str, optional
-            The relation ``event`` was calibrated for, to be checked against the ledger's.
+            The relation ``event`` was calibrated for, checked against the ledger's.
         who : str, optional
-            Who asks; the user of the operating system by default. Stored in clear.
+            Who makes the charge; the user of the operating system by default. Stored in clear.
         unit : {"record", "user"}, optional
-            Whom ``event`` protects, to be checked against the ledger's, which is the default.
+            Whom ``event`` protects, checked against the ledger's, which is the default.
         kind : {"dp", "joint-dp"}
-            Whether everything that will be released is private, or all but what each person sees of their own.
+            Whether everything released is private, or everything except what each person sees of their own.
 
         Raises
         ------
         BudgetExceeded
             If the event does not fit under the cap.
         LedgerError
-            If the file cannot be read, trusted or written, or the relation or the unit is another one.
+            If the file cannot be read, trusted or written, or the relation or the unit does not match.
         UnsupportedEvent
             If no accountant has a proof for the event under the ledger's relation.
         """
@@ -290,7 +289,7 @@ class Ledger:
                 f"{self.neighboring} does not cover it. {_OTHER_UNITS.get(unit, 'It protects labels only')}. A second "
                 f"ledger with unit={unit!r} would be a second budget for the same people: what both promise adds up"
             )
-        # Pricing may take a moment and is remembered; done here, no other process waits for it.
+        # Pricing may take a moment and is cached; doing it here keeps other processes from waiting.
         self._rule.cap.cost(event)
         account, tail = self._known
 
@@ -309,15 +308,15 @@ class Ledger:
         return charge
 
     def bind(self, receipt: Receipt, released: str) -> Receipt:
-        """Record what was released under a charge, by its digest (`release_digest`), so that it can be recognized.
+        """Record the digest of what was released under a charge (`release_digest`), so that it can be recognized.
 
-        A charge has one release. If the row cannot be written (another release is there, the disk is full, ...) the
-        receipt comes back as it was, ``bound`` to nothing: what was paid for is handed over all the same.
+        A charge has one release. If the row cannot be written (there is another release, the disk is full, ...), return
+        the receipt unchanged and not ``bound``: the release was paid for, so it must not be lost.
         """
         account, tail = self._known
         try:
             news = self._file.bind(tail, receipt.charge, receipt.digest, released)
-        except Exception:  # whatever it is must not cost a release that is paid for
+        except Exception:  # no failure may cost a release that is paid for
             return receipt
         self._known = (self._extended(account, news.charges), news.tail)
         return replace(receipt, released=released, head=news.tail.digest)
@@ -328,12 +327,12 @@ class Ledger:
         return self._rule.verdict(self._refreshed(), event) is not Verdict.REFUSED
 
     def spent(self, delta: float | None = None, *, first: int | None = None) -> Spent:
-        """How much has been used, as the smallest epsilon at ``delta`` (the cap's, by default).
+        """Return how much has been spent, as the smallest epsilon at ``delta`` (the cap's, by default).
 
-        ``first`` counts only so many of the first charges: what had been used then.
+        ``first`` counts only this many of the first charges.
 
-        It is the smallest cap under which this ledger's rule would have admitted the same charges. Under
-        fixed sizes that is a guarantee of its own; under adaptive sizes the guarantee to quote is the cap.
+        It is the smallest cap under which this ledger's rule would have admitted the same charges. With fixed sizes
+        that is itself a guarantee; with adaptive sizes the guarantee to quote is the cap.
         """
         at = self.delta if delta is None else float(delta)
         if not 0 <= at < 1:
@@ -353,10 +352,10 @@ class Ledger:
         return Spent(self._rule.spent(account, delta, quickly), delta, self.neighboring, account.n_charges)
 
     def remaining(self) -> Remaining:
-        """The largest single release that would still be admitted, Gaussian or pure.
+        """Return the largest single release that would still be admitted, Gaussian or pure.
 
-        Under fixed sizes and a mixture of kinds somewhat more may fit: the slowest, tightest accountant is
-        asked only about an actual charge.
+        With fixed sizes and mixed kinds slightly more may fit: the slowest, tightest accountant is used only for an
+        actual charge.
         """
         return self._remaining(self._refreshed())
 
@@ -367,16 +366,16 @@ class Ledger:
         return Remaining(epsilon, self.delta, pure, noise, self.neighboring, account.closed)
 
     def price(self, event: Event) -> float:
-        """The smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
+        """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
         return price(event, self.delta, self.neighboring)
 
     def history(self) -> list[Charge]:
-        """List all charges in the order in which they were admitted, each checked against the chain."""
+        """List all charges in the order of admission, each checked against the chain."""
         return self._file.read().charges
 
     @property
     def identity(self) -> str:
-        """The random name under which receipts know this ledger."""
+        """The random identifier of this ledger in receipts."""
         return self._file.terms.identity
 
     @property
@@ -386,12 +385,12 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The chain's head: the digest of everything in the file now."""
+        """The chain's head: the digest of everything currently in the file."""
         self._refreshed()
         return self._known[1].digest
 
     def receipt(self, charge: Charge) -> Receipt:
-        """What names ``charge``, one of this ledger's, to those who hold what it paid for."""
+        """Return a receipt for ``charge``, which identifies it to holders of the release."""
         return Receipt(self.identity, charge.sequence, charge.digest)
 
     def verify(self) -> None:
@@ -444,7 +443,7 @@ class Ledger:
         return ledger_page(self).fragment()
 
     def __sklearn_clone__(self) -> Ledger:
-        """Clones of an estimator share its budget."""
+        """Return the ledger itself: clones of an estimator share its budget."""
         return self
 
     def __copy__(self) -> Ledger:
@@ -470,7 +469,7 @@ class Ledger:
 
 
 class _Refused(Exception):
-    """Carries the account out of the transaction: no other process should wait for a message."""
+    """Carries the account out of the transaction, so that no other process waits for the message."""
 
     def __init__(self, account: Account) -> None:
         self.account = account
@@ -501,7 +500,7 @@ def _new_terms(
     adaptive: bool | None,
     unit: str | None,
 ) -> Callable[[str, str], Terms]:
-    """The terms of a ledger that does not exist yet."""
+    """Return the terms of a new ledger."""
     if epsilon is None or delta is None:
         raise LedgerError(
             f"there is no ledger at {path}; to create one give its cap, both epsilon and delta "
@@ -524,14 +523,14 @@ def _new_terms(
 
 
 def _reopened(path: str, identity: str) -> Ledger:
-    """The same ledger in another process; a different file at the same path is refused."""
+    """Reopen the same ledger in another process; refuse a different file at the same path."""
     ledger = Ledger.__new__(Ledger)
     ledger._open(LedgerFile(Path(path), identity))
     return ledger
 
 
 def _user() -> str:
-    """The user of the operating system; empty where there is none, as in some containers."""
+    """Return the user of the operating system; empty if there is none, as in some containers."""
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):

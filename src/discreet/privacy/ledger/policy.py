@@ -1,7 +1,7 @@
-"""Several data sets, several people, one file that says who may spend what.
+"""A policy file: who may spend how much of which data set.
 
-A policy is a TOML file. Every data set has one ledger with one cap, which is the promise; a person's share is a second,
-smaller cap on what that person spends of it, kept in a ledger of its own beside it:
+A policy is a TOML file. Every data set has one ledger with one cap, which is the guarantee. A person's share is a
+second, smaller cap on what that person spends, kept in a separate ledger:
 
     [data.cohort]
     ledger = "cohort.ledger"
@@ -9,10 +9,10 @@ smaller cap on what that person spends of it, kept in a ledger of its own beside
     delta = 1e-6
 
     [people.alice]
-    cohort = 1.0        # the most epsilon that alice may spend of it, at the same delta
+    cohort = 1.0        # alice may spend at most this epsilon, at the same delta
 
     [people.bob]
-    cohort = "all"      # no limit but the data set's own
+    cohort = "all"      # no limit except that of the data set
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SETTINGS = {"ledger", "epsilon", "delta", "neighboring", "adaptive", "unit"}
 
 
 class Share(Ledger):
-    """A data set's ledger, as one person may use it: what is charged counts against both caps.
+    """A data set's ledger as one person may use it: every charge counts against both caps.
 
     Privacy
     -------
-    The promise is the data set's cap, which ``Ledger`` keeps. The person's own ledger is charged first, so that a crash
+    The guarantee is the data set's cap, which ``Ledger`` enforces. The person's own ledger is charged first, so a crash
     between the two counts too much for the person and never too little for the data.
     """
 
@@ -57,7 +57,7 @@ class Share(Ledger):
         unit: str | None = None,
         kind: str = "dp",
     ) -> Charge:
-        """As `Ledger.charge`, in this person's name."""
+        """Charge as in `Ledger.charge`, in this person's name."""
         if who not in (None, self.who):
             raise LedgerError(f"this is the share of {self.who!r}; {who!r} cannot charge it")
         remarks: dict[str, Any] = {"label": label, "neighboring": neighboring, "unit": unit, "kind": kind}
@@ -69,11 +69,11 @@ class Share(Ledger):
         return super().charge(event, who=self.who, **remarks)
 
     def admits(self, event: Event) -> bool:
-        """Whether both caps would admit a charge of ``event`` now; charges nothing."""
+        """Whether both caps would admit ``event`` now; charges nothing."""
         return super().admits(event) and (self.own is None or self.own.admits(event))
 
     def remaining(self) -> Remaining:
-        """The largest single release that would still be admitted by both caps, Gaussian or pure."""
+        """Return the largest single release that both caps would still admit, Gaussian or pure."""
         whole = super().remaining()
         return whole if self.own is None else whole.within(self.own.remaining())
 
@@ -82,7 +82,7 @@ class Share(Ledger):
 
 
 def _reopened_share(path: str, identity: str, who: str, own: Ledger | None) -> Share:
-    """The same share in another process; a different file at the same path is refused."""
+    """Reopen the same share in another process; refuse a different file at the same path."""
     share = Share.__new__(Share)
     share._open(LedgerFile(Path(path), identity))
     share.who, share.own = who, own
@@ -91,7 +91,7 @@ def _reopened_share(path: str, identity: str, who: str, own: Ledger | None) -> S
 
 @dataclass(frozen=True)
 class Policy:
-    """Who may spend what of which data set.
+    """Who may spend how much of which data set.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Policy:
 
     @staticmethod
     def read(path: str | os.PathLike[str]) -> Policy:
-        """Read and check a policy file; ``LedgerError`` says what is wrong with it."""
+        """Read and check a policy file; ``LedgerError`` says what is wrong."""
         where = Path(path)
         try:
             content = tomllib.loads(where.read_text(encoding="utf-8"))
@@ -148,7 +148,7 @@ class Policy:
                     )
 
     def dataset(self, name: str) -> Ledger:
-        """The whole ledger of a data set; created with its cap if it does not exist yet."""
+        """Return the whole ledger of a data set; create it with its cap if it does not exist."""
         if name not in self.data:
             raise LedgerError(
                 f"the policy {self.path} knows no data set {name!r}; it knows {', '.join(self.data)}"
@@ -157,7 +157,7 @@ class Policy:
         return Ledger(self.path.parent / settings.pop("ledger"), **settings)
 
     def ledger(self, name: str, who: str) -> Share:
-        """The ledger of a data set as ``who`` may use it; pass it as ``ledger=`` of an estimator."""
+        """Return the ledger of a data set as ``who`` may use it; pass it as ``ledger=`` to an estimator."""
         whole = self.dataset(name)
         share = self.people.get(who, {}).get(name)
         if share is None:
@@ -184,7 +184,7 @@ def _is_table_of_tables(section: Any) -> bool:
 
 
 def _file_name(person: str) -> str:
-    """A name that no path can hide in, different for different people: codes of letters have a fixed width."""
+    """Return a safe file name, unique per person: character codes have a fixed width."""
     return "".join(
         letter if letter.isalnum() or letter in "-_" else f"%{ord(letter):06x}" for letter in person
     )

@@ -1,8 +1,8 @@
-"""Why a charge does not fit: which of epsilon and delta binds, and what would be admitted instead.
+"""Explain why a charge does not fit: whether epsilon or delta is the limit, and what would be admitted instead.
 
-Epsilon is shared by everything and is bought back with noise. Delta is used in two ways (docs/ledger.md, section 2):
-all Gaussian noise together shares the cap's, while a charge of which nothing is known but its epsilon and delta, as of
-a search, spends its delta outright, as a chance of failure. Such deltas add up, and no noise makes up for them.
+All charges share epsilon, and more noise saves it. Delta is used in two ways (docs/ledger.md, section 2): all Gaussian
+noise together shares the cap's delta, while a charge known only by its epsilon and delta, as of a search, spends its
+delta outright, as a probability of failure. Such deltas add up, and no noise makes up for them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from discreet.privacy.events import (
 )
 from discreet.privacy.ledger.rules import Account, AdaptiveRule, Rule, largest
 
-_CLOSE = 1e-3  # of the numbers that are told to people
+_CLOSE = 1e-3  # relative precision of the reported numbers
 _MOST_NOISE = Gaussian(1e9)
 
 
 def binding(rule: Rule, account: Account, event: Event) -> str:
-    """Which of epsilon and delta keeps a refused ``event`` out, and how much of it could be asked for."""
+    """Say whether epsilon or delta keeps ``event`` out, and how much of it could be requested."""
     if not leaves_of(event).private:
         return "It has no privacy guarantee, so it fits under no cap"
     cost = rule.cap.cost(event)
@@ -60,7 +60,7 @@ def binding(rule: Rule, account: Account, event: Event) -> str:
 
 
 def _less(rule: Rule, account: Account, event: Event, own: float) -> str:
-    """How much delta the same charge could spend, with its epsilon or with hardly any."""
+    """Say how much delta the same charge could spend, with its epsilon or with almost none."""
     same = _told(own * _share(rule, account, event))
     if same != "0":
         return f"and with the same epsilon up to {same} is admitted. Ask for a delta of at most that"
@@ -73,18 +73,18 @@ def _less(rule: Rule, account: Account, event: Event, own: float) -> str:
 
 
 def _share(rule: Rule, account: Account, event: Event) -> float:
-    """The largest part of the deltas in ``event`` with which it would be admitted."""
+    """Return the largest fraction of the deltas in ``event`` with which it would be admitted."""
     return largest(lambda part: rule.surely_admits(account, _changed(event, _scaled(part))), 1.0, _CLOSE)
 
 
 def _room(rule: Rule, account: Account) -> str:
-    """The largest delta that a charge of hardly any epsilon could spend outright."""
+    """Return the largest delta that a charge with almost no epsilon could spend outright."""
     cap = rule.cap.cap_delta
     return _told(largest(lambda delta: rule.surely_admits(account, Approximate(0.0, delta)), cap, _CLOSE))
 
 
 def _without_deltas(rule: Rule, account: Account) -> Account:
-    """The account as if none of its charges had spent a delta outright."""
+    """Return the account as if none of its charges had spent a delta outright."""
     found = Account()
     for event, times in account.counts.items():
         freed = Repeated(_changed(event, _scaled(0.0)), times)
@@ -93,12 +93,12 @@ def _without_deltas(rule: Rule, account: Account) -> Account:
 
 
 def _told(delta: float) -> str:
-    """Three digits, rounded down: what is told would be admitted."""
+    """Format with three digits, rounded down, so that the reported delta would be admitted."""
     return f"{delta * 0.995:.3g}"
 
 
 def _changed(event: Event, change: Callable[[Event], Event]) -> Event:
-    """The event with other leaves, sampled as inexactly."""
+    """Return the event with changed leaves and the same inexact sampling."""
     leaves = leaves_of(event)
     found: Event = Composed(tuple(Repeated(change(leaf), times) for leaf, times in leaves.counts))
     if leaves.variates:
@@ -113,7 +113,7 @@ def _scaled(part: float) -> Callable[[Event], Event]:
 
 
 def _faint(leaf: Event) -> Event:
-    """The same kind of mechanism with as much noise as one likes; a delta that it spends outright stays."""
+    """Return the same kind of mechanism with maximal noise; a delta that it spends outright stays."""
     if isinstance(leaf, Approximate):
         return Approximate(0.0, leaf.delta)
     return Approximate(0.0, 0.0) if isinstance(leaf, Pure | BoundedRange | Laplace) else _MOST_NOISE

@@ -1,7 +1,7 @@
-"""Which charge a ledger admits: privacy filters, and the two rules built on them.
+"""Rules by which a ledger admits charges: privacy filters, and the two rules built on them.
 
-Ordinary composition prices a list of mechanisms that was fixed in advance. Once sizes are chosen along the way, only
-some of its rules remain valid as stopping rules. The ones used here are sums that may not pass a threshold fixed at the
+Ordinary composition prices a list of mechanisms that was fixed in advance. If sizes are chosen along the way, only
+some of its rules remain valid as stopping rules. Those used here are sums that may not exceed a threshold fixed at the
 start. Three families watch the same charges, each with a third of delta:
 
 * basic: the epsilons add up, the deltas add up (Rogers, Roth, Ullman and Vadhan, 2016);
@@ -10,8 +10,8 @@ start. Three families watch the same charges, each with a third of delta:
 * Renyi: the divergences of one fixed order add up (Feldman and Zrnic, 2021).
 
 A charge may run if any family still certifies everything. One rule is for sizes chosen along the way, one for sizes
-fixed in advance. Both are pure functions of the charges already made and the one that is asked for; the ledger calls
-them inside the transaction that would record it. Proofs: docs/ledger.md and docs/proofs/composition.md.
+fixed in advance. Both are pure functions of the charges so far and the requested one; the ledger calls them inside the
+transaction that would record it. Proofs: docs/ledger.md and docs/proofs/composition.md.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from discreet.privacy.events import (
 from discreet.privacy.guarantee import Neighboring
 
 FAMILIES = 3
-# The part of a family's delta that is set aside for failures (inexact sampling, the delta of Approximate
-# events). It must be fixed in advance: a split that follows the charges would be one more adaptive choice.
+# The part of a family's delta that is reserved for failures (inexact sampling, the delta of Approximate events). It
+# must be fixed in advance: a split that follows the charges would be another adaptive choice.
 RESERVE = Fraction(1, 16)
-# How many variates a ledger may ever draw on a grid; fixed for the same reason. Costs 3e-6 of epsilon.
+# Maximum number of variates that a ledger may draw on a grid; fixed for the same reason. Costs 3e-6 of epsilon.
 MOST_VARIATES = 2**36
 _UP = 1 + 1e-12  # covers the few roundings between an exact sum and its price
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one or many events add to every family's sums; None where a family has no price.
+    """The amount that events add to every family's sums; None if a family has no price.
 
-    epsilon, mu_squared, divergence : the sums of the three families, of ideal mechanisms.
-    mass : probability with which some mechanism may fail altogether (the deltas of ``Approximate`` events).
+    epsilon, mu_squared, divergence : the sums of the three families, for ideal mechanisms.
+    mass : probability that some mechanism fails altogether (the deltas of ``Approximate`` events).
     variation : total variation between what runs and the ideal.
-    variates : how many Gaussian variates are drawn on a grid instead of the reals.
+    variates : number of Gaussian variates drawn on a grid instead of the reals.
 
     Sums are exact rationals, so that neither the order nor the number of charges matters.
     """
@@ -81,7 +81,7 @@ class Cost:
         )
 
     def times(self, count: int) -> Cost:
-        """The cost of ``count`` equal events."""
+        """Return the cost of ``count`` equal events."""
         return Cost(
             None if self.epsilon is None else self.epsilon * count,
             None if self.mu_squared is None else self.mu_squared * count,
@@ -92,7 +92,7 @@ class Cost:
         )
 
     def failures(self, epsilon: float) -> Fraction:
-        """Delta lost, at ``epsilon``, by replacing every mechanism by an ideal one; at most 1."""
+        """Return the delta lost, at ``epsilon``, by replacing every mechanism with an ideal one; at most 1."""
         if epsilon > 500 and self.variation:
             return Fraction(1)
         lost = self.mass
@@ -110,7 +110,7 @@ def _plus(a: Fraction | None, b: Fraction | None) -> Fraction | None:
 
 
 def exactly(value: float) -> Fraction:
-    """The decimal number that ``value`` is written as: three times 0.1 is 0.3.
+    """Return the decimal number that ``value`` is written as: three times 0.1 is 0.3.
 
     >>> 3 * exactly(0.1) == exactly(0.3), 3 * 0.1 == 0.3
     (True, False)
@@ -119,7 +119,7 @@ def exactly(value: float) -> Fraction:
 
 
 def _float(value: Fraction) -> float:
-    """The nearest float, infinite where Python would raise."""
+    """Return the nearest float, infinite if Python would raise."""
     try:
         return float(value)
     except OverflowError:
@@ -128,9 +128,9 @@ def _float(value: Fraction) -> float:
 
 @lru_cache(maxsize=65536)
 def cost(event: Event, order: float | None, neighboring: Neighboring) -> Cost:
-    """The price of ``event`` in every family, fixed before it runs and independent of all other charges.
+    """Return the price of ``event`` in every family, fixed before it runs and independent of all other charges.
 
-    Two levels are left for the events that sum up all charges.
+    Two levels of nesting are reserved for the events that sum up all charges.
     """
     if event.depth > DEEPEST - 2:
         raise ValueError(
@@ -156,19 +156,19 @@ def _leaf_cost(leaf: Event, order: float | None, neighboring: Neighboring) -> Co
 
 
 def _pure_epsilon(leaf: Event) -> Fraction | None:
-    """Epsilon of a mechanism that needs no delta."""
+    """Return the epsilon of a mechanism that needs no delta."""
     if isinstance(leaf, Pure | BoundedRange):
         return exactly(leaf.epsilon)
     return 1 / exactly(leaf.noise_multiplier) if isinstance(leaf, Laplace) else None
 
 
 def _mu_squared(leaf: Event) -> Fraction | None:
-    """The squared Gaussian-DP parameter; only Gaussian noise has one here."""
+    """Return the squared Gaussian-DP parameter; only Gaussian noise has one here."""
     return 1 / exactly(leaf.noise_multiplier) ** 2 if isinstance(leaf, Gaussian) else None
 
 
 def _divergence(event: Event, order: float | None, neighboring: Neighboring) -> Fraction | None:
-    """The Renyi divergence of the ledger's order, in the worse direction."""
+    """Return the Renyi divergence of the ledger's order, in the worse direction."""
     if order is None:
         return None
     value = RenyiAccountant(order).divergence(event, neighboring)
@@ -181,8 +181,8 @@ class Filter:
 
     Privacy
     -------
-    Whatever an analyst charges, in whatever order and however its sizes depend on earlier results, as long as
-    every total was admitted the whole sequence of results is (epsilon, delta)-DP under ``neighboring``.
+    An analyst may make any charges, in any order, with sizes that depend on earlier results. As long as every total was
+    admitted, the whole sequence of results is (epsilon, delta)-DP under ``neighboring``.
 
     Examples
     --------
@@ -198,11 +198,11 @@ class Filter:
 
     @staticmethod
     def for_cap(epsilon: float, delta: float, neighboring: Neighboring) -> Filter:
-        """The filter of a new cap, with the Renyi order under which the most Gaussian noise fits below it."""
+        """Return the filter of a new cap, with the Renyi order that admits the largest Gaussian releases."""
         return Filter(epsilon, delta, neighboring, best_order(epsilon, delta) if delta > 0 else None)
 
     def cost(self, event: Event) -> Cost:
-        """The price of one event, in every family."""
+        """Return the price of one event in every family."""
         return cost(event, self.order, self.neighboring)
 
     def admits(self, total: Cost) -> bool:
@@ -225,17 +225,17 @@ class Filter:
         )
 
     def basic_sums_fit(self, total: Cost, delta: Fraction) -> bool:
-        """Whether the epsilons add up to the cap's at most, and the failures to ``delta``."""
+        """Whether the epsilons sum to at most the cap's, and the failures to at most ``delta``."""
         fits = total.epsilon is not None and total.epsilon <= exactly(self.cap_epsilon)
         return fits and total.variates == 0 and total.failures(self.cap_epsilon) <= delta
 
     def epsilon(self, total: Cost, delta: float) -> float:
-        """The smallest cap epsilon whose filter, at ``delta`` and the same order, admits ``total``."""
+        """Return the smallest cap epsilon whose filter, at ``delta`` and the same order, admits ``total``."""
         share = self._share(delta)
         found = [self.summed_epsilon(total, share)]
         if self.order is None or share == 0:
             return found[0]
-        # The grid is priced for losses up to a reach: the cap, or if that is not enough, anything reasonable.
+        # The grid is priced for losses up to a limit: the cap or, if that is not enough, anything reasonable.
         for reach in (self.cap_epsilon, max(1000.0, self.cap_epsilon)):
             shift, rest = _ideal(share, reach)
             ideals = []
@@ -243,7 +243,7 @@ class Filter:
                 ideals.append(gaussian_epsilon(_mu(total.mu_squared), rest))
             if total.divergence is not None and rest > 0:
                 ideals.append(renyi_epsilon(_float(total.divergence), self.order, rest))
-            # A larger epsilon would only make failures dearer, so the smallest is the only candidate.
+            # A larger epsilon only makes failures more expensive, so the smallest is the only candidate.
             found += [
                 ideal + shift
                 for ideal in ideals
@@ -252,7 +252,7 @@ class Filter:
         return min(found)
 
     def summed_epsilon(self, total: Cost, delta: Fraction) -> float:
-        """The sum of all epsilons, if there is one and the failures are within ``delta``; else infinite."""
+        """Return the sum of all epsilons if it exists and the failures are within ``delta``; otherwise infinite."""
         if total.epsilon is None or total.variates:
             return math.inf
         summed = _float(total.epsilon)
@@ -266,7 +266,7 @@ class Filter:
 
 
 def _ideal(share: Fraction, epsilon: float) -> tuple[float, float]:
-    """(shift, delta'): what meets delta' at epsilon - shift on the reals meets the share on a grid."""
+    """Return (shift, delta'): what meets delta' at epsilon - shift on the reals meets the share on a grid."""
     return ideal_target(_float(share * (1 - RESERVE)), MOST_VARIATES, epsilon)
 
 
@@ -275,10 +275,9 @@ def _mu(mu_squared: Fraction) -> float:
 
 
 def best_order(epsilon: float, delta: float) -> float:
-    """The order at which a Renyi filter of the cap admits the most Gaussian noise.
+    """Return the order at which a Renyi filter of the cap admits the largest Gaussian releases.
 
-    Order a admits a sum of mu^2 up to 2 (epsilon - gain) / a, where gain is what the conversion adds at that
-    order.
+    Order a admits a sum of mu^2 up to 2 (epsilon - gain) / a, where gain is what the conversion adds at that order.
 
     >>> best_order(1.0, 1e-6)
     24.0
@@ -295,7 +294,7 @@ def best_order(epsilon: float, delta: float) -> float:
 
 
 class Verdict(enum.Enum):
-    """What becomes of a charge."""
+    """The decision about a charge."""
 
     ADMITTED = "admitted"
     CLOSING = "admitted, and nothing after it"
@@ -304,7 +303,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Account:
-    """Everything charged so far, summed up."""
+    """The sum of all charges so far."""
 
     n_charges: int = 0
     counts: dict[Event, int] = field(default_factory=dict)
@@ -312,7 +311,7 @@ class Account:
     closed: bool = False
 
     def plus(self, event: Event, cost: Cost, closes: bool) -> Account:
-        """The account after one more charge."""
+        """Return the account after one more charge."""
         counts = dict(self.counts)
         counts[event] = counts.get(event, 0) + 1
         return Account(self.n_charges + 1, counts, self.total + cost, self.closed or closes)
@@ -328,30 +327,30 @@ class Rule(Protocol):
 
     @property
     def cap(self) -> Filter:
-        """The cap, and the filter that belongs to it."""
+        """The cap and its filter."""
 
     def verdict(self, account: Account, event: Event) -> Verdict:
         """Whether ``event`` may follow what is in ``account``."""
 
     def surely_admits(self, account: Account, event: Event) -> bool:
-        """A quick answer that may be False for an event that would be admitted, and is never wrongly True."""
+        """Answer quickly: may be False for an event that would be admitted, but is never wrongly True."""
 
     def spent(self, account: Account, delta: float, quickly: bool = False) -> float:
-        """The smallest epsilon whose cap would have admitted ``account``; quickly: or a larger one."""
+        """Return the smallest epsilon whose cap would have admitted ``account``; if quickly, possibly a larger one."""
 
 
 @dataclass(frozen=True)
 class AdaptiveRule:
     """Sizes may depend on earlier results: only filters count, except for the first charge.
 
-    Before the first charge there is no result that anything could depend on, so it is priced exactly. If it
-    fits only under the whole delta it takes the ledger for itself (docs/ledger.md).
+    Before the first charge nothing can depend on a result, so it is priced exactly. If it fits only under the whole
+    delta, it closes the ledger (docs/ledger.md).
     """
 
     cap: Filter
 
     def verdict(self, account: Account, event: Event) -> Verdict:
-        """Filters first; then, for a first charge, its exact price."""
+        """Try the filters; then, for a first charge, its exact price."""
         if account.closed:
             return Verdict.REFUSED
         together = account.plus(event, self.cap.cost(event), False)
@@ -362,11 +361,11 @@ class AdaptiveRule:
         return Verdict.REFUSED
 
     def surely_admits(self, account: Account, event: Event) -> bool:
-        """Filters are quick, so this is the verdict itself."""
+        """Return the verdict itself, because filters are quick."""
         return self.verdict(account, event) is not Verdict.REFUSED
 
     def spent(self, account: Account, delta: float, quickly: bool = False) -> float:
-        """Exact for a single charge, the filter's price from the second charge on."""
+        """Return the exact price of a single charge, or the filter's price from the second charge on."""
         if account.n_charges <= 1:
             return price(account.event, delta, self.cap.neighboring, quickly)
         return self.cap.epsilon(account.total, delta)
@@ -384,11 +383,11 @@ class FixedRule:
         return Verdict.ADMITTED if _meets_cap(self.cap, together) else Verdict.REFUSED
 
     def surely_admits(self, account: Account, event: Event) -> bool:
-        """Without loss distributions."""
+        """Decide without loss distributions."""
         return _meets_cap(self.cap, account.plus(event, self.cap.cost(event), False), quickly=True)
 
     def spent(self, account: Account, delta: float, quickly: bool = False) -> float:
-        """The tightest price of everything."""
+        """Return the tightest price of everything."""
         return min(
             self.cap.summed_epsilon(account.total, exactly(delta)),
             self.cap.epsilon(account.total, delta),  # valid for fixed sizes too, and always quick
@@ -398,7 +397,7 @@ class FixedRule:
 
 @lru_cache(maxsize=1024)
 def price(event: Event, delta: float, neighboring: Neighboring, quickly: bool = False) -> float:
-    """Smallest epsilon of ``event`` that any accountant certifies; infinite if none does."""
+    """Return the smallest epsilon of ``event`` that any accountant certifies; infinite if none does."""
     if event == Composed(()):
         return 0.0
     asked = _asked(event, neighboring, quickly)
@@ -406,7 +405,7 @@ def price(event: Event, delta: float, neighboring: Neighboring, quickly: bool = 
 
 
 def _asked(event: Event, neighboring: Neighboring, quickly: bool) -> list[Accountant]:
-    """The accountants for ``event``, cheapest first; quickly: without loss distributions (seconds)."""
+    """Return the accountants for ``event``, cheapest first; if quickly, without loss distributions (seconds)."""
     return [
         accountant
         for accountant in accountants.accountants_for(event, neighboring)
@@ -415,32 +414,32 @@ def _asked(event: Event, neighboring: Neighboring, quickly: bool) -> list[Accoun
 
 
 def _meets_cap(cap: Filter, account: Account, quickly: bool = False) -> bool:
-    """Whether some accountant certifies the cap for everything in ``account``, sizes being fixed."""
+    """Whether some accountant certifies the cap for everything in ``account``, with fixed sizes."""
     if cap.basic_sums_fit(account.total, exactly(cap.cap_delta)) or cap.admits(account.total):
         return True
     if cap.cap_delta == 0:
-        return False  # beyond sums of pure epsilons a delta of 0 can only be a delta too small for a float
+        return False  # apart from sums of pure epsilons, a delta of 0 can only be an underflow
     together, relation = account.event, cap.neighboring
     asked = _asked(together, relation, quickly)
     return any(accountant.delta(together, cap.cap_epsilon, relation) <= cap.cap_delta for accountant in asked)
 
 
 def largest_pure(rule: Rule, account: Account) -> float:
-    """The largest epsilon of one further pure release that would be admitted, 0 if none."""
+    """Return the largest epsilon of one further pure release that would be admitted, 0 if none."""
     # Alone at the cap, delta is (1 - e^(cap - epsilon)) / (1 + e^-epsilon), and at least half the numerator.
     most = rule.cap.cap_epsilon - math.log(max(1 - 2 * rule.cap.cap_delta, 1e-9))
     return largest(lambda size: rule.surely_admits(account, Pure(size)), most * (1 + 1e-6))
 
 
 def least_noise(rule: Rule, account: Account) -> float:
-    """The smallest noise multiplier of a further Gaussian release that would be admitted; maybe infinite."""
+    """Return the smallest noise multiplier of a further Gaussian release that would be admitted; possibly infinite."""
     most = gaussian_mu(rule.cap.cap_epsilon, rule.cap.cap_delta)
     mu = largest(lambda size: rule.surely_admits(account, Gaussian(1 / size)), most * (1 + 1e-6))
     return 1 / mu if mu else math.inf
 
 
 def largest(admitted: Callable[[float], bool], most: float, close: float = 1e-9) -> float:
-    """The largest admitted size below ``most``, by bisection on a logarithmic scale to ``close``; itself admitted."""
+    """Return the largest admitted size below ``most``, by bisection on a log scale to ``close``; itself admitted."""
     low, high = most * 1e-9, most
     if not (most > 0 and admitted(low)):
         return 0.0

@@ -1,6 +1,7 @@
-"""SQLite transactions that survive kill -9, forks and power cuts, with failures in plain words.
+"""SQLite transactions that survive kill -9, forks and power cuts, with readable errors.
 
-Ledgers and streams are such files. Every connection lives inside one lock of the process (`discreet._files.databases`).
+Ledgers and streams use such files. Every connection is held inside one lock of the process
+(`discreet._files.databases`).
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from discreet._files import databases
 from discreet.display.console import printable
 
 PATIENCE_SECONDS = 120.0
-ATTEMPT_SECONDS = 0.5  # how long one attempt keeps forks of this process waiting
+ATTEMPT_SECONDS = 0.5  # how long one attempt may block forks of this process
 T = TypeVar("T")
 
 
 class LedgerError(RuntimeError):
-    """The ledger could not be opened, trusted or written; what was being charged must not run."""
+    """The ledger could not be opened, trusted or written. The release being charged must not run."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))  # which may quote the file
+        super().__init__(printable(message))  # the message may quote the file
 
 
 @dataclass(frozen=True)
 class Database:
-    """A SQLite file that is only ever used in whole transactions.
+    """A SQLite file that is only used in whole transactions.
 
     Attributes
     ----------
     path : the file.
-    name : what errors call it.
-    undone : what did not happen when a transaction failed.
+    name : its name in errors.
+    undone : what did not happen when a transaction failed, for errors.
     error : the type of the errors.
-    erases : whether the journal, which holds earlier pages, is overwritten before it goes.
+    erases : whether the journal, which holds earlier pages, is overwritten before it is removed.
     """
 
     path: Path
@@ -51,11 +52,11 @@ class Database:
     erases: bool = False
 
     def transact(self, begin: str, work: Callable[[sqlite3.Connection], T], mode: str = "rw") -> T:
-        """Run ``work`` in one transaction of its own connection, waiting for other writers.
+        """Run ``work`` in one transaction on its own connection, waiting for other writers.
 
-        When it returns, what ``work`` wrote is on disk; when it raises ``error`` or what ``work`` raised, nothing was
-        written, unless the disk itself failed in the last moment. After "BEGIN EXCLUSIVE" ``work`` is called once;
-        otherwise it may be called repeatedly.
+        When it returns, everything ``work`` wrote is on disk. If it raises ``error`` or whatever ``work`` raised,
+        nothing was written, unless the disk itself failed at the last moment. After "BEGIN EXCLUSIVE" ``work`` is
+        called once; otherwise it may be called repeatedly.
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -64,7 +65,7 @@ class Database:
                     if self.erases:
                         connection.execute("PRAGMA journal_mode = PERSIST")
                     _begin(connection, begin)
-                    if self.erases:  # the lock stays until the connection is closed
+                    if self.erases:  # keep the lock until the connection is closed
                         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
                     try:
                         result = work(connection)
@@ -73,7 +74,7 @@ class Database:
                             connection.execute("ROLLBACK")
                         self._erase_journal()
                         raise
-                    # Only a commit that SQLite has acknowledged lets the caller go on to touch data.
+                    # The caller may touch data only after SQLite has acknowledged the commit.
                     connection.execute("COMMIT")
                     self._erase_journal()
                     return result
@@ -81,7 +82,7 @@ class Database:
                 if _is_busy(error) and time.monotonic() < deadline:
                     continue  # nothing was written: closing the connection rolled everything back
                 raise self._explained(error) from error
-            except UnicodeDecodeError as error:  # not even SQLite's complaint is legible
+            except UnicodeDecodeError as error:  # even SQLite's message is unreadable
                 raise self.error(
                     f"the {self.name} {self.path} cannot be trusted: the file is damaged"
                 ) from error
@@ -93,7 +94,7 @@ class Database:
             _files.erase(f"{os.path.realpath(self.path)}-journal")
 
     def _explained(self, error: sqlite3.Error) -> RuntimeError:
-        """A failure of SQLite in the words of someone who has to do something about it."""
+        """Translate an SQLite failure into advice for the user."""
         reasons = {
             sqlite3.SQLITE_BUSY: (
                 f"another process has kept it locked for {PATIENCE_SECONDS:.0f} seconds; wait for it or end it"
@@ -115,18 +116,18 @@ class Database:
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection that never creates a file by accident and whose commits survive a power cut."""
+    """Return a connection that never creates a file by accident and whose commits survive a power cut."""
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, timeout=ATTEMPT_SECONDS
     )
-    # A rollback journal keeps the ledger one file; EXTRA also syncs the directory once the journal is gone.
+    # A rollback journal keeps the ledger one file; EXTRA also syncs the directory after the journal is removed.
     connection.execute("PRAGMA synchronous = EXTRA")
-    connection.execute("PRAGMA secure_delete = ON")  # what is erased is overwritten
+    connection.execute("PRAGMA secure_delete = ON")  # overwrite what is erased
     return connection
 
 
 def _begin(connection: sqlite3.Connection, statement: str) -> None:
-    """Begin a transaction, asking again every 2 ms: SQLite's own waiting backs off to 100 ms."""
+    """Begin a transaction, retrying every 2 ms, because SQLite's own waiting backs off to 100 ms."""
     deadline = time.monotonic() + ATTEMPT_SECONDS
     connection.execute("PRAGMA busy_timeout = 0")
     while True:
@@ -157,7 +158,7 @@ def publish(draft: Path, path: Path) -> None:
 
 
 def _rename(draft: Path, path: Path) -> None:
-    """Rename unless the name is taken; a lock on the folder, which ends with the process, keeps others from it."""
+    """Rename unless the name is taken; a lock on the folder, released with the process, excludes others."""
     if os.name != "posix":
         os.rename(draft, path)  # raises FileExistsError itself
         return

@@ -18,9 +18,10 @@ from discreet._typing import Array
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods.profile import Profile, learn_profile, profile_releases
-from discreet.recommend.methods.subspace import covariance, covariance_release, spikes, symmetric
+from discreet.recommend.methods.subspace import covariance, covariance_release, symmetric
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
+from discreet.solvers.components import spikes
 
 Integers = NDArray[np.int64]
 

@@ -15,12 +15,12 @@ from discreet.recommend.methods.subspace import (
     check_dense,
     covariance,
     covariance_release,
-    largest,
     symmetric,
 )
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.sets.base import project_magnitudes
+from discreet.solvers.components import largest
 
 Integers = NDArray[np.int64]
 
@@ -71,7 +71,10 @@ class Cleansing:
 
 @dataclass(frozen=True)
 class ProjectedGradient:
-    """Gradient steps on full rows, projected onto a nuclear-norm ball through a noisy covariance of those rows."""
+    """Gradient steps on full rows, projected onto a nuclear-norm ball through a noisy covariance of those rows.
+
+    Every user first subtracts the mean of their own ratings, as for Frank-Wolfe.
+    """
 
     name: str = "pgd"
     theorem: str = (
@@ -99,7 +102,7 @@ class ProjectedGradient:
         n, rank = facts.n_items, facts.rank
         clip, rate = facts.row_clip * math.sqrt(n), 1.0
         radius = facts.nuclear_norm * math.sqrt(facts.n_users * n)
-        model = DescentModel(np.zeros((0, n, rank)), np.zeros((0, rank)), rate, clip)
+        model = DescentModel(np.zeros((0, n, rank)), np.zeros((0, rank)), rate, clip, centered=True)
         for t in range(self._rounds(facts)):
             noisy = noise.release(f"{_COVARIANCE} {t}", _full_covariance(facts, ratings, model))
             values, vectors = largest(noisy, rank)
@@ -111,6 +114,7 @@ class ProjectedGradient:
                 np.concatenate([model.gains, gains[None]]),
                 rate,
                 clip,
+                centered=True,
             )
         return model
 

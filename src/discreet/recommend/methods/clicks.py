@@ -20,16 +20,10 @@ from discreet.recommend.item_models import ClickModel, PopularityModel, Projecti
 from discreet.recommend.methods.als import WEIGHT_BITS, factor_bits, n_factors, solved
 from discreet.recommend.methods.power import iterate, product_releases
 from discreet.recommend.methods.profile import weighted_sums
-from discreet.recommend.methods.subspace import (
-    COVARIANCE,
-    Spikes,
-    covariance,
-    covariance_release,
-    spikes,
-    symmetric,
-)
+from discreet.recommend.methods.subspace import COVARIANCE, covariance, covariance_release, symmetric
 from discreet.recommend.plan import Facts, Method, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
+from discreet.solvers.components import Spikes, spikes
 
 Integers = NDArray[np.int64]
 

@@ -5,7 +5,8 @@ Round t: a_i = clipped residual of user i, W = sum_i a_i a_i^T + noise, v = top 
 best part for their own ratings, residuals within the row bound, symmetric noise, and l from a scalar release. Printed:
 steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalue inflated by
 sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised where it would not
-meet the guarantee).
+meet the guarantee). In both every user first subtracts the mean of their own ratings (Thakkar, 2019, section 6.4),
+which is a step on the user's own row and costs nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from discreet._typing import Array
 from discreet.recommend import replay_kernels as replay
 from discreet.recommend.item_models import ReplayModel
-from discreet.recommend.methods.subspace import RANK_ONE, add_covariance, check_dense, largest, symmetric
+from discreet.recommend.methods.subspace import RANK_ONE, add_covariance, check_dense, symmetric
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
+from discreet.solvers.components import largest
 
 Integers = NDArray[np.int64]
 
@@ -81,7 +83,7 @@ class FrankWolfe:
         """Alternate noisy directions and replays."""
         rounds, clip, n = self._rounds(facts), self._clip(facts), facts.n_items
         radius = facts.nuclear_norm * math.sqrt(facts.n_users * n)
-        model = ReplayModel(np.zeros((n, 0)), np.zeros(0), np.zeros(0), clip, not self.printed)
+        model = ReplayModel(np.zeros((n, 0)), np.zeros(0), np.zeros(0), clip, not self.printed, True)
         for t in range(rounds):
             name = f"{_COVARIANCE} {t}"
             noisy = noise.release(name, _covariance(facts, ratings, model))
@@ -104,6 +106,7 @@ class FrankWolfe:
                 np.append(model.lengths, step * radius / max(length, 1e-12)),
                 clip,
                 not self.printed,
+                centered=True,
             )
         return model
 

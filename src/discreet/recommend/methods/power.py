@@ -18,9 +18,10 @@ from discreet._typing import Array
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods.profile import learn_profile, profile_releases
-from discreet.recommend.methods.subspace import Spikes, residual_integers, with_directions
+from discreet.recommend.methods.subspace import residual_integers, with_directions
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
+from discreet.solvers.components import Spikes, block_iteration, block_spikes
 
 Integers = NDArray[np.int64]
 
@@ -75,20 +76,18 @@ def iterate(
 ) -> Spikes:
     """Noisy products from a random start; the directions whose length stands out of the noise."""
     block = noise.public_directions(facts.n_items, facts.rank)
-    rounds, noisy = facts.n_iterations or _ROUNDS, block
+    rounds = facts.n_iterations or _ROUNDS
     stddev = noise.stddev(f"{_PRODUCT} 0")
-    step = 1 / (rounds * stddev * math.sqrt(facts.n_items))
-    for t in range(rounds):
+    step = 1 / (rounds * stddev * math.sqrt(facts.n_items)) if averaging else None
+
+    def noisy_product(t: int, block: Array) -> Array:
         exact = product(facts, ratings, model, importance, quantised_block(facts, block))
-        noisy = noise.release(f"{_PRODUCT} {t}", exact)
-        moved = block + step * noisy if averaging and t < rounds - 1 else noisy
-        block = np.linalg.qr(moved)[0]
-    left, lengths, _ = np.linalg.svd(noisy, full_matrices=False)
-    floor = stddev * math.sqrt(facts.n_items)
-    keep = lengths > 1.5 * floor
-    true = np.sqrt(lengths[keep] ** 2 - floor**2)
-    overlaps = true**2 / lengths[keep] ** 2
-    return Spikes(left[:, keep], true * overlaps, overlaps)
+        return noise.release(f"{_PRODUCT} {t}", exact)
+
+    noisy = block_iteration(block, noisy_product, rounds, step)
+    left, lengths, overlaps = block_spikes(noisy, stddev * math.sqrt(facts.n_items))
+    seen = lengths > 0
+    return Spikes(left[:, seen], (lengths * overlaps)[seen], overlaps[seen])
 
 
 def _integer_norm(facts: Facts) -> float:

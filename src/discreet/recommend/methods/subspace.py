@@ -14,7 +14,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from discreet._typing import Array
@@ -24,7 +23,7 @@ from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods.profile import Profile, learn_profile, profile_releases
 from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release
 from discreet.recommend.ratings import LANE_ENTRIES, Ratings, Users, check_memory, in_threads
-from discreet.records.clipped_rows import one_blas_thread
+from discreet.solvers.components import Spikes, spikes
 
 Integers = NDArray[np.int64]
 
@@ -41,9 +40,6 @@ _ENERGY_SHARE = 0.01
 # Row bound over the root mean square of residual rows: below 1, most rows get the same length, and the noise falls
 # faster than the signal.
 _ROW_RATIO = 0.8
-_EDGE_MARGIN = 1.02  # an eigenvalue must exceed the edge of the noise by this much to be believed
-_DIAGONAL_ROUNDS = 6
-_LARGE = 2000  # from here on, fewer rounds and looser eigenvectors: the noise is far larger
 
 
 def check_dense(facts: Facts) -> None:
@@ -110,64 +106,6 @@ def adapted(facts: Facts, ratings: Users, noise: Noise, model: RidgeModel, profi
     noisy = noise.release(ENERGY, ratings.total((1,), add) / bound**2)
     energy = max(float(noisy[0]) + 2 * noise.stddev(ENERGY), 0.0) / profile.n_users
     return dataclasses.replace(facts, row_clip=min(facts.row_clip, max(_ROW_RATIO * math.sqrt(energy), 1e-3)))
-
-
-@dataclass(frozen=True)
-class Spikes:
-    """Directions that rise above the noise.
-
-    Attributes
-    ----------
-    vectors : orthonormal columns.
-    values : eigenvalues with the noise's share removed, already multiplied by how well a vector points.
-    overlaps : squared cosine between each vector and the true one, estimated.
-    """
-
-    vectors: Array
-    values: Array
-    overlaps: Array
-
-
-def spikes(
-    noisy: Array, stddev: float, rank: int, *, unit: float = 1.0, keep_diagonal: bool = False
-) -> Spikes:
-    """Eigenpairs above the semicircle's edge sqrt(2) stddev sqrt(n), corrected for noise.
-
-    For a spike l under noise of edge e, the noisy eigenvalue is l + (e/2)^2 / l and the squared cosine
-    1 - (e/2)^2 / l^2 (Benaych-Georges and Nadakuditi, 2011); both are inverted here. Eigenvalues are given in units of
-    ``unit``. Unless it is kept, the diagonal of ``noisy`` is overwritten.
-    """
-    n = len(noisy)
-    edge = math.sqrt(2.0 * n) * stddev
-    diagonal = np.diag(noisy).copy() if keep_diagonal else np.zeros(n)
-    with one_blas_thread:
-        for _ in range(1 if keep_diagonal else 2 if n > _LARGE else _DIAGONAL_ROUNDS):
-            np.fill_diagonal(noisy, diagonal)
-            found, vectors = largest(noisy, min(rank, n))
-            above = found > max(_EDGE_MARGIN * edge, 1e-12)
-            found, vectors = found[above], vectors[:, above]
-            true = (found + np.sqrt(np.maximum(found**2 - edge**2, 0.0))) / 2
-            overlaps = 1 - (edge / 2) ** 2 / np.maximum(true, 1e-300) ** 2
-            values = true * overlaps
-            previous, diagonal = diagonal, vectors**2 @ values
-            if not len(found) or np.abs(diagonal - previous).max() < 1e-3 * max(diagonal.max(), 1e-300):
-                break
-    return Spikes(vectors, unit * values, overlaps)
-
-
-def largest(matrix: Array, count: int) -> tuple[Array, Array]:
-    """Algebraically largest eigenpairs, in decreasing order."""
-    n = len(matrix)
-    if n > 600 and count < n // 10:
-        from scipy.sparse.linalg import eigsh
-
-        generator = np.random.default_rng(0)  # the matrix is released: any start is post-processing
-        start = generator.normal(size=n)
-        values, vectors = eigsh(matrix, k=count, which="LA", v0=start, tol=1e-3 if n > _LARGE else 1e-8)
-    else:
-        values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[n - count, n - 1])
-    order = np.argsort(values)[::-1]
-    return values[order], vectors[:, order]
 
 
 def with_directions(model: RidgeModel, found: Spikes, trace: float, profile: Profile) -> RidgeModel:

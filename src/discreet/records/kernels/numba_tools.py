@@ -1,4 +1,4 @@
-"""What compiled kernels call: formulas of losses and code below numba, and what the processor offers."""
+"""Helpers of compiled kernels: formulas of losses, code generation, and the processor's vector sizes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ def _select(condition, yes, no):  # type: ignore[no-untyped-def]
     return lambda condition, yes, no: yes if condition else no
 
 
-# Compiled with the flags of the kernel that calls them.
+# Compiled with the flags of the calling kernel.
 for _formula in base.FORMULAS:
     register_jitable(_formula)
 
 
-#: Loops and registers in the language below numba.
+#: LLVM code generation: loops and registers.
 code: Any = cgutils
 
 
 def generated(function: Callable[..., Any]) -> Any:
-    """A function that compiled code can call and whose body is written in the language below numba."""
+    """Return a function that compiled code can call, with a body written in LLVM."""
     return intrinsic(function)
 
 
 def _vectors() -> tuple[int, int]:
-    """Doubles in a vector and vectors in registers, for the processor that numba compiles for."""
+    """Return doubles per vector and number of vector registers, for the processor that numba compiles for."""
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()
     if "+avx512f" in features:
         return 8, 32

@@ -1,12 +1,12 @@
 """Compiled passes over dense and CSR rows, and the proved bound on their rounding errors.
 
-Every dense kernel walks a C-contiguous matrix of doubles or singles once, block by block: a block is small enough to
-stay in cache, so its rows are read from memory once although they are used twice (raw predictions, then the weighted
-sum) or twice per class. Singles are widened entry by entry, which is exact. CSR rows are taken a few at a time, for the
-same reason. Rows are never modified; the clip enters as the row scale s, and rows with s = 0 contribute nothing.
+Every dense kernel reads a C-contiguous matrix of doubles or singles once, block by block. A block fits into the cache,
+so its rows are read from memory once although they are used twice (raw predictions, then the weighted sum) or twice
+per class. Singles are widened entry by entry, which is exact. CSR rows are taken a few at a time, for the same reason.
+Rows are never modified; clipping enters as the row scale s, and rows with s = 0 contribute nothing.
 
-Reassociation and fused multiply-add are allowed inside dot products, because the bound holds for every order
-of summation; flags that assume finite numbers or replace divisions are not.
+Reassociation and fused multiply-add are allowed inside dot products, because the bound holds for every order of
+summation; flags that assume finite numbers or replace divisions are not.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from discreet.records.kernels.softmax import exponentials, softmax_coefficients
 from discreet.records.kernels.tiles import ROWS, SIZES, block_dots, block_sums
 
 UNIT_ROUNDOFF = 2.0**-53
-#: Largest number of rows in a block. Kernels multiply one factor per row, in [1, 2] or with up to 32 classes in
-#: [1, 32], before they take a logarithm, so a block must stay well below 1023 / 5 rows.
+#: Maximum number of rows in a block. Kernels multiply one factor per row, in [1, 2] or with up to 32 classes in
+#: [1, 32], before they take a logarithm, so a block must have fewer than 1023 / 5 rows.
 MAX_BLOCK_ROWS = 128
-#: Largest number of rows that are summed in one unknown order (by BLAS or SciPy).
+#: Maximum number of rows that are summed in one unknown order (by BLAS or SciPy).
 MAX_CHUNK_ROWS = 8192
 
 
 def block_rows(n_columns: int) -> int:
-    """Rows per block: about an eighth of a megabyte, a multiple of 4 between 16 and 128 rows."""
+    """Return the rows per block: about an eighth of a megabyte, a multiple of 4 between 16 and 128 rows."""
     return int(min(MAX_BLOCK_ROWS, max(16, 2**14 // max(1, n_columns) // ROWS * ROWS)))
 
 
 @compiled("reassoc")
 def _log_product(factors: Array, m: int) -> float:
-    """The sum of logarithms of factors in [1, 2], at most ``MAX_BLOCK_ROWS`` of them."""
+    """Return the sum of logarithms of factors in [1, 2], at most ``MAX_BLOCK_ROWS`` of them."""
     product = 1.0
     for k in range(m):
         product *= factors[k]
@@ -70,7 +70,7 @@ def block_coefficients(
 ) -> float:
     """Replace dot products in t by s f'(y, s t), 0 where s = 0; return the block's sum of losses.
 
-    The sum of log(1 + exp(-|z|)) is taken as the logarithm of a product.
+    The sum of log(1 + exp(-|z|)) is computed as the logarithm of a product.
     """
     values, factors = work[0], work[1]
     s, label = scales[start : start + m], y[start : start + m]
@@ -136,7 +136,7 @@ def loss_and_gradient(
 
 @compiled()
 def dot_products(X: Any, theta: Array, sizes: NDArray[np.int64], height: int, out: Array) -> None:
-    """out[c, i] = <(x_i, 1), theta_c>, before any scaling."""
+    """Set out[c, i] = <(x_i, 1), theta_c>, before any scaling."""
     n = X.shape[0]
     t = np.empty((len(theta), height))
     for start in range(0, n, height):
@@ -151,7 +151,7 @@ def dot_products(X: Any, theta: Array, sizes: NDArray[np.int64], height: int, ou
 def weighted_product(
     X: Any, weights: Array, direction: Array, sizes: NDArray[np.int64], height: int, total: Array
 ) -> None:
-    """total += sum_i weights_i <(x_i, 1), direction> (x_i, 1); direction and total ``by_class``."""
+    """Add sum_i weights_i <(x_i, 1), direction> (x_i, 1) to the total; direction and total ``by_class``."""
     n = X.shape[0]
     t = np.empty((1, height))
     for start in range(0, n, height):
@@ -163,7 +163,7 @@ def weighted_product(
 
 
 def gamma(k: float) -> float:
-    """Higham's gamma_k = k u / (1 - k u): k roundings change a sum of products by at most this factor."""
+    """Return Higham's gamma_k = k u / (1 - k u), which bounds the relative change of a sum by k roundings."""
     ku = k * UNIT_ROUNDOFF
     if not ku < 0.01:
         raise ValueError(f"a sum of {k:g} terms is too long for the rounding analysis; split the data")
@@ -171,7 +171,7 @@ def gamma(k: float) -> float:
 
 
 def worst_additions(n_samples: int) -> int:
-    """The most additions any record's term passes through, however the rows are stored and split."""
+    """Return the most additions any record's term passes through, for any storage and split of the rows."""
     return min(n_samples, MAX_CHUNK_ROWS + n_samples // 256 + 64)
 
 
@@ -183,13 +183,13 @@ def gradient_rounding(
     theta_norm: float,
     additions: int | None = None,
 ) -> float:
-    """A proved bound on |computed - exact| (L2) for a sum of n record gradients at a theta of the given norm.
+    """Bound |computed - exact| (L2) for a sum of n record gradients at a theta of the given norm.
 
         e = n R (beta gamma_{p+3} R |theta| + (kappa + 2) u L + gamma_{m+2} L) (1 + 1/100) + underflow,
 
-    where p counts features with the intercept, m = ``additions`` is the largest number of additions any
-    record's term passes through (by default the most that any storage needs), and kappa is the loss's own
-    evaluation error. Reads public numbers only. Proof: docs/proofs/rounding.md, sections 2 to 4.
+    where p counts features with the intercept, m = ``additions`` is the largest number of additions any record's term
+    passes through (by default the most for any storage), and kappa is the loss's evaluation error. Uses public numbers
+    only. Proof: docs/proofs/rounding.md, sections 2 to 4.
     """
     if additions is None:
         additions = worst_additions(n_samples)
@@ -201,7 +201,7 @@ def gradient_rounding(
 
 
 def groups(n_classes: int) -> NDArray[np.int64]:
-    """Cut classes into groups that share a tile, without a single one left over."""
+    """Split classes into groups that share a tile, without a single one left over."""
     sizes: list[int] = []
     while (left := n_classes - sum(sizes)) > 0:
         sizes.append(next(size for size in SIZES if size <= left and left - size != 1))
@@ -209,7 +209,7 @@ def groups(n_classes: int) -> NDArray[np.int64]:
 
 
 def wide(X: NDArray[Any]) -> NDArray[Any]:
-    """A block of at least ``WIDTH`` columns: X, or if it has fewer its copy with columns of zeros."""
+    """Return a block of at least ``WIDTH`` columns: X, or a copy padded with columns of zeros."""
     if X.shape[1] >= WIDTH:
         return X
     padded = np.zeros((len(X), WIDTH), X.dtype)
@@ -218,9 +218,9 @@ def wide(X: NDArray[Any]) -> NDArray[Any]:
 
 
 def by_class(theta: Array, n_columns: int) -> Array:
-    """One row of theta per class, the intercept (0 if there is none) after the columns of ``wide`` blocks.
+    """Return one row of theta per class, with the intercept (0 if there is none) after the columns of ``wide`` blocks.
 
-    Rows begin where vectors may be loaded at once: at multiples of ``WIDTH`` doubles.
+    Rows start at multiples of ``WIDTH`` doubles, so that vectors are aligned.
     """
     columns = theta.reshape(len(theta), -1)
     place = max(n_columns, WIDTH)
@@ -235,7 +235,7 @@ def by_class(theta: Array, n_columns: int) -> Array:
 
 
 def by_feature(rows: Array, n_columns: int, shape: tuple[int, ...]) -> Array:
-    """Undo ``by_class``: an array of the shape of theta."""
+    """Undo ``by_class``: return an array of the shape of theta."""
     theta = np.empty(shape)
     columns = theta.reshape(len(theta), -1)
     columns[:n_columns] = rows[:, :n_columns].T
@@ -246,7 +246,7 @@ def by_feature(rows: Array, n_columns: int, shape: tuple[int, ...]) -> Array:
 
 @compiled("contract")
 def _dot(data: Any, columns: Any, begin: int, end: int, theta: Array) -> float:
-    """A row times theta, in four sums that do not wait for each other."""
+    """Multiply a row by theta, in four independent sums."""
     a = b = c = d = 0.0
     whole = end - (end - begin) % 4
     for j in range(begin, whole, 4):
@@ -276,7 +276,7 @@ def sparse_loss_and_gradient(
 ) -> float:
     """Add the gradient of the losses of rows ``first`` .. ``stop`` to ``gradient`` and return their sum.
 
-    Places of entries are taken as unsigned numbers, which spares a test for negative ones: they were checked before.
+    Column indices are read as unsigned numbers, which avoids a test for negative ones; they were checked before.
     """
     t, work = np.empty(MAX_BLOCK_ROWS), np.empty((2, MAX_BLOCK_ROWS))
     intercept = len(theta) > n_columns

@@ -1,4 +1,4 @@
-"""Compiled softmax: what the passes do with predictions of several classes, and exponentials with a proved error."""
+"""Compiled softmax: coefficients from predictions of several classes, and exponentials with a proved error."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.records.kernels.numba_tools import WIDTH, code, generated
 
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-_ROUNDER = 1.5 * 2.0**52  # adding it rounds to a whole number, which is then in the lowest bits
+_ROUNDER = 1.5 * 2.0**52  # adding it rounds to an integer, which is then in the lowest bits
 _LEAST = -700.0
 _DOUBLE, _WHOLE = ir.DoubleType(), ir.IntType(64)
 
 
 def _exponential(builder: Any, x: Any) -> Any:
-    """exp(x) for a double or a vector of doubles x <= 0; see ``exponentials``."""
+    """Return exp(x) for a double or a vector of doubles x <= 0; see ``exponentials``."""
     lanes = WIDTH if isinstance(x.type, ir.VectorType) else 0
 
     def repeated(kind: Any, value: float) -> Any:
@@ -47,7 +47,7 @@ def _exponential(builder: Any, x: Any) -> Any:
 
 @generated
 def _exponentials(typing, values, m):  # type: ignore[no-untyped-def]
-    """values[:m] = exp(values[:m]) in vectors, the last few one by one."""
+    """Set values[:m] = exp(values[:m]) in vectors, the last few one by one."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -66,17 +66,17 @@ def _exponentials(typing, values, m):  # type: ignore[no-untyped-def]
 
 @compiled()
 def exponentials(values: NDArray[np.float64], m: int) -> None:
-    """values[:m] = exp(values[:m]) for values <= 0, within 4 units of roundoff; values below -700 count as -700.
+    """Set values[:m] = exp(values[:m]) for values <= 0, within 4 units of roundoff; values below -700 count as -700.
 
-    exp(x) = 2^n exp(r), n the whole number nearest x / log 2: no branch and no call, so that it runs in vectors. Error:
-    n LN2_HIGH is exact, so r is off by less than u / 2 in all, the series is cut at r^14 / 14! < u / 20 and rounded by
-    less than 2 u, since its terms after 1 + r are small. Fused products only leave roundings out.
+    exp(x) = 2^n exp(r), where n is the integer nearest to x / log 2, without branches or calls, so that it vectorizes.
+    Error: n LN2_HIGH is exact, so r is off by less than u / 2. The series is truncated at r^14 / 14! < u / 20 and
+    rounded by less than 2 u, since its terms after 1 + r are small. Fused products only omit roundings.
     """
     _exponentials(values, m)
 
 
 MOST_CLASSES = (
-    32  # a block's product of the sums of so many exponentials cannot overflow; with more, BLAS is used
+    32  # the product of a block's sums of this many exponentials cannot overflow; with more, BLAS is used
 )
 
 
@@ -86,8 +86,8 @@ def softmax_coefficients(
 ) -> float:
     """Replace dot products in t, one row per class, by s (q - e_y); return the block's sum of losses.
 
-    s q is the exponential times the quotient of s and the sum of exponentials. With a cap > 0, q - e_y is shrunk
-    to at most that length before it is multiplied by s.
+    s q is the exponential times s over the sum of exponentials. With a cap > 0, q - e_y is clipped to that norm before
+    it is multiplied by s.
     """
     largest, total = work[0, :m], work[1, :m]
     s = scales[start : start + m]
@@ -127,7 +127,7 @@ def softmax_coefficients(
 
 @compiled("contract")
 def _shrink(cap: float, s: Array, t: Array, m: int, work: Array) -> None:
-    """Shrink columns of t to at most the length ``cap``, then multiply them by s."""
+    """Clip columns of t to norm ``cap``, then multiply them by s."""
     work[:] = 0.0
     for c in range(len(t)):
         row = t[c]

@@ -1,13 +1,12 @@
 """Products of blocks of rows with a few vectors, in the widest vectors of the processor.
 
-Compilers turn plain loops into vectors of half the width that server processors have, and do not keep sums of several
-rows and several classes in registers. So the two innermost loops are written here in the compiler's own language: a
-tile of sums stays in registers, and every number that is loaded takes part in several products. While a block is
-in use, the next one is fetched from memory.
+Compilers turn plain loops into vectors of half the width of server processors, and do not keep sums of several rows
+and several classes in registers. So the two innermost loops are generated here in LLVM: a tile of sums stays in
+registers, and every loaded number takes part in several products. While a block is in use, the next one is prefetched.
 
-The order of summation is fixed by the number of columns and the kind of processor: it does not depend on
-where a row lies, so equal rows have equal dot products. Tails are never read past the end of a row: the last
-vector of a row overlaps the one before, and what was used already is masked.
+The number of columns and the kind of processor fix the order of summation. It does not depend on the position of a
+row, so equal rows have equal dot products. No read passes the end of a row: the last vector of a row overlaps the one
+before, and entries used already are masked.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from discreet._typing import Array
 from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.records.kernels.numba_tools import REGISTERS, WIDTH, code, generated
 
-ROWS = 4  # rows that meet a class at a time
+ROWS = 4  # rows processed together
 SIZES = (5, 3, 2, 1) if REGISTERS == 32 else (3, 2, 1)  # classes in a tile
-_STRIP = 4  # vectors of columns that are summed over the rows at a time
-_PANEL = 384  # columns of theta that stay in the first cache together with rows; a multiple of WIDTH
+_STRIP = 4  # vectors of columns summed over the rows together
+_PANEL = 384  # columns of theta that fit into the first cache together with rows; a multiple of WIDTH
 
 _I32, _I64, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _VECTOR = ir.VectorType(_DOUBLE, WIDTH)
@@ -43,14 +42,14 @@ def _shuffle(builder: Any, a: Any, b: Any, places: Sequence[int]) -> Any:
 
 
 def _everywhere(builder: Any, value: Any) -> Any:
-    """A vector that repeats one number."""
+    """Return a vector that repeats one number."""
     vector = ir.Constant(ir.VectorType(value.type, WIDTH), ir.Undefined)
     vector = builder.insert_element(vector, value, ir.Constant(_I32, 0))
     return _shuffle(builder, vector, vector, [0] * WIDTH)
 
 
 def _load(builder: Any, pointer: Any, index: Any) -> Any:
-    """A vector of doubles from any address; singles are widened."""
+    """Load a vector of doubles from any address; singles are widened."""
     entry = pointer.type.pointee
     place = builder.bitcast(builder.gep(pointer, [index]), ir.VectorType(entry, WIDTH).as_pointer())
     vector = builder.load(place, align=8 if entry == _DOUBLE else 4)
@@ -68,7 +67,7 @@ def _add_product(builder: Any, total: Any, a: Any, b: Any) -> None:
 
 
 def _fetch(builder: Any, pointer: Any, index: Any) -> None:
-    """Ask for a line of memory; any address may be asked for."""
+    """Prefetch a cache line; any address is allowed."""
     byte = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
     function = code.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -77,14 +76,14 @@ def _fetch(builder: Any, pointer: Any, index: Any) -> None:
 
 
 def _fetch_two(builder: Any, pointer: Any, step: Any, ahead: Any, pace: Any) -> None:
-    """Ask for the lines that belong to a step of a loop."""
+    """Prefetch the lines that belong to a step of a loop."""
     index = builder.add(ahead, builder.mul(step, pace))
     _fetch(builder, pointer, index)
     _fetch(builder, pointer, builder.add(index, builder.ashr(pace, _number(1))))
 
 
 def _last_vector(builder: Any, first: Any, stop: Any) -> tuple[Any, Any]:
-    """Where the last vector begins if it may not pass ``stop``, and its places that were not used before ``first``."""
+    """Return the start of the last vector, which may not pass ``stop``, and a mask of its entries from ``first`` on."""
     begin = builder.sub(stop, _number(WIDTH))
     begin = builder.select(builder.icmp_signed("<", first, begin), first, begin)
     places = ir.Constant(ir.VectorType(_I64, WIDTH), list(range(WIDTH)))
@@ -93,7 +92,7 @@ def _last_vector(builder: Any, first: Any, stop: Any) -> tuple[Any, Any]:
 
 
 def _totals(builder: Any, vectors: list[Any]) -> Any:
-    """The sums of up to ``WIDTH`` vectors, as one vector."""
+    """Return the sums of up to ``WIDTH`` vectors, as one vector."""
     vectors = vectors + [ir.Constant(_VECTOR, ir.Undefined)] * (WIDTH - len(vectors))
     pairs = range(0, WIDTH, 2)
     # neighbors inside each pair of lanes ...
@@ -109,7 +108,7 @@ def _totals(builder: Any, vectors: list[Any]) -> Any:
 
 
 def _tile(builder: Any, n_classes: int, n_vectors: int) -> list[list[Any]]:
-    """Sums that start at zero; the compiler keeps them in registers."""
+    """Return sums initialized to zero, which the compiler keeps in registers."""
     tile = [[code.alloca_once(builder, _VECTOR) for _ in range(n_vectors)] for _ in range(n_classes)]
     for total in (total for sums in tile for total in sums):
         builder.store(_ZERO, total)
@@ -117,7 +116,7 @@ def _tile(builder: Any, n_classes: int, n_vectors: int) -> list[list[Any]]:
 
 
 def _rows_of(context: Any, builder: Any, kind: Any, array: Any, first: Any, count: int) -> list[Any]:
-    """Pointers to consecutive rows of a matrix in C order."""
+    """Return pointers to consecutive rows of a matrix in C order."""
     matrix = context.make_array(kind)(context, builder, array)
     width = builder.extract_value(matrix.shape, 1)
     starts = [builder.mul(builder.add(first, _number(k)), width) for k in range(count)]
@@ -129,7 +128,7 @@ _INT = types.int64
 
 @generated
 def _tile_dots(typing, X, row, first, stop, theta, c, size, t, k, ahead, pace):  # type: ignore[no-untyped-def]
-    """t[c + b, k + a] += <x_{row + a}, theta_{c + b}> over columns first .. stop, for a = 0 .. 3 and b < size."""
+    """Set t[c + b, k + a] += <x_{row + a}, theta_{c + b}> over columns first .. stop, for a = 0 .. 3 and b < size."""
     signature = types.void(X, _INT, _INT, _INT, theta, _INT, _INT, t, _INT, _INT, _INT)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -174,7 +173,7 @@ def _tile_dots(typing, X, row, first, stop, theta, c, size, t, k, ahead, pace): 
 
 @generated
 def _tile_sums(typing, X, row, m, first, count, t, c, size, total, ahead, pace):  # type: ignore[no-untyped-def]
-    """total[c + b] += sum over k < m of t[c + b, k] x_{row + k}, on ``count`` vectors of columns from ``first``."""
+    """Set total[c + b] += sum over k < m of t[c + b, k] x_{row + k}, on ``count`` vectors of columns from ``first``."""
     signature = types.void(X, _INT, _INT, _INT, _INT, t, _INT, _INT, total, _INT, _INT)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -226,9 +225,9 @@ def _add_dots(
     ahead: int,
     stop: int,
 ) -> int:
-    """t[c, place + k] += <x_{start + k}, theta_c> for k < m, a multiple of ``ROWS``.
+    """Set t[c, place + k] += <x_{start + k}, theta_c> for k < m, a multiple of ``ROWS``.
 
-    Meanwhile the entries of X from ``ahead`` up to ``stop`` are fetched; returns how far that came.
+    Also prefetches the entries of X from ``ahead`` to ``stop`` and returns the next position.
     """
     d = X.shape[1]
     pace = max(8, 16 // len(sizes))
@@ -247,9 +246,9 @@ def _add_dots(
 
 @compiled()
 def block_dots(X: Any, start: int, m: int, theta: Array, sizes: NDArray[np.int64], t: Array) -> int:
-    """t[c, k] = <(x_{start + k}, 1), theta_c> for k < m; theta ``by_class``, X ``wide``.
+    """Set t[c, k] = <(x_{start + k}, 1), theta_c> for k < m; theta ``by_class``, X ``wide``.
 
-    Returns which entries of the next block were fetched meanwhile, for ``block_sums``.
+    Returns the position in the next block up to which entries were prefetched, for ``block_sums``.
     """
     d = X.shape[1]
     whole = m - m % ROWS
@@ -270,7 +269,7 @@ def block_dots(X: Any, start: int, m: int, theta: Array, sizes: NDArray[np.int64
 def block_sums(
     X: Any, start: int, m: int, t: Array, sizes: NDArray[np.int64], total: Array, ahead: int
 ) -> None:
-    """total[c] += sum over k < m of t[c, k] (x_{start + k}, 1); each sum is formed on its own, then added."""
+    """Set total[c] += sum over k < m of t[c, k] (x_{start + k}, 1); each sum is formed separately, then added."""
     d = X.shape[1]
     for c in range(len(total)):
         block = 0.0

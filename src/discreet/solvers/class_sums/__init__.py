@@ -1,1 +1,1 @@
-"""Solvers that release noisy sums of each class: discriminants of dense rows, refocused sums of texts."""
+"""Solvers that release noisy sums of each class: discriminants of dense rows, refocused sums of text rows."""

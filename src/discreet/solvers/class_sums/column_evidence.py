@@ -1,4 +1,4 @@
-"""What the sums released so far say about the columns of wide rows; post-processing alone."""
+"""Estimates about the columns of wide rows from released sums; post-processing only."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from discreet.solvers.class_sums.mechanism import NoisyClassSums
 
 
 class ColumnEvidence:
-    """Sizes of columns, and how they lean: contrast of a class over size, posterior means.
+    """Posterior means of column sizes and leans, where a lean is the contrast of a class over the column's size.
 
-    One contrast for two classes (of the second), else one for every class. The weights d of the columns are those of
-    the rows that were summed last.
+    There is one contrast for two classes (of the second), otherwise one for every class. The column weights d are those
+    of the rows that were summed last.
 
     Attributes
     ----------
-    shares : of the classes.
-    weights : of the columns; 0 for a column that the model does not use.
+    shares : shares of the classes.
+    weights : weights of the columns; 0 for a column that the model does not use.
     """
 
     def __init__(self, look: NoisyClassSums, n_samples: int) -> None:
@@ -29,7 +29,7 @@ class ColumnEvidence:
         self._of = [1] if self._n_classes == 2 else list(range(self._n_classes))
         self.weights = np.ones(columns)
         self.sizes = np.ones(columns)
-        self._scale = 1.0  # what is left of a weighted row, on average, once it has norm 1
+        self._scale = 1.0  # mean factor by which weighted rows are scaled to norm 1
         self._sizes = _Precise(columns)
         self._contrasts: list[tuple[Array, Array, Array]] = []  # value, variance by class, weights of columns
         self._mean = look.features.sum(axis=0) / n_samples
@@ -39,7 +39,7 @@ class ColumnEvidence:
     # -- releases ------------------------------------------------------------------------------------------
 
     def add_sums(self, sums: NoisyClassSums) -> None:
-        """Class sums in rows of the current weights."""
+        """Add class sums of rows with the current weights."""
         n = self.n_samples
         total = sums.features.sum(axis=0)
         if self._contrasts:
@@ -56,12 +56,12 @@ class ColumnEvidence:
         self._update()
 
     def add_contrast(self, value: Array, variance: float) -> None:
-        """The contrast of two classes as one vector, in rows of the current weights."""
+        """Add the contrast of two classes as one vector, for rows with the current weights."""
         self._contrasts.append((value[None], np.array([variance]), self._scale * self.weights))
         self._update()
 
     def _update(self) -> None:
-        """Leans by precision of all contrasts, then posterior means."""
+        """Combine all contrasts by precision, then compute posterior means of the leans."""
         found = []
         for place in range(len(self._of)):
             known = _Precise(len(self.sizes))
@@ -75,11 +75,11 @@ class ColumnEvidence:
 
     @property
     def moments(self) -> Array:
-        """Shares of the columns in the squared norm of rows, about."""
+        """Approximate shares of the columns in the squared norm of rows."""
         return np.asarray(self.sizes / self.sizes.sum())
 
     def refocus(self, stddev: float, most: int | None, *, one_vector: bool = False) -> None:
-        """Weight columns for sums with this noise, so that most is learned; ``most`` columns, if given."""
+        """Weight columns to learn most from sums with this noise; use at most ``most`` columns if given."""
         moments, shares = self.moments, self.shares[self._of]
         factor = 1.0 if one_vector else float(np.mean((1 - shares) ** 2 + (self._n_classes - 1) * shares**2))
         gains = self._squares * moments
@@ -91,17 +91,17 @@ class ColumnEvidence:
         self._scale = 1.0
 
     def keep(self, most: int | None) -> None:
-        """Use at most so many columns of what was released."""
+        """Use at most this many columns."""
         if most is not None and most < len(self.weights):
             self.weights[np.argsort(-self._squares * self.moments)[most:]] = 0.0
 
     def directions(self) -> tuple[Array, Array]:
-        """Directions along which rows of norm 1 have scores of standard deviation 1, as columns, and mean scores."""
+        """Return directions (as columns) with scores of standard deviation 1 on rows of norm 1, and mean scores."""
         used = np.where(self.weights > 0, self._leans, 0.0)
         return self._scaled(used)
 
     def residual_direction(self, noisy: Array, variance: float) -> tuple[Array, Array]:
-        """The same for a noisy mean of residuals times rows."""
+        """Return the same for a noisy mean of residuals times rows."""
         gain = np.where(self.weights > 0, self._scale * self.weights * self.sizes, 0.0)
         used = np.flatnonzero(gain > 0)
         mean, _ = leans(noisy[used] / gain[used], variance / gain[used] ** 2, self.sizes[used])
@@ -117,7 +117,7 @@ class ColumnEvidence:
 
 
 class _Precise:
-    """Observations value = gain x unknown + noise, combined by their precision."""
+    """Observations value = gain x unknown + noise, combined by precision."""
 
     def __init__(self, size: int) -> None:
         self._weighted, self._precision = np.zeros(size), np.zeros(size)
@@ -128,6 +128,6 @@ class _Precise:
 
     @property
     def estimate(self) -> tuple[Array, Array]:
-        """The unknown, and its variance."""
+        """Return the estimate and its variance."""
         precision = np.maximum(self._precision, 1e-300)
         return self._weighted / precision, 1 / precision

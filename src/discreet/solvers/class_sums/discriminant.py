@@ -1,16 +1,14 @@
-"""A private discriminant: one release of the sums of all classes gives the direction, a short descent the rest.
+"""A private discriminant: one release of all class sums gives the direction, a short descent the scale and threshold.
 
-Where rows have more columns than noise lets descent explore, the first gradient tells nearly everything that can be
-known, and later ones pay for the same noise again. Here the contrast of the classes is released once and reshaped by
-what it says about itself; descent is left with two numbers, the scale of the score and the threshold.
+If rows have more columns than noise lets descent explore, the first gradient holds nearly all of the signal, and later
+ones pay for the same noise again. Here the contrast of the classes is released once and reshaped by a ridge chosen
+from the contrast itself. Descent only fits two numbers, the scale of the score and the threshold.
 Proofs: docs/proofs/discriminant.md.
 
-Directions that tell classes apart, from noisy sums of their rows.
-
-Everything here is post-processing of released numbers. The contrast of a class is its sum without what its share of all
-rows would bring. A ridge discriminant divides it, column by column, by the second moment and a ridge: the sizes of a
-column's entries stand for its second moment, as for words in texts. Which ridge is best shows in the contrast itself,
-because the noise in it is known.
+Directions are post-processing of the released sums. The contrast of a class is its sum minus its share of the sum of
+all rows. A ridge discriminant divides the contrast, column by column, by the second moment plus a ridge; the mean
+absolute value of a column serves as its second moment, as for words in texts. The best ridge can be estimated from
+the contrast, because its noise is known.
 """
 
 from __future__ import annotations
@@ -51,24 +49,24 @@ from discreet.solvers.gradients.descent import (
 )
 from discreet.solvers.second_order.coordinates import mapped
 
-_SEEN = 3.0  # standard deviations above its noise at which the size of a column is believed
-_LEAST_RIDGE = 1300.0  # over the variance of the noise in a mean: below, the choice itself follows the noise
-_RIDGES = 1e-12, 10.0  # the moments add up to 1: here none matters, and here all columns count alike
+_SEEN = 3.0  # standard deviations of noise that a column's size must exceed to be used
+_LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
+_RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the largest equalizes all columns
 _RIDGES_PER_DECADE = 4
-_SHRUNK = 0.9  # of the constants is left, or less, where rows are longer than the bound
+_SHRUNK = 0.9  # if at most this fraction of the constants is left, rows are longer than the bound
 
 
 @dataclass(frozen=True)
 class Directions:
-    """What the sums say about scores.
+    """Directions of scores, computed from class sums.
 
     Attributes
     ----------
     matrix : its columns are directions along which rows of norm 1 score about 1.
     means : mean scores of all rows.
-    length : of a typical row, before it was shrunk to 1 at most.
-    gaps : how much higher a class scores than the others do, less the doubt about it.
-    shares : of all rows, for every class.
+    length : length of a typical row before clipping to 1.
+    gaps : how much higher a class scores than the others, minus one standard error.
+    shares : share of all rows in every class.
     """
 
     matrix: Array
@@ -79,7 +77,7 @@ class Directions:
 
 
 def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
-    """One direction for two classes (towards the second), else one for every class."""
+    """Return one direction for two classes (towards the second), otherwise one for every class."""
     n_classes = len(sums.counts)
     shares = class_shares(sums.counts, sums.count_variance)
     means, seen = column_means(sums.sizes / n_samples, math.sqrt(n_classes * sums.variance) / n_samples)
@@ -97,18 +95,18 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
     matrix = np.stack(found, axis=1)
     mean = np.where(seen, total / n_samples, 0.0)
     if n_classes == 2 and sums.left < _SHRUNK:
-        # Of rows longer than the bound, the constant shrinks with their length: what is taken off must too.
+        # The constant of rows longer than the bound shrinks with their length, so the subtracted mean must too.
         matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
     return Directions(matrix, mean @ matrix, row_length(sums.left), np.array(gaps), shares)
 
 
 def row_length(left: float) -> float:
-    """How long rows are of which, with their constant, this fraction is left."""
+    """Return the length of rows that are clipped, with their constant, to this fraction."""
     return math.sqrt((1 + CONSTANT**2) / left**2 - CONSTANT**2)
 
 
 def class_shares(counts: Array, variance: float) -> Array:
-    """Shares of the classes, drawn towards equal ones as far as noise alone would tell them apart (James and Stein)."""
+    """Return the class shares, shrunk towards equal shares by the amount that noise explains (James and Stein)."""
     believed = np.maximum(counts, 0.0) + 1.0
     even = believed.mean()
     differences = believed - even
@@ -118,9 +116,9 @@ def class_shares(counts: Array, variance: float) -> Array:
 
 
 def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]:
-    """Mean sizes of the columns, and which stand out of the noise.
+    """Return the mean sizes of the columns, and which rise above the noise.
 
-    What is left of the sum, and at least what noise could hide of it, is spread evenly over the others.
+    The rest of the sum, but at least what noise could hide, is spread evenly over the other columns.
     """
     seen = noisy > _SEEN * stddev
     left = max(float(noisy[~seen].sum()), stddev * math.sqrt(len(noisy)))
@@ -128,11 +126,12 @@ def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]
 
 
 def ridge_direction(contrast: Array, moments: Array, variance: float, least: float) -> tuple[Array, float]:
-    """contrast / (moments + ridge), scaled so that scores are about 1, for the ridge that seems best; its covariance.
+    """Return contrast / (moments + ridge) for the best ridge, scaled to scores of about 1, and its covariance.
 
     The covariance of score and class is estimated without bias: the noise in the contrast, of known ``variance``, adds
-    its square times the weights. The best ridge has the largest covariance over the score's standard deviation, or is
-    the largest where none is positive. What is given back is less by one standard deviation of the estimate.
+    its square times the weights, which is subtracted. The best ridge maximizes the covariance over the score's standard
+    deviation; if no covariance is positive it is the largest ridge. The returned covariance is one standard error
+    lower.
     """
     smallest, largest = _RIDGES
     least = min(max(least, smallest), largest)
@@ -151,7 +150,7 @@ def ridge_direction(contrast: Array, moments: Array, variance: float, least: flo
 
 
 def _spread(direction: Array, moments: Array) -> float:
-    """About the standard deviation of scores along a direction."""
+    """Return the approximate standard deviation of scores along a direction."""
     return max(math.sqrt(float(moments @ direction**2)), 1e-300)
 
 
@@ -159,26 +158,26 @@ _MOST_COLUMNS = 2**30  # a row is split by sign
 _SUMS_SHARES = 0.9, 0.7  # of the squared Gaussian-DP parameter: for two classes, for more
 _STEPS = 50
 _AVERAGED = 0.3
-_LONGEST = 2.0, 1.0  # a score, times the root of how many there are, for one and for more; scores are about 1
-_STEEPEST = 1.0  # slope to start with
-_LEAST_SLOPE = 0.05  # the direction was made to point from the first class to the second
+_LONGEST = 2.0, 1.0  # bound on scores, times the root of their number, for one score and for several
+_STEEPEST = 1.0  # largest initial slope
+_LEAST_SLOPE = 0.05  # the direction points from the first class to the second
 
 
 @dataclass(frozen=True)
 class NoisyDiscriminant:
-    """A ridge discriminant from noisy sums of the classes, with its scale and threshold from noisy descent.
+    """A ridge discriminant from noisy class sums, with its scale and threshold from noisy descent.
 
     Parameters
     ----------
     n_iterations : number of noisy gradients for scale and threshold.
     sums_share : part of the budget (squared Gaussian-DP parameter) for the sums; None: 0.9 for two classes, 0.7 for
-        more, which have more thresholds to descend to.
+        more, which have more thresholds to fit.
     cap : as for `NoisyGradientDescent`.
 
     Privacy
     -------
     (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses. The sums and all iterates
-    may be published. Fitting makes a copy of the rows, sparse if they are, else twice as wide.
+    may be published. Fitting makes a copy of the rows: sparse if they are sparse, otherwise dense and twice as wide.
 
     References
     ----------
@@ -192,7 +191,7 @@ class NoisyDiscriminant:
     cap: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyDiscriminantPlan:
-        """Split the budget, calibrate all releases together."""
+        """Split the budget and calibrate all releases together."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
         base.require(self.name, problem, "classes", Setting("solver", "objective"))
@@ -229,18 +228,22 @@ class NoisyDiscriminantPlan(base.Plan):
     sums_share: float
 
     def __post_init__(self) -> None:
-        _ = self.sums.gaussian, self.release(1.0), self.descent  # what can fail does so now, before a charge
+        _ = (
+            self.sums.gaussian,
+            self.release(1.0),
+            self.descent,
+        )  # raise now, before any charge, if anything can fail
 
     sums_only = True
 
     @property
     def scores(self) -> Problem:
-        """The problem that is left once directions are known: few columns."""
+        """The remaining problem with known directions, which has few columns."""
         return _scores(self.problem)
 
     @cached_property
     def sums(self) -> ClassSumsMechanism:
-        """The release of the sums of the classes."""
+        """The release of the class sums."""
         problem = self.problem
         return ClassSumsMechanism(
             problem.n_samples,
@@ -253,11 +256,11 @@ class NoisyDiscriminantPlan(base.Plan):
 
     @property
     def radius(self) -> float:
-        """Of the ball in which scales and thresholds stay."""
+        """Radius of the ball that contains scales and thresholds."""
         return default_radius(self.scores, self.signal)
 
     def release(self, size: float) -> GaussianMechanism:
-        """The noisy sum of gradients along directions that are the columns of a matrix of Frobenius norm ``size``."""
+        """The noisy gradient sum along directions, given as columns of a matrix of Frobenius norm ``size``."""
         problem, scores = self.problem, self.scores
         noise = multiplier(self.unit, (1 - self.sums_share) / self.n_iterations)
         width = problem.n_features + scores.n_features
@@ -269,20 +272,20 @@ class NoisyDiscriminantPlan(base.Plan):
 
     @property
     def descent(self) -> Descent:
-        """The walk to scale and threshold."""
+        """The descent for scale and threshold."""
         curvature = self.field.typical_curvature * self.scores.bounds.feature_norm**2
         time = flow_time(self.scores, self.signal)
         return Descent.lasting(time, curvature, self.n_iterations, _AVERAGED, self.radius)
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         sums = base.PlannedRelease(self.sums.gaussian, "sums of the classes")
         return sums, base.PlannedRelease(self.release(1.0), "gradients", self.n_iterations)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         classes = _n_classes(self.problem)
         return (
             f"Gaussian noise on the sums of {classes} classes and on {self.n_iterations} gradients of scores"
@@ -311,7 +314,7 @@ class NoisyDiscriminantPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Release the sums, make directions of them, then descend along these."""
+        """Release the sums, compute directions, then descend along these."""
         problem = self.problem
         (rows,) = records
         codes = rows.labels if _n_classes(problem) > 2 else (rows.labels > 0).astype(np.int64)
@@ -330,18 +333,18 @@ class NoisyDiscriminantPlan(base.Plan):
         return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
 
     def matrix(self, found: Directions) -> Array:
-        """The matrix whose columns are directions of scores, less their means, and the constant."""
+        """Return the matrix whose columns are directions of centered scores, and the constant."""
         norm = self.problem.bounds.feature_norm
         if not self.problem.bounds.intercept:
             return found.matrix / norm
         length = norm * found.length
-        scale = math.hypot(length, 1.0) / norm  # what clipping takes off a typical row and its constant
+        scale = math.hypot(length, 1.0) / norm  # undoes the clipping of a typical row and its constant
         constant = np.zeros((len(found.matrix) + 1, 1))
         constant[-1] = scale
         return np.hstack([np.vstack([scale / length * found.matrix, -scale * found.means]), constant])
 
     def start(self, found: Directions) -> Array:
-        """Slopes as large as the gaps that are certain, and the constants of the classes' shares."""
+        """Return the initial coefficients: slopes as large as the certain gaps, and constants from the class shares."""
         start = np.zeros(self.scores.shape)
         slopes = np.minimum(found.gaps, _STEEPEST)
         if start.ndim == 1:
@@ -361,7 +364,7 @@ def _n_classes(problem: Problem) -> int:
 
 
 def _scores(problem: Problem) -> Problem:
-    """The problem for scores along the directions of all classes, and the constant."""
+    """Return the problem for scores along the directions of all classes, and the constant."""
     n_scores = 1 if _n_classes(problem) == 2 else problem.loss.n_outputs
     constant = int(problem.bounds.intercept)
     longest = _LONGEST[n_scores > 1]
@@ -370,7 +373,7 @@ def _scores(problem: Problem) -> Problem:
 
 
 def _event(problem: Problem, unit: float, steps: int, sums_share: float) -> events.Event:
-    """All releases, in units of one that costs as much."""
+    """Return the event of all releases for this unit."""
     columns = problem.n_features - int(problem.bounds.intercept)
     sums = share_event(unit, sums_share, _n_classes(problem) * (2 * columns + 1))
     gradient = share_event(unit, (1 - sums_share) / steps, _scores(problem).n_coefficients)

@@ -1,4 +1,4 @@
-"""What noisy sums say about columns: their sizes, how they lean towards a class, which deserve a second look.
+"""Empirical Bayes estimates for columns from noisy sums: sizes, leans towards a class, and weights.
 
 Everything here is post-processing of released numbers. Priors are mixtures on public grids, fitted to the released
 numbers by a fixed number of EM steps (Kiefer and Wolfowitz, 1956; Stephens, 2017), on at most 20,000 columns.
@@ -16,17 +16,17 @@ from discreet._typing import Array
 Columns = NDArray[np.int64]
 
 _SIZES, _LEANS = 40, 24  # points of the grids
-_SIZE_STEPS, _LEAN_STEPS = 40, 100  # of EM
-_FITTED = 20_000  # columns that a prior is fitted to
-_BLOCK = 1 << 21  # numbers handled together
-_CERTAIN = 12.0  # standard deviations: such a column needs no prior
-_EXPONENT = 0.75  # leans of rarer columns are larger: their variance falls with this power of the size
+_SIZE_STEPS, _LEAN_STEPS = 40, 100  # EM steps
+_FITTED = 20_000  # maximum number of columns used to fit a prior
+_BLOCK = 1 << 21  # numbers per block
+_CERTAIN = 12.0  # standard deviations above which a column needs no prior
+_EXPONENT = 0.75  # rarer columns have larger leans: their variance falls with this power of the size
 _FLATTEST = 1e-5  # the least variance of a lean on the grid; the largest is 1
-_INFORMATIVE = 0.1, 100  # signal over noise of columns that a prior is fitted to, and how many at least
+_INFORMATIVE = 0.1, 100  # least signal over noise of columns used to fit a prior, and their least number
 
 
 def column_sizes(observed: Array, variance: Array) -> Array:
-    """Posterior means of sizes that are not negative, from observations with normal noise.
+    """Return posterior means of nonnegative sizes, from observations with normal noise.
 
     >>> column_sizes(np.array([0.0, 50.0]), np.ones(2)).round(1).tolist()
     [0.3, 50.0]
@@ -49,9 +49,9 @@ def column_sizes(observed: Array, variance: Array) -> Array:
 
 
 def leans(observed: Array, variance: Array, sizes: Array) -> tuple[Array, Array]:
-    """Posterior means and second moments of leans, a scale mixture of normal laws, from noisy observations.
+    """Return posterior means and second moments of leans under a scale mixture of normals, from noisy observations.
 
-    The prior is fitted to the columns of which something is seen: the others would hold it where EM begins.
+    The prior is fitted to columns with enough signal; the others would keep it close to its starting point.
     """
     typical = float(np.average(sizes, weights=sizes))
     rarity = np.minimum((np.maximum(sizes, 1e-12) / typical) ** -_EXPONENT, 1 / _FLATTEST)
@@ -82,13 +82,13 @@ def leans(observed: Array, variance: Array, sizes: Array) -> tuple[Array, Array]
 def water_filling(gains: Array, signal: float) -> Array:
     """Shares a_j = max(0, level - 1 / (signal gains_j)) that add up to 1.
 
-    They maximize sum_j gains_j a_j / (a_j + 1 / (signal gains_j)): columns too rare to be seen get nothing.
+    They maximize sum_j gains_j a_j / (a_j + 1 / (signal gains_j)): columns too rare to rise above the noise get 0.
 
     >>> water_filling(np.array([1.0, 1.0, 1e-6]), 10.0).round(6).tolist()
     [0.5, 0.5, 0.0]
     """
     floors = 1 / np.maximum(signal * gains, 1e-200)
-    floors = floors - floors.min()  # moves the level alone, and keeps shares in sight of floors that are huge
+    floors = floors - floors.min()  # shifts only the level, and avoids losing shares next to huge floors
     ordered = np.sort(floors)
     levels = (1 + np.cumsum(ordered)) / np.arange(1, len(ordered) + 1)
     n_kept = int(np.flatnonzero(levels > ordered)[-1]) + 1
@@ -96,7 +96,7 @@ def water_filling(gains: Array, signal: float) -> Array:
 
 
 def _fitted(likelihoods: Array, steps: int, extra: float) -> Array:
-    """Weights of a mixture by EM, with ``extra`` observations of every part."""
+    """Return the weights of a mixture by EM, with ``extra`` pseudo-observations of every component."""
     size = likelihoods.shape[1]
     weights = np.full(size, 1 / size)
     for _ in range(steps):

@@ -1,7 +1,7 @@
-"""Rows in weighted columns, scaled to norm 1: what the sums of wide rows are made of.
+"""Rows with weighted columns, scaled to norm 1, for the sums of wide rows.
 
-Each row is a function of its own record and of published weights, so every release that follows is as private as if
-the weights had been known before. Proofs: docs/proofs/text.md.
+Each row is a function of its own record and of published weights, so every later release is as private as if the
+weights had been known in advance. Proofs: docs/proofs/text.md.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from discreet.records.bounds import Bounds, without_duplicates
 from discreet.records.kernels.passes import gamma
 
 UNIT = Bounds(1.0, intercept=False)
-_LARGEST_LOG = 10.0  # lengths of rows count from 2^-10 to 2^10 times the bound
+_LARGEST_LOG = 10.0  # row lengths are clipped to between 2^-10 and 2^10 times the bound
 
 
 def focused(records: Records, weights: Array) -> Records:
-    """The rows d x / |d x| for column weights d; null records and rows without a weighted entry are 0."""
+    """Return the rows d x / |d x| for column weights d; null records and rows without a weighted entry are 0."""
     return records.map_rows(
         focused_part, weights, width=records.n_columns, bounds=UNIT, sparse=records.sparse
     )
 
 
 def focused_part(records: ArrayRecords, weights: Array) -> ArrayRecords:
-    """`focused` for rows in memory."""
+    """Apply `focused` to rows in memory."""
     null = records.scales == 0
     if records.sparse:
         matrix = without_duplicates(records.matrix)
@@ -47,12 +47,12 @@ def focused_part(records: ArrayRecords, weights: Array) -> ArrayRecords:
 
 
 def row_error(n_columns: int) -> float:
-    """How far a focused row may be from what it would be without rounding."""
+    """Bound the rounding error of a focused row."""
     return 1.01 * gamma(n_columns + 32)
 
 
 def _segment_norms(entries: Array, starts: NDArray[np.int64]) -> Array:
-    """Norms of the rows of a sparse matrix; entries are brought near 1 first, so that no square is lost."""
+    """Return the norms of the rows of a sparse matrix; entries are scaled near 1 first, so no square underflows."""
     largest, squares = np.zeros(len(starts) - 1), np.zeros(len(starts) - 1)
     occupied = np.flatnonzero(np.diff(starts))
     if len(occupied):
@@ -68,7 +68,7 @@ def _inverse(norms: Array) -> Array:
 
 
 def log_lengths(records: ArrayRecords, bound: float) -> Array:
-    """The sum over rows of log2(|x| / bound), held within [-10, 10], over 10; and nothing for empty rows."""
+    """Sum log2(|x| / bound) / 10 over the rows, each term clipped to [-1, 1]; empty rows add 0."""
     if records.sparse:
         matrix = without_duplicates(records.matrix)
         norms = _segment_norms(matrix.data.astype(np.float64), np.asarray(matrix.indptr, dtype=np.int64))
@@ -81,20 +81,20 @@ def log_lengths(records: ArrayRecords, bound: float) -> Array:
 
 
 def length_of(mean_log: float) -> float:
-    """The typical length, in units of the bound, behind a mean of `log_lengths`."""
+    """Return the typical length, in units of the bound, from a mean of `log_lengths`."""
     return float(2.0 ** (_LARGEST_LOG * min(max(mean_log, -1.0), 1.0)))
 
 
 def clipped_scores(records: ArrayRecords, matrix: Array, longest: float) -> Array:
-    """The sum over records of their scores along the columns of a matrix, each held within +-longest."""
+    """Sum the scores of the records along the columns of a matrix, each clipped to +-longest."""
     raw = np.column_stack([records.raw_predictions(column) for column in matrix.T])
     return np.asarray(np.clip(raw, -longest, longest).sum(axis=0))
 
 
 def capped_residuals(records: ArrayRecords, weights: Array, loss: Loss, theta: Array, cap: float) -> Array:
-    """sum_i r_i z_i for the focused rows z_i, r_i what the model gets wrong about record i, held within +-cap.
+    """Return sum_i r_i z_i for the focused rows z_i, where the residual r_i is clipped to +-cap.
 
-    r_i is minus the derivative of the loss, for a softmax of two classes what is missing of the second one's chance.
+    r_i is minus the derivative of the loss; for a softmax of two classes, that of the second class.
     """
     raw = records.raw_predictions(theta)
     null = records.scales == 0

@@ -1,8 +1,8 @@
 """Sums of the rows of every class, released together.
 
-A row enters as its positive and its negative part, side by side, and a constant: no entry is negative. Two such rows
-never make an obtuse angle, so that exchanging one for another within a class moves the sums no more than moving a row
-to another class does. Proofs: docs/proofs/discriminant.md.
+A row enters as its positive part, its negative part and a constant, so no entry is negative. Two such rows never form
+an obtuse angle, so replacing one within a class moves the sums no more than moving a row to another class. Proofs:
+docs/proofs/discriminant.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from discreet.records.base import Records
 from discreet.records.bounds import Bounds, without_duplicates
 from discreet.records.kernels.passes import gradient_rounding
 
-CONSTANT = 0.25  # beside a row of norm 1; a power of two, so that counts are multiples of it
-_DOUBT = 3.0  # standard deviations of its noise by which the sum of all counts may miss the number of rows
+CONSTANT = 0.25  # next to a row of norm 1; a power of two, so that counts are multiples of it
+_DOUBT = 3.0  # standard deviations of noise by which the sum of all counts may miss the number of rows
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class NoisyClassSums:
 
     Attributes
     ----------
-    features : one row per class.
-    sizes : of absolute values, over all classes.
-    counts : rows of every class, a row that was shrunk as the fraction that is left of it.
-    left : of all rows, as far as can be known: 1 where their number is private.
-    variance, count_variance : of the noise in one number of ``features`` and of ``counts``.
+    features : sums of rows, one per class.
+    sizes : sums of absolute values, over all classes.
+    counts : number of rows in every class; a clipped row counts as the fraction that is left of it.
+    left : mean fraction of a row that is left after clipping; 1 if the number of rows is private.
+    variance, count_variance : variance of the noise in one number of ``features`` and of ``counts``.
     """
 
     features: Array
@@ -53,7 +53,7 @@ class NoisyClassSums:
 
 @dataclass(frozen=True)
 class ClassSumsMechanism:
-    """The noisy sums of all classes for rows clipped to ``row_norm``.
+    """Release the noisy sums of all classes for rows clipped to ``row_norm``.
 
     Privacy
     -------
@@ -66,21 +66,21 @@ class ClassSumsMechanism:
     row_norm: float
     neighboring: Neighboring
     noise_multiplier: float
-    row_error: float = 0.0  # how far a row may be from what it would be without rounding
+    row_error: float = 0.0  # bound on the rounding error of a row
 
     @property
     def bounds(self) -> Bounds:
-        """The promise about a row and its constant."""
+        """The bounds of a row with its constant."""
         return Bounds(self.row_norm * math.sqrt(1 + CONSTANT**2) * SLACK, intercept=False)
 
     @property
     def width(self) -> int:
-        """Columns of a split row."""
+        """Number of columns of a split row."""
         return 2 * self.n_columns + 1
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
-        """The release of all sums."""
+        """The mechanism for all sums."""
         norm = self.bounds.feature_norm
         rounding = gradient_rounding(Linear(), self.n_samples, self.width, norm, 0.0)
         exact = acute_sum_sensitivity(norm, self.neighboring).value
@@ -89,14 +89,14 @@ class ClassSumsMechanism:
         return GaussianMechanism(Sensitivity(computed), self.noise_multiplier, self.n_classes * self.width)
 
     def release(self, records: Records, codes: NDArray[Any], entropy: Entropy) -> NoisyClassSums:
-        """The noisy sums; ``codes`` are class numbers, which null records do not use."""
+        """Release the noisy sums; ``codes`` are class numbers, ignored for null records."""
         rows = split(records, self.row_norm * CONSTANT, self.bounds)
         exact = [rows.weighted_sum(codes == k) for k in range(self.n_classes)]
         noisy = self.gaussian.release(np.concatenate(exact), entropy) / self.row_norm
         return self.read(noisy.reshape(self.n_classes, self.width))
 
     def read(self, noisy: Array) -> NoisyClassSums:
-        """What released sums say. Negative parts that are small are taken for noise: counts, for one, have none."""
+        """Interpret released sums. Small negative parts are treated as noise, because data such as counts have none."""
         positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
         variance = (self.gaussian.stddev / self.row_norm) ** 2
         counts = noisy[:, -1] / CONSTANT
@@ -116,7 +116,7 @@ class ClassSumsMechanism:
 
 
 def split(records: Records, constant: float, bounds: Bounds) -> Records:
-    """The rows as positive parts, negative parts and a constant, clipped by ``bounds``; a copy."""
+    """Return a copy of the rows as positive parts, negative parts and a constant, clipped by ``bounds``."""
     width = 2 * records.n_columns + 1
     return records.map_rows(_split, constant, bounds, width=width, bounds=bounds, sparse=records.sparse)
 
@@ -134,7 +134,7 @@ def _split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecor
 def _split_sparse(matrix: Any, constant: float) -> Any:
     n_rows, n_columns = matrix.shape
     columns = matrix.indices + np.where(matrix.data < 0, n_columns, 0).astype(np.int64)
-    sizes = np.abs(matrix.data.astype(np.float64))  # of int8 entries, abs(-128) would stay negative
+    sizes = np.abs(matrix.data.astype(np.float64))  # abs(-128) is negative for int8
     parts = sp.csr_array((sizes, columns, matrix.indptr), shape=(n_rows, 2 * n_columns))
     blocks: list[Any] = [parts, np.full((n_rows, 1), constant)]
     return sp.csr_array(sp.hstack(blocks, format="csr"))

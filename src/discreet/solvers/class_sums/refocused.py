@@ -1,8 +1,8 @@
-"""Class sums of wide sparse rows, looked at twice, and a sum of what the model still gets wrong.
+"""Class sums of wide sparse rows, released twice, and a sum of the model's residuals.
 
-A first look at the sums of the classes tells how large columns are and how they lean. Rows are then weighted so that
-the columns that can be seen stand out, and summed again; what the model gets wrong after that is summed once more where
-there are records enough. Every lean is a posterior mean. The model is linear: directions of leans, with slopes and a
+A first release of the class sums shows how large columns are and how they lean towards a class. Rows are then
+weighted to emphasize the columns that rise above the noise, and summed again. With enough records, the residuals of
+the model are summed once more. Leans are posterior means. The model is linear: directions of leans, with slopes and a
 threshold from a short noisy descent. Proofs: docs/proofs/text.md.
 """
 
@@ -38,23 +38,23 @@ from discreet.solvers.gradients.descent import capped, centered, noisy_sum, proj
 from discreet.solvers.second_order.coordinates import mapped
 from discreet.solvers.statistics import summation_rounding
 
-CAP = 0.3  # of what the model gets wrong about one record
+CAP = 0.3  # bound on the residual of one record
 _STEPS = 40
 _SPREAD = 3.0  # standard deviations of a score that count as 1 in the descent
-_LONGEST = 3.0  # standard deviations to which scores are cut before their mean is released
-_CENTER = 0.2  # of what the descent gets, for the mean score
+_LONGEST = 3.0  # standard deviations to which scores are clipped before their mean is released
+_CENTER = 0.2  # of the descent's share, for the mean score
 _LENGTH = 0.005  # of the budget, for a typical length of rows
-_RADIUS = 50.0  # of the ball in which slopes and thresholds stay
-_STEEPNESS = 1.5  # the slope to start with, per class
+_RADIUS = 50.0  # of the ball that contains slopes and thresholds
+_STEEPNESS = 1.5  # initial slope, per class
 _LEAST_SLOPE = 0.1
-_ONCE, _TWICE = 150.0, 2000.0  # signals below which sums are looked at once, or residuals are not summed
-_SAVED = 0.85  # noise of a contrast as one vector, over its noise in two sums, below which it is one
+_ONCE, _TWICE = 150.0, 2000.0  # signals below which sums are released once, or residuals are not summed
+_SAVED = 0.85  # release a contrast as one vector if that has at most this fraction of the noise
 _MOST_COLUMNS = 2**30
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What every release gets of the squared Gaussian-DP parameter, in order; 0 where there is none."""
+    """Shares of the squared Gaussian-DP parameter, in order; 0 for a release that is skipped."""
 
     look: float
     second: float
@@ -64,18 +64,18 @@ class Shares:
 
     @property
     def total(self) -> float:
-        """Without the share of the lengths."""
+        """Sum of the shares, without that of the lengths."""
         return self.look + self.second + self.slopes + self.residuals + self.both
 
 
 def signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Records over the noise in a class sum of rows of norm 1."""
+    """Return n_samples over the noise in a class sum of rows of norm 1."""
     noise = math.sqrt(guarantee.neighboring.contributions) / gaussian_mu(guarantee.epsilon, guarantee.delta)
     return problem.n_samples / noise
 
 
 def shares_of(problem: Problem, guarantee: Guarantee, selects: bool) -> Shares:
-    """The public rule: the more is seen, the more is asked."""
+    """Choose the shares by the public rule: more signal allows more releases."""
     if n_classes(problem) > 2:
         return Shares(0.4, 0.4, 0.2) if selects else Shares(0.1, 0.65, 0.25)
     if selects:
@@ -89,25 +89,25 @@ def shares_of(problem: Problem, guarantee: Guarantee, selects: bool) -> Shares:
 
 
 def n_classes(problem: Problem) -> int:
-    """The number of classes."""
+    """Return the number of classes."""
     return max(2, problem.loss.n_outputs)
 
 
 @dataclass(frozen=True)
 class RefocusedSums:
-    """A linear classifier for wide sparse rows from class sums that are looked at, refocused and corrected.
+    """A linear classifier for wide sparse rows from class sums that are released, refocused and corrected.
 
     Parameters
     ----------
-    max_columns : how many columns the model may use at most; None for as many as can be seen. With a number the sums
-        of the second look are of the columns that seemed best in the first: select and refit.
+    max_columns : maximum number of columns in the model; None for all that rise above the noise. With a number, the
+        second release sums only the best columns of the first: select and refit.
 
-    Rows are scaled to norm 1 for the sums, so that no bound on their length is paid for.
+    Rows are scaled to norm 1 for the sums, so no bound on their length is needed.
 
     Privacy
     -------
     (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses. All sums and all iterates
-    may be published. Fitting makes a copy of the rows, sparse if they are, else twice as wide.
+    may be published. Fitting makes a copy of the rows: sparse if they are sparse, otherwise dense and twice as wide.
 
     References
     ----------
@@ -119,7 +119,7 @@ class RefocusedSums:
     max_columns: int | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> RefocusedPlan:
-        """Split the budget by the public rule, calibrate all releases together."""
+        """Split the budget by the public rule and calibrate all releases together."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
         base.require(self.name, problem, "classes", Setting("solver", "objective"))
@@ -138,7 +138,7 @@ class RefocusedSums:
 
 
 def _event(problem: Problem, guarantee: Guarantee, shares: Shares, unit: float) -> events.Event:
-    """All releases, in units of one that costs as much."""
+    """Return the event of all releases for this unit."""
     made = [
         events.Repeated(share_event(unit, share / times, size), times)
         for _, share, size, times in _bill(problem, guarantee, shares)
@@ -147,7 +147,7 @@ def _event(problem: Problem, guarantee: Guarantee, shares: Shares, unit: float) 
 
 
 def _bill(problem: Problem, guarantee: Guarantee, shares: Shares) -> list[tuple[str, float, int, int]]:
-    """Name, share, size and number of all releases, in order."""
+    """Return name, share, size and number of all releases, in order."""
     classes, columns = n_classes(problem), _n_columns(problem)
     left = 1 - _LENGTH
     sums = classes * (2 * columns + 1)
@@ -175,10 +175,10 @@ def _n_columns(problem: Problem) -> int:
 
 
 def one_vector(guarantee: Guarantee, shares: Array) -> bool:
-    """Whether the contrast of two classes is summed as one vector: where that saves noise, by released shares.
+    """Whether to release the contrast of two classes as one vector: if that saves noise, judging by released shares.
 
-    sum (1[second class] - share) z moves by max(share, 1 - share) if one record is added, removed or blanked out. Of
-    two sums the same contrast has sqrt(share^2 + (1 - share)^2) times the noise of one; but they tell sizes as well.
+    sum (1[second class] - share) z moves by max(share, 1 - share) if one record is added, removed or zeroed out. From
+    two sums, the same contrast has sqrt(share^2 + (1 - share)^2) times the noise of one, but they also show sizes.
     """
     largest, length = float(shares.max()), float(np.linalg.norm(shares))
     return len(shares) == 2 and guarantee.neighboring.contributions == 1 and largest < _SAVED * length
@@ -190,9 +190,9 @@ class RefocusedPlan(base.Plan):
 
     Attributes
     ----------
-    unit : noise multiplier of a single release that had the whole budget.
-    shares : what every release gets.
-    max_columns : how many columns the model may use.
+    unit : noise multiplier of a single release with the whole budget.
+    shares : the share of every release.
+    max_columns : maximum number of columns in the model.
     """
 
     unit: float
@@ -202,30 +202,30 @@ class RefocusedPlan(base.Plan):
     sums_only = True
 
     def __post_init__(self) -> None:
-        _ = self.releases  # what can fail does so now, before a charge
+        _ = self.releases  # raise now, before any charge, if anything can fail
 
     # -- public numbers ------------------------------------------------------------------------------------
 
     @property
     def _noises(self) -> Mapping[str, float]:
-        """The noise multiplier of every release by its name."""
+        """The noise multiplier of every release, by name."""
         bill = _bill(self.problem, self.record_guarantee, self.shares)
         return {name: multiplier(self.unit, share / times) for name, share, _, times in bill}
 
     @property
     def _norm(self) -> float:
-        """Of the rows as other solvers clip them."""
+        """The norm to which other solvers clip rows."""
         return self.problem.bounds.feature_norm
 
     def lengths(self) -> GaussianMechanism:
-        """The sum of the logarithms of lengths, each within [-1, 1]."""
+        """The sum of the logarithms of row lengths, each within [-1, 1]."""
         n = self.problem.n_samples
         value = self.record_guarantee.neighboring.contributions + 2 * n * gamma(_n_columns(self.problem) + 64)
         value += 2 * summation_rounding(n, 1.0)
         return GaussianMechanism(Sensitivity(value * SLACK), self._noises["lengths of rows"], 1)
 
     def sums(self, name: str) -> ClassSumsMechanism:
-        """The sums of all classes, of rows of norm 1."""
+        """The sums of all classes, for rows of norm 1."""
         columns = _n_columns(self.problem)
         return ClassSumsMechanism(
             *(self.problem.n_samples, columns, n_classes(self.problem), 1.0),
@@ -236,9 +236,9 @@ class RefocusedPlan(base.Plan):
     def weighted_sums(
         self, name: str, largest: float, weight_error: float = 0.0, size: int | None = None
     ) -> GaussianMechanism:
-        """One sum of rows of norm 1, each times a number of at most ``largest``, known to ``weight_error``.
+        """One sum of rows of norm 1, each times a weight of at most ``largest`` with error at most ``weight_error``.
 
-        With a ``size`` it is filled up with zeros, so that two ways to a contrast cost the same.
+        With a ``size`` it is padded with zeros, so that both ways to release a contrast cost the same.
         """
         n, columns = self.problem.n_samples, _n_columns(self.problem)
         rounding = gradient_rounding(Linear(largest), n, columns, 1.0, 0.0)
@@ -248,7 +248,7 @@ class RefocusedPlan(base.Plan):
         return GaussianMechanism(value, self._noises[name], columns if size is None else size)
 
     def means(self, name: str, n_directions: int, size: float) -> GaussianMechanism:
-        """The sum of cut scores along directions of which the longest has norm ``size``."""
+        """The sum of clipped scores along directions; the longest has norm ``size``."""
         n = self.problem.n_samples
         rounding = n * gamma(self.problem.n_features + 32) * (size * self._norm + _LONGEST)
         rounding += summation_rounding(n, _LONGEST)
@@ -257,14 +257,14 @@ class RefocusedPlan(base.Plan):
         return GaussianMechanism(Sensitivity(value), self._noises[name], n_directions)
 
     def scores(self, n_directions: int) -> Problem:
-        """The problem that is left once directions are known: few columns."""
+        """The remaining problem with known directions, which has few columns."""
         constant = int(self.problem.bounds.intercept)
         norm = max(math.sqrt(2.0), math.sqrt(constant + 0.6 * n_directions))
         bounds = Bounds(norm, intercept=False)
         return replace(self.problem, bounds=bounds, n_features=n_directions + constant, sparse=False)
 
     def gradients(self, name: str, n_directions: int, size: float) -> GaussianMechanism:
-        """The noisy gradient along directions that are the columns of a matrix of Frobenius norm ``size``."""
+        """The noisy gradient along directions, given as columns of a matrix of Frobenius norm ``size``."""
         scores = self.scores(n_directions)
         longest = size * self._norm + scores.bounds.feature_norm
         error = 1.01 * gamma(self.problem.n_features + scores.n_features + 32) * longest
@@ -272,13 +272,13 @@ class RefocusedPlan(base.Plan):
         return gradient_mechanism(scores, self.field(name), _RADIUS, relation, self._noises[name], error)
 
     def field(self, name: str) -> Loss:
-        """The loss with its derivative capped as in noisy descent: records that pull hard cost more than they tell."""
+        """The loss with its derivative capped, as in noisy descent."""
         budget = math.sqrt(_STEPS) / self._noises[name]
         return capped(self.scores(1), self.record_guarantee, budget, None)
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         directions = 1 if n_classes(self.problem) == 2 else n_classes(self.problem)
         made: list[base.PlannedRelease] = []
         for name, _, _, times in _bill(self.problem, self.record_guarantee, self.shares):
@@ -298,7 +298,7 @@ class RefocusedPlan(base.Plan):
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         names = [line.name for line in self.releases if line.name.startswith("sums")]
         return f"Gaussian noise on {', on '.join(names)}, and on {_STEPS} gradients of scores"
 
@@ -324,7 +324,7 @@ class RefocusedPlan(base.Plan):
     # -- the run -------------------------------------------------------------------------------------------
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Look, refocus, sum again; find slopes; sum what is still wrong; find slopes again."""
+        """Release sums, refocus, sum again; fit slopes; sum residuals; fit slopes again."""
         (rows,) = records
         n, columns = self.problem.n_samples, _n_columns(self.problem)
         length = self._length(rows, entropy)
@@ -348,18 +348,18 @@ class RefocusedPlan(base.Plan):
         return base.Release(centered(theta[None], self.problem.loss.n_outputs), entropy.secure)
 
     def _length(self, rows: Records, entropy: Entropy) -> float:
-        """A typical length of rows, in units of their bound; 1 where noise hides it."""
+        """Release a typical length of rows, in units of their bound; 1 if noise hides it."""
         n, release = self.problem.n_samples, self.lengths()
         mean = float(release.release(rows.sum_rows(focused_rows.log_lengths, self._bound), entropy)[0]) / n
         return focused_rows.length_of(mean**3 / (mean**2 + 4 * (release.stddev / n) ** 2))
 
     @property
     def _bound(self) -> float:
-        """Lengths of rows are counted in these units."""
+        """The unit of row lengths."""
         return 1.0 if isinstance(self.problem.bounds, BoxBounds) else self._norm
 
     def _leans(self, rows: Records, entropy: Entropy) -> ColumnEvidence:
-        """What one or two releases of sums say about the columns."""
+        """Collect evidence about the columns from one or two releases of sums."""
         n, columns = self.problem.n_samples, _n_columns(self.problem)
         codes = rows.labels if self.problem.loss.n_outputs > 1 else (rows.labels > 0).astype(np.int64)
         name = "sums of the classes"
@@ -393,7 +393,7 @@ class RefocusedPlan(base.Plan):
         name: str,
         entropy: Entropy,
     ) -> Array:
-        """The coefficients along directions, whose scores have standard deviation 1 on rows of norm 1."""
+        """Fit the coefficients along directions whose scores have standard deviation 1 on rows of norm 1."""
         problem, n_directions = self.problem, directions.shape[1]
         n, outputs = problem.n_samples, problem.loss.n_outputs
         matrix = directions / (length * self._bound)
@@ -436,7 +436,7 @@ class RefocusedPlan(base.Plan):
 
 
 def _start(n_directions: int, n_outputs: int, shares: Array, intercept: bool) -> Array:
-    """A slope along the leans of every class, and the constants of the classes' shares."""
+    """Return the initial coefficients: a slope along the leans of every class, and constants from the class shares."""
     logs = np.log(shares)
     if n_outputs == 1:
         slopes = np.append(_STEEPNESS, np.zeros(n_directions - 1))

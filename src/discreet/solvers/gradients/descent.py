@@ -1,8 +1,8 @@
-"""What all noisy gradient methods share: the loop, its public defaults, and the noisy sum of gradients.
+"""Shared parts of the noisy gradient methods: the loop, its public defaults, and the noisy sum of gradients.
 
-The loop takes projected Nesterov steps and averages the last iterates. It sees noisy gradients only, never data:
-everything it does is post-processing. How far it goes, and how large the derivative of one record may be, follows from
-public numbers by constants that were measured on public data (docs/decisions/0009-noisy-descent-rule.md).
+The loop takes projected Nesterov steps and averages the last iterates. It sees only noisy gradients, so everything it
+does is post-processing. The flow time and the cap on a record's derivative follow from public numbers, with constants
+measured on public data (docs/decisions/0009-noisy-descent-rule.md).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from discreet.sets import Geometry
 from discreet.solvers.gradients.row_centering import LeveledBounds
 
 _MOMENTA = (0.0, 0.8, 0.9, 0.95)
-_MEMORIES = 8  # there must be this many times as many steps as momentum remembers
+_MEMORIES = 8  # minimum number of steps, in units of 1 / (1 - momentum)
 _LARGEST_RADIUS, _LARGEST_RATE = 1e12, 1e90  # rates grow like 1 / R^2, and R may be 2^-100
 STEP = 1.25  # in units of 1 / (largest curvature); Nesterov's method is stable up to 4/3
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Public settings of a walk down noisy gradients.
+    """Public settings of descent along noisy gradients.
 
-    ``averaging`` is the last share of the iterates that is averaged; every point at which a gradient is asked for
-    lies in the ball of radius ``radius`` and ``inside`` the set, if there is one (each model in its own). With a
-    ``strength`` of convexity m step t = 1, 2, ... is 2 / (m (t + 1)), at most ``learning_rate``, and its end has weight
-    t in the average (Lacoste-Julien, Schmidt and Bach, 2012).
+    ``averaging`` is the fraction of final iterates that is averaged. Every point at which a gradient is computed lies
+    in the ball of radius ``radius`` and, if given, in the set ``inside`` (each model separately). With a ``strength``
+    of convexity m, step t = 1, 2, ... is 2 / (m (t + 1)), at most ``learning_rate``, and its iterate has weight t in
+    the average (Lacoste-Julien, Schmidt and Bach, 2012).
     """
 
     n_iterations: int
@@ -71,7 +71,7 @@ class Descent:
     def lasting(
         cls, time: float, curvature: float, n_iterations: int, averaging: float, radius: float
     ) -> Descent:
-        """A flow of this duration: in steps that the curvature allows, with momentum where plain ones fall short."""
+        """Return a descent with this flow time: stable step sizes, with momentum if these fall short."""
         largest_rate = STEP / curvature
         reach = largest_rate * n_iterations
         allowed = [m for m in _MOMENTA if m == 0 or n_iterations * (1 - m) >= _MEMORIES]
@@ -82,7 +82,7 @@ class Descent:
     def run(
         self, start: Array, noisy_gradient: Callable[[Array], Array], progress: Progress | None = None
     ) -> Array:
-        """The average of the last iterates; ``noisy_gradient`` is that of the mean loss."""
+        """Return the average of the last iterates; ``noisy_gradient`` is the noisy gradient of the mean loss."""
         theta = before = start
         total, weights = np.zeros_like(start), 0.0
         n_averaged = max(1, round(self.averaging * self.n_iterations))
@@ -105,7 +105,7 @@ class Descent:
         return min(self.learning_rate, 2 / (self.strength * (step + 2)))
 
     def _projected(self, theta: Array) -> Array:
-        """Every model onto its set, then onto the ball, which it may have left by rounding."""
+        """Project every model onto its set, then onto the ball, which rounding may have left."""
         theta = project(theta, _LARGEST_RADIUS if self.inside is not None else self.radius)
         if self.inside is None:
             return theta
@@ -114,7 +114,7 @@ class Descent:
 
 
 def project(theta: Array, radius: float) -> Array:
-    """Each model onto the ball; a vector that is not finite becomes 0."""
+    """Project each model onto the ball; a non-finite vector becomes 0."""
     flat = theta.reshape(len(theta), -1)
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.square(flat).sum(axis=1))
@@ -125,7 +125,7 @@ def project(theta: Array, radius: float) -> Array:
 
 
 def centered(theta: Array, n_outputs: int) -> Array:
-    """Without the mean over the classes of a softmax, which is pure noise and moves no prediction."""
+    """Subtract the mean over the classes of a softmax, which is pure noise and changes no prediction."""
     return np.asarray(theta - theta.mean(axis=-1, keepdims=True)) if n_outputs > 1 else theta
 
 
@@ -133,17 +133,17 @@ _TIME = 0.055  # flow time per (signal over noise)^1.5
 
 
 def signal_over_noise(problem: Problem, guarantee: Guarantee, field: Loss, budget: float) -> float:
-    """Records per class over the noise of one release of everything, in units of a record's derivative bound."""
+    """Return records per class over the noise of a single release, in units of a record's derivative bound."""
     contributions = guarantee.neighboring.contributions * math.sqrt(problem.n_models)
     per_class = problem.n_samples / max(1, field.n_outputs)
     return float(per_class * budget / (contributions * field.lipschitz))
 
 
 def flow_time(problem: Problem, signal: float) -> float:
-    """Sum of the steps: in time t, noise moves the prediction of a full row by t / (signal over noise) or so.
+    """Return the sum of the step sizes; in time t, noise moves a full row's prediction by about t / signal.
 
-    More records bear more time. More columns mean more directions that time fills with noise before it finds
-    anything in them, and somewhat less time is better, at most by a factor that is nearer 1 the more signal there is.
+    More records allow more time. With more columns, noise fills more directions before any signal is found, so less
+    time is better, by a factor that approaches 1 as the signal grows.
     """
     per_class = max(1, problem.loss.n_outputs)
     least = min(0.6, max(0.3, 0.3 * signal / 1000))
@@ -152,14 +152,14 @@ def flow_time(problem: Problem, signal: float) -> float:
 
 
 def default_radius(problem: Problem, signal: float) -> float:
-    """Wide enough not to matter: far beyond where the flow time leads."""
+    """Return a radius far beyond what the flow time reaches, so that it does not matter."""
     return 100.0 * max(1.0, math.sqrt(signal)) / problem.bounds.feature_norm
 
 
 def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
-    """How hard one record may pull: the less the noise, the closer to the loss as it is.
+    """Return the default cap on a record's derivative. Less noise allows a larger cap, up to the uncapped loss.
 
-    Records that the model gets wrong are the ones a cap silences; while noise rules they cost more than they tell.
+    A cap limits records that the model gets wrong. While noise dominates, they cost more than they contribute.
     """
     signal = signal_over_noise(problem, guarantee, problem.loss, budget) * problem.loss.lipschitz
     if problem.loss.n_outputs > 1:
@@ -168,7 +168,7 @@ def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
 
 
 def capped(problem: Problem, guarantee: Guarantee, budget: float, cap: float | None) -> Loss:
-    """The loss with its derivative capped, by the public rule where ``cap`` is None."""
+    """Return the loss with its derivative capped; if ``cap`` is None, by the public rule."""
     loss = problem.loss
     if cap is None:
         if "likelihood" not in loss.proved_for:
@@ -185,7 +185,7 @@ def noisy_sum(
     entropy: Entropy,
     shape: LeveledBounds | None = None,
 ) -> Array:
-    """The noisy sums of gradients of all models, each at its own point; of leveled records with a ``shape``."""
+    """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, of leveled records."""
     points = point if shape is None else shape.coefficients(point)
     sums = np.stack([one.value_and_gradient(field, at)[1] for one, at in zip(records, points, strict=True)])
     exact = sums if shape is None else shape.images(sums)
@@ -193,10 +193,10 @@ def noisy_sum(
 
 
 def images(sums: Array, shape: LeveledBounds | None) -> Array:
-    """What ``shape`` makes of the sums of every model."""
+    """Apply the map Q of ``shape`` to the sums of every model."""
     return sums if shape is None else shape.images(sums)
 
 
 def coefficients(theta: Array, shape: LeveledBounds | None) -> Array:
-    """What coefficients for rows of this ``shape`` are for rows as they came."""
+    """Transform coefficients for rows of this ``shape`` into coefficients for the original rows."""
     return theta if shape is None else shape.coefficients(theta)

@@ -2,8 +2,9 @@
 
     theta_{t+1} = argmin over the set of <eta (gradient + noise), x> + Psi(x) - <grad Psi(theta_t), x>,
 
-and the average of the iterates is the model. All noisy gradients together are the release. Step and number of steps
-minimize the proved bound on the excess risk, which reads public numbers only. Proofs: docs/proofs/mirror-descent.md.
+and the model is the average of the iterates. All noisy gradients together are the release. The step size and the
+number of steps minimize the proved bound on the excess risk, from public numbers only. Proofs:
+docs/proofs/mirror-descent.md.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from discreet.solvers.certificates import Certificate, CertifiedRelease, geometr
 from discreet.solvers.gradients.descent import project
 from discreet.solvers.vertices.frank_wolfe import gradient_sensitivity_over
 
-# Steps that are tried, in units of 1 / smoothness, under strong convexity.
+# Step sizes to try under strong convexity, in units of 1 / smoothness.
 _RATES = np.geomspace(1e-7, 0.999, 600)
-_TOLERANCE = 1.05  # the fewest steps whose bound is within this factor of the best are taken
+_TOLERANCE = 1.05  # take the fewest steps with a bound within this factor of the best
 _CONFIDENCE = 0.95
 
 
@@ -50,13 +51,13 @@ class MirrorDescent:
         grouped L1 and nuclear balls), a `discreet.sets.potentials.Potential`, or "auto": the one with the smallest
         certificate.
     n_iterations : number of noisy gradients; None for the rule.
-    max_iterations : most that the rule may choose; more steps never hurt the bound, they cost time.
-    learning_rate : step on the mean loss, in units of the potential; None for the one that minimizes the bound.
+    max_iterations : largest number that the rule may choose; more steps never hurt the bound but take time.
+    learning_rate : step on the mean loss, in units of the potential; None for the minimizer of the bound.
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0, every relation, bounded sets; losses with corners, such as the hinge, not under
-    add-remove-one. All iterates may be published; potentials and step sizes do not matter for privacy.
+    (epsilon, delta) with delta > 0, every relation, bounded sets; losses with corners, such as the hinge, are not
+    supported under add-remove-one. All iterates may be published; potentials and step sizes do not affect privacy.
 
     References
     ----------
@@ -71,7 +72,7 @@ class MirrorDescent:
     learning_rate: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> MirrorDescentPlan:
-        """Potential, steps and step size from the bound, then the least noise that meets the guarantee."""
+        """Choose potential, steps and step size by the bound, then the least noise that meets the guarantee."""
         geometry = geometry_of(problem, self.name, corners=True)
         base.refuse_pure(self.name, guarantee)
         most = _checks.count("max_iterations", self.max_iterations)
@@ -101,8 +102,8 @@ class MirrorDescent:
     def _planned(
         self, problem: Problem, guarantee: Guarantee, geometry: Geometry, kind: Potential, numbers: list[int]
     ) -> MirrorDescentPlan:
-        """The plan with the fewest steps, of these numbers, whose bound is nearly the best."""
-        # Noise per root of the number of steps, on the mean scale: close enough to choose the number.
+        """Return the plan with the fewest of these numbers of steps whose bound is nearly the best."""
+        # Noise per root of the number of steps (mean scale): accurate enough to choose the number.
         unit = gradient_sensitivity_over(problem, geometry, guarantee) * math.sqrt(problem.n_models)
         unit /= gaussian_mu(guarantee.epsilon, guarantee.delta) * problem.n_samples
         constants = _constants(problem, geometry, kind)
@@ -127,7 +128,7 @@ class MirrorDescentPlan(base.Plan):
     chosen_rate: float | None = None
 
     def __post_init__(self) -> None:
-        _ = self.release  # everything that can fail does so now, before a charge
+        _ = self.release  # raise now, before any charge, if anything can fail
 
     sums_only = True
 
@@ -144,7 +145,7 @@ class MirrorDescentPlan(base.Plan):
 
     @property
     def mean_stddev(self) -> float:
-        """Noise on the gradient of the mean loss."""
+        """Noise standard deviation of the gradient of the mean loss."""
         return self.release.noise.effective_stddev / self.problem.n_samples
 
     @cached_property
@@ -177,19 +178,19 @@ class MirrorDescentPlan(base.Plan):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """Bound on the excess risk at the step that is used; the likely one by Markov's inequality."""
+        """Bound on the excess risk at the step size in use; the likely bound follows from Markov's inequality."""
         rule = self.constants.smooth_at if self.smooth_rule else self.constants.rough_at
         bound = float(rule(self.n_iterations, self.mean_stddev, np.array([self.learning_rate]))[0])
         return Certificate(bound, bound / (1 - _CONFIDENCE), _CONFIDENCE)
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.release, "gradients", self.n_iterations * self.problem.n_models),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"mirror descent ({self.potential.name}) with {self.n_iterations} full gradients under Gaussian noise"
 
     @property
@@ -212,10 +213,12 @@ class MirrorDescentPlan(base.Plan):
 
     def run(
         self, records: list[Records], entropy: EntropySource, progress: Progress | None = None
-    ) -> CertifiedRelease:
+    ) -> base.Release:
         """Descend, and average."""
         found = [self._run_one(part, entropy) for part in records]
         theta = np.stack([theta.reshape(self.problem.shape) for theta in found])
+        if not self._certified:
+            return base.Release(theta, entropy.secure)
         return CertifiedRelease(theta, entropy.secure, self.certificate)
 
     def _run_one(self, records: Records, entropy: EntropySource) -> Array:
@@ -230,9 +233,9 @@ class MirrorDescentPlan(base.Plan):
             following, state = self.potential.step(
                 self.geometry, theta, state, self.learning_rate / n * noisy
             )
-            # The sensitivity holds in this ball; the projection of a point that is far away may round out of the set.
+            # The sensitivity holds in this ball; rounding may move the projection of a distant point out of the set.
             following = project(following[None], self.geometry.radius(2.0))[0]
-            # The smooth bound speaks of the iterates after each step, the other one of those before.
+            # The smooth bound is for the iterates after each step, the other bound for those before.
             weight = 1 + self.decay * weight
             average += ((following if self.smooth_rule else theta) - average) / weight
             theta = following
@@ -241,7 +244,12 @@ class MirrorDescentPlan(base.Plan):
     @property
     def remarks(self) -> Mapping[str, str]:
         """What else is printed."""
-        return {"excess risk at most": str(self.certificate)}
+        return {"excess risk at most": str(self.certificate)} if self._certified else {}
+
+    @property
+    def _certified(self) -> bool:
+        """Whether the loss is convex, as the bound on the excess risk needs."""
+        return "convex" in self.problem.loss.proved_for
 
 
 @dataclass(frozen=True)
@@ -274,7 +282,7 @@ class Constants:
         return self.spread / (rates * steps) + rates / 2 * (self.steepness + stddev * self.noise) ** 2
 
     def smooth_bound(self, steps: int, stddev: float) -> tuple[float, float]:
-        """The smallest value of Theorem 1 and its rate; none where the gradient jumps."""
+        """Return the smallest value of Theorem 1 and its rate; infinite if the gradient jumps."""
         if math.isinf(self.smoothness):
             return math.inf, 0.0
         rates = np.array([1 / (self.smoothness + stddev * self.noise * math.sqrt(steps / (2 * self.spread)))])
@@ -285,12 +293,12 @@ class Constants:
         return float(bounds[best]), float(rates[best])
 
     def rough_bound(self, steps: int, stddev: float) -> tuple[float, float]:
-        """The smallest value of Theorem 2 and its rate."""
+        """Return the smallest value of Theorem 2 and its rate."""
         root, size = math.sqrt(2 * self.spread / steps), self.steepness + stddev * self.noise
         return root * size, root / size
 
     def best_bound(self, steps: int, stddev: float) -> float:
-        """The smaller of the two."""
+        """Return the smaller of the two bounds."""
         return min(self.smooth_bound(steps, stddev)[0], self.rough_bound(steps, stddev)[0])
 
 
@@ -304,8 +312,8 @@ def _constants(problem: Problem, geometry: Geometry, kind: Potential) -> Constan
         steepness=slope(problem, bound * geometry.radius(norm)) * record
         + ridge * geometry.radius(2.0) * math.sqrt(kind.ridge(geometry)),
         noise=math.sqrt(kind.noise_square(geometry)),
-        spread=max(kind.range(geometry), 1e-300),  # of a single point it is 0
-        # The ridge is strongly convex relative to the squared norm, and to no other of the potentials.
+        spread=max(kind.range(geometry), 1e-300),  # 0 for a single point
+        # The ridge is strongly convex relative to the squared norm only.
         strength=ridge if isinstance(kind, SquaredNorm) else 0.0,
     )
 

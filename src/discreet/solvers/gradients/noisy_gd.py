@@ -1,7 +1,7 @@
 """Projected gradient descent with Gaussian noise on every full-batch gradient.
 
-All noisy gradients together are the release; momentum, step sizes, projections and averages only process them. One
-step costs the Gaussian mechanism on a sum of gradients, T steps cost T of them, exactly:
+All noisy gradients together are the release; momentum, step sizes, projections and averages only post-process them.
+Each step is one Gaussian mechanism on a sum of gradients, and T steps compose exactly:
 mu = sqrt(T) x sensitivity / stddev. Proofs: docs/proofs/gradient-methods.md.
 """
 
@@ -60,10 +60,10 @@ from discreet.solvers.gradients.row_centering import (
 
 _FEWEST, _MOST = 50, 400
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
-_WIDE = 1000  # columns beyond which the directions that rows share by convention are leveled
+_WIDE = 1000  # above this many columns, rows are leveled: their mean and half of the intercept are removed
 _CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
-_SEEN = 40.0  # records over the noise in their sum, in one column, from which the mean is worth its price
-_LEVELED_CAP = 9 / 11  # of the cap of rows as they are
+_SEEN = 40.0  # release the mean if the records exceed the noise in one column of their sum by this factor
+_LEVELED_CAP = 9 / 11  # cap for leveled rows, relative to that for unchanged rows
 
 
 @dataclass(frozen=True)
@@ -76,22 +76,23 @@ class NoisyGradientDescent:
     learning_rate : step on the mean loss; None for the public rule.
     momentum : Nesterov momentum in [0, 1); None for the public rule.
     radius : the coefficients of each model stay in the L2 ball of this radius; None for the public rule.
-    cap : bound on a record's derivative (logistic and softmax only): 1, respectively sqrt(2), is no cap.
+    cap : bound on a record's derivative (logistic and softmax only); 1 and sqrt(2), respectively, mean no cap.
         None for the public rule.
-    averaging : the last share of the iterates that is averaged.
-    level_rows : whether records lose the mean of their features and half of their constant before they are clipped
-        (logistic and softmax only); None: where there are more than 1000 columns.
+    averaging : fraction of final iterates that is averaged.
+    level_rows : whether to remove the mean of each record's features and half of its constant before clipping
+        (logistic and softmax only); None: if there are more than 1000 columns.
     center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
-        taken off all of them; 0 for none. None: a tenth where rows are leveled, have an intercept, and are many enough.
+        subtracted from all of them; 0 for none. None: a tenth if rows are leveled, have an intercept, and are numerous
+        enough.
     schedule : "constant" steps, or "strongly-convex": steps 2 / (l2 (t + 1)), averaged with weights t, for problems
         with a ridge ``l2``; the excess risk then falls with the square of the noise.
 
-    In a problem with a set every iterate is projected onto it, and the set takes the place of ``radius``.
+    If the problem has a constraint set, every iterate is projected onto it, and the set replaces ``radius``.
 
     Privacy
     -------
     (epsilon, delta) with delta > 0, every relation, every loss with a bounded and Lipschitz derivative; the mean and
-    all iterates may be published. The number of steps is fixed before the data is seen.
+    all iterates may be published. The number of steps is fixed before any data is seen.
 
     References
     ----------
@@ -111,7 +112,7 @@ class NoisyGradientDescent:
     schedule: str = "constant"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
-        """Fix field, ball, steps and noise from public numbers."""
+        """Choose the loss, ball, steps and noise from public numbers."""
         base.refuse_pure(self.name, guarantee)
         strength = self._strength(problem)
         loss, likelihood = problem.loss, "likelihood" in problem.loss.proved_for
@@ -143,7 +144,7 @@ class NoisyGradientDescent:
         )  # fmt: skip
 
     def _strength(self, problem: Problem) -> float:
-        """The strong convexity by which steps shrink; 0 for constant ones."""
+        """Return the strong convexity that sets the step sizes; 0 for constant steps."""
         if _checks.choice("schedule", self.schedule, ("constant", "strongly-convex")) == "constant":
             return 0.0
         if not problem.l2:
@@ -155,12 +156,12 @@ class NoisyGradientDescent:
     def _shrinking(
         self, problem: Problem, field: Loss, strength: float, steps: int | None
     ) -> tuple[int, float, float]:
-        """Steps, the largest rate and no momentum, for steps that shrink with a strength of convexity."""
+        """Return the number of steps, the largest rate and zero momentum, for the strongly convex schedule."""
         stable = 1 / (field.typical_curvature * problem.bounds.feature_norm**2 + strength)
         return steps or _MOST, stable if self.learning_rate is None else self.learning_rate, 0.0
 
     def _radius(self, problem: Problem, signal: float, share: float) -> float:
-        """Of a ball in which all iterates lie."""
+        """Return the radius of a ball that contains all iterates."""
         if problem.geometry is not None:
             if self.radius is not None:
                 raise ParameterError(
@@ -169,12 +170,12 @@ class NoisyGradientDescent:
                     "leave it at None",
                 )
             return geometry_of(problem, self.name, corners=True).radius(2.0)
-        if self.radius is None:  # a coefficient grows as much as the records shrink, at most
+        if self.radius is None:  # a coefficient grows at most by the factor by which records shrink
             return default_radius(problem, signal) / (math.sqrt(LEAST_LEFT) if share else 1.0)
         return _checks.real("radius", self.radius, above=0)
 
     def _share(self, problem: Problem, guarantee: Guarantee) -> float:
-        """The part of the budget for the mean of the records."""
+        """Return the share of the budget for the mean of the records."""
         possible = isinstance(problem.bounds, LeveledBounds) and problem.bounds.intercept
         share = self.center_share
         if share is None:
@@ -192,12 +193,13 @@ class NoisyGradientDescent:
     def _schedule(
         self, problem: Problem, field: Loss, signal: float, steps: int | None
     ) -> tuple[int, float, float]:
-        """Steps, rate and momentum whose product, the flow time, balances noise against bias."""
+        """Choose steps, rate and momentum. Their product, the flow time, balances noise against bias."""
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
         momenta = _MOMENTA if self.momentum is None else (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
-        # The least momentum that gets there within the most steps; where few steps do, the next lets them start slowly.
+        # The smallest momentum that reaches the time within the most steps. If few steps do, the next one starts
+        # slowly.
         choice = next((i for i, enough in enumerate(needed) if enough <= _MOST), len(momenta) - 1)
         if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1:
             choice = 1
@@ -226,22 +228,22 @@ class NoisyGradientPlan(base.Plan):
     strength: float = 0.0
 
     def __post_init__(self) -> None:
-        _ = self.release, self.mean, self.descent  # everything that can fail does so now, before a charge
+        _ = self.release, self.mean, self.descent  # raise now, before any charge, if anything can fail
 
     @property
     def sums_only(self) -> bool:
-        """Whether a run asks for sums over all records and never for single rows, so that these may be anywhere."""
+        """Whether the run needs only sums over all records, so that records may be stored in parts."""
         return self.sampling_rate == 1.0
 
     @property
     def shape(self) -> LeveledBounds | None:
-        """The map that levels rows, None where they stay as they are."""
+        """The map that levels rows; None if they stay unchanged."""
         bounds = self.problem.bounds
         return bounds if isinstance(bounds, LeveledBounds) else None
 
     @property
     def descent(self) -> Descent:
-        """The settings of the walk."""
+        """The settings of the descent."""
         return Descent(
             self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius,
             self.problem.geometry, self.strength,
@@ -249,7 +251,7 @@ class NoisyGradientPlan(base.Plan):
 
     @cached_property
     def release(self) -> GaussianMechanism:
-        """The noisy sum of gradients of all models at one point; of centered rows, with as much norm as ever."""
+        """The noisy gradient sum of all models at one point, for the full feature norm."""
         mechanism = gradient_mechanism if self.shape is None else leveled_mechanism
         return mechanism(
             self.problem, self.field, self.radius, self.record_guarantee.neighboring, self.noise_multiplier
@@ -257,14 +259,14 @@ class NoisyGradientPlan(base.Plan):
 
     @cached_property
     def mean(self) -> GaussianMechanism | None:
-        """The noisy sum of the records, None where they are not centered."""
+        """The noisy sum of the records; None if they are not centered."""
         if not self.center_share:
             return None
         multiplier = _mean_multiplier(self.noise_multiplier, self.n_iterations, self.center_share)
         return mean_mechanism(self.problem, self.record_guarantee.neighboring, multiplier)
 
     def centered(self, bounds: CenteredBounds) -> NoisyGradientPlan:
-        """The walk over centered records: the same steps and price; noise and flow time of the norm that is left."""
+        """Return the plan for centered records: same steps and price, noise and flow time for the smaller norm."""
         shrunk = (self.problem.bounds.feature_norm / bounds.feature_norm) ** 2
         return replace(
             self,
@@ -275,7 +277,7 @@ class NoisyGradientPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         gradients = base.PlannedRelease(self.release, "gradients", self.n_iterations, self.sampling_rate)
         return (
             (gradients,) if self.mean is None else (base.PlannedRelease(self.mean, "sum of rows"), gradients)
@@ -283,7 +285,7 @@ class NoisyGradientPlan(base.Plan):
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         batch = "full-batch" if self.sampling_rate == 1 else f"Poisson-sampled (rate {self.sampling_rate:g})"
         rows = "" if self.shape is None else " of leveled rows"
@@ -320,14 +322,14 @@ class NoisyGradientPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Walk down noisy gradients, of centered records if planned; the average of the last iterates is the answer."""
+        """Descend along noisy gradients, of centered records if planned, and average the last iterates."""
         if self.mean is not None:
             bounds = released_center(self.problem, records[0], self.mean, entropy)
             first = recentered(records[0], bounds)
             others = [first.with_labels(part.labels) for part in records[1:]]
             return self.centered(bounds).run([first, *others], entropy, progress)
         problem, ridge = self.problem, self.problem.l2 or 0.0
-        divisor = problem.n_samples * self.sampling_rate  # the expected size: the true one is secret
+        divisor = problem.n_samples * self.sampling_rate  # the expected size; the true size is secret
 
         def noisy_gradient(point: Array) -> Array:
             batch = self._batch(records, entropy)
@@ -343,7 +345,7 @@ class NoisyGradientPlan(base.Plan):
         return base.Release(theta, entropy.secure)
 
     def _start(self) -> Array:
-        """The origin, or the center of the set, for every model."""
+        """Return the origin, or the center of the set, for every model."""
         problem = self.problem
         start = np.zeros((problem.n_models, *problem.shape))
         return start if problem.geometry is None else start + problem.geometry.center().reshape(problem.shape)
@@ -356,7 +358,7 @@ class NoisyGradientPlan(base.Plan):
 
 
 def _mean_multiplier(noise_multiplier: float, steps: int, share: float) -> float:
-    """The noise multiplier of a release that costs ``share`` of all, beside steps of ``noise_multiplier``."""
+    """Return the noise multiplier of a release with ``share`` of the budget, next to steps of ``noise_multiplier``."""
     return noise_multiplier * math.sqrt((1 - share) / (share * steps))
 
 
@@ -384,20 +386,20 @@ base.register(NoisyGradientDescent.name, NoisyGradientDescent)
 
 @dataclass(frozen=True)
 class NoisySGD:
-    """Noisy descent on Poisson samples: the fields of `NoisyGradientDescent`, and the share of records in a step.
+    """Noisy gradient descent on Poisson samples: `NoisyGradientDescent` with a sampling rate.
 
-    Sampling saves time, not privacy: full batches that end with as much noise cost no more. Gradients are divided by
-    the expected batch size, because the true size is as secret as the sample.
+    Sampling saves time, not privacy: full batches with the same final noise cost no more. Gradients are divided by the
+    expected batch size, because the true size is as secret as the sample.
 
     Parameters
     ----------
-    sampling_rate : probability with which a record takes part in a step.
+    sampling_rate : probability that a record takes part in a step.
     n_iterations, learning_rate, momentum, radius, cap, averaging, schedule : as for `NoisyGradientDescent`.
 
     Privacy
     -------
-    (epsilon, delta) with delta > 0 under zero-out and add-remove-one. Refused under replace-one: no dominating pair is
-    proved there for composed vector releases on Poisson samples.
+    (epsilon, delta) with delta > 0 under zero-out and add-remove-one. Refused under replace-one, where no dominating
+    pair is proved for composed vector releases on Poisson samples.
 
     References
     ----------
@@ -416,7 +418,7 @@ class NoisySGD:
     schedule: str = "constant"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
-        """As without sampling, with noise calibrated for the sampled steps."""
+        """Plan as without sampling, with noise calibrated for the sampled steps."""
         if guarantee.neighboring.contributions != 1:
             raise ParameterError(
                 "solver",
@@ -441,6 +443,6 @@ base.register(NoisySGD.name, NoisySGD)
 
 
 def consecutive(records: ArrayRecords, order: NDArray[np.int64], batch_size: int) -> list[Records]:
-    """The records in the given order, cut into full batches; a shorter rest at the end is left out."""
+    """Split the records, in the given order, into full batches; drop a shorter last batch."""
     n_batches = len(order) // batch_size
     return [records.take(order[i * batch_size : (i + 1) * batch_size]) for i in range(n_batches)]

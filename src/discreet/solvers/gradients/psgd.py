@@ -1,8 +1,8 @@
 """Permutation SGD: passes over the data in one fixed order, noise once at the end.
 
-Each step of gradient descent on a smooth convex loss is non-expansive (contractive with regularization), so that two
-runs that differ in one record drift apart only where its batch is used. The drift is summed up step by step, for
-every place the record can have; no closed form is trusted. Proofs: docs/proofs/gradient-methods.md, section 6.
+Each gradient step on a smooth convex loss is non-expansive (contractive with regularization), so two runs that differ
+in one record drift apart only when its batch is used. The drift is summed step by step, for every possible position
+of the record, instead of relying on a closed form. Proofs: docs/proofs/gradient-methods.md, section 6.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Schedule = Literal["constant", "decreasing", "square-root", "strongly-convex"]
 SCHEDULES: tuple[Schedule, ...] = ("constant", "decreasing", "square-root", "strongly-convex")
 
 _BATCH = 50
-# Noise worth having in a raw prediction; measured on public data, see benchmarks/solvers.py.
+# Acceptable noise in a raw prediction; measured on public data (benchmarks/solvers.py).
 _PREDICTION_NOISE = 0.5
 
 
 def learning_rates(
     schedule: Schedule, n_passes: int, steps_per_pass: int, rate: float, l2: float, smoothness: float
 ) -> Array:
-    """The rate of every STEP. ``smoothness`` is that of one record's loss, without regularization.
+    """Return the rate of every STEP. ``smoothness`` is that of one record's loss, without regularization.
 
     constant: rate; decreasing: rate / (1 + t / m); square-root: rate / sqrt(1 + t / m), with m steps per pass;
     strongly-convex: min(1 / (smoothness + l2), 1 / (l2 t)), t = 1, 2, ...
@@ -67,7 +67,7 @@ def learning_rates(
 
 
 def drift(rates: Array, steps_per_pass: int, jump: float, l2: float, smoothness: float) -> float:
-    """How far apart two runs can end that differ in one record, over every place it can have.
+    """Bound the distance between two runs that differ in one record, over all of its possible positions.
 
     ``jump`` is the distance, per unit of rate, that the record can cause in a step that uses it; between such steps
     distances shrink by max(|1 - rate l2|, |1 - rate (smoothness + l2)|).
@@ -96,8 +96,8 @@ class PermutationSGD:
 
     Parameters
     ----------
-    schedule : "constant", "decreasing", "square-root" or "strongly-convex"; None: constant, or strongly-convex where
-        the problem has an l2.
+    schedule : "constant", "decreasing", "square-root" or "strongly-convex"; None: strongly-convex if the problem has an
+        l2, otherwise constant.
     n_passes, learning_rate : None for the public rule.
     batch_size : records per step.
 
@@ -108,8 +108,8 @@ class PermutationSGD:
 
     References
     ----------
-    Wu et al. (2017); Thakkar (2019), Algorithms 2 and 3, whose rate per pass is not private and is replaced by a rate
-    per step.
+    Wu et al. (2017); Thakkar (2019), Algorithms 2 and 3, with their rate per pass, which is not private, replaced by a
+    rate per step.
     """
 
     name: ClassVar[str] = "psgd"
@@ -120,7 +120,7 @@ class PermutationSGD:
     batch_size: int = _BATCH
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> PermutationSGDPlan:
-        """Choose passes and rate by public rule, then the smallest noise for the drift that they can cause."""
+        """Choose passes and rate by the public rule, then the least noise for the drift they allow."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
         if not guarantee.neighboring.size_is_public:
@@ -161,16 +161,16 @@ class PermutationSGD:
 class DissertationPSGD:
     """Permutation SGD with the noise printed in Thakkar's dissertation (2019, Algorithm 2), for comparison.
 
-    sqrt(2 log(2 / delta)) / epsilon times the sensitivity is sound up to an epsilon of about 8; beyond, the accountant
-    asks for more and gets it. The sensitivity is ours, for the relation at hand: at most the printed one. The printed
-    algorithm omits the condition on the rate, which is enforced here.
+    sqrt(2 log(2 / delta)) / epsilon times the sensitivity is sound up to an epsilon of about 8; above that, the noise
+    is raised to what the accountant requires. The sensitivity is ours, for the given relation: at most the printed one.
+    The printed algorithm omits the condition on the rate, which is enforced here.
     """
 
     name: ClassVar[str] = "psgd-dissertation"
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "one-vs-rest"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> PermutationSGDPlan:
-        """The plan of permutation SGD with more noise."""
+        """Plan permutation SGD with the printed noise, or more if the accountant requires it."""
         tight = PermutationSGD().plan(problem, guarantee)
         printed = math.sqrt(2 * math.log(2 / guarantee.delta)) / guarantee.epsilon
         return replace(tight, noise_multiplier=max(printed, tight.noise_multiplier))
@@ -187,11 +187,11 @@ class PermutationSGDPlan(base.Plan):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _ = self.output  # everything that can fail does so now, before a charge
+        _ = self.output  # raise now, before any charge, if anything can fail
 
     @property
     def steps_per_pass(self) -> int:
-        """Full batches in one pass."""
+        """Number of full batches in one pass."""
         return self.problem.n_samples // self.batch_size
 
     @property
@@ -210,13 +210,13 @@ class PermutationSGDPlan(base.Plan):
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """Distance of two computed runs on neighbors, all models together."""
+        """Bound on the distance between computed runs on neighbors, all models together."""
         problem, loss = self.problem, self.problem.loss
         radius = problem.bounds.feature_norm
         record = loss.lipschitz * radius
         jump = self.record_guarantee.neighboring.contributions * record / self.batch_size
         exact = drift(self.rates, self.steps_per_pass, jump, self.l2, loss.smoothness * radius**2)
-        # Every step of either run may be off by the rounding of its gradient and of its update.
+        # In either run, every step may be off by the rounding of its gradient and of its update.
         reach = float(self.rates.sum()) * record
         gradient = (
             gradient_rounding(loss, self.batch_size, problem.n_features, radius, reach) / self.batch_size
@@ -232,12 +232,12 @@ class PermutationSGDPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.output, "coefficients after the last pass"),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"Gaussian noise on the last iterate of {self.n_passes} passes of SGD in one fixed order"
 
     @property
@@ -259,7 +259,7 @@ class PermutationSGDPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Pass over the data, then add the noise once."""
+        """Pass over the data, then add noise once."""
         problem = self.problem
         order = permutation(records[0].n_samples, entropy)
         last = []

@@ -1,16 +1,14 @@
-"""Rows without what all of them share by convention: their mean, and half of the intercept.
+"""Center rows before clipping: remove each row's own mean and half of the intercept, or a private mean of all rows.
 
-Wide rows often point one way: entries of one sign have a large mean, and the constant of the intercept is as long as a
-row of norm 1. Noise along such a direction shifts all predictions together, and the direction takes up room in the norm
-that noise must hide. Both directions are known before any data is seen. The linear map Q takes the mean off a row and
-halves its constant; records are clipped by the norm that is left. Proofs: docs/proofs/gradient-methods.md, section 8.
+Wide rows often share a direction: entries of one sign have a large mean, and the intercept is as long as a row of
+norm 1. Noise along such a direction shifts all predictions together, and the direction uses up part of the clipped
+norm. Both directions are known before any data is seen. The linear map Q subtracts the mean from a row and halves its
+constant; rows are clipped by the norm after Q. Proofs: docs/proofs/gradient-methods.md, section 8.
 
-Rows without their private mean: what is left of the norm is what tells rows apart.
-
-Rows of counts mostly agree: a few columns that are large in all of them. Where one class is rare, every gradient at the
-start points along that common part, which ranks nothing, and descent must first undo it. One noisy sum of the records
-shows the columns that stand out; their mean, times the constant, is taken off every row. The map Q takes
-(x, t) to (L (x - a t), c t): L removes the mean of the entries, a is the center, c what is kept of the constant.
+Rows of counts often share a few large columns. If one class is rare, every gradient at the start points along that
+common part, which does not help ranking, and descent must first undo it. One noisy sum of the records shows the
+columns that rise above the noise; their mean, times the constant, is subtracted from every row. Then Q takes
+(x, t) to (L (x - a t), c t): L removes the mean of the entries, a is the center, c the kept part of the constant.
 Proofs: docs/proofs/gradient-methods.md, section 9.
 """
 
@@ -40,11 +38,11 @@ _BLOCK_ENTRIES = 1 << 18
 
 @dataclass(frozen=True)
 class LeveledBounds(Bounds):
-    """The public promise |Q v|_2 <= feature_norm about every record v = s (x, 1), and |v|_2 <= 8 feature_norm.
+    """Bounds with |Q v|_2 <= feature_norm for every record v = s (x, 1), and |v|_2 <= 8 feature_norm.
 
     Privacy
     -------
-    As for `Bounds`: the rule looks at one row at a time, and a row that is not finite is a null record.
+    As for `Bounds`: the scale depends on one row at a time, and a non-finite row is a null record.
 
     Examples
     --------
@@ -54,14 +52,14 @@ class LeveledBounds(Bounds):
     """
 
     longest: ClassVar[float] = 8.0
-    constant: ClassVar[float] = 0.5  # left of the intercept's 1; a power of two, so that products are exact
+    constant: ClassVar[float] = 0.5  # kept part of the intercept; a power of two, for exact products
 
     def row_scales(self, X: Any) -> Array:
-        """The scale s of every row: 1 for rows that are short once leveled."""
+        """Return the scale s of every row: 1 for rows within the bound after leveling."""
         return self._scales(X, None)
 
     def _scales(self, X: Any, center: Array | None) -> Array:
-        """The scales of rows that lose ``center`` before they are leveled."""
+        """Return the scales of rows from which ``center`` is subtracted before leveling."""
         if isinstance(X, sp.csr_array | sp.csr_matrix):
             X = without_duplicates(X)
         n_columns = X.shape[1]
@@ -69,7 +67,7 @@ class LeveledBounds(Bounds):
         margin = 8 * (n_columns + 16) * 2.0**-53
         own, total = (0.0, 0.0) if center is None else (float(center @ center), float(center.sum()))
         plain = super().row_scales(X)
-        scales = plain / self.growth  # keeps the promise of any row
+        scales = plain / self.growth  # satisfies the bound for any row
         with np.errstate(all="ignore"):
             for rows, squares, sums, products in _sums(X, center):
                 left = squares - 2.0 * products + own - (sums - total) ** 2 / max(1, n_columns)
@@ -80,7 +78,7 @@ class LeveledBounds(Bounds):
         return scales
 
     def level(self, values: Array) -> Array:
-        """Q times the coefficients or sums of one model, the features along the first axis."""
+        """Apply Q to the coefficients or sums of one model, with features along the first axis."""
         n_columns = len(values) - int(self.intercept)
         leveled = values.copy()
         leveled[:n_columns] -= values[:n_columns].mean(axis=0)
@@ -94,23 +92,23 @@ class LeveledBounds(Bounds):
 
     @property
     def pace(self) -> float:
-        """How much faster than the features the constant is walked."""
+        """Step size of the constant relative to that of the features."""
         return 1.0
 
     def images(self, sums: Array) -> Array:
-        """Q times the sums of every model."""
+        """Apply Q to the sums of every model."""
         return np.stack([self.level(one) for one in sums])
 
     def coefficients(self, theta: Array) -> Array:
-        """The transpose of Q times the coefficients of every model: what they are for rows as they came."""
+        """Apply the transpose of Q to every model, which gives coefficients for the original rows."""
         return np.stack([self.level(one) for one in theta])
 
 
 def _sums(X: Any, weights: Array | None = None) -> Iterator[tuple[slice, Array, Array, Array]]:
-    """Squared norms, sums and weighted sums of the rows, block by block; without weights the last are 0.
+    """Yield squared norms, sums and weighted sums of the rows, block by block; without weights the last are 0.
 
-    Each is summed along its own row, in an order that its length alone decides: rows lie one after the other, whatever
-    the layout of ``X``, and no product of matrices is used, whose order may depend on the number of rows.
+    Each is summed along its own row, in an order that depends on the row's length only: rows are contiguous for any
+    layout of ``X``, and no matrix product is used, because its order may depend on the number of rows.
     """
     sparse = bool(sp.issparse(X))
     height = 1 << 16 if sparse else max(1, _BLOCK_ENTRIES // max(1, X.shape[1]))
@@ -130,14 +128,14 @@ def _sums(X: Any, weights: Array | None = None) -> Iterator[tuple[slice, Array, 
 
 
 def leveled(problem: Problem) -> Problem:
-    """The same problem for leveled rows."""
+    """Return the same problem for leveled rows."""
     return replace(problem, bounds=LeveledBounds(problem.bounds.feature_norm, problem.bounds.intercept))
 
 
 def leveled_mechanism(
     problem: Problem, field: Loss, radius: float, neighboring: Neighboring, noise_multiplier: float
 ) -> GaussianMechanism:
-    """The noisy leveled sum of gradients of all models, at leveled points of the ball."""
+    """Return the mechanism for noisy leveled gradient sums of all models, at leveled points of the ball."""
     n, p, norm = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     growth = problem.bounds.growth if isinstance(problem.bounds, LeveledBounds) else 1.0
     longest = LeveledBounds.longest * norm
@@ -148,29 +146,29 @@ def leveled_mechanism(
     return GaussianMechanism(every, noise_multiplier, problem.n_coefficients)
 
 
-_VISIBLE = 3.0  # standard deviations of its noise that a column's sum, or the constant's, must exceed
-_LONGEST = 1024.0  # of a center, in the units of rows
-LEAST_LEFT = 0.05  # of the squared norm, whatever the mean is
+_VISIBLE = 3.0  # a column's sum, or the constant's, must exceed this many standard deviations of its noise
+_LONGEST = 1024.0  # largest norm of a center, in the units of rows
+LEAST_LEFT = 0.05  # minimum fraction of the squared norm that is kept
 
 
 @dataclass(frozen=True, eq=False)
 class CenteredBounds(LeveledBounds):
-    """The public promise |Q v|_2 <= feature_norm about every record v = s (x, 1), and |v|_2 <= 8 feature_norm.
+    """Bounds with |Q v|_2 <= feature_norm for every record v = s (x, 1), and |v|_2 <= 8 feature_norm.
 
     Parameters
     ----------
-    center : a, as long as a row; it is made from released numbers.
+    center : a, with one entry per column, computed from released numbers.
 
     Privacy
     -------
-    As for `Bounds`: the rule looks at one row at a time, and a row that is not finite is a null record.
+    As for `Bounds`: the scale depends on one row at a time, and a non-finite row is a null record.
     """
 
     constant: ClassVar[float] = 0.25
     center: Array = field(default_factory=lambda: np.zeros(0))
 
     def row_scales(self, X: Any) -> Array:
-        """The scale s of every row: 1 for rows that are near the center."""
+        """Return the scale s of every row: 1 for rows near the center."""
         return self._scales(X, self.center)
 
     @property
@@ -180,18 +178,18 @@ class CenteredBounds(LeveledBounds):
 
     @property
     def pace(self) -> float:
-        """How much faster the constant is walked: as if half of it were kept, while that is not too fast for steps."""
+        """Step size of the constant relative to that of the features: as if half were kept, but stable."""
         return min(4.0, max(1.0, (self.feature_norm / self.constant) ** 2))
 
     def images(self, sums: Array) -> Array:
-        """Q times the sums of every model."""
+        """Apply Q to the sums of every model."""
         moved = sums.copy()
         for one in moved:
             one[:-1] -= np.multiply.outer(self.center, one[-1])
         return super().images(moved)
 
     def coefficients(self, theta: Array) -> Array:
-        """The transpose of Q times the coefficients of every model: what they are for rows as they came."""
+        """Apply the transpose of Q to every model, which gives coefficients for the original rows."""
         found = super().coefficients(theta)
         for one in found:
             one[-1] -= self.center @ one[:-1]
@@ -199,18 +197,18 @@ class CenteredBounds(LeveledBounds):
 
 
 def mean_mechanism(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> GaussianMechanism:
-    """The noisy sum of leveled records."""
+    """Return the mechanism for the noisy sum of leveled records."""
     return leveled_mechanism(_sums_private_centering(problem), Linear(), 0.0, neighboring, noise_multiplier)
 
 
 def released_center(
     problem: Problem, records: Records, mechanism: GaussianMechanism, entropy: Entropy
 ) -> CenteredBounds:
-    """The bounds of centered rows, from one noisy sum of the records.
+    """Return the bounds of centered rows, from one noisy sum of the records.
 
-    A column counts as far as its sum exceeds its noise. Rows without their mean are shorter: from the squared norm that
-    is allowed, the squared norm of the mean (estimated from below) and what the smaller constant spares are subtracted.
-    Where not even the sum of the constants stands out, rows were far longer than the bound, and no center is known.
+    A column's sum counts by the amount that exceeds its noise. Centered rows are shorter: the allowed squared norm is
+    reduced by the squared norm of the mean (estimated from below) and by what the smaller constant saves. If not even
+    the sum of the constants rises above the noise, rows were far longer than the bound, and there is no center.
     """
     bounds = cast(LeveledBounds, problem.bounds)
     exact = bounds.images(records.weighted_sum(np.ones(records.n_samples))[None])[0]
@@ -219,7 +217,7 @@ def released_center(
 
 
 def center_from(noisy: Array, stddev: float, problem: Problem) -> CenteredBounds:
-    """What a noisy sum of leveled records says about the center; a function of released numbers."""
+    """Estimate the center from a noisy sum of leveled records; a function of released numbers."""
     bounds, n = cast(LeveledBounds, problem.bounds), problem.n_samples
     level = _VISIBLE * stddev
     columns, constants = noisy[:-1], noisy[-1] / bounds.constant
@@ -237,7 +235,7 @@ def center_from(noisy: Array, stddev: float, problem: Problem) -> CenteredBounds
 
 
 def recentered(records: Records, bounds: CenteredBounds) -> Records:
-    """The same rows, clipped once they are centered; nothing is copied."""
+    """Return the same rows, clipped after centering, without a copy."""
     return records.map_rows(_rebounded, bounds, width=records.n_columns, bounds=bounds, sparse=records.sparse)
 
 
@@ -248,5 +246,5 @@ def _rebounded(records: ArrayRecords, bounds: CenteredBounds) -> ArrayRecords:
 
 
 def _sums_private_centering(problem: Problem) -> Problem:
-    """The problem whose gradient at 0 is the sum of the records."""
+    """Return the problem whose gradient at 0 is the sum of the records."""
     return replace(problem, loss=Linear(), n_models=1)

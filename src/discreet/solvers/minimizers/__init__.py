@@ -1,1 +1,1 @@
-"""Searches for minimizers, certified within a public tolerance."""
+"""Minimizers with certificates: each answer is proved to meet a public tolerance."""

@@ -1,14 +1,14 @@
 """Certified minimizers over a convex set: a point proved to lie within a public distance of the exact minimizer.
 
-The objective J is that of `minimizers.minimizer`, strongly convex with constant l2 and with curvature of at most
-M. For a step x = project(y - gradient(y) / M) the vector nu = M (y - x) - gradient(y) is nearly normal to the set at x
-and nearly cancels the gradient there. How nearly is measured, with all rounding errors; nothing else is trusted, in
-particular no projection. That a measurement small enough is found, and in how many passes, does rest on projections, so
-they are made here to the last digits. Proof: docs/proofs/constrained-minimizers.md.
+The objective J is that of `minimizers.minimizer`: strongly convex with constant l2, with curvature at most M. For a
+step x = project(y - gradient(y) / M), the vector nu = M (y - x) - gradient(y) is nearly normal to the set at x and
+nearly cancels the gradient there. The error is measured, including all rounding. The certificate trusts nothing else,
+in particular no projection. Projections are computed to full precision so that a small enough measurement is found in
+a bounded number of passes. Proof: docs/proofs/constrained-minimizers.md.
 
-`find` is the one way to a verified minimizer, in all of space or over a set. What is left is measured as l2 x distance:
-in all of space a bound on the gradient, over a set the measurement above. Two verified minimizers of one objective are
-at most 2 tolerance / l2 apart.
+`find` returns a verified minimizer, with or without a constraint. The residual is measured as l2 x distance: without
+a constraint it is a bound on the gradient, over a set it is the measurement above. Two verified minimizers of one
+objective are at most 2 tolerance / l2 apart.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from discreet.solvers.minimizers.minimizer import (
 )
 
 _U = passes.UNIT_ROUNDOFF
-_WORST_CONDITION = 2.0**47  # beyond, every point of the set is within the tolerance
-#: Sets whose support function and whose distance from a point are known to the last digits.
+_WORST_CONDITION = 2.0**47  # above this, every point of the set is within the tolerance
+#: Sets whose support function and distance from a point are known to full precision.
 SETS = (L2Ball, L1Ball, Simplex, Box)
 
 
 def require_known(name: str, geometry: Geometry) -> None:
-    """Refuse sets over which no minimizer can be certified."""
+    """Raise for sets over which no minimizer can be certified."""
     if not 4 * geometry.radius(2.0) <= LARGEST_THETA:
         raise ValueError(
             f"solver {name!r} certifies minimizers in sets of radius {LARGEST_THETA / 4:.3g} or less, got "
@@ -61,7 +61,7 @@ def require_known(name: str, geometry: Geometry) -> None:
 
 
 def support_bound(geometry: Geometry, direction: Array) -> float:
-    """An upper bound on <direction, s> over the points s of the set, rounding included.
+    """Bound <direction, s> from above over the points s of the set, including rounding.
 
     >>> round(support_bound(L1Ball(2.0, 3), np.array([0.5, -3.0, 1.0])), 12)
     6.0
@@ -79,9 +79,9 @@ def support_bound(geometry: Geometry, direction: Array) -> float:
 
 
 def outside_bound(geometry: Geometry, theta: Array) -> float:
-    """An upper bound on the distance from theta to the set; rounding may leave theta just outside.
+    """Bound the distance from theta to the set; rounding may leave theta just outside.
 
-    A NaN stays one: ``max`` returns its first argument unless the second is larger.
+    A NaN is returned as NaN: ``max`` returns its first argument unless the second is larger.
     """
     if isinstance(geometry, Box):
         return _norm(theta - geometry.project(theta)) * (1 + 4 * _U)
@@ -103,18 +103,19 @@ def _size(geometry: Geometry) -> float:
 
 
 def _norm(vector: Array) -> float:
-    """The Euclidean norm, off by at most three units in the last place whatever the length."""
+    """Return the Euclidean norm, off by at most three units in the last place at any length."""
     return math.sqrt(math.fsum(vector * vector))
 
 
 def distance_bound(
     objective: Objective, geometry: Geometry, before: Array, gradient: Array, after: Array, curvature: float
 ) -> float:
-    """An upper bound on |after - exact minimizer over the set|; ``gradient`` is the computed one at ``before``.
+    """Bound |after - exact minimizer over the set|; ``gradient`` is the gradient computed at ``before``.
 
-    ``curvature`` bounds the largest curvature of the objective from above. Every vector may stand for the normal at
-    ``after``: the one that the step has left, and the same rounded to a normal, which loses nothing to the size of the
-    set. The better bound counts, or the diameter of the set where rounding drowns both.
+    ``curvature`` is an upper bound on the curvature of the objective. The bound holds for any vector used as the normal
+    at ``after``. Two are tried: the residual of the step, and that residual rounded to an exact normal, which avoids an
+    error proportional to the size of the set. Return the smaller bound, or the diameter of the set if rounding
+    dominates.
     """
     step = before - after
     left = curvature * step - gradient
@@ -128,7 +129,7 @@ def distance_bound(
         rounded = _norm(normal - left) * (1 + 4 * _U)
         linear = (curvature * moved + rounded + error) / objective.l2
         total = outside + linear + math.sqrt((slope + size * outside) / objective.l2)
-        # The last term pays for squares that underflow.
+        # The last term covers squares that underflow.
         return total * (1 + 16 * _U) + 2.0**-400 if math.isfinite(total) else math.inf
 
     widest = geometry.diameter(2.0) * (1 + 4 * _U) + outside
@@ -137,7 +138,7 @@ def distance_bound(
 
 
 def rounded_normal(geometry: Geometry, point: Array, vector: Array) -> Array:
-    """A normal to the set at ``point`` that is close to ``vector``, if that nearly is one; 0 in the interior.
+    """Return a normal to the set at ``point`` close to ``vector``, if ``vector`` is nearly normal; 0 in the interior.
 
     >>> rounded_normal(Box((0.0, 0.0), (1.0, 2.0)), np.array([1.0, 0.5]), np.array([3.0, 1e-9]))
     array([3., 0.])
@@ -159,7 +160,7 @@ def rounded_normal(geometry: Geometry, point: Array, vector: Array) -> Array:
 
 
 def nearest(geometry: Geometry, point: Array) -> Array:
-    """The projection of ``point``, and the size of what lies on the edge, to the last digits whatever the length.
+    """Project ``point``, to full precision at any length of ``point``.
 
     >>> nearest(Simplex(1.0, 3), np.array([0.2, 0.4, 0.1])).round(6)
     array([0.3, 0.5, 0.2])
@@ -177,7 +178,7 @@ def nearest(geometry: Geometry, point: Array) -> Array:
 
 
 def _on_simplex(values: Array, total: float) -> Array:
-    """The nearest point with entries >= 0 that sum to ``total`` (Michelot, 1986): entries below the cut leave."""
+    """Return the nearest point with entries >= 0 that sum to ``total`` (Michelot, 1986)."""
     below = np.maximum(
         values - values.max(), -total
     )  # an entry that is ``total`` below the largest is cut in any case
@@ -193,10 +194,10 @@ def _on_simplex(values: Array, total: float) -> Array:
 def minimize_over(
     objective: Objective, geometry: Geometry, tolerance: float, progress: Progress | None = None
 ) -> Array:
-    """A point proved to be within ``tolerance`` of the minimizer over the set, in at most ``most_passes_over`` passes.
+    """Return a point proved to be within ``tolerance`` of the minimizer over the set, in at most ``most_passes_over``.
 
-    Projected gradients, accelerated and then plain. Plan with ``smallest_distance``: a tolerance that rounding may keep
-    out of reach for a linear term of this length is refused, whatever the data.
+    Uses accelerated projected gradient steps, then plain ones. Plan with ``smallest_distance``: a tolerance that
+    rounding might prevent for a linear term of this norm is refused, for all data alike.
     """
     least = reachable_distance(*objective.sizes, geometry)
     if not least <= tolerance:
@@ -222,7 +223,7 @@ def minimize_over(
 
 
 def most_passes_over(loss: Loss, n_samples: int, feature_norm: float, l2: float) -> int:
-    """How many passes ``minimize_over`` makes at most, whatever the set."""
+    """Bound the number of passes of ``minimize_over``, for any set."""
     condition = largest_curvature(loss, n_samples, feature_norm, l2) / l2
     return sum(steady_passes(min(condition, _WORST_CONDITION)))
 
@@ -236,9 +237,9 @@ def smallest_distance(
     linear_norm: float,
     geometry: Geometry,
 ) -> float:
-    """The least tolerance to plan ``minimize_over`` with, from public sizes alone; a small multiple of what rounds.
+    """Return the least tolerance to plan ``minimize_over`` with, from public sizes: a small multiple of the rounding.
 
-    It leaves room for a linear term twice as long as ``linear_norm``.
+    It leaves room for a linear term of twice the norm ``linear_norm``.
     """
     radius = geometry.radius(2.0)
     curvature = n_samples * loss.smoothness * feature_norm**2 + l2
@@ -247,7 +248,7 @@ def smallest_distance(
     outside = (8 + 2 * math.sqrt(geometry.n_features)) * _U * radius
     linear = (rounding + 16 * _U * pull + curvature * outside) / l2
     usual = 4 * (outside + linear) + 2 * math.sqrt((16 * _U * radius + outside) * pull / l2)
-    # Steep losses and long vectors need more.
+    # Steep losses and long vectors need a larger tolerance.
     return max(
         usual, reachable_distance(loss, n_samples, n_features, feature_norm, l2, 2 * linear_norm, geometry)
     )
@@ -262,7 +263,7 @@ def reachable_distance(
     linear_norm: float,
     geometry: Geometry,
 ) -> float:
-    """A tolerance that is proved to be reached in ``most_passes_over`` (docs/proofs/constrained-minimizers.md, 2)."""
+    """Return a tolerance proved to be reached in ``most_passes_over`` (docs/proofs/constrained-minimizers.md, 2)."""
     radius, p = geometry.radius(2.0), geometry.n_features
     sums = isinstance(geometry, L1Ball | Simplex)
     slip, turn = (24 * p + 32, 4 * math.sqrt(p)) if sums else (24, 1.0)
@@ -276,7 +277,7 @@ def reachable_distance(
 
 
 def check(name: str, problem: Problem) -> None:
-    """Raise where no minimizer can be verified."""
+    """Raise if no minimizer can be verified for this problem."""
     if not math.isfinite(problem.loss.smoothness):
         raise ParameterError(
             "solver",
@@ -290,7 +291,7 @@ def check(name: str, problem: Problem) -> None:
 
 
 def refuse_field(name: str, problem: Problem) -> None:
-    """A softmax with capped derivatives is no gradient and has no minimizer; its steps may move points apart."""
+    """Refuse losses that are not convex. A softmax with capped derivatives is not a gradient and has no minimizer."""
     base.require(
         name,
         problem,
@@ -301,7 +302,7 @@ def refuse_field(name: str, problem: Problem) -> None:
 
 
 def least_tolerance(problem: Problem, total_l2: float, linear_norm: float) -> float:
-    """The least l2 x distance that can be verified in double precision, from public sizes alone."""
+    """Return the least l2 x distance that can be verified in double precision, from public sizes."""
     sizes = problem.loss, problem.n_samples, problem.n_features, problem.bounds.feature_norm
     if problem.geometry is None:
         return smallest_tolerance(*sizes, total_l2, linear_norm)
@@ -309,9 +310,9 @@ def least_tolerance(problem: Problem, total_l2: float, linear_norm: float) -> fl
 
 
 def passes_bound(problem: Problem, total_l2: float) -> int:
-    """How many passes over the records ``find`` makes at most, from public sizes alone.
+    """Bound the number of passes of ``find`` over the records, from public sizes.
 
-    Passes that a callable ``optimizer`` asks for are its own affair and come on top.
+    Passes of a callable ``optimizer`` are not included.
     """
     sizes = problem.loss, problem.n_samples, problem.bounds.feature_norm, total_l2
     return most_passes(*sizes) if problem.geometry is None else most_passes_over(*sizes)
@@ -327,7 +328,7 @@ def find(
     optimizer: Optimizer = "auto",
     progress: Progress | None = None,
 ) -> Array:
-    """A point whose distance to the exact minimizer is proved to be at most tolerance / total_l2."""
+    """Return a point proved to be within tolerance / total_l2 of the exact minimizer."""
     objective = Objective(records, problem.loss, total_l2, linear)
     if problem.geometry is None:
         return minimize(objective, tolerance, optimizer=optimizer, progress=progress).theta
@@ -335,9 +336,9 @@ def find(
 
 
 def published(problem: Problem, theta: Array, grid: float) -> Array:
-    """Noisy models back in their set, or without the mean over classes that moves no prediction: post-processing.
+    """Project noisy models onto their set, or subtract the softmax mean over classes, which changes no prediction.
 
-    The mean is rounded to the ``grid`` of the noise, so that released numbers stay multiples of it.
+    This is post-processing. The mean is rounded to the ``grid`` of the noise, so released numbers stay multiples of it.
     """
     if problem.geometry is not None:
         return np.stack([problem.geometry.project(model.ravel()).reshape(model.shape) for model in theta])

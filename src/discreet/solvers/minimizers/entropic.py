@@ -1,12 +1,12 @@
-"""The minimizer of a loss plus an entropy over the vertices of a polytope, with a proved residual.
+"""Minimize a loss plus an entropy over the vertices of a polytope, with a proved residual.
 
     Phi(w) = F(w) + lambda sum_k w_k log w_k,   w a probability vector over the vertices,   F(w) = sum of losses,
 
-on the scale of sums. An iterate is w = softmax(u), kept by its logits u. Its residual u lambda + grad F(w) is constant
-exactly at the minimizer, and its oscillation (largest less smallest entry) certifies everything that a private solver
-needs: the duality gap is at most osc^2 / (8 lambda) and the minimizer at most osc / (2 lambda) away in L1
-(docs/proofs/simplex-sampling.md, section 2). Newton steps come first, a fixed number of them; mirror descent, which is
-proved to end, comes last.
+on the sum scale. An iterate is w = softmax(u), stored as its logits u. Its residual lambda u + grad F(w) is constant
+exactly at the minimizer. The oscillation of the residual (largest minus smallest entry) is the certificate that a
+private solver needs: the duality gap is at most osc^2 / (8 lambda), and the minimizer is at most osc / (2 lambda)
+away in L1 (docs/proofs/simplex-sampling.md, section 2). A fixed number of Newton steps comes first, then mirror
+descent, which is proved to terminate.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from discreet.sets import L1Ball, Polytope, Simplex, VertexPolytope
 
 Operator = Callable[[Array], Array]
 
-_ENOUGH = 0.9  # a step or a phase must shrink the residual to this share
+_ENOUGH = 0.9  # a step or phase must shrink the residual to at most this fraction
 _DAMPINGS = (1.0, 0.3, 0.1)
 _PRODUCTS = 50  # Hessian products per Newton step
-_DECREASE = 10.0  # of the entropy, from one stage of the search to the next
+_DECREASE = 10.0  # factor by which the entropy decreases from one stage to the next
 _ROUNDS = 100  # per stage
 _PHASE = 300  # mirror steps per round
 
 
 @dataclass(frozen=True)
 class Point:
-    """Logits, the computed gradient of F by vertex there, and the oscillation of the computed residual."""
+    """Logits, with the computed gradient of F by vertex and the oscillation of the computed residual."""
 
     logits: Array
     weights: Array
@@ -47,7 +47,7 @@ class Point:
 
     @property
     def oscillation(self) -> float:
-        """Largest less smallest entry of the residual."""
+        """Largest minus smallest entry of the residual."""
         return float(self.residual.max() - self.residual.min())
 
 
@@ -70,7 +70,7 @@ class EntropicObjective:
     smoothness: float
 
     def at(self, logits: Array) -> Point:
-        """One pass over the records."""
+        """Evaluate the objective in one pass over the records."""
         logits = logits - logits.max()
         with np.errstate(under="ignore"):
             weights = np.exp(logits)
@@ -86,22 +86,22 @@ class EntropicObjective:
 
 
 def minimize(objective: EntropicObjective, tolerance: float, rounding: float) -> Point:
-    """A point whose exact residual oscillates by at most ``tolerance``, in at most ``most_passes`` passes.
+    """Return a point whose exact residual oscillates by at most ``tolerance``, in at most ``most_passes`` passes.
 
-    Newton steps as long as each shrinks the residual, otherwise mirror steps until they have, for a fixed number of
-    rounds. Should rounding stop these, mirror descent from the start, which is proved to reach every tolerance of at
-    least ``reachable(objective.smoothness, objective.entropy, rounding, size)``.
+    Each round takes a Newton step if it shrinks the residual, and otherwise mirror steps until they do. If rounding
+    stops progress within the fixed number of rounds, mirror descent starts over. It is proved to reach every tolerance
+    of at least ``reachable(objective.smoothness, objective.entropy, rounding, size)``.
 
     Parameters
     ----------
     objective : the objective.
     tolerance : at least four times ``rounding``; plan with ``reachable``.
-    rounding : bound on the error of the computed oscillation, public.
+    rounding : public bound on the error of the computed oscillation.
 
     Privacy
     -------
-    Nothing here is private by itself. There is no abort that depends on the data. The number of passes does depend on
-    it; ``most_passes`` bounds it.
+    Nothing here is private by itself. No abort depends on the data. The number of passes does; ``most_passes`` bounds
+    it.
     """
     if not tolerance >= 4 * rounding:
         raise ParameterError(
@@ -110,7 +110,7 @@ def minimize(objective: EntropicObjective, tolerance: float, rounding: float) ->
         )
     entropy = max(objective.smoothness, objective.entropy)
     point = objective.at(np.zeros(objective.geometry.n_vertices))
-    while entropy > objective.entropy:  # with much entropy Newton steps converge at once: start there
+    while entropy > objective.entropy:  # start with a large entropy, where Newton steps converge at once
         stage = dataclasses.replace(objective, entropy=entropy)
         point = _shrunk(stage, stage.at(point.logits), max(tolerance, entropy), rounding)
         entropy = max(entropy / _DECREASE, objective.entropy)
@@ -121,31 +121,31 @@ def minimize(objective: EntropicObjective, tolerance: float, rounding: float) ->
 
 
 def reachable(smoothness: float, entropy: float, rounding: float, size: float) -> float:
-    """A tolerance that is proved to be reached (docs/proofs/simplex-sampling.md, section 2), from public numbers.
+    """Return a tolerance proved to be reached (docs/proofs/simplex-sampling.md, section 2), from public numbers.
 
-    ``size`` bounds the oscillation of gradients and so of entropy times logits. These are stored in rounded form, which
-    moves gradients by up to smoothness times as much.
+    ``size`` bounds the oscillation of gradients and hence of entropy times logits. Stored logits are rounded, which
+    moves gradients by up to smoothness times that rounding.
     """
     stiffness = smoothness / entropy
     return (5 + 2.5 * math.sqrt(stiffness)) * (rounding + 4.2 * UNIT_ROUNDOFF * stiffness * size)
 
 
 def most_passes(smoothness: float, entropy: float, rounding: float, n_vertices: int) -> int:
-    """How many passes ``minimize`` makes at most."""
+    """Bound the number of passes of ``minimize``."""
     stages = 2 + max(0, math.ceil(math.log(smoothness / entropy, _DECREASE)))
     search = 1 + stages * (1 + _ROUNDS * (1 + _PRODUCTS + 1 + len(_DAMPINGS) + _PHASE))
     return search + _mirror_steps(smoothness, entropy, rounding, n_vertices) + 1
 
 
 def _mirror_steps(smoothness: float, entropy: float, rounding: float, n_vertices: int) -> int:
-    """Steps after which mirror descent has reached every tolerance of at least ``reachable``."""
+    """Number of steps after which mirror descent has reached every tolerance of at least ``reachable``."""
     stiffness = smoothness / entropy
     digits = 2 * max(0.0, math.log(entropy / rounding)) + math.log(4 * math.log(2 * n_vertices))
     return math.ceil((4 * stiffness + 3) * (digits + math.log1p(stiffness) + 100))
 
 
 def _mirror(objective: EntropicObjective, tolerance: float, rounding: float) -> Point:
-    """Mirror descent from equal weights, until the residual is small enough."""
+    """Run mirror descent from equal weights until the residual is small enough."""
     n_vertices = objective.geometry.n_vertices
     point = objective.at(np.zeros(n_vertices))
     for _ in range(_mirror_steps(objective.smoothness, objective.entropy, rounding, n_vertices)):
@@ -158,7 +158,7 @@ def _mirror(objective: EntropicObjective, tolerance: float, rounding: float) -> 
 
 
 def _shrunk(objective: EntropicObjective, point: Point, tolerance: float, rounding: float) -> Point:
-    """Rounds from ``point`` until the residual is small enough, or a fixed number of them."""
+    """Run rounds from ``point`` until the residual is small enough, at most a fixed number."""
     for _ in range(_ROUNDS):
         if _bound(objective, point, rounding) <= tolerance:
             break
@@ -167,16 +167,16 @@ def _shrunk(objective: EntropicObjective, point: Point, tolerance: float, roundi
 
 
 def _bound(objective: EntropicObjective, point: Point, rounding: float) -> float:
-    """The exact oscillation is at most this: the computed one, the gradient's error, three roundings per entry."""
+    """Bound the exact oscillation by the computed one, the gradient's error and three roundings per entry."""
     size = objective.entropy * float(-point.logits.min()) + float(np.abs(point.gradient).max())
     return point.oscillation * (1 + 4 * UNIT_ROUNDOFF) + rounding + 8 * UNIT_ROUNDOFF * size
 
 
 def _newton_step(objective: EntropicObjective, point: Point) -> Point | None:
-    """One damped Newton step in the logits, or None if none of the damped steps shrinks the residual enough.
+    """Take one damped Newton step in the logits; None if no damped step shrinks the residual enough.
 
-    The step d of w solves (H + lambda / w) d = -residual on sums of 0; in the logits it is -(residual + H d) / lambda,
-    which is exact for vertices of any weight, however small.
+    The step d of w solves (H + lambda / w) d = -residual on vectors that sum to 0. In the logits it is
+    -(residual + H d) / lambda, which stays accurate for vertices of any weight.
     """
     product, root = objective.curvature(point.weights), np.sqrt(point.weights)
     with np.errstate(under="ignore"):
@@ -194,7 +194,7 @@ def _newton_step(objective: EntropicObjective, point: Point) -> Point | None:
 
 
 def _solve(matrix: Operator, normal: Array, right: Array) -> Array:
-    """Conjugate gradients on the vectors orthogonal to ``normal``, of length 1."""
+    """Solve by conjugate gradients on the vectors orthogonal to ``normal``, which has length 1."""
 
     def projected(v: Array) -> Array:
         return v - normal * float(normal @ v)
@@ -220,7 +220,7 @@ def _solve(matrix: Operator, normal: Array, right: Array) -> Array:
 
 
 def _mirror_phase(objective: EntropicObjective, start: Point) -> Point:
-    """Mirror descent until the residual is smaller, or for a fixed number of steps."""
+    """Run mirror descent until the residual is smaller, or for a fixed number of steps."""
     point = start
     for _ in range(_PHASE):
         if point.oscillation <= _ENOUGH * start.oscillation:
@@ -230,12 +230,12 @@ def _mirror_phase(objective: EntropicObjective, start: Point) -> Point:
 
 
 def _mirror_step(objective: EntropicObjective, point: Point) -> Point:
-    """The minimizer of a linear F plus entropy plus smoothness times the divergence from ``point``; Phi contracts."""
+    """Minimize a linear F plus entropy plus smoothness times the divergence from ``point``. Phi contracts."""
     return objective.at(point.logits - point.residual / (objective.smoothness + objective.entropy))
 
 
 def combination(geometry: Polytope, weights: Array) -> Array:
-    """The point with the given weights on the vertices; linear in the weights."""
+    """Return the point with the given weights on the vertices; linear in the weights."""
     if isinstance(geometry, L1Ball):
         half = geometry.n_features
         return geometry.size * (weights[:half] - weights[half:])

@@ -1,8 +1,8 @@
 """Minimize a smooth, strongly convex function: L-BFGS and Newton first, then steps of a fixed length.
 
-Nothing here knows about privacy or data. The function is a ``Landscape``: it can be evaluated, it says when a
-point is good enough, and it offers curvature. Vectors are flat. Every method ends after a fixed number of passes. The
-fast methods may end short of the goal; steps of a fixed length reach it (docs/proofs/rounding.md, section 6).
+This module knows nothing about privacy or data. A ``Landscape`` evaluates the function, decides when a point is good
+enough, and provides curvature. Vectors are flat. Every method stops after a fixed number of passes. The fast methods
+may stop short of the tolerance; fixed steps reach it (docs/proofs/rounding.md, section 6).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MEMORY = 12  # curvature pairs kept by L-BFGS
 _REFRESH = 10  # steps between estimates of the Hessian
 _LBFGS_STEPS = 400  # then Newton takes over
 _NEWTON_STEPS = 100  # then steps of a fixed length take over
-_TRIALS = 120  # per line search: bisection alone finds the last digit of a step in half as many
+_TRIALS = 120  # per line search; bisection alone resolves a step to full precision in half as many
 _PRODUCTS = 500  # Hessian products per Newton step
-#: Passes that L-BFGS and Newton make together at most. A Newton step makes two Hessians and one evaluation more.
+#: Bound on the passes of L-BFGS and Newton together. A Newton step makes two Hessians and one more evaluation.
 FAST_PASSES = 1 + _LBFGS_STEPS * (_TRIALS + 1) + _NEWTON_STEPS * (_TRIALS + _PRODUCTS + 3)
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A theta with everything that one evaluation says about it; ``bound`` limits the exact gradient norm."""
+    """A theta with the results of one evaluation; ``bound`` bounds the exact gradient norm."""
 
     theta: Array
     value: float
@@ -61,9 +61,8 @@ class Landscape(Protocol):
 def lbfgs(landscape: Landscape, point: Point, *, precondition: bool) -> Point:
     """Limited-memory BFGS (Nocedal and Wright 2006, Algorithm 7.4) around an estimate of the Hessian.
 
-    Ends when the point is good enough, when steps no longer help, or after a fixed number of steps; it never
-    fails. A few percent of the rows give a Hessian that makes each pass over all of them go far; as theta
-    moves away the estimate is renewed.
+    Stops when the point is good enough, when steps no longer help, or after a fixed number of steps; it never fails.
+    The estimate uses a few percent of the rows, which saves passes over all rows. It is renewed as theta moves.
     """
     pairs: list[tuple[Array, Array, float]] = []
     inverse: Operator | None = None
@@ -87,10 +86,10 @@ def lbfgs(landscape: Landscape, point: Point, *, precondition: bool) -> Point:
 
 
 def newton(landscape: Landscape, point: Point, *, exact: bool) -> Point:
-    """Damped Newton until the point is good enough, or for a fixed number of steps.
+    """Run damped Newton until the point is good enough, for at most a fixed number of steps.
 
-    Every step either brings the gradient norm below half of the least seen so far, or lowers the strongly convex
-    function by at least a fixed multiple of |gradient|^2. Where rounding hides the descent it takes a gradient step.
+    Every step either halves the least gradient norm so far, or lowers the strongly convex function by at least a fixed
+    multiple of |gradient|^2. If rounding hides the descent it takes a gradient step.
     """
     least = point.norm
     for _ in range(_NEWTON_STEPS):
@@ -110,10 +109,10 @@ def newton(landscape: Landscape, point: Point, *, exact: bool) -> Point:
 
 
 def steady_passes(condition: float) -> tuple[int, int]:
-    """How many steps ``steady`` takes at most, with momentum and without; ``condition`` is curvature / l2.
+    """Bound the steps of ``steady``, with momentum and without; ``condition`` is curvature / l2.
 
-    Plain steps need 78 condition + 2 at most (docs/proofs/rounding.md, section 6). With momentum a number that grows
-    as the root of the condition is enough wherever we looked, which the proof does not use.
+    Plain steps need at most 78 condition + 2 (docs/proofs/rounding.md, section 6). With momentum, a number proportional
+    to the root of the condition was enough in all our tests; the proof does not use it.
 
     >>> steady_passes(100.0)
     (804, 8004)
@@ -122,11 +121,11 @@ def steady_passes(condition: float) -> tuple[int, int]:
 
 
 def steady(step: Callable[[Array], tuple[Array, bool]], fast: Array, sure: Array, condition: float) -> Array:
-    """Steps of a fixed length until one is good enough: from ``fast`` with momentum, then from ``sure`` without.
+    """Take steps of a fixed length until one is good enough: from ``fast`` with momentum, then from ``sure`` without.
 
-    ``step(y)`` returns the next point and whether it is good enough. With momentum these are Nesterov's (2004, 2.2.4)
-    for strongly convex functions. Without, they are proved to end in floating point for every function of the stated
-    condition, if the goal is no less than what rounding leaves.
+    ``step(y)`` returns the next point and whether it is good enough. Momentum steps are Nesterov's (2004, 2.2.4) for
+    strongly convex functions. Plain steps are proved to terminate in floating point for every function of the stated
+    condition, if the tolerance is not below the rounding error.
     """
     root = math.sqrt(1 / condition)
     momenta = (1 - root) / (1 + root), 0.0
@@ -141,12 +140,11 @@ def steady(step: Callable[[Array], tuple[Array, bool]], fast: Array, sure: Array
 
 
 def line_search(landscape: Landscape, point: Point, direction: Array, least: float = 0.0) -> Point | None:
-    """A better point along a descent direction of a convex function, found by the sign of the slope.
+    """Find a better point along a descent direction of a convex function, using the sign of the slope.
 
-    Slopes along a line increase with the step, so they bracket the minimum, and they stay accurate where
-    differences of values have drowned in rounding. Accepted: a gradient norm of at most half ``least``; or a
-    slope that has lost a tenth of its size, at a value that is no higher; or a point that is good enough. None if
-    rounding hides the descent.
+    Slopes along a line increase with the step, so they bracket the minimum, and they stay accurate when differences of
+    values are lost in rounding. A point is accepted if its gradient norm is at most half of ``least``, or its slope has
+    shrunk by a tenth at no higher value, or it is good enough. Returns None if rounding hides the descent.
     """
     slope = float(point.gradient @ direction)
     if not slope < 0:
@@ -167,7 +165,7 @@ def line_search(landscape: Landscape, point: Point, direction: Array, least: flo
             return trial
         else:
             high, high_slope = step, trial_slope
-        # A chord creeps along where the slope jumps: after one that has not halved the bracket, bisect.
+        # A chord makes slow progress where the slope jumps. If it did not halve the bracket, bisect next.
         width, last = high - low, width
         step = (
             low + 0.5 * width if last < 2 * width < math.inf else _next_step(low, low_slope, high, high_slope)
@@ -178,7 +176,7 @@ def line_search(landscape: Landscape, point: Point, direction: Array, least: flo
 
 
 def _next_step(low: float, low_slope: float, high: float, high_slope: float) -> float:
-    """Where the slope's chord crosses 0, kept well inside the bracket."""
+    """Return where the slope's chord crosses 0, kept well inside the bracket."""
     if math.isinf(high):
         return 4.0 * low
     width = high - low
@@ -188,7 +186,7 @@ def _next_step(low: float, low_slope: float, high: float, high_slope: float) -> 
 
 
 def _conjugate_gradient(landscape: Landscape, point: Point, inverse: Operator | None) -> Array:
-    """-H^{-1} gradient, to a relative residual that tightens near the goal (Dembo et al. 1982)."""
+    """Solve for -H^{-1} gradient, to a relative residual that tightens near the tolerance (Dembo et al. 1982)."""
     product = landscape.hessian_product(point.theta)
     goal = min(0.1, max(0.3 * landscape.tolerance / point.norm, 1e-8)) * point.norm
     solution = np.zeros_like(point.theta)
@@ -214,7 +212,7 @@ def _conjugate_gradient(landscape: Landscape, point: Point, inverse: Operator | 
 
 
 def _two_loop(gradient: Array, pairs: list[tuple[Array, Array, float]], inverse: Operator | None) -> Array:
-    """The quasi-Newton estimate of H^{-1} gradient."""
+    """Return the quasi-Newton estimate of H^{-1} gradient."""
     vector = gradient.copy()
     shares = []
     for step, change, curvature in reversed(pairs):
@@ -232,9 +230,9 @@ def _two_loop(gradient: Array, pairs: list[tuple[Array, Array, float]], inverse:
 
 
 def inverse_of(matrix: Array) -> Operator | None:
-    """v -> matrix^{-1} v for a positive definite matrix, None if rounding spoils it.
+    """Return v -> matrix^{-1} v for a positive definite matrix; None if the factorization fails.
 
-    A vector longer than the matrix is taken for a flattened (p, K) array, solved column by column.
+    A vector longer than the matrix is a flattened (p, K) array, solved column by column.
     """
     try:
         factor = scipy.linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)

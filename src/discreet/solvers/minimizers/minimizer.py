@@ -1,11 +1,10 @@
 """Certified minimizers: a theta whose EXACT gradient norm is proved to be at most a public tolerance.
 
-The objective is J(theta) = sum_i loss(y_i, <v_i, theta>) + (l2 / 2) |theta|^2 + <linear, theta>, on the scale
-of sums. Private solvers need two things of a minimizer: that it never gives up, because giving up depends on
-the data and is itself an output, and that what it claims about its answer is true. So every answer, whoever
-found it, is checked by one pass in which computed norm + proved rounding bound <= tolerance must hold, and an
-answer that falls short is polished: by Newton steps, and if rounding stops these, by steps of a fixed length that are
-proved to get there. ``most_passes`` says how many passes that takes at most, from public numbers alone.
+The objective is J(theta) = sum_i loss(y_i, <v_i, theta>) + (l2 / 2) |theta|^2 + <linear, theta>, on the sum scale.
+A private solver needs a minimizer that never fails, because a failure depends on the data and is itself an output,
+and whose claims about its answer are true. So every answer is checked in one pass: computed norm + proved rounding
+bound <= tolerance. An answer that falls short is refined by Newton steps and, if rounding stops these, by steps of a
+fixed length that are proved to converge. ``most_passes`` bounds the number of passes from public numbers.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from discreet.solvers.minimizers.lbfgs_newton import (
 
 Optimizer = Literal["auto", "lbfgs", "newton", "newton-cg"] | Callable[..., Any]
 
-_DENSE_COEFFICIENTS = 1000  # up to here factorizing a Hessian costs little beside the passes it saves
-_CHEAP_HESSIAN = 200  # up to here a Hessian costs no more than the products that would replace it
-#: The longest theta that gets a certificate; beyond, a product with a row could overflow.
+_DENSE_COEFFICIENTS = 1000  # up to this size, factorizing a Hessian is cheaper than the passes it saves
+_CHEAP_HESSIAN = 200  # up to this size, a Hessian costs no more than the products it replaces
+#: Largest norm of theta that gets a certificate; above it, a product with a row could overflow.
 LARGEST_THETA = 2.0**90
 _WORST_ROUNDING = (
     0.01  # of l2: what a row's product may lose per unit of theta, where the minimizer can be searched for
@@ -53,13 +52,13 @@ class Objective:
     records : Records
     loss : Loss
     l2 : float
-        Greater than 0: strong convexity is what makes the minimizer unique and stable.
+        Greater than 0, so that the minimizer is unique and stable.
     linear : array of theta's shape, optional
 
     Privacy
     -------
-    Nothing here is private by itself. ``gradient_norm_bound`` is the certificate that a private solver rests
-    on: no theta is accepted whose exact gradient could be longer (docs/proofs/rounding.md, section 5).
+    Nothing here is private by itself. Private solvers rely on the certificate ``gradient_norm_bound``: no theta is
+    accepted if its exact gradient could be longer (docs/proofs/rounding.md, section 5).
     """
 
     def __init__(self, records: Records, loss: Loss, l2: float, linear: ArrayLike | None = None) -> None:
@@ -94,7 +93,7 @@ class Objective:
         return lambda vector: product(vector) + self.l2 * vector
 
     def rounding(self, theta_norm: float) -> float:
-        """A proved bound on |computed - exact| gradient at any theta of computed norm ``theta_norm``."""
+        """Bound |computed - exact| gradient at any theta of computed norm ``theta_norm``."""
         sizes = self.records.n_samples, self.records.n_features
         linear_norm = float(np.linalg.norm(self.linear))
         additions = self.records.additions(self.loss)
@@ -102,7 +101,7 @@ class Objective:
         return _rounding(self.loss, *sizes, radius, self.l2, linear_norm, theta_norm, additions)
 
     def gradient_norm_bound(self, theta: Array, gradient: Array) -> float:
-        """An upper bound on the exact gradient's norm, given the gradient computed at theta."""
+        """Bound the exact gradient's norm from above, given the gradient computed at theta."""
         with np.errstate(all="ignore"):
             norm, theta_norm = float(np.linalg.norm(gradient)), float(np.linalg.norm(theta))
         bound = norm * (1.0 + 4.0 * passes.gamma(gradient.size + 4)) + self.rounding(theta_norm)
@@ -115,31 +114,31 @@ class Objective:
         return self.loss, records.n_samples, records.n_features, records.bounds.feature_norm, self.l2, norm
 
     def smallest_tolerance(self) -> float:
-        """The least tolerance to plan with; see the function of the same name."""
+        """Return the least tolerance to plan with; see the function of the same name."""
         return smallest_tolerance(*self.sizes)
 
 
 def largest_curvature(loss: Loss, n_samples: int, feature_norm: float, l2: float) -> float:
-    """A bound on the curvature of an objective, rounded up."""
+    """Bound the curvature of an objective, rounded up."""
     return float(n_samples * loss.smoothness * feature_norm**2 + l2) * (1 + 8 * passes.UNIT_ROUNDOFF)
 
 
 def most_passes(loss: Loss, n_samples: int, feature_norm: float, l2: float) -> int:
-    """How many passes ``minimize`` makes at most, beside those that a callable ``optimizer`` asks for."""
+    """Bound the passes of ``minimize``, not counting those of a callable ``optimizer``."""
     condition = largest_curvature(loss, n_samples, feature_norm, l2) / l2
-    # Beyond, 0 is good enough.
+    # For larger conditions, theta = 0 is good enough.
     return FAST_PASSES + sum(steady_passes(min(condition, _WORST_ROUNDING / passes.UNIT_ROUNDOFF)))
 
 
 def smallest_tolerance(
     loss: Loss, n_samples: int, n_features: int, feature_norm: float, l2: float, linear_norm: float
 ) -> float:
-    """The least gradient tolerance to ask for, from public sizes alone.
+    """Return the least gradient tolerance to ask for, from public sizes.
 
-    Eight times the worst rounding bound over a set that contains every minimizer, however rows are stored: twice what
-    is proved to be reached, which leaves room for a ``linear`` twice as long as ``linear_norm``. Where l2 is so small
-    beside the curvature that rounding drowns the minimizer, a tolerance at which theta = 0 is good enough. Choose a
-    tolerance above this before looking at the data.
+    It is eight times the worst rounding bound over a set that contains every minimizer, for any storage of the rows:
+    twice what is proved to be reached, which leaves room for a ``linear`` of twice the norm ``linear_norm``. If l2 is
+    so small relative to the curvature that rounding dominates, it is a tolerance that theta = 0 meets. Choose a
+    tolerance above this before reading the data.
 
     >>> from discreet.losses import Logistic
     >>> smallest_tolerance(Logistic(), 100_000, 50, feature_norm=1.0, l2=10.0, linear_norm=100.0) < 1e-5
@@ -156,10 +155,10 @@ def smallest_tolerance(
 def _rounding_left(
     loss: Loss, n_samples: int, n_features: int, feature_norm: float, l2: float, linear_norm: float
 ) -> float:
-    """What rounding can leave of a gradient near the minimizer: in the gradient itself, and in theta."""
+    """Bound the rounding error of a gradient near the minimizer: in the gradient itself, and in theta."""
     norm = minimizer_norm(loss, n_samples, feature_norm, l2, linear_norm)
     worst = _rounding(loss, n_samples, n_features, feature_norm, l2, linear_norm, norm)
-    # theta itself is rounded: moving each coordinate by half a unit moves the gradient by at most this.
+    # theta itself is rounded: half a unit in the last place of each coordinate moves the gradient by at most this.
     storage = (n_samples * loss.smoothness * feature_norm**2 + l2) * passes.UNIT_ROUNDOFF * norm
     return worst + storage
 
@@ -173,7 +172,7 @@ def _conditioned(loss: Loss, n_samples: int, n_features: int, feature_norm: floa
 def _reachable(
     loss: Loss, n_samples: int, n_features: int, feature_norm: float, l2: float, linear_norm: float
 ) -> float:
-    """A tolerance that is proved to be reached in ``most_passes`` (docs/proofs/rounding.md, section 6)."""
+    """Return a tolerance proved to be reached in ``most_passes`` (docs/proofs/rounding.md, section 6)."""
     sizes = loss, n_samples, n_features, feature_norm, l2
     if _conditioned(*sizes):
         return 4.0 * _rounding_left(*sizes, linear_norm)
@@ -182,9 +181,9 @@ def _reachable(
 
 
 def minimizer_norm(loss: Loss, n_samples: int, feature_norm: float, l2: float, linear_norm: float) -> float:
-    """A bound on the minimizer's norm that holds for all data.
+    """Bound the minimizer's norm for all data.
 
-    From l2 theta* = -(sum of gradients + linear), and, losses being at least 0, from J(theta*) <= J(0).
+    From l2 theta* = -(sum of gradients + linear), and from J(theta*) <= J(0) because losses are nonnegative.
     """
     norm = (linear_norm + n_samples * loss.lipschitz * feature_norm) / l2
     if math.isfinite(loss.value_at_zero):
@@ -203,7 +202,7 @@ def _rounding(
     theta_norm: float,
     additions: int | None = None,
 ) -> float:
-    """The records' bound, then one product and two sums for l2 and linear (docs/proofs/rounding.md, 5)."""
+    """Bound the records' rounding, plus one product and two sums for l2 and linear (docs/proofs/rounding.md, 5)."""
     if not theta_norm <= LARGEST_THETA:
         return math.inf
     sizes = n_samples, n_features
@@ -220,15 +219,15 @@ class Minimum:
     ----------
     theta : array
     gradient_norm : float
-        A proved upper bound on the exact gradient's norm at theta, rounding included.
+        A proved upper bound on the exact gradient's norm at theta, including rounding.
     n_passes : int
-        Passes over the records, Hessian products included.
+        Passes over the records, including Hessian products.
     outcome : str
-        What became of the chosen optimizer's own answer.
+        Whether the chosen optimizer's own answer was used, refined or dropped.
 
     Privacy
     -------
-    All of it depends on the data. Release theta only with noise; do not release the rest.
+    All fields depend on the data. Release theta only with noise, and do not release the others.
     """
 
     theta: Array
@@ -245,29 +244,29 @@ def minimize(
     start: ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> Minimum:
-    """Find theta whose exact gradient norm is proved to be at most ``tolerance``. It always does.
+    """Find a theta whose exact gradient norm is proved to be at most ``tolerance``. This never fails.
 
     Parameters
     ----------
     objective : Objective
     tolerance : float
-        Plan with ``smallest_tolerance`` or more. Below half of it the request is refused at once,
-        whatever the data; the slack leaves room for a ``linear`` longer than the plan supposed.
+        At least ``smallest_tolerance``. A request below half of that is refused at once, for all data alike; the
+        slack leaves room for a ``linear`` longer than planned.
     optimizer : "auto", "lbfgs", "newton", "newton-cg" or a callable
-        "auto" is L-BFGS around a Hessian estimated from some of the rows, where that is affordable.
+        "auto" is L-BFGS around a Hessian estimated from some of the rows, if that is affordable.
         A callable is called as ``optimizer(fun, x0, jac=jac)`` with flat arrays and returns a flat array or
-        an object with an attribute ``x``: ``functools.partial(scipy.optimize.minimize, method="BFGS")`` is
-        one. It is trusted with nothing: an answer that is worse than the start, of the wrong shape, not
-        finite, or an exception, is dropped, and any answer is polished until the certificate holds.
+        an object with an attribute ``x``, like ``functools.partial(scipy.optimize.minimize, method="BFGS")``.
+        It is not trusted: an exception, or an answer that is worse than the start, of the wrong shape or not finite,
+        is dropped, and any answer is refined until the certificate holds.
     start : array, optional
-        Where to begin; 0 otherwise.
+        Initial theta; 0 by default.
     progress : callable, optional
-        Called as ``progress(n_passes, gradient_norm)`` after each step. Private: show it to nobody else.
+        Called as ``progress(n_passes, gradient_norm)`` after each step. Private: do not show it to anyone.
 
     Privacy
     -------
-    There is no abort that depends on the data (a failure to converge would be an output with unbounded
-    privacy loss). The running time and the number of passes do depend on it; ``most_passes`` bounds the number.
+    No abort depends on the data: a failure to converge would be an output with unbounded privacy loss. Running time
+    and number of passes do depend on it; ``most_passes`` bounds the number.
 
     Examples
     --------
@@ -309,7 +308,7 @@ def minimize(
 
 
 def _ask(optimizer: Callable[..., Any], search: _Search, start: Point) -> tuple[Point, str]:
-    """The answer of a black box if it is any better than the start."""
+    """Return the answer of a callable optimizer if it improves on the start."""
     last = [start]
 
     def at(x: Any) -> Point:
@@ -322,7 +321,7 @@ def _ask(optimizer: Callable[..., Any], search: _Search, start: Point) -> tuple[
         with np.errstate(all="ignore"):
             answer = optimizer(lambda x: at(x).value, start.theta.copy(), jac=lambda x: at(x).gradient.copy())
             theta = np.array(getattr(answer, "x", answer), dtype=np.float64)
-    except Exception as error:  # whether it fails may depend on the data, so its failure must not show
+    except Exception as error:  # failure may depend on the data, so it must not be visible
         return start, f"dropped: the optimizer raised {type(error).__name__}: {error}"
     if theta.size != start.theta.size or not np.all(np.isfinite(theta)):
         return start, "dropped: not a finite vector of the right size"
@@ -333,7 +332,7 @@ def _ask(optimizer: Callable[..., Any], search: _Search, start: Point) -> tuple[
 
 
 class _Search:
-    """One minimization, as the descent methods see it: flat vectors, the goal, and a count of passes."""
+    """One minimization as seen by the descent methods: flat vectors, the tolerance, and a count of passes."""
 
     def __init__(self, objective: Objective, tolerance: float, progress: Progress | None) -> None:
         self.objective, self.tolerance, self.progress = objective, tolerance, progress
@@ -361,7 +360,7 @@ class _Search:
         return point.bound <= self.tolerance
 
     def steady(self, point: Point) -> Point:
-        """Steps of a fixed length, which are proved to reach the goal from 0, if 0 does not reach it."""
+        """Take fixed steps from 0, which are proved to reach the tolerance, unless 0 meets it already."""
         origin = np.zeros_like(point.theta)
         reached = [self.evaluate(origin)]
 
@@ -385,13 +384,13 @@ class _Search:
         return counted
 
     def exact_inverse(self, theta: Array) -> Operator | None:
-        """The inverse of the Hessian, where a matrix of theta.size rows is small and cheap to fill."""
+        """Return the inverse of the Hessian, if it is dense and small."""
         if self.objective.records.sparse or theta.size > _DENSE_COEFFICIENTS:
             return None
         return self._inverse(theta, every=1, smoothing=0.0)
 
     def estimated_inverse(self, theta: Array) -> Operator | None:
-        """The inverse of a Hessian from as many rows as cost about a pass; None if even that is too many."""
+        """Return the inverse of a Hessian from rows that cost about one pass; None if that is not affordable."""
         records = self.objective.records
         n, p = records.n_samples, records.n_features
         if records.sparse or p > _DENSE_COEFFICIENTS or n == 0:

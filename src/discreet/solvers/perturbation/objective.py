@@ -1,12 +1,12 @@
 """Objective perturbation, released through Approximate Minima Perturbation (AMP).
 
-A random linear term is added to the objective, the perturbed objective is minimized by any optimizer until its
-gradient is *verified* to be small, and a little noise on the result pays for what the optimizer left over. Privacy:
-``docs/proofs/objective-perturbation.md``. Sum scale throughout: the objective is
+A random linear term is added to the objective. Any optimizer minimizes the perturbed objective until its gradient is
+*verified* to be small. A little noise on the result hides the remaining optimization error. Proofs:
+``docs/proofs/objective-perturbation.md``. On the sum scale, the objective is
 
     sum_i loss_i(theta) + (total_l2 / 2) |theta|^2 + <b, theta>,      b ~ N(0, stddev^2 I),
 
-in all of space or over a closed convex set. For delta = 0 see `discreet.solvers.perturbation.pure_objective`.
+without a constraint or over a closed convex set. For delta = 0 see `discreet.solvers.perturbation.pure_objective`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from discreet.solvers.perturbation.pure_objective import (
     record_scale,
 )
 
-# The output stage takes this part of the whole Gaussian-DP budget, in quadrature: below 0.05% more objective noise.
+# Share of the output stage in the Gaussian-DP budget, in quadrature: less than 0.05% more objective noise.
 _OUTPUT_SHARE = 1 / 40
 
 
@@ -49,17 +49,17 @@ class ObjectivePerturbation:
 
     Parameters
     ----------
-    prediction_noise : standard deviation that the noise alone may have in the raw prediction of a row of the largest
-        norm; the regularization follows from it. None for the default rule, which reads public numbers only.
+    prediction_noise : standard deviation that the noise alone may cause in the raw prediction of a row of the largest
+        norm; it sets the regularization. None for the default rule, which uses public numbers only.
     optimizer : "auto", "lbfgs", "newton", "newton-cg", or a callable (see `minimizers.minimizer.minimize`).
-        Its answer is verified and, where it falls short, polished; privacy never depends on it.
+        Its answer is verified and, if necessary, refined; privacy never depends on it.
 
     Privacy
     -------
-    (epsilon, delta), any relation, for losses of one linear prediction and for the softmax, in all of space or over an
-    L2 ball, an L1 ball, a simplex or a box; every coefficient, the intercept included, is regularized and perturbed.
-    delta = 0 is given by gamma-norm noise, whose norm grows with the number of coefficients. The time to fit is not
-    covered.
+    (epsilon, delta), any relation, for losses of one linear prediction and for the softmax, without a constraint or
+    over an L2 ball, an L1 ball, a simplex or a box. Every coefficient, including the intercept, is regularized and
+    perturbed. For delta = 0 the noise is gamma-norm noise, whose norm grows with the number of coefficients. The time
+    to fit is not covered.
 
     References
     ----------
@@ -72,11 +72,11 @@ class ObjectivePerturbation:
     optimizer: Optimizer = "auto"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan | PureObjectivePlan:
-        """Choose the regularization by public rule, then the smallest noise that meets the guarantee."""
+        """Choose the regularization by the public rule, then the least noise that meets the guarantee."""
         constrained.check(self.name, problem)
         if guarantee.delta == 0:
             return plan_pure(problem, guarantee, self.prediction_noise, self.optimizer)
-        # Without curvature the noise is that of the plain Gaussian mechanism: close enough to choose l2.
+        # Without curvature the noise is that of the plain Gaussian mechanism: accurate enough to choose l2.
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         plain = (
             problem.gradient_sensitivity(guarantee.neighboring).value * math.sqrt(problem.n_models) / budget
@@ -92,8 +92,8 @@ class DissertationRule:
     """AMP with the hyperparameter-free rule of Thakkar's dissertation (2019, chapter 4), for comparison.
 
     Noise, regularization and the split of epsilon are as printed, except that the output noise is doubled, as its
-    proof requires. The guarantee is not taken from the printed formula: the run is priced by the same profile as
-    every other objective perturbation, and the noise raised should the formula ever fall short.
+    proof requires. The guarantee does not rely on the printed formula: the run is priced like every other objective
+    perturbation, and the noise is increased if the formula falls short.
     """
 
     name: ClassVar[str] = "objective-dissertation"
@@ -101,7 +101,7 @@ class DissertationRule:
     optimizer: Optimizer = "auto"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan:
-        """Follow the printed rule, model by model with (epsilon / K, delta / K)."""
+        """Follow the printed rule for each model, with (epsilon / K, delta / K)."""
         constrained.check(self.name, problem)
         if guarantee.delta == 0:
             raise ValueError(
@@ -136,7 +136,7 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
     optimizer: Optimizer = "auto"
 
     def __post_init__(self) -> None:
-        _ = self.output  # everything that can fail does so now, before a charge
+        _ = self.output  # raise now, before any charge, if anything can fail
 
     @cached_property
     def objective_noise(self) -> GaussianNoise:
@@ -145,7 +145,7 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
 
     @property
     def linear_norms(self) -> tuple[float, float]:
-        """Of one entry, and twelve standard deviations beyond the norm of the vector."""
+        """Standard deviation of one entry, and the typical norm plus twelve standard deviations."""
         size = self.problem.n_features * self.problem.loss.n_outputs
         return self.stddev, self.objective_noise.effective_stddev * (math.sqrt(size) + 12)
 
@@ -156,23 +156,23 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
 
     @cached_property
     def output(self) -> GaussianMechanism:
-        """Noise on the approximate minimizers, whose distance to the exact ones is all it has to hide."""
+        """Noise on the approximate minimizers, which hides their distance to the exact ones."""
         return GaussianMechanism(self.output_sensitivity, 1 / self.output_mu, self.problem.n_coefficients)
 
     def _noisy(self, exact: Array | None, entropy: Entropy) -> Array:
-        """Add the output noise, to zeros where there are no minimizers (docs/proofs/rounding.md, section 6)."""
+        """Add the output noise; without minimizers, add it to zeros (docs/proofs/rounding.md, section 6)."""
         return self.output.release(np.zeros(self.problem.n_coefficients) if exact is None else exact, entropy)
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         event = _event(self.problem, self.stddev, self.total_l2, self.output_mu)
         joint = PerturbedMinimizer(self.objective_noise, self.output, event)
         return (base.PlannedRelease(joint, "minimizers of perturbed objectives"),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"objective perturbation with Gaussian noise and a noisy output stage (AMP){self.suffix}"
 
     @property
@@ -199,7 +199,7 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         problem = self.problem
         spread = self.stddev * math.sqrt(problem.n_features * problem.loss.n_outputs)
         ratio = problem.n_samples * record_scale(problem) / spread

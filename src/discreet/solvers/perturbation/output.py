@@ -1,7 +1,7 @@
 """Output perturbation: noise on the minimizer of a strongly convex objective.
 
-The objective is sum_i loss_i(theta) + (total_l2 / 2) |theta|^2; its minimizer moves by at most S / total_l2 when one
-record changes, S being the gradient's sensitivity there, in all of space and over every closed convex set. Nothing but
+The objective is sum_i loss_i(theta) + (total_l2 / 2) |theta|^2. If one record changes, its minimizer moves by at most
+S / total_l2, where S is the gradient's sensitivity there, without a constraint or over any closed convex set. Only
 strong convexity is needed. Proofs: docs/proofs/gradient-methods.md, section 5.
 """
 
@@ -30,7 +30,7 @@ from discreet.solvers.base import gradient_sensitivity
 from discreet.solvers.minimizers import constrained
 from discreet.solvers.minimizers.minimizer import Optimizer, minimizer_norm
 
-# Noise worth having in a raw prediction; measured on public data, see benchmarks/solvers.py.
+# Acceptable noise in a raw prediction; measured on public data (benchmarks/solvers.py).
 _PREDICTION_NOISE = 0.4
 
 
@@ -40,16 +40,15 @@ class OutputPerturbation:
 
     Parameters
     ----------
-    prediction_noise : standard deviation that the noise may have in the raw prediction of a row of the largest norm;
-        the regularization follows from it. None for the default rule, which reads public numbers only.
+    prediction_noise : standard deviation that the noise may cause in the raw prediction of a row of the largest norm;
+        it sets the regularization. None for the default rule, which uses public numbers only.
     optimizer : as for `ObjectivePerturbation`; privacy never depends on it.
 
     Privacy
     -------
-    (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative; in all
-    of space, or over an L2 ball, an L1 ball, a simplex or a box. For delta = 0 the noise has a density proportional to
-    exp(-|b| / scale), whose norm grows with the number of coefficients: zero columns cost accuracy there, and only
-    there.
+    (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative; without
+    a constraint, or over an L2 ball, an L1 ball, a simplex or a box. For delta = 0 the noise has a density proportional
+    to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy in that case.
 
     References
     ----------
@@ -62,7 +61,7 @@ class OutputPerturbation:
     optimizer: Optimizer = "auto"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> OutputPerturbationPlan:
-        """Choose the regularization by public rule, then the smallest noise that meets the guarantee."""
+        """Choose the regularization by the public rule, then the least noise that meets the guarantee."""
         constrained.check(self.name, problem)
         noise_multiplier = _noise_multiplier(problem, guarantee)
         return OutputPerturbationPlan(
@@ -74,7 +73,7 @@ class OutputPerturbation:
         )
 
     def _total_l2(self, problem: Problem, guarantee: Guarantee, noise_multiplier: float) -> float:
-        """The l2 at which the noise moves a raw prediction by ``prediction_noise``."""
+        """Return the l2 at which the noise moves a raw prediction by ``prediction_noise``."""
         if problem.l2 is not None:
             return problem.l2 * problem.n_samples
         record = problem.loss.lipschitz * problem.bounds.feature_norm
@@ -89,9 +88,9 @@ class OutputPerturbation:
 class JainThakurtaRule:
     """Output perturbation with the Gaussian noise printed by Jain and Thakurta (2014), for comparison.
 
-    The multiplier 2 sqrt(log(1 / delta) + epsilon) / epsilon is sound for every epsilon; it is raised should the
-    accountant ever ask for more. All the rest is as in `OutputPerturbation`, the sensitivity too, which is at most the
-    printed one: a little less under replace-one, half of it under the other relations.
+    The multiplier 2 sqrt(log(1 / delta) + epsilon) / epsilon is sound for every epsilon; it is increased if the
+    accountant requires more. Everything else is as in `OutputPerturbation`, including the sensitivity, which is at most
+    the printed one: slightly less under replace-one, half of it under the other relations.
     """
 
     name: ClassVar[str] = "output-jain-thakurta"
@@ -99,7 +98,7 @@ class JainThakurtaRule:
     optimizer: Optimizer = "auto"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> OutputPerturbationPlan:
-        """The plan of output perturbation with more noise."""
+        """Plan output perturbation with the printed noise."""
         if guarantee.delta == 0:
             raise ValueError(
                 f"solver {self.name!r} is the Gaussian rule and needs delta > 0; use 'output' for delta = 0"
@@ -128,21 +127,21 @@ class OutputPerturbationPlan(base.Plan):
 
     @cached_property
     def gradient_tolerance(self) -> float:
-        """Largest l2 x distance to the exact minimizer that is accepted: in all of space, the norm of the gradient."""
+        """Largest accepted l2 x distance to the exact minimizer; without a constraint, the norm of the gradient."""
         reachable = constrained.least_tolerance(self.problem, self.total_l2, 0.0)
         return max(1e-4 * self.problem.loss.lipschitz * self.problem.bounds.feature_norm, reachable)
 
     @property
     def passes_bound(self) -> int:
-        """How many passes over the records of one model the search for its minimizer makes at most."""
+        """Bound on the passes over the records per model."""
         return constrained.passes_bound(self.problem, self.total_l2)
 
     @cached_property
     def sensitivity(self) -> Sensitivity:
-        """How far the verified minimizers of neighbors can be apart: (S + 2 tolerance) / total_l2."""
+        """Bound on the distance between verified minimizers of neighbors: (S + 2 tolerance) / total_l2."""
         problem, loss = self.problem, self.problem.loss
         radius = problem.bounds.feature_norm
-        # Minimizers, hence the points where gradients are compared, lie in a public ball.
+        # Minimizers, and so the points where gradients are compared, lie in a public ball.
         reach = (
             minimizer_norm(loss, problem.n_samples, radius, self.total_l2, 0.0)
             if problem.geometry is None
@@ -160,12 +159,12 @@ class OutputPerturbationPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.output, "minimizers"),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         kind = "Gaussian" if self.record_guarantee.delta > 0 else "gamma-norm"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         over = "" if self.problem.geometry is None else f" over {type(self.problem.geometry).__name__}"
@@ -189,7 +188,7 @@ class OutputPerturbationPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Minimize until verified, add the noise."""
+        """Minimize until verified, then add noise."""
         problem = self.problem
         minima = [
             constrained.find(

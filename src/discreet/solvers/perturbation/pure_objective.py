@@ -1,14 +1,14 @@
-"""Objective perturbation: what its two kinds share, and the pure one.
+"""Objective perturbation: the base class of its plans, and the pure variant (delta = 0).
 
     sum_i loss_i(theta) + (total_l2 / 2) |theta|^2 + <b, theta>,      b drawn on a grid,
 
-is minimized over all of space or over a closed convex set until the minimizer is verified, and output noise is added. A
-subclass of `PerturbedObjectivePlan` names the noises and their price; `objective` has the Gaussian one.
+is minimized, without a constraint or over a closed convex set, until the minimizer is verified; then output noise is
+added. A subclass of `PerturbedObjectivePlan` names the noises and their price; `objective` has the Gaussian one.
 
-For delta = 0 the linear term has gamma-norm noise, with a density proportional to exp(-|b| / scale). However the
-minimizer moves with b, the norm of b changes by at most the gradient's sensitivity, so that no direction needs to be
-fixed: the proof covers every smooth convex loss, where the Gaussian one needs a linear model. Proofs:
-docs/proofs/objective-perturbation.md (Gaussian), docs/proofs/gamma-noise.md, sections 4 and 5 (pure).
+For delta = 0 the linear term is gamma-norm noise, with a density proportional to exp(-|b| / scale). A change of the
+minimizer changes the norm of b by at most the gradient's sensitivity, in any direction, so the proof covers every
+smooth convex loss, while the Gaussian proof needs a linear model. Proofs: docs/proofs/objective-perturbation.md
+(Gaussian), docs/proofs/gamma-noise.md, sections 4 and 5 (pure).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from discreet.solvers import base
 from discreet.solvers.minimizers import constrained
 from discreet.solvers.minimizers.minimizer import Optimizer
 
-# Noise worth having in a raw prediction, per root of signal-to-noise; measured on public data, see
-# docs/decisions/0003-regularization-rule.md.
+# Acceptable noise in a raw prediction, per root of signal-to-noise; measured on public data
+# (docs/decisions/0003-regularization-rule.md).
 _PREDICTION_NOISE = 0.05
-# The output noise is kept this far below the noise that the perturbed objective leaves in the coefficients.
+# Bound on the output noise relative to the noise that the perturbed objective causes in the coefficients.
 _OUTPUT_NOISE_RATIO = 0.1
-_LEAST_OUTPUT_NOISE = 2.0**-22  # in units of 1 / (bound of rows): predictions up to 2^9 are in range
+_LEAST_OUTPUT_NOISE = 2.0**-22  # in units of 1 / (row bound): keeps predictions up to 2^9 in range
 
 
 @dataclass(frozen=True)
 class PerturbedMinimizer:
-    """Noise in the objective and on its minimizer, which are priced together: the event covers both."""
+    """Noise in the objective and on its minimizer, priced together by one event."""
 
     objective_noise: GaussianNoise | GammaNormNoise
     output: GaussianMechanism | GammaNormMechanism
@@ -58,7 +58,7 @@ class PerturbedMinimizer:
 
 
 class PerturbedObjectivePlan(base.Plan):
-    """A calibrated run of objective perturbation, whatever its noise."""
+    """A calibrated run of objective perturbation with any noise."""
 
     total_l2: float
     optimizer: Optimizer
@@ -77,20 +77,20 @@ class PerturbedObjectivePlan(base.Plan):
 
     @property
     def linear_norms(self) -> tuple[float, float]:
-        """Standard deviation of one entry of the linear term; half the norm beyond which no minimizer is sought."""
+        """Standard deviation of an entry of the linear term, and half the norm above which nothing is minimized."""
         raise NotImplementedError
 
     @property
     def output_spread(self) -> float:
-        """Standard deviation of one entry of the output noise, over what it has to hide."""
+        """Standard deviation of one entry of the output noise, relative to its sensitivity."""
         raise NotImplementedError
 
     @cached_property
     def gradient_tolerance(self) -> float:
-        """Largest l2 x distance to the exact minimizer that is accepted: in all of space, the norm of the gradient.
+        """Largest accepted l2 x distance to the exact minimizer; without a constraint, the norm of the gradient.
 
-        Small enough for the output noise to stay below the noise of the objective, as far as the public bound on the
-        trace of the Hessian tells, and large enough to be reached in double precision.
+        Small enough to keep the output noise below the noise of the objective, judging by the public bound on the
+        trace of the Hessian, and large enough to be reached in double precision.
         """
         problem = self.problem
         stddev, norm = self.linear_norms
@@ -103,18 +103,18 @@ class PerturbedObjectivePlan(base.Plan):
 
     @property
     def passes_bound(self) -> int:
-        """How many passes over the records of one model the search for its minimizer makes at most."""
+        """Bound on the passes over the records per model."""
         return constrained.passes_bound(self.problem, self.total_l2)
 
     @cached_property
     def output_sensitivity(self) -> Sensitivity:
-        """How far two approximate minimizers of the same exact one can be apart, all models together.
+        """Bound on the distance between two approximate minimizers of one objective, all models together.
 
-        The linear term is drawn on a grid; relative to the continuous term of the proof that is an error of at most
-        half a grid step per coordinate in the gradient, so it joins the optimizer's tolerance.
+        The linear term is drawn on a grid. Relative to the continuous term of the proof, this changes the gradient by
+        at most half a grid step per coordinate, which is added to the optimizer's tolerance.
 
-        Never so small that large coefficients would leave the range of the mechanism, 2^31 standard deviations at
-        least, as they would where epsilon is huge.
+        A lower limit keeps large coefficients within the range of the mechanism (at least 2^31 standard deviations)
+        when epsilon is huge.
         """
         problem = self.problem
         grid_error = self.objective_noise.grid * math.sqrt(problem.n_features * problem.loss.n_outputs) / 2
@@ -124,20 +124,20 @@ class PerturbedObjectivePlan(base.Plan):
 
     @property
     def suffix(self) -> str:
-        """Set and models, in words."""
+        """Set and number of models, for the description."""
         over = "" if self.problem.geometry is None else f" over {type(self.problem.geometry).__name__}"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         return over + models
 
     def _noisy(self, exact: Array | None, entropy: Entropy) -> Array:
-        """Add the output noise; without minimizers, release something that does not depend on the data."""
+        """Add the output noise; without minimizers, release something independent of the data."""
         raise NotImplementedError
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Perturb, minimize until verified, add the output noise.
+        """Perturb, minimize until verified, then add output noise.
 
-        Beside a linear term far longer than any that will ever be drawn, doubles cannot hold a minimizer. What is
-        released then has nothing to do with the data, and how often that can happen is part of the proofs.
+        If the linear term is longer than any that will be drawn in practice, doubles cannot represent a minimizer.
+        The release is then independent of the data, and the proofs cover how often this can happen.
         """
         problem = self.problem
         linear = [self.objective_noise.draw(problem.shape, entropy) for _ in records]
@@ -161,11 +161,11 @@ class PerturbedObjectivePlan(base.Plan):
 
 
 def chosen_l2(problem: Problem, guarantee: Guarantee, stddev: float, prediction_noise: float | None) -> float:
-    """The l2 at which noise moves a raw prediction by ``prediction_noise``, not below the floor.
+    """Return the l2 at which noise moves a raw prediction by ``prediction_noise``, or the floor if that is larger.
 
-    A row of norm R turns noise of standard deviation ``stddev`` per entry into R stddev / l2 at most, whatever the
-    number of columns (Jain and Thakurta, 2014): regularization trades this for bias. The more records stand against
-    the noise, the more of it a prediction can bear.
+    For a row of norm R, noise of standard deviation ``stddev`` per entry moves the prediction by at most R stddev /
+    l2 for any number of columns (Jain and Thakurta, 2014). Regularization trades this for bias. The more records
+    there are relative to the noise, the more noise is acceptable in a prediction.
     """
     floor = least_l2(problem, guarantee)
     if problem.l2 is not None:
@@ -177,7 +177,7 @@ def chosen_l2(problem: Problem, guarantee: Guarantee, stddev: float, prediction_
 
 
 def least_l2(problem: Problem, guarantee: Guarantee) -> float:
-    """Regularization below which the determinant would dominate the price of the noise."""
+    """Return the regularization below which the determinant would dominate the price."""
     replace = guarantee.neighboring is Neighboring.REPLACE_ONE
     factor = {
         "logistic": 2.5 if replace else 1.0,
@@ -187,7 +187,7 @@ def least_l2(problem: Problem, guarantee: Guarantee) -> float:
 
 
 def record_scale(problem: Problem) -> float:
-    """The unit of the noise multiplier: one record's largest gradient entry times its row."""
+    """Return the unit of the noise multiplier: the row bound times the bound on one derivative."""
     loss = problem.loss
     return problem.bounds.feature_norm * (1.0 if loss.family == "softmax" else loss.lipschitz)
 
@@ -196,7 +196,7 @@ _OUTPUT_SHARE = 0.01  # of epsilon; a verified minimizer leaves little to hide
 
 
 def objective_epsilon(problem: Problem, neighboring: Neighboring, scale: float, total_l2: float) -> float:
-    """What the exact minimizers of all perturbed objectives cost: noise and determinant (Theorems 4 and 5).
+    """Return the epsilon of all exact minimizers: noise and determinant (Theorems 4 and 5).
 
     >>> from discreet.records.bounds import Bounds
     >>> from discreet.losses import Logistic
@@ -223,9 +223,9 @@ def objective_epsilon(problem: Problem, neighboring: Neighboring, scale: float, 
 def plan_pure(
     problem: Problem, guarantee: Guarantee, prediction_noise: float | None, optimizer: Optimizer
 ) -> PureObjectivePlan:
-    """Regularization by public rule, then the smallest noise that meets the guarantee."""
+    """Choose the regularization by the public rule, then the least noise that meets the guarantee."""
     output_epsilon = _OUTPUT_SHARE * guarantee.epsilon
-    # Without curvature the noise is that of releasing one gradient: close enough to choose l2.
+    # Without curvature the noise is that of releasing one gradient: accurate enough to choose l2.
     sensitivity = problem.gradient_sensitivity(guarantee.neighboring).value
     stddev = sensitivity * problem.n_models / guarantee.epsilon * _entry_stddev(problem)
     total_l2 = chosen_l2(problem, guarantee, stddev, prediction_noise)
@@ -259,7 +259,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
     optimizer: Optimizer = "auto"
 
     def __post_init__(self) -> None:
-        _ = self.output  # everything that can fail does so now, before a charge
+        _ = self.output  # raise now, before any charge, if anything can fail
 
     @cached_property
     def objective_noise(self) -> GammaNormNoise:
@@ -268,9 +268,10 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @property
     def linear_norms(self) -> tuple[float, float]:
-        """Of one entry, and of the whole vector, whose norm has a gamma law.
+        """Standard deviation of one entry, and half a bound on the norm, which has a gamma distribution.
 
-        Twice the latter is exceeded by no model but with the probability that the output stage may end without them.
+        A model exceeds the bound only with the probability that the output stage allows for ending without
+        minimizers.
         """
         problem, scale = self.problem, self.objective_noise.effective_scale
         size = problem.n_features * problem.loss.n_outputs
@@ -285,7 +286,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @cached_property
     def output(self) -> GammaNormMechanism:
-        """Noise on the approximate minimizers, whose distance to the exact ones is all it has to hide."""
+        """Noise on the approximate minimizers, which hides their distance to the exact ones."""
         multiplier = 1 / self.output_epsilon * SLACK
         return GammaNormMechanism(self.output_sensitivity, multiplier, self.problem.n_coefficients)
 
@@ -295,7 +296,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         event = _event(
             self.problem, self.record_guarantee.neighboring, self.scale, self.total_l2, self.output_epsilon
         )
@@ -304,7 +305,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"objective perturbation with gamma-norm noise and a noisy output stage{self.suffix}"
 
     @property

@@ -1,7 +1,7 @@
-"""Where the parabolas of an envelope should touch the losses, so that few tries are needed.
+"""Choose where the parabolas of an envelope touch the losses, so that few tries are needed.
 
-Near the mean of exp(-energy) on the balls, under a pull into them that leaves the envelope the least mass. Nothing here
-is certified: a poor center costs tries, never exactness.
+The center is near the mean of exp(-energy) on the balls, under a quadratic pull towards the balls that minimizes the
+mass of the envelope. Nothing here is certified: a poor center costs tries, never exactness.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from discreet.records.arrays import ArrayRecords
 from discreet.solvers.sampling.envelopes import Energy, best_tilts, intervals, parabolas, symmetric_gram
 
 _STEPS = 12
-_WORTH_A_MOVE = 0.1  # nats by which the mass of an envelope must fall
+_WORTH_A_MOVE = 0.1  # nats by which a move must reduce the log mass of an envelope
 
 
 def find_center(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> Array:
-    """Where parabolas should touch."""
+    """Return the point where the parabolas touch."""
     return best_center(energy, balls, tilt_floor, *tilted_minimum(energy, balls, tilt_floor))[0]
 
 
 def best_center(
     energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array, tilts: list[float]
 ) -> tuple[Array, float]:
-    """Of the minima of the energy under weaker and stronger pulls one with few tries, and log of its envelope's mass.
+    """Try the minima of the energy under several pulls; return the best, and the log mass of its envelope.
 
-    The pull that is best for the target need not be the one that is best for an envelope above it.
+    The best pull for the target need not be the best one for an envelope above it.
     """
     lowest = log_mass_above(energy, balls, theta, tilt_floor)
     reach = reach_of(energy.records, balls)
@@ -50,7 +50,7 @@ def best_center(
 
 
 def tilted_minimum(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> tuple[Array, list[float]]:
-    """Near the mean of exp(-energy) on the balls: the minimum under the pull that a quadratic model asks for."""
+    """Approximate the mean of exp(-energy) on the balls: the minimum under the pull of a quadratic model."""
     theta = np.array(min(balls, key=lambda ball: ball.radius).center)
     reach = widest = reach_of(energy.records, balls)
     for _ in range(_STEPS):
@@ -72,7 +72,7 @@ def _minimum(
     start: Array,
     reach: Array,
 ) -> Array:
-    """About the minimum of the energy plus the pull; in coordinates where the curvature is one, to a tenth of a nat.
+    """Approximate the minimum of the energy plus the pull to a tenth of a nat, in coordinates with unit curvature.
 
     A hinge is averaged over ``reach``: its minimum lies on corners, where descent would get stuck.
     """
@@ -98,7 +98,7 @@ def _minimum(
 
 
 def smooth_gradient(energy: Energy, theta: Array, reach: Array) -> tuple[float, Array]:
-    """The energy and its gradient; a hinge is averaged over ``reach`` on either side of its prediction."""
+    """Return the energy and its gradient; a hinge is averaged over ``reach`` on either side of its prediction."""
     if math.isfinite(energy.loss.smoothness):
         return energy.gradient(theta)
     records, loss, y = energy.records, energy.loss, energy.records.labels
@@ -114,14 +114,14 @@ def smooth_gradient(energy: Energy, theta: Array, reach: Array) -> tuple[float, 
 
 
 def _averaging(energy: Energy, widest: Array, bends: Array, tilts: Sequence[float]) -> Array:
-    """How far around its prediction a hinge is averaged: as far as that varies."""
+    """Return the distance over which a hinge is averaged around its prediction: the spread of the prediction."""
     if math.isfinite(energy.loss.smoothness):
         return widest
     return np.minimum(widest, spread_of(energy.records, bends, tilts))
 
 
 def spread_of(records: ArrayRecords, bends: Array, tilts: Sequence[float]) -> Array:
-    """Half the width of the uniform law that has the spread of a prediction under a Gaussian of this precision."""
+    """Return the half-width of a uniform distribution with the spread of predictions under this precision."""
     unit = np.eye(len(bends))
     factor = scipy.linalg.cholesky(bends + sum(tilts) * unit, lower=True)
     columns = scipy.linalg.solve_triangular(factor, unit, lower=True)
@@ -132,13 +132,13 @@ def spread_of(records: ArrayRecords, bends: Array, tilts: Sequence[float]) -> Ar
 
 
 def reach_of(records: ArrayRecords, balls: Sequence[Ball]) -> Array:
-    """How far around a prediction corners matter: not beyond what the balls allow."""
+    """Return how far around a prediction corners matter, at most what the balls allow."""
     low, high = intervals(records, balls)
     return np.clip(0.5 * (high - low), 1e-9, 1.0)
 
 
 def curvature(energy: Energy, theta: Array, reach: Array) -> Array:
-    """The Hessian with f'' averaged over ``reach`` on either side of a prediction, which sees corners from afar."""
+    """Return the Hessian with f'' averaged over ``reach`` on either side of a prediction, which smooths corners."""
     records, y = energy.records, energy.records.labels
     raw = records.raw_predictions(theta)
     rise = energy.loss.derivative(y, raw + reach) - energy.loss.derivative(y, raw - reach)
@@ -149,7 +149,7 @@ def curvature(energy: Energy, theta: Array, reach: Array) -> Array:
 
 
 def log_mass_above(energy: Energy, balls: Sequence[Ball], center: Array, tilt_floor: float) -> float:
-    """log of the mass of the envelope that touches at ``center``, up to a constant that the dimension determines."""
+    """Return the log mass of the envelope that touches at ``center``, up to a constant."""
     below = parabolas(energy, balls, center)
     tilts = best_tilts(below.precision, below.linear, balls, tilt_floor)
     p = len(center)

@@ -1,12 +1,12 @@
-"""Gaussians that lie above exp(-energy) on balls, for energies that are sums of losses of a linear model.
+"""Gaussian envelopes above exp(-energy) on balls, for energies that are sums of losses of a linear model.
 
-Every record's loss is bounded from below by a parabola that touches it; the parabolas add up to a quadratic form, which
-is the exponent of a Gaussian. A multiple of |theta - center|^2 - radius^2 <= 0 is added for every ball, which moves the
-Gaussian's mass into the balls. The constant that remains is computed with bounds on all rounding errors, so that the
-envelope holds for the numbers that are used. Proofs: docs/proofs/exponential-sampling.md, sections 4 and 5.
+Every record's loss is bounded from below by a parabola that touches it. The parabolas add up to a quadratic form,
+the exponent of a Gaussian. For every ball a multiple of |theta - center|^2 - radius^2 <= 0 is added, which moves the
+Gaussian's mass into the balls. The remaining constant is computed with bounds on all rounding errors, so the envelope
+holds for the computed numbers. Proofs: docs/proofs/exponential-sampling.md, sections 4 and 5.
 
-The exponential mechanism pays for the range of the difference of two neighbors' energies, not for its size: how far one
-record can move the sum of losses from one theta to another (section 1 of the proofs).
+The price of the exponential mechanism depends on the range of the difference of two neighbors' energies, not on its
+size: how much more one record can move the sum of losses at one theta than at another (section 1 of the proofs).
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ def energy_range(
     label_bound: float | None,
     neighboring: Neighboring,
 ) -> float:
-    """max - min over a ball of the difference of two neighbors' sums of losses, as computed in float64."""
+    """Return max - min over a ball of the difference of two neighbors' sums of losses, as computed in float64."""
     exact = neighboring.contributions * loss.value_range(reach, label_bound)
     rounding = value_rounding(loss, n_samples, n_features, reach, label_bound or 0.0)
     return (exact + 4 * rounding) * SLACK
 
 
 def value_rounding(loss: Loss, n_samples: int, n_features: int, reach: float, label_bound: float) -> float:
-    """A proved bound on |computed - exact| for a sum of n losses at any theta with raw predictions up to ``reach``.
+    """Bound |computed - exact| for a sum of n losses at any theta with raw predictions up to ``reach``.
 
-    Reads public numbers only; rounding of the raw predictions, of the loss (64 units) and of the sum.
+    Uses public numbers only. Covers rounding of the raw predictions, of the loss (64 units) and of the sum.
     """
     roundings = n_features + worst_additions(n_samples) + 96
     return 1.02 * n_samples * loss.value_scale(reach, label_bound) * gamma(roundings) + 2.0**-400
 
 
-_NEAR = 0.02  # closer than this to an end of its interval, a parabola's curvature is taken from f'' instead
+_NEAR = 0.02  # this close to an end of its interval, a parabola takes its curvature from f''
 _EXACT_STEPS = 2.0**50
-_PARTS, _LEAST_ROWS = 32, 512  # how the records are cut for early rejections
+_PARTS, _LEAST_ROWS = 32, 512  # how the records are split for early rejections
 
 
 def symmetric_gram(records: ArrayRecords, weights: Array) -> Array:
-    """sum_i weights_i v_i v_i^T for weights >= 0, symmetric to the last bit."""
+    """Return sum_i weights_i v_i v_i^T for weights >= 0, symmetric to the last bit."""
     gram = records.gram(weights)
     return np.asarray(0.5 * (gram + gram.T))
 
 
 @dataclass(frozen=True)
 class Energy:
-    """energy(theta) = rate (sum of losses + l2 |theta|^2 / 2), a float64 number that theta and the data determine."""
+    """energy(theta) = rate (sum of losses + l2 |theta|^2 / 2), a float64 function of theta and the data."""
 
     records: ArrayRecords
     loss: Loss
@@ -72,12 +72,12 @@ class Energy:
     l2: float = 0.0
 
     def __call__(self, theta: Array) -> float:
-        """The energy, in one pass over the records."""
+        """Return the energy, in one pass over the records."""
         value, _ = self.records.value_and_gradient(self.loss, theta)
         return self.rate * value + 0.5 * self.rate * self.l2 * float(theta @ theta)
 
     def at(self, points: Array) -> Array:
-        """The energies at several points, one per row, of a dense table and up to rounding: not what samplers use."""
+        """Return the energies at several points, one per row; dense tables only, up to rounding, not for samplers."""
         records = self.records
         dots = np.asarray(records.matrix @ points[:, : records.n_columns].T)
         if records.bounds.intercept:
@@ -89,14 +89,14 @@ class Energy:
         return np.asarray(self.rate * (total + 0.5 * self.l2 * np.square(points).sum(axis=1)))
 
     def gradient(self, theta: Array) -> tuple[float, Array]:
-        """The energy and its gradient."""
+        """Return the energy and its gradient."""
         value, gradient = self.records.value_and_gradient(self.loss, theta)
         total = value + 0.5 * self.l2 * float(theta @ theta)
         return self.rate * total, self.rate * (gradient + self.l2 * theta)
 
 
 def record_norms(records: ArrayRecords) -> Array:
-    """Upper bounds on the norms |v_i|, 0 for null records."""
+    """Return upper bounds on the norms |v_i|, 0 for null records."""
     one = 1.0 if records.bounds.intercept else 0.0
     norms = np.zeros(records.n_samples)
     with np.errstate(all="ignore"):
@@ -108,7 +108,7 @@ def record_norms(records: ArrayRecords) -> Array:
 
 
 def intervals(records: ArrayRecords, balls: Sequence[Ball]) -> tuple[Array, Array]:
-    """For every record an interval that contains its raw prediction at every theta in all balls."""
+    """Return, for every record, an interval that contains its raw prediction at every theta in all balls."""
     norms = record_norms(records)
     low, high = np.full(records.n_samples, -math.inf), np.full(records.n_samples, math.inf)
     for ball in balls:
@@ -120,10 +120,10 @@ def intervals(records: ArrayRecords, balls: Sequence[Ball]) -> tuple[Array, Arra
 
 
 def minorant_curvatures(loss: Loss, y: Array, z: Array, low: Array, high: Array, scale: float) -> Array:
-    """The curvature a of the parabola through f at z with f(t) >= f(z) + f'(z)(t - z) + a (t - z)^2 / 2 on [low, high].
+    """Return the curvature a with f(t) >= f(z) + f'(z)(t - z) + a (t - z)^2 / 2 on [low, high].
 
-    For an f'' that rises and then falls the best a is found at an end of the interval (Lemma 4); close to z the formula
-    cancels, and the smaller of two second derivatives takes its place. Rounding is charged against a.
+    If f'' rises and then falls, the best a is found at an end of the interval (Lemma 4). Close to z the formula
+    cancels, and the smaller of two second derivatives is used instead. Rounding errors are subtracted from a.
     """
     value, slope, bend = loss.value(y, z), loss.derivative(y, z), loss.second_derivative(y, z)
     slope_error = slope_rounding(loss)
@@ -151,7 +151,7 @@ class Parabolas:
 
 
 def parabolas(energy: Energy, balls: Sequence[Ball], center: Array) -> Parabolas:
-    """The sum of all records' parabolas that touch at ``center``, and a bound on everything rounding did to it."""
+    """Sum the parabolas of all records that touch at ``center``, with a bound on all rounding errors."""
     records, loss, rate = energy.records, energy.loss, energy.rate
     y, n, p = records.labels, records.n_samples, records.n_features
     low, high = intervals(records, balls)
@@ -169,22 +169,22 @@ def parabolas(energy: Energy, balls: Sequence[Ball], center: Array) -> Parabolas
     constants = np.where(records.scales > 0, loss.value(y, z) - slopes * z + 0.5 * bends * z * z, 0.0)
     terms = n * (scale + loss.lipschitz * reach + float(np.max(bends, initial=0.0)) * reach**2)
     rounding = 4 * terms * gamma(n + p + 128) + 2 * n * reach * slope_rounding(loss)
-    if math.isfinite(loss.smoothness):  # where f'' jumps, a rounded z may be on the wrong side
+    if math.isfinite(loss.smoothness):  # if f' jumps, a rounded z may be on the wrong side
         rounding += n * loss.smoothness * scale * 2.0**-52
     rounding += value_rounding(loss, n, p, reach, label_bound) + energy.l2 * radius**2 * 2.0**-48
     return Parabolas(precision, linear, rate * float(constants.sum()), z, bends, rate * rounding)
 
 
 def slope_rounding(loss: Loss) -> float:
-    """A bound on the rounding of a computed f'; one that jumps, a hinge's, is computed exactly."""
+    """Bound the rounding of a computed f'; a derivative that jumps, like the hinge's, is computed exactly."""
     units = loss.evaluation_error if math.isfinite(loss.evaluation_error) else 0.0
     return (units + 2) * UNIT_ROUNDOFF * loss.lipschitz
 
 
 def build(energy: Energy, balls: Sequence[Ball], grid: float, center: Array, tilt_floor: float) -> Envelope:
-    """An envelope of exp(-energy) on the common points of the balls, from parabolas that touch at ``center``.
+    """Build an envelope of exp(-energy) on the intersection of the balls, from parabolas that touch at ``center``.
 
-    ``center`` may be anything: a poor one costs tries, never exactness. `envelope_centers` finds good ones.
+    Any ``center`` is valid: a poor one costs tries, never exactness. `centers` finds good ones.
     """
     p, radius = energy.records.n_features, outer_radius(balls)
     below = parabolas(energy, balls, center)
@@ -199,7 +199,7 @@ def build(energy: Energy, balls: Sequence[Ball], grid: float, center: Array, til
             break
         tilts = [4 * tilt for tilt in tilts]  # sums of centers and noise must be exact in float64
 
-    # What the factor and the mean leave over is measured, with a bound on the rounding of the measurement.
+    # Measure the residual of the factor and the mean, with a bound on the rounding of the measurement.
     norm = float(np.linalg.norm(mean))
     weight = float(np.linalg.norm(factor)) ** 2 + float(np.linalg.norm(tilted))
     residual = float(np.linalg.norm(factor @ factor.T - tilted)) + 4 * gamma(p + 8) * weight
@@ -222,7 +222,7 @@ def _norm(ball: Ball) -> float:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is public about an energy on a set of the given radius: enough to choose a grid and to foretell tries."""
+    """Public facts about an energy on a set of the given radius, enough to choose a grid and forecast tries."""
 
     loss: Loss
     n_samples: int
@@ -235,7 +235,7 @@ class Shape:
 
     @property
     def largest_precision(self) -> float:
-        """A bound on the precision that a useful envelope has in any direction."""
+        """Bound on the precision of a useful envelope in any direction."""
         bend = min(self.loss.smoothness, 4.0 * self.loss.lipschitz / _NEAR)
         pull = self.rate * self.n_samples * self.loss.lipschitz * self.feature_norm / self.radius
         own = self.rate * (self.n_samples * bend * self.feature_norm**2 + self.l2)
@@ -243,7 +243,7 @@ class Shape:
 
     @property
     def tilt_floor(self) -> float:
-        """The least multiple of a ball's constraint: it bounds the ratio of the scales that the grid must serve."""
+        """The least multiple of a ball's constraint; it bounds the ratio of scales on the grid."""
         return self.largest_precision * 2.0**-26
 
     @property
@@ -253,7 +253,7 @@ class Shape:
 
 
 class Remainders:
-    """What the losses have above their parabolas, summed over more and more of the records until it is enough."""
+    """The losses minus their parabolas, summed over the records until the sum is large enough to reject."""
 
     def __init__(self, energy: Energy, z: Array, bends: Array, slack: float) -> None:
         self._energy, self._z, self._bends, self._slack = energy, z, bends, slack
@@ -263,13 +263,13 @@ class Remainders:
         self._height = max(_LEAST_ROWS, -(-n // _PARTS))
 
     def __call__(self, theta: Array, gap: float) -> bool:
-        """Whether the remainders at theta surely exceed ``gap``; each of them is at least 0."""
+        """Whether the remainders at theta surely exceed ``gap``; each is nonnegative."""
         records, loss = self._energy.records, self._energy.loss
         total = -self._slack
         for start in range(0, records.n_samples, self._height):
             rows = slice(start, min(start + self._height, records.n_samples))
             scales = records.scales[rows]
-            with np.errstate(all="ignore"):  # what null rows hold must not show, not even by a warning
+            with np.errstate(all="ignore"):  # the content of null rows must not cause a warning
                 dots = np.asarray(records.matrix[rows] @ theta[: records.n_columns])
                 if records.bounds.intercept:
                     dots = dots + theta[-1]
@@ -284,12 +284,12 @@ class Remainders:
 
 
 def outer_radius(balls: Sequence[Ball]) -> float:
-    """A bound on the norm of every common point of the balls."""
+    """Bound the norm of every point in the intersection of the balls."""
     return min(ball.radius + _norm(ball) for ball in balls) * SLACK
 
 
 def best_tilts(precision: Array, linear: Array, balls: Sequence[Ball], floor: float) -> list[float]:
-    """The multiples of the balls' constraints that make acceptance likeliest: the minimum of a convex function."""
+    """Return the multiples of the balls' constraints that maximize acceptance, by minimizing a convex function."""
     eigenvalues, vectors = scipy.linalg.eigh(precision)
     eigenvalues = np.maximum(eigenvalues, 0.0)
     centers = np.array([ball.center for ball in balls]) @ vectors

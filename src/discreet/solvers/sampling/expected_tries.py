@@ -1,10 +1,10 @@
-"""How many tries exact sampling will take, foretold from invented rows: whether to begin must not depend on the data.
+"""Forecast the number of tries of exact sampling from synthetic rows, so that starting does not depend on the data.
 
-Invented tables have the shape of the problem and rows of the largest norm. By default there are several, chosen for
-being hard, and the hardest counts: rows that spread evenly in all directions, rows that are levels of one category,
-rows half of which are the same; with labels that a linear model explains well or not at all, and in all proportions. A
-table may also be assumed to have structure, a constant part and columns of falling weight, as many tables of categories
-and measurements have it; such tables need fewer tries. The forecast is the mass of the envelope over the target's.
+Synthetic tables have the shape of the problem and rows of the largest norm. By default several hard tables are tried
+and the hardest counts: rows spread evenly in all directions, rows that are levels of one category, and rows half of
+which are identical, with labels that a linear model explains well or not at all, in various proportions. A table may
+also be assumed to be structured, with a constant part and columns of decreasing weight, like many tables of
+categories and measurements; these need fewer tries. The forecast is the mass of the envelope over that of the target.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from discreet.solvers.sampling.envelopes import Energy, Shape, best_tilts
 
 Table = Callable[[Shape, np.random.Generator], ArrayRecords]
 
-_ROWS, _ENTRIES = 40, 1_000_000  # invented rows per column, and the most entries of the table
-_POINTS = 300  # drawn to find the mass of a target
-_FALL = 1.4  # eigenvalues of the invented second moments fall like j^-1.4; tables of categories fall faster
+_ROWS, _ENTRIES = 40, 1_000_000  # synthetic rows per column, and the maximum number of entries of the table
+_POINTS = 300  # samples used to estimate the mass of a target
+_FALL = 1.4  # eigenvalues of the synthetic second moments decrease like j^-1.4; categorical tables decrease faster
 
 
 def tables(structured: bool = False) -> tuple[Table, ...]:
-    """What is invented."""
+    """Return the synthetic tables."""
     return (_falling,) if structured else _HARD
 
 
 def invented_energy(shape: Shape, table: Table) -> Energy:
-    """The energy of public synthetic records; fewer rows at a higher rate stand for all."""
+    """Return the energy of synthetic records; fewer rows at a higher rate represent all."""
     records = table(shape, np.random.default_rng(0))
     share = records.n_samples / shape.n_samples
     return Energy(records, shape.loss, shape.rate / share, shape.l2 * share)
 
 
 def _falling(shape: Shape, rng: np.random.Generator) -> ArrayRecords:
-    """Columns of falling weight, the last one constant; labels that a linear model explains."""
+    """Columns of decreasing weight, the last one constant; labels that a linear model explains."""
     p = shape.n_features
     weights = np.arange(1, p + 1) ** (-_FALL / 2)
     rows = rng.normal(size=(_n_rows(p), p)) * weights
@@ -53,18 +53,18 @@ def _falling(shape: Shape, rng: np.random.Generator) -> ArrayRecords:
 
 
 def _even(steepness: float, shape: Shape, rng: np.random.Generator) -> ArrayRecords:
-    """All directions alike; labels that a linear model of the given steepness explains, at 0 not at all."""
+    """Rows spread evenly; labels explained by a linear model of the given steepness (0: not explained)."""
     return _explained(shape, rng.normal(size=(_n_rows(shape.n_features), shape.n_features)), steepness, rng)
 
 
 def _levels(ones: int, of: int, shape: Shape, rng: np.random.Generator) -> ArrayRecords:
-    """One category, as many levels as columns; in every level the same share of the labels is positive."""
+    """One category, with as many levels as columns; every level has the same share of positive labels."""
     places, labels = np.divmod(np.arange(shape.n_features * of), of)
     return _records(shape, np.eye(shape.n_features)[places], np.where(labels < ones, 1.0, -1.0))
 
 
 def _repeated(shape: Shape, rng: np.random.Generator) -> ArrayRecords:
-    """Half of the rows are the same, the others spread evenly; one label in twenty is rare."""
+    """Half of the rows are identical, the others spread evenly; one label in twenty is negative."""
     n, p = _n_rows(shape.n_features), shape.n_features
     rows = rng.normal(size=(n, p))
     rows[::2] = np.eye(p)[0]
@@ -94,7 +94,7 @@ def _explained(shape: Shape, rows: Array, steepness: float, rng: np.random.Gener
 
 
 def _records(shape: Shape, rows: Array, labels: Array) -> ArrayRecords:
-    """Rows stretched to the largest norm, with labels in [-1, 1] stretched to their bound."""
+    """Scale rows to the largest norm, and labels in [-1, 1] to their bound."""
     scales = shape.feature_norm * (1 - 1e-12) / np.linalg.norm(rows, axis=1, keepdims=True)
     bound = 1.0 if shape.loss.family in ("logistic", "monotone") else shape.label_bound
     return ArrayRecords(
@@ -103,16 +103,17 @@ def _records(shape: Shape, rows: Array, labels: Array) -> ArrayRecords:
 
 
 def log_tries(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> float:
-    """log of the expected number of tries per sample: the mass of the envelope over that of the target."""
+    """Return the log of the expected number of tries per sample: the mass of the envelope over that of the target."""
     theta, tilts = centers.tilted_minimum(energy, balls, tilt_floor)
     _, above = centers.best_center(energy, balls, tilt_floor, theta, tilts)
     return max(0.0, above - _log_mass(energy, balls, tilt_floor, theta))
 
 
 def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array) -> float:
-    """log of the integral of exp(-energy) over the balls, by importance sampling from Gaussians that are much like it.
+    """Estimate the log of the integral of exp(-energy) over the balls, by importance sampling from similar Gaussians.
 
-    Up to the same constant as the envelope's. A Gaussian that fits badly finds too little: the largest answer counts.
+    Up to the same constant as for the envelope. A Gaussian that fits badly underestimates, so the largest estimate
+    counts.
     """
     records, unit = energy.records, np.eye(len(theta))
     invented = np.random.default_rng(1)
@@ -132,14 +133,16 @@ def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: A
             logs[np.square(points - np.array(ball.center)).sum(axis=1) > ball.radius**2] = -math.inf
         found = float(logsumexp(logs)) - math.log(_POINTS) - float(np.log(np.diag(factor)).sum())
         best = max(best, found)
-        reach = centers.spread_of(records, bends, tilts)  # next, corners as wide as predictions vary
+        reach = centers.spread_of(
+            records, bends, tilts
+        )  # next, average corners over the spread of predictions
     return best
 
 
 def ball_tries(shape: Shape, structured: bool = False, enough: float = math.inf) -> float:
-    """Expected tries on a ball around the origin, for the hardest of the invented tables of this shape.
+    """Return the expected tries on a ball around the origin, for the hardest synthetic table of this shape.
 
-    The first table that needs more than ``enough`` ends the search.
+    Stops at the first table that needs more than ``enough`` tries.
     """
     most = 0.0
     for table in tables(structured):

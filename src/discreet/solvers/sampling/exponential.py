@@ -40,37 +40,37 @@ from discreet.solvers.sampling.envelopes import Energy, Shape, energy_range
 Method = Literal["auto", "rejection", "grid"]
 
 _GRID_FEATURES = 3
-_MOST_FEATURES = 500  # beyond, even an invented table takes long and sampling longer
-_GRID_WORK = 4e8  # record-coefficient products that an enumeration may take
-_REACH = 1.45  # times (epsilon n / p)^(1/3); chosen with the accuracy on one public table in view
-_SHRINK = 0.9  # from one default radius to the next smaller one
+_MOST_FEATURES = 500  # above this, even a synthetic table takes long and sampling longer
+_GRID_WORK = 4e8  # maximum number of record-coefficient products of an enumeration
+_REACH = 1.45  # times (epsilon n / p)^(1/3); chosen for its accuracy on one public table
+_SHRINK = 0.9  # ratio of successive default radii
 _SMALLEST_REACH = 0.5
+_CRAMPED = 0.7  # of the radius worth its noise, below which a plan says what to use instead
 _TICK = 0.01  # seconds; releases leave at this times a power of two
 
 
 @dataclass(frozen=True)
 class ExponentialSampling:
-    """Release a random theta of a ball, the smaller its loss the likelier; the law is exact and delta is 0.
+    """Release a random theta of a ball, with smaller losses more likely. The distribution is exact and delta is 0.
 
     Parameters
     ----------
-    radius : bound on the norm of every model's coefficients; None for a rule that reads public numbers only. Larger
-        balls hold better models, cost more noise and many more tries. A problem with a ball of its own overrides it.
-    method : "rejection" (exact sampling on a grid too fine to be seen), "grid" (every point of a coarse grid is looked
-        at; at most 3 coefficients), or "auto": rejection where that is practical.
-    most_tries : a plan that would take more tries than this on invented data of the same shape is refused. By default
-        the hardest of several tables counts: even rows, one category, repeated rows, with labels of every kind.
-    structured : whether the columns of the invented rows fall in weight, as in many tables of categories and
-        measurements. Then larger balls are practical, on such tables; on others a run might never end.
-    clock : whether a release waits until the elapsed time is 0.01 seconds times a power of two, so that the time it
-        took tells less about the number of tries.
+    radius : bound on the norm of every model's coefficients; None for a rule that uses public numbers only. Larger
+        balls contain better models but need more noise and many more tries. A problem with its own ball overrides it.
+    method : "rejection" (exact sampling on a very fine grid), "grid" (evaluates every point of a coarse grid; at most 3
+        coefficients), or "auto": rejection if it is practical.
+    most_tries : a plan expected to take more tries than this on synthetic data of the same shape is refused. By default
+        the hardest of several tables counts: even rows, one category, repeated rows, with various labels.
+    structured : whether the columns of the synthetic rows decrease in weight, as in many tables of categories and
+        measurements. Larger balls are then practical for such tables; on others a run might never end.
+    clock : whether a release waits until the elapsed time is 0.01 seconds times a power of two, so that the time
+        reveals less about the number of tries.
 
     Privacy
     -------
-    Pure epsilon, every relation, for every convex loss of one linear prediction with bounded labels; also where
-    delta > 0 was asked for, which buys nothing here for a single model. The released coefficients have exactly the
-    stated law. The time a fit takes depends on the data and is not covered (docs/proofs/exponential-sampling.md,
-    section 6).
+    Pure epsilon, every relation, for every convex loss of one linear prediction with bounded labels. A delta > 0 is
+    allowed but gains nothing for a single model. The released coefficients have exactly the stated distribution. The
+    time of a fit depends on the data and is not covered (docs/proofs/exponential-sampling.md, section 6).
 
     References
     ----------
@@ -86,7 +86,7 @@ class ExponentialSampling:
     clock: bool = True
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ExponentialPlan:
-        """Fix the ball and the rate; refuse what is not proved, and what would take too long."""
+        """Choose the ball and the rate; refuse what is not proved or would take too long."""
         refuse_problem(self.name, problem)
         if self.method not in ("auto", "rejection", "grid"):
             raise ParameterError("method", f"must be 'auto', 'rejection' or 'grid', got {self.method!r}")
@@ -113,7 +113,7 @@ class ExponentialSampling:
             f"is {self.most_tries:.3g}, but exact sampling from the ball of radius {plan.radius:.3g} would take about "
             f"{plan.expected_tries:.2g} tries on a table of {problem.n_samples} x {problem.n_features}",
             "choose a smaller radius, as in solver=ExponentialSampling(radius=1.0)",
-            Setting("solver", "output", "localized", purpose="(pure as well)"),
+            Setting("solver", "objective", "localized", purpose="(pure as well)"),
         )
 
     def _radius(self, problem: Problem) -> float | None:
@@ -129,7 +129,7 @@ class ExponentialSampling:
 class ExponentialPlan(base.Plan):
     """A calibrated draw from the exponential mechanism, one per model.
 
-    ``epsilon`` is the price of one model; ``radius`` the ball's.
+    ``epsilon`` is the price of one model; ``radius`` is that of the ball.
     """
 
     radius: float
@@ -139,11 +139,11 @@ class ExponentialPlan(base.Plan):
     structured: bool = False
 
     def __post_init__(self) -> None:
-        _ = self.gibbs  # everything that can fail does so now, before a charge
+        _ = self.gibbs  # raise now, before any charge, if anything can fail
 
     @property
     def energy_range(self) -> float:
-        """By how much more one record can move the sum of losses at one theta than at another."""
+        """How much more one record can move the sum of losses at one theta than at another."""
         problem = self.problem
         return (
             energy_range(
@@ -164,7 +164,7 @@ class ExponentialPlan(base.Plan):
 
     @property
     def l2(self) -> float:
-        """The public regularizer, on the scale of sums."""
+        """The public regularization (sum scale)."""
         return 0.0 if self.problem.l2 is None else self.problem.l2 * self.problem.n_samples
 
     @cached_property
@@ -175,12 +175,12 @@ class ExponentialPlan(base.Plan):
 
     @property
     def shape(self) -> Shape:
-        """The public facts about the energy."""
+        """Public facts about the energy."""
         return shape_of(self.problem, self.radius, self.rate, self.l2)
 
     @cached_property
     def points(self) -> Array:
-        """The candidates of an enumeration: a cubic grid in the ball, as fine as the work allows."""
+        """Candidates of an enumeration: a cubic grid in the ball, as fine as the work limit allows."""
         p = self.problem.n_features
         wanted = min(2e4, max(1e3, _GRID_WORK / (self.problem.n_samples * p)))
         per_axis = max(3, int((wanted * 2**p / _ball_volume(p)) ** (1 / p)) | 1)
@@ -191,31 +191,31 @@ class ExponentialPlan(base.Plan):
 
     @cached_property
     def selection(self) -> ExponentialMechanism:
-        """The choice among the points of an enumeration."""
+        """The selection among the points of an enumeration."""
         return ExponentialMechanism(self.energy_range, self.epsilon, len(self.points))
 
     @property
     def expected_tries(self) -> float:
-        """The forecast for all models together; 0 for an enumeration."""
+        """Forecast for all models together; 0 for an enumeration."""
         if self.method == "grid":
             return 0.0
         return self.problem.n_models * expected_tries.ball_tries(self.shape, self.structured)
 
     def takes_at_most(self, tries: float) -> bool:
-        """Whether the forecast is that low; less work than the forecast itself if it is not."""
+        """Whether the forecast is at most ``tries``; cheaper than the full forecast if it is not."""
         models = self.problem.n_models
         return models * expected_tries.ball_tries(self.shape, self.structured, tries / models) <= tries
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         models = self.problem.n_models
         one = self.gibbs if self.method == "rejection" else self.selection
         return (base.PlannedRelease(one, "coefficients of one model", None if models == 1 else models),)
 
     @property
     def how(self) -> str:
-        """How the coefficients are drawn, in words."""
+        """A description of how the coefficients are drawn."""
         how = "exact rejection sampling" if self.method == "rejection" else "enumeration of a grid"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         return f"exponential mechanism on a ball by {how}{models}"
@@ -239,7 +239,7 @@ class ExponentialPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Draw every model; ``progress`` hears how many are done and the public forecast, nothing about tries."""
+        """Draw every model. ``progress`` gets the number of models done and the public forecast, not the tries."""
         began = time.monotonic()
         theta = np.empty((len(records), self.problem.n_features))
         for model, draw in enumerate(self.prepared(records)):
@@ -251,7 +251,7 @@ class ExponentialPlan(base.Plan):
         return base.Release(theta, entropy.secure)
 
     def prepared(self, records: list[Records]) -> list[Callable[[Entropy], Array]]:
-        """One draw for every model, which may be repeated; what comes before it is done once, when it is needed."""
+        """Return one repeatable draw per model; its preparation is done once, on first use."""
         prepare = self._enumerated if self.method == "grid" else self._sampled
         return [prepare(part.in_memory()) for part in with_bounded_labels(records, self.problem)]
 
@@ -267,41 +267,49 @@ class ExponentialPlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         more = {"pure": "delta = 0, whatever delta was asked for"}
         if self.method == "rejection":
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.ball_tries(self.shape, not self.structured)
             more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
+        worthwhile = _default_radii(self.problem, self.epsilon)[0]
+        if self.problem.geometry is None and self.radius < _CRAMPED * worthwhile:
+            more["radius"] = (
+                f"{self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling would take too "
+                "long on rows of the hardest kinds, and so small a ball may hold little but the majority class. "
+                "solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
+                "pass solver=ExponentialSampling(structured=True)"
+            )
         return more
 
 
 def envelope_of(energy: Energy, gibbs: GibbsMechanism, tilt_floor: float) -> Envelope:
-    """Find where the mass is and put a Gaussian above it."""
+    """Find the center of the mass and build a Gaussian envelope above it."""
     center = find_center(energy, gibbs.balls, tilt_floor)
     return envelopes.build(energy, gibbs.balls, gibbs.grid, center, tilt_floor)
 
 
 def shape_of(problem: Problem, radius: float, rate: float, l2: float) -> Shape:
-    """The public facts about the energy of one model."""
+    """Return public facts about the energy of one model."""
     sizes = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     return Shape(problem.loss, *sizes, label_bound(problem) or 0.0, radius, rate, l2)
 
 
 def refuse_problem(name: str, problem: Problem) -> None:
-    """Raise where nothing is proved."""
+    """Raise if the proofs do not apply to the problem."""
     if problem.loss.n_outputs > 1:
         raise ParameterError(
             "solver",
             f"{name!r} draws models of one output",
             Setting("multi_class", "ovr", purpose="to fit the classes one against the rest"),
-            Setting("solver", "output", purpose="for a softmax under pure epsilon"),
+            Setting("solver", "objective", purpose="for a softmax under pure epsilon"),
         )
     if problem.n_features > _MOST_FEATURES:
         raise ParameterError(
             "solver",
             f"{name!r} is practical up to {_MOST_FEATURES} coefficients, and this problem has {problem.n_features}",
-            Setting("solver", "output", purpose="(pure as well)"),
+            Setting("solver", "objective", purpose="(pure as well)"),
         )
     if problem.geometry is not None and not isinstance(problem.geometry, L2Ball):
         raise ParameterError(
@@ -309,7 +317,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
             f"{name!r} draws from an L2 ball, not from {problem.geometry!r}",
             Setting("solver", "frank-wolfe", "mirror-descent", purpose="for other sets"),
         )
-    base.require(name, problem, "single-peaked", Setting("solver", "output"))
+    base.require(name, problem, "single-peaked", Setting("solver", "objective"))
     if label_bound(problem) is None:
         raise ValueError(
             f"solver {name!r} needs bounded targets for {problem.loss}: declare label_bound, to which they are clipped"
@@ -317,7 +325,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
 
 
 def epsilon_of_one(problem: Problem, guarantee: Guarantee) -> float:
-    """What one of several models may cost: a share of epsilon, or more where delta > 0 lets costs add up slower."""
+    """Return the epsilon of one of several models: an equal share, or more if delta > 0 allows tighter composition."""
     models = problem.n_models
     share = guarantee.epsilon / models * (1 - 2.0**-45 * (models > 1))
     if guarantee.delta == 0 or models == 1:
@@ -327,7 +335,7 @@ def epsilon_of_one(problem: Problem, guarantee: Guarantee) -> float:
 
 
 def _default_radii(problem: Problem, epsilon: float) -> list[float]:
-    """Radii worth trying, the largest first: the more records stand against the noise, the larger the ball."""
+    """Return candidate radii, largest first; more records relative to the noise allow larger balls."""
     norm = problem.bounds.feature_norm
     reach = _REACH * (epsilon * problem.n_samples / problem.n_features) ** (1 / 3)
     reach = min(max(reach, _SMALLEST_REACH), 12.0)
@@ -339,9 +347,9 @@ def _default_radii(problem: Problem, epsilon: float) -> list[float]:
 
 
 def _largest_practical(plan: ExponentialPlan, radii: list[float], most_tries: float) -> ExponentialPlan:
-    """The plan with the first radius whose forecast is low enough, by bisection; the last one if there is none."""
+    """Return the plan with the largest radius whose forecast is low enough, by bisection; the smallest if none is."""
     first, last = 0, len(radii) - 1
-    middle = 0  # the first radius is usually the one
+    middle = 0  # the first radius is usually low enough
     while first < last:
         if replace(plan, radius=radii[middle]).takes_at_most(most_tries):
             last = middle
@@ -352,7 +360,7 @@ def _largest_practical(plan: ExponentialPlan, radii: list[float], most_tries: fl
 
 
 def wait_for_tick(began: float) -> None:
-    """Sleep until the time since ``began`` is a public tick times a power of two: few times can be told apart."""
+    """Sleep until the time since ``began`` is a public tick times a power of two, which hides the exact time."""
     elapsed = time.monotonic() - began
     ticks = max(0, math.ceil(math.log2(max(elapsed, 1e-9) / _TICK)))
     time.sleep(max(0.0, _TICK * 2.0**ticks - elapsed))

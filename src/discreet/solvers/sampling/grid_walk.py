@@ -1,10 +1,9 @@
-"""The grid walk of Bassily, Smith and Thakurta (2014, section III-C): a reference, not a solver to use.
+"""The grid walk of Bassily, Smith and Thakurta (2014, section III-C), for reference only.
 
-A lazy random walk on the grid points of a cube, accepted by Metropolis' rule, approaches the exponential mechanism.
-Pure differential privacy needs the *ratio* of the two laws to be bounded, and the number of steps for which that is
-proved is astronomical; a walk that was shorter says so and has no privacy at all. Exact sampling (`exponential`) needs
-no walk, and where this walk can be afforded the whole grid can be enumerated. Proof:
-docs/proofs/exponential-sampling.md, section 9.
+A lazy random walk on the grid points of a cube with Metropolis acceptance approaches the exponential mechanism. Pure
+differential privacy needs a bound on the *ratio* of the two distributions, and the proved number of steps is
+astronomical; a shorter walk is marked as not private. Exact sampling (`exponential`) needs no walk, and whenever this
+walk is affordable, so is enumerating the whole grid. Proof: docs/proofs/exponential-sampling.md, section 9.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event, NonPrivate, Pure
 from discreet.privacy.guarantee import SLACK
 
-_BLOCK = 4096  # steps whose coins are tossed at once
-_MOST_CELLS = 4096  # of which exponents are recorded
+_BLOCK = 4096  # steps per batch of coins
+_MOST_CELLS = 4096  # maximum number of cells whose exponents are recorded
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class GridWalk:
     side : side of the cube.
     rate : the factor of the score in the exponent.
     lipschitz : Lipschitz constant of the score in L2, sum scale.
-    score_range : by how much more one record can move the score at one point than at another.
-    closeness : bound zeta on |log| of the ratio of the walk's law and its limit.
+    score_range : how much more one record can move the score at one point than at another.
+    closeness : bound zeta on |log| of the ratio of the walk's distribution to its limit.
 
     Privacy
     -------
-    ``event(steps)`` is ``Pure`` only from ``certified_steps`` steps on, and ``NonPrivate`` below: a walk's law after
-    too few steps depends on the data in ways that nothing bounds. The score must be convex, up to rounding that the
+    ``event(steps)`` is ``Pure`` from ``certified_steps`` steps on, and ``NonPrivate`` below: after too few steps the
+    walk's distribution depends on the data without any bound. The score must be convex, up to rounding that the
     range includes. The walk's coins are exact.
 
     Examples
@@ -73,56 +72,56 @@ class GridWalk:
 
     @property
     def points_per_axis(self) -> int:
-        """So many that the exponent changes by at most 1 from a point to its neighbors."""
+        """Enough points that the exponent changes by at most 1 between neighbors."""
         spacing = 0.9 / (self.rate * self.lipschitz * math.sqrt(self.n_features))
         return max(2, math.ceil(self.side / min(spacing, self.side / 2)))
 
     @property
     def spacing(self) -> float:
-        """Distance of neighboring points."""
+        """Distance between neighboring points."""
         return self.side / self.points_per_axis
 
     @property
     def certified_steps(self) -> int:
-        """Steps after which the walk's law is within a factor exp(+-closeness) of its limit, wherever it began."""
+        """Steps after which the walk is within a factor exp(+-closeness) of its limit, from any start."""
         conductance = self.spacing / (2 * math.e * math.pow(self.n_features, 1.5) * self.side)
         diameter = self.side * math.sqrt(self.n_features)
         least_mass = self.n_features * math.log(self.points_per_axis) + self.rate * self.lipschitz * diameter
         return math.ceil(2 / conductance**2 * (least_mass + math.log(2 / self.closeness)))
 
     def event(self, steps: int) -> Event:
-        """What a walk of so many steps costs."""
+        """Return the event of a walk with this many steps."""
         if steps < self.certified_steps:
             return NonPrivate()
         return Pure((self.rate * self.score_range + 2 * self.closeness) * SLACK)
 
     def run(self, score: Callable[[Array], float], steps: int, entropy: Entropy) -> tuple[Array, Event]:
-        """Where the walk ends, and what that costs."""
+        """Return the end of the walk and its event."""
         return WalkEnd(self, steps).release(score, entropy), self.event(steps)
 
     def exponents(self, score: Callable[[Array], float], places: NDArray[np.int64]) -> Array:
-        """rate * score at the middles of cells, one row of ``places`` each."""
+        """Return rate * score at the centers of cells, one per row of ``places``."""
         return np.array([self.rate * score(self.point(place)) for place in places])
 
     def point(self, place: NDArray[np.int64]) -> Array:
-        """The middle of a cell."""
+        """Return the center of a cell."""
         return np.asarray((place + 0.5) * self.spacing - self.side / 2, dtype=np.float64)
 
 
 @dataclass(frozen=True)
 class WalkEnd:
-    """The mechanism: the cell in which a walk of so many steps ends."""
+    """The mechanism that releases the last cell of a walk with this many steps."""
 
     walk: GridWalk
     steps: int
 
     @property
     def event(self) -> Event:
-        """What a release does to privacy."""
+        """The event of the release."""
         return self.walk.event(self.steps)
 
     def release(self, score: Callable[[Array], float], entropy: Entropy) -> Array:
-        """The middle of the last cell."""
+        """Release the center of the last cell."""
         walk, given = self.walk, foretold(entropy)
         place = observed(
             self,
@@ -142,7 +141,7 @@ class WalkEnd:
         cells, place = walk.points_per_axis, np.full(walk.n_features, walk.points_per_axis // 2)
         energy = walk.rate * score(walk.point(place))
         for begin in range(0, self.steps, _BLOCK):
-            # Lazy: the walk must not alternate between two halves of the grid. A step at rest changes nothing.
+            # Lazy, so that the walk does not alternate between two halves of the grid.
             resting = entropy.words(min(_BLOCK, self.steps - begin)) & np.uint64(1)
             for _ in range(int(np.sum(resting == 0))):
                 move = below(2 * walk.n_features, entropy)
@@ -158,7 +157,7 @@ class WalkEnd:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """All cells, or the corners and the middle of a grid of more than 4096."""
+        """All cells, or the corners and the center of a grid with more than 4096."""
         walk = self.walk
         last, size = walk.points_per_axis - 1, min(walk.n_features, 12)
         axes = [np.arange(last + 1)] * walk.n_features
@@ -167,7 +166,7 @@ class WalkEnd:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, walk.n_features)
 
     def law(self, exponents: Array) -> Array:
-        """The probabilities of all `places` for given exponents there, by powers of the walk's transition matrix."""
+        """Return the probabilities of all `places` for given exponents, by powers of the walk's transition matrix."""
         walk, places = self.walk, self.places
         if len(places) < walk.points_per_axis**walk.n_features:
             raise ValueError("the law of a walk is computed on grids of at most 4096 cells")
@@ -180,7 +179,7 @@ class WalkEnd:
 
 
 def _accepted(energy: float, next_energy: float, word: int, entropy: Entropy) -> bool:
-    """Metropolis' rule, exactly: a climb is accepted with probability exp(-climb)."""
+    """Apply Metropolis' rule exactly: accept a climb with probability exp(-climb)."""
     if next_energy <= energy:
         return True
 
@@ -192,7 +191,7 @@ def _accepted(energy: float, next_energy: float, word: int, entropy: Entropy) ->
 
 
 class _Probes:
-    """Exponents at public cells, computed only if somebody listens (see `mechanisms.recording`)."""
+    """Exponents at public cells, computed only if recorded (see `mechanisms.recording`)."""
 
     def __init__(self, end: WalkEnd, score: Callable[[Array], float]) -> None:
         self._end, self._score = end, score

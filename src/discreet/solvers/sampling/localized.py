@@ -1,8 +1,8 @@
 """Localization: a noisy minimizer first, then the exponential mechanism in a small ball around it. Pure epsilon.
 
-For a strongly convex objective the noisy minimizer is near the true one, within a radius that is a quantile of the
-noise. In a ball of that radius one record moves the sum of losses by little, so that the exponential mechanism may be
-much colder there than on the whole set. Proof: docs/proofs/exponential-sampling.md, section 7.
+For a strongly convex objective the noisy minimizer is close to the true one, within a radius given by a quantile of
+the noise. In a ball of that radius one record moves the sum of losses only a little, so the exponential mechanism
+concentrates more than on the whole set. Proof: docs/proofs/exponential-sampling.md, section 7.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from discreet.solvers.sampling import expected_tries
 from discreet.solvers.sampling.envelopes import Energy, Shape, value_rounding
 from discreet.solvers.sampling.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
 
-# Noise that the first stage may leave in a raw prediction; the second stage removes most of it.
+# Noise in a raw prediction after the first stage; the second stage removes most of it.
 _PREDICTION_NOISE = 0.5
 
 
 @dataclass(frozen=True)
 class Localized:
-    """Output perturbation with half of epsilon, then the exponential mechanism around its answer with the other half.
+    """Output perturbation with half of epsilon, then the exponential mechanism around its result with the other half.
 
     Parameters
     ----------
-    prediction_noise : standard deviation that the noise of the first stage may have in the raw prediction of a row of
-        the largest norm, from which the regularization follows where the problem has none; None for the default.
+    prediction_noise : standard deviation that the noise of the first stage may cause in the raw prediction of a row of
+        the largest norm; it sets the regularization if the problem has none. None for the default.
     most_tries, clock : as for `ExponentialSampling`.
     optimizer : as for `ObjectivePerturbation`; privacy never depends on it.
 
@@ -68,7 +68,7 @@ class Localized:
     optimizer: Optimizer = "auto"
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> LocalizedPlan:
-        """Calibrate both stages, each with half of epsilon; refuse what would take too long."""
+        """Calibrate both stages with half of epsilon each; refuse what would take too long."""
         refuse_problem(self.name, problem)
         half = Guarantee(guarantee.epsilon / 2, 0.0, guarantee.neighboring)
         wanted = _PREDICTION_NOISE if self.prediction_noise is None else self.prediction_noise
@@ -81,7 +81,7 @@ class Localized:
                 f"would take about {plan.expected_tries:.2g} tries on a table of {problem.n_samples} x "
                 f"{problem.n_features}",
                 "choose a larger l2",
-                Setting("solver", "output", purpose="(pure as well)"),
+                Setting("solver", "objective", purpose="(pure as well)"),
             )
         return plan
 
@@ -98,12 +98,12 @@ class LocalizedPlan(base.Plan):
 
     @property
     def l2(self) -> float:
-        """The regularization of both stages, on the scale of sums."""
+        """The regularization of both stages (sum scale)."""
         return self.start.total_l2
 
     @property
     def outer(self) -> float:
-        """Radius of a public ball around the origin that contains every minimizer, or the problem's own ball."""
+        """Radius of a public ball around the origin that contains every minimizer, or of the problem's own ball."""
         problem = self.problem
         everywhere = minimizer_norm(
             problem.loss, problem.n_samples, problem.bounds.feature_norm, self.l2, 0.0
@@ -113,7 +113,7 @@ class LocalizedPlan(base.Plan):
 
     @cached_property
     def radius(self) -> float:
-        """The noise of the first stage is shorter than this with probability 1 - 1 / n, in all models together."""
+        """The noise of the first stage is shorter than this with probability 1 - 1 / n, for all models together."""
         noise = self.start.output
         assert isinstance(noise, GammaNormMechanism)
         size, models = self.problem.n_features, self.problem.n_models
@@ -121,7 +121,7 @@ class LocalizedPlan(base.Plan):
         if models == 1:
             length = float(gammainccinv(size, miss))
         else:
-            # The share of one model in the squared norm has a beta law and does not depend on the norm.
+            # One model's share of the squared norm has a beta distribution, independent of the norm.
             share = float(betaincinv(size / 2, (models - 1) * size / 2, 1 - miss / (2 * models)))
             length = float(gammainccinv(models * size, miss / 2)) * math.sqrt(share)
         rounding = noise.noise.grid * math.sqrt(size)
@@ -129,12 +129,12 @@ class LocalizedPlan(base.Plan):
 
     @property
     def epsilon(self) -> float:
-        """What one model's second stage costs."""
+        """The epsilon of one model's second stage."""
         return self.record_guarantee.epsilon / 2 / self.problem.n_models * (1 - 2.0**-45)
 
     @property
     def energy_range(self) -> float:
-        """By how much more one record can move the sum of losses at one point of the small ball than at another."""
+        """How much more one record can move the sum of losses at one point of the small ball than at another."""
         problem, norm = self.problem, self.problem.bounds.feature_norm
         slope = gradient_sensitivity(problem.loss, norm, self.outer, self.record_guarantee.neighboring).value
         bound = label_bound(problem) or 0.0
@@ -154,7 +154,7 @@ class LocalizedPlan(base.Plan):
 
     @property
     def shape(self) -> Shape:
-        """The public facts about the energy of the second stage."""
+        """Public facts about the energy of the second stage."""
         return shape_of(self.problem, min(self.radius, self.outer), self.rate, self.l2)
 
     def gibbs(self, middle: Array) -> GibbsMechanism:
@@ -165,12 +165,12 @@ class LocalizedPlan(base.Plan):
 
     @cached_property
     def expected_tries(self) -> float:
-        """The forecast for all models together."""
+        """Forecast for all models together."""
         return self.problem.n_models * localized_tries(self.shape, self.outer, self.radius)
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         drawn = base.PlannedRelease(
             self.gibbs(np.zeros(self.problem.n_features)), "coefficients of one model"
         )
@@ -178,7 +178,7 @@ class LocalizedPlan(base.Plan):
 
     @property
     def how(self) -> str:
-        """How the coefficients are drawn, in words."""
+        """A description of how the coefficients are drawn."""
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         return f"gamma-norm noise on the minimizer, then the exponential mechanism around it, sampled exactly{models}"
 
@@ -220,19 +220,19 @@ class LocalizedPlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         return {"pure": "delta = 0, whatever delta was asked for"}
 
 
 @lru_cache(maxsize=256)
 def localized_tries(shape: Shape, outer: float, radius: float) -> float:
-    """Expected tries in the small ball, for the hardest of the invented tables of this shape."""
+    """Return the expected tries in the small ball, for the hardest synthetic table of this shape."""
     energies = (expected_tries.invented_energy(shape, table) for table in expected_tries.tables())
     return math.exp(min(700.0, max(_log_tries(energy, shape, outer, radius) for energy in energies)))
 
 
 def _log_tries(energy: Energy, shape: Shape, outer: float, radius: float) -> float:
-    """Around an invented minimizer that was moved by noise of 3/4 the ball's radius."""
+    """Forecast around a synthetic minimizer that was moved by noise of 3/4 of the ball's radius."""
     size = shape.n_features
     objective = Objective(energy.records, shape.loss, max(energy.l2, 1e-12))
     easy = 1e-3 * energy.records.n_samples * shape.feature_norm * shape.loss.lipschitz

@@ -1,1 +1,1 @@
-"""Solvers that look at second moments first: noisy Newton steps for classification and regression."""
+"""Solvers that release a second moment first: noisy Newton steps for classification and regression."""

@@ -1,9 +1,9 @@
-"""A noisy sum of gradients with clipped derivatives, and beside it, at no further price, how much was clipped.
+"""A noisy sum of gradients with clipped derivatives, together with the amount of clipping at no extra price.
 
-A record pulls by psi w, where psi is the derivative of its loss held within [-cap, cap]. The mean of (psi / cap)^2
-tells whether the cap suits the residuals. A record that pulls with all its might moves the gradient as far as it can
-and this mean hardly at all, so that both together are released with the noise of the gradient alone.
-Proofs: docs/proofs/second-order-regression.md.
+A record contributes psi w, where psi is the derivative of its loss clipped to [-cap, cap]. The mean of (psi / cap)^2,
+the companion, shows whether the cap suits the residuals. A record with psi at the cap moves the gradient most and the
+companion least, so both are released with the noise of the gradient alone. Proofs:
+docs/proofs/second-order-regression.md.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from discreet.solvers.statistics import summation_rounding
 
 
 def companion_weight(neighboring: Neighboring) -> float:
-    """How much the companion may count, in units of cap times the norm of records, without adding to the sensitivity.
+    """Return the largest weight of the companion, in units of cap times feature norm, that adds no sensitivity.
 
-    1 where one record is added, removed or blanked out. Where one is exchanged, the root of (11 + 5 sqrt(5)) / 8,
-    rounded down.
+    1 if one record is added, removed or zeroed out. If one is replaced, the root of (11 + 5 sqrt(5)) / 8, rounded down.
 
     >>> companion_weight(Neighboring.ZERO_OUT), companion_weight(Neighboring.REPLACE_ONE)
     (1.0, 1.665)
@@ -39,7 +38,7 @@ def companion_weight(neighboring: Neighboring) -> float:
 
 @dataclass(frozen=True)
 class ClippedGradient:
-    """What one release gives.
+    """The numbers of one release.
 
     Attributes
     ----------
@@ -56,15 +55,15 @@ class ClippedGradient:
 
 @dataclass(frozen=True)
 class ClippedGradientMechanism:
-    """Release of a sum of gradients with derivatives clipped to [-cap, cap], together with its companion.
+    """Release a sum of gradients with derivatives clipped to [-cap, cap], together with its companion.
 
     Parameters
     ----------
-    loss : whose derivative is clipped.
+    loss : the loss whose derivative is clipped.
     cap : bound on the derivative of one record.
     n_samples, n_features, feature_norm : public sizes and the bound on records.
-    radius : points at which gradients are asked for lie in the ball of this radius.
-    row_error : how far a record may be from what it would be without rounding, for records made of others.
+    radius : gradients are computed at points in the ball of this radius.
+    row_error : bound on the rounding error of a record that was computed from others.
 
     Privacy
     -------
@@ -82,23 +81,23 @@ class ClippedGradientMechanism:
     row_error: float = 0.0
 
     def __post_init__(self) -> None:
-        _ = self.gaussian  # what can fail does so now
+        _ = self.gaussian  # raise now if anything can fail
 
     @property
     def weight(self) -> float:
-        """What one unit of the companion counts beside the gradient."""
+        """Weight of the companion relative to the gradient."""
         return companion_weight(self.neighboring) * self.cap * self.feature_norm
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
-        """The mechanism behind the release; its sensitivity covers the rounding of both sums."""
+        """The mechanism of the release; its sensitivity covers the rounding of both sums."""
         exact = sum_sensitivity(self.cap * self.feature_norm, self.neighboring).value
         value = (exact + 2 * (self._gradient_rounding + self._companion_rounding)) * SLACK
         return GaussianMechanism(Sensitivity(value), self.noise_multiplier, self.n_features + 1)
 
     @property
     def _slope_error(self) -> float:
-        """How far a computed derivative may be from that of the record as it should be."""
+        """Bound on the error of a computed derivative."""
         loss, radius = self.loss, self.radius * SLACK
         margin = loss.smoothness * gamma(self.n_features + 3) * self.feature_norm * radius
         return (
@@ -122,11 +121,11 @@ class ClippedGradientMechanism:
 
     @property
     def event(self) -> events.Event:
-        """What one release costs."""
+        """The event of one release."""
         return self.gaussian.event
 
     def release(self, records: Records, theta: Array, entropy: Entropy) -> ClippedGradient:
-        """The noisy sums over the records at ``theta``, a point of the ball."""
+        """Release the noisy sums over the records at ``theta``, a point of the ball."""
         exchanged = self.neighboring.contributions == 2
         sums = records.sum_rows(clipped_sums, self.loss, self.cap, theta, exchanged)
         sums[-1] *= self.weight
@@ -138,9 +137,9 @@ class ClippedGradientMechanism:
 
 
 def clipped_sums(records: ArrayRecords, loss: Loss, cap: float, theta: Array, squares: bool) -> Array:
-    """The sum of psi w over the records, and last the sum of (psi / cap)^2, or of what it lacks of 1.
+    """Return the sum of psi w over the records, then the sum of (psi / cap)^2 or, unless ``squares``, of 1 minus it.
 
-    Null records add 0 to all of them.
+    Null records add 0 to all entries.
     """
     records.check_labels(loss)
     slopes = np.clip(loss.derivative(records.labels, records.raw_predictions(theta)), -cap, cap)
@@ -148,6 +147,6 @@ def clipped_sums(records: ArrayRecords, loss: Loss, cap: float, theta: Array, sq
     if not squares:
         terms = 1 - terms
     terms[records.scales == 0] = 0.0
-    # in pieces, so that no sum is long, whatever order it is formed in
+    # in pieces, so that no sum is long in any order of summation
     pieces = np.add.reduceat(terms, np.arange(0, len(terms), MAX_CHUNK_ROWS)) if len(terms) else terms
     return np.append(records.weighted_sum(slopes), pieces.sum())

@@ -1,11 +1,11 @@
-"""Coordinates made from released numbers: directions that records share are shrunk, those of little energy left out.
+"""Coordinates computed from released numbers: shrink shared directions, drop directions with little energy.
 
-A noisy second moment tells in which directions records mostly point. Columns in an order tell more: pixels, times and
-wavelengths have neighbors that are alike, and records of such columns, however many, lie in few directions of a cosine
-basis, which is known without data. One noisy sum of energies tells in which; noise in the others would only blur
-predictions. Where the columns come in no order, energies are even, and nothing is left out.
+A noisy second moment shows the directions that most records share. If the columns have an order (pixels, times,
+wavelengths), neighboring columns are similar, and records with many columns lie in few directions of a cosine basis,
+which is known without data. One noisy sum of energies shows which. Noise in the other directions would only blur
+predictions. If the columns have no order, energies are even, and nothing is dropped.
 
-All else here is post-processing. Proofs: docs/proofs/gradient-methods.md, sections 7 and 10. The constants were
+Everything else here is post-processing. Proofs: docs/proofs/gradient-methods.md, sections 7 and 10. The constants were
 measured on public data: docs/decisions/0009-noisy-descent-rule.md.
 """
 
@@ -32,17 +32,17 @@ from discreet.records.clipped_rows import one_blas_thread
 from discreet.records.kernels.passes import gamma
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments, summation_rounding
 
-_ROWS = 4096  # records looked at together
+_ROWS = 4096  # records per block
 _CLIP = 0.9
-_LEVELS = 0.7, 1.5  # directions are shrunk to a multiple of the noise in the second moment between these two
-_UNEVEN = 0.5  # share of the energy that would have to move for all frequencies to have the same
-# The longest vector of energies that one record may have, over its squared norm; most records have many frequencies.
+_LEVELS = 0.7, 1.5  # directions are shrunk to a multiple, in this range, of the noise in the second moment
+_UNEVEN = 0.5  # fraction of the energy that would have to move to make all frequencies equal
+# Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
 _LONGEST_ENERGIES = 0.25
 
 
 @dataclass(frozen=True)
 class Reshaping:
-    """What released numbers say about coordinates: records v become ``matrix``^T v, clipped to ``norm``."""
+    """Coordinates from released numbers: records v become ``matrix``^T v, clipped to ``norm``."""
 
     matrix: Array
     norm: float
@@ -50,11 +50,11 @@ class Reshaping:
     n_directions: int
 
     def then(self, again: Reshaping) -> Reshaping:
-        """Followed by another, of the records that this one made."""
+        """Compose with a second map, applied to the records made by this one."""
         return replace(again, matrix=self.matrix @ again.matrix)
 
     def within(self, spectrum: Spectrum, basis: Array) -> Reshaping:
-        """Followed by the projection on the kept columns of an orthonormal basis."""
+        """Compose with the projection onto the kept columns of an orthonormal basis."""
         if spectrum.kept.all():
             return self
         projection = basis[:, spectrum.kept] @ basis[:, spectrum.kept].T
@@ -67,7 +67,7 @@ class Reshaping:
 def look_mechanism(
     problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float | None = None
 ) -> MomentMechanism:
-    """The release of the second moment of the records, or of reshaped ones that were clipped to ``norm``."""
+    """Return the mechanism for the second moment of the records, or of reshaped ones clipped to ``norm``."""
     return MomentMechanism(
         n_samples=problem.n_samples,
         n_features=problem.n_features,
@@ -81,13 +81,13 @@ def look_mechanism(
 
 
 def row_error(problem: Problem) -> float:
-    """What rounding can do to a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
+    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
     p = problem.n_features
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
 def most_stretched(look: MomentMechanism) -> float:
-    """How much longer coefficients may be in the new coordinates: as much as records shrink along them."""
+    """Bound how much coefficients grow in the new coordinates: the inverse of how much records shrink."""
     noise = look.gaussian.stddev * math.sqrt(2 * look.n_features)  # as `NoisyMoments.matrix_noise`
     return math.sqrt(1 + look.n_samples * look.feature_norm**2 / noise)
 
@@ -101,20 +101,20 @@ def reshaped(
     curvature: float = 1.0,
     unsure: float = 0.0,
 ) -> Reshaping:
-    """Shrink the directions that stand out of the noise down to it; see what norm is left of ``bound``.
+    """Shrink the directions that rise above the noise down to it, and set the new norm, at most ``bound``.
 
-    Eigenvalues below the level, ``relative`` times the noise, are noise for the most part: their directions are left
-    alone. ``curvature`` is that of the loss, for rows of norm 1 that all point one way. The mean square of a reshaped
-    record is taken to be ``unsure`` standard deviations above what was seen.
+    Eigenvalues below the level, ``relative`` times the noise, are mostly noise; their directions are unchanged.
+    ``curvature`` is that of the loss for rows of norm 1 in one direction. The mean square of a reshaped record is
+    assumed to be ``unsure`` standard deviations above its estimate.
     """
     eigenvalues, vectors = np.linalg.eigh(noisy.second)
     level = relative * noisy.matrix_noise
     shares = level / np.maximum(eigenvalues, level)
-    # What cutting at the level takes off the noise alone, on average, is put back.
+    # Add back what cutting at the level removes from the noise alone, on average.
     cut = len(eigenvalues) * noisy.matrix_noise * semicircle_excess(relative)
     above = unsure * noisy.second_stddev * math.sqrt(len(eigenvalues))
     left = (float(eigenvalues @ shares) + cut + above) / n_samples  # mean square of a reshaped record
-    scale = float(shares.max())  # shrinking everything alike would change nothing
+    scale = float(shares.max())  # a common factor would change nothing
     norm = min(bound, max(0.05 * bound, clip * math.sqrt(max(left, 0.0) / scale)))
     curvature *= min(norm**2, (level + noisy.matrix_noise) / (n_samples * scale))
     matrix = (vectors * np.sqrt(shares / scale)) @ vectors.T
@@ -122,28 +122,28 @@ def reshaped(
 
 
 def reshaped_cap(signal: float) -> float:
-    """How hard one record may pull; less than in plain descent, whose shorter flow must answer to labels at once."""
+    """Return the cap on a record's derivative; smaller than in plain descent, whose shorter flow must react faster."""
     return float(min(1.0, 0.3 * max(1.0, signal / 400) ** 0.3))
 
 
 def default_clip(signal: float) -> float:
-    """Most records are clipped while noise rules; none as it vanishes."""
+    """Return the clipping norm: it clips most records while noise dominates, and none as noise vanishes."""
     return float(_CLIP * max(1.0, signal / 1500) ** 0.25)
 
 
 def default_level(signal: float) -> float:
-    """How far directions are shrunk, in units of the matrix's noise: the more signal, the smaller ones are worth it."""
+    """Return the level to which directions are shrunk, in units of the matrix noise; it decreases with the signal."""
     least, most = _LEVELS
     return min(most, max(least, most * math.sqrt(1000 / signal)))
 
 
 def frequency_level(signal: float) -> float:
-    """The energy of a frequency worth keeping, over the mean one: what stands out of the gradients' squared noise."""
+    """Return the least energy of a kept frequency, over the mean: above the squared gradient noise."""
     return min(1.0, (1000 / signal) ** 2)
 
 
 def semicircle_excess(level: float) -> float:
-    """The mean of max(0, x - level) under Wigner's semicircle law on [-1, 1]: what cutting noise at a level removes."""
+    """Return the mean of max(0, x - level) under Wigner's semicircle law on [-1, 1]: noise above a cut at the level."""
     if level >= 1:
         return 0.0
     half = math.sqrt(1 - level**2)
@@ -152,7 +152,7 @@ def semicircle_excess(level: float) -> float:
 
 
 def mapped(records: Records, matrix: Array, feature_norm: float) -> Records:
-    """The records v_i replaced by matrix^T v_i, clipped to another norm; a dense copy, part by part if there are parts.
+    """Replace records v_i by matrix^T v_i, clipped to a new norm; makes a dense copy, part by part.
 
     Each new row is a function of its own record, up to rounding (docs/proofs/gradient-methods.md, section 7).
     """
@@ -179,14 +179,14 @@ def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecord
 def frequency_visibility(
     n_samples: int, n_features: int, neighboring: Neighboring, noise_multiplier: float
 ) -> float:
-    """The mean energy of a frequency over the noise in it; the norm of the records does not matter."""
+    """Return the mean energy of a frequency over its noise; independent of the norm of the records."""
     return n_samples / (
         n_features * acute_sum_sensitivity(_LONGEST_ENERGIES, neighboring).value * noise_multiplier
     )
 
 
 def cosine_basis(n_features: int, intercept: bool) -> Array:
-    """Orthonormal columns: cosines over the order of the features, and the constant, if there is one, by itself.
+    """Return orthonormal columns: cosines over the order of the features, and the constant, if any, separately.
 
     >>> cosine_basis(3, True).round(3)
     array([[ 0.707,  0.707,  0.   ],
@@ -201,7 +201,7 @@ def cosine_basis(n_features: int, intercept: bool) -> Array:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Which frequencies are kept, and the share of the records' energy in them."""
+    """The kept frequencies, and their share of the records' energy."""
 
     kept: NDArray[np.bool_]
     share: float
@@ -209,10 +209,10 @@ class Spectrum:
 
 @dataclass(frozen=True)
 class SpectrumMechanism:
-    """Release of the energies sum_i <f_j, w_i>^2 of reshaped records in the cosine basis f_j.
+    """Release the energies sum_i <f_j, w_i>^2 of reshaped records in the cosine basis f_j.
 
-    Records were reshaped and clipped to ``norm``; rounding made each wrong by ``row_error`` at most. The energies of
-    one are a vector of L1 norm |w|^2; its Euclidean norm is cut to a quarter of ``norm``^2.
+    Records were reshaped and clipped to ``norm``, with a rounding error of at most ``row_error`` each. The energies of
+    one record are a vector of L1 norm |w|^2; its Euclidean norm is clipped to a quarter of ``norm``^2.
 
     Privacy
     -------
@@ -228,7 +228,7 @@ class SpectrumMechanism:
     row_error: float = 0.0
 
     def __post_init__(self) -> None:
-        _ = self.gaussian  # what can fail does so now
+        _ = self.gaussian  # raise now if anything can fail
 
     @cached_property
     def basis(self) -> Array:
@@ -237,12 +237,12 @@ class SpectrumMechanism:
 
     @property
     def limit(self) -> float:
-        """The longest that the energies of one record may be."""
+        """Bound on the norm of one record's energies."""
         return _LONGEST_ENERGIES * self.norm**2
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:
-        """The mechanism behind the release; its sensitivity covers the rounding of the records and of the sum."""
+        """The mechanism of the release; its sensitivity covers the rounding of the records and of the sum."""
         n, p = self.n_samples, self.n_features
         row = 2.1 * self.norm * (self.row_error + gamma(p + 64) * (math.sqrt(p) + 1) * self.norm)
         rounding = n * row + summation_rounding(n, self.limit)
@@ -251,17 +251,17 @@ class SpectrumMechanism:
 
     @property
     def event(self) -> events.Event:
-        """What one release costs."""
+        """The event of one release."""
         return self.gaussian.event
 
     def release(self, records: Records, level: float, entropy: Entropy) -> Spectrum:
-        """The frequencies that noisy energies of the records speak for; ``level`` as of `concentrated`."""
+        """Return the frequencies to keep, from noisy energies of the records; ``level`` as in `concentrated`."""
         noisy = self.gaussian.release(records.sum_rows(energies, self.basis, self.limit), entropy)
         return concentrated(noisy, level, self.intercept)
 
 
 def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
-    """The sum over records of their squared coordinates in ``basis``, each vector of them cut to norm ``limit``."""
+    """Sum the squared coordinates of the records in ``basis``, clipping each record's vector to norm ``limit``."""
     total = np.zeros(basis.shape[1])
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
@@ -273,10 +273,10 @@ def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
 
 
 def concentrated(noisy: Array, level: float, intercept: bool) -> Spectrum:
-    """Frequencies of more than ``level`` times the mean energy, if energies are uneven; else all of them.
+    """Keep frequencies with more than ``level`` times the mean energy if energies are uneven; otherwise keep all.
 
-    Uneven: half of all energy would have to move to make them even. That share, Hoover's index, is what the frequencies
-    above the mean hold beyond their number. The constant is always kept. A function of released numbers.
+    Uneven means that half of the energy would have to move to make them equal. That share is Hoover's index, the excess
+    of the frequencies above the mean. The constant is always kept. A function of released numbers.
 
     >>> concentrated(np.array([9.0, 8.0, 1.0, 0.5, 0.5, 0.0]), 1.0, intercept=False).kept.tolist()
     [True, True, False, False, False, False]

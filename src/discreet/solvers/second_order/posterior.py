@@ -1,10 +1,10 @@
-"""What noisy gradients and a noisy second moment say about coefficients: their posterior mean, step by step.
+"""Posterior mean of the coefficients, updated with each noisy gradient.
 
-Everything here is post-processing of released numbers; it never sees a record. `Aim` says how hard one record may pull
-next, and how much of the curvature is then felt. Near the answer a sum of gradients is ``factor`` times the curvature
-times the distance to it, plus Gaussian noise of known size. With a Gaussian prior the mean of what is left is a ridge
-solution over all gradients so far, each weighted by how sure it is, and the size of the prior is where the released
-numbers are most likely. Why it is accurate: docs/proofs/second-order-regression.md.
+Everything here is post-processing of released numbers; it never sees a record. `Aim` sets the next cap on a record's
+derivative and the resulting mean slope, ``factor``. Near the solution a sum of gradients is ``factor`` times the
+curvature times the distance to it, plus Gaussian noise of known size. With a Gaussian prior, the posterior mean is a
+ridge solution over all gradients so far, weighted by their precision. The scale of the prior maximizes the likelihood
+of the released numbers. Accuracy: docs/proofs/second-order-regression.md.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from discreet.losses import HuberRegression, Loss
 from discreet.solvers.gradients.descent import project
 from discreet.solvers.statistics import NoisyMoments
 
-_WEAK = 0.2  # in units of the matrix's noise, added to the mean of the eigenvalues that it hides
-_LARGEST_PRIOR, _PRIORS = 3.0, 14  # sizes of the prior that are tried, up to three times what was said
-_SMALLEST_SHARE = 0.2  # of derivatives that are not clipped: a smaller one would make long steps
-_SURENESS = 1.6  # standard deviation of the logarithm of that size
+_WEAK = 0.2  # in units of the matrix noise, added to the mean of the eigenvalues hidden by noise
+_LARGEST_PRIOR, _PRIORS = 3.0, 14  # largest multiple of the declared prior to try, and how many to try
+_SMALLEST_SHARE = 0.2  # of derivatives that are not clipped; a smaller one would make steps too long
+_SURENESS = 1.6  # standard deviation of the logarithm of the prior's multiple
 
 
 @dataclass(frozen=True)
 class Curvature:
-    """A positive matrix made of a noisy second moment, and the standard deviation of an entry of its noise."""
+    """A positive matrix computed from a noisy second moment, and the standard deviation of an entry of its noise."""
 
     matrix: Array
     error: float
 
     @classmethod
     def seen(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
-        """The second moment of the records shape^T v, for the noisy one of the records v.
+        """Return the second moment of the records shape^T v, from the noisy one of the records v.
 
-        Eigenvalues that noise hides are not known one by one, but their sum is: each is replaced by their mean and a
+        Eigenvalues hidden by noise are not known individually, but their sum is: each is replaced by their mean plus a
         fifth of the noise. Setting them to 0 would forbid any step along them.
         """
         eigenvalues, vectors = np.linalg.eigh(shape.T @ noisy.second @ shape)
@@ -51,13 +51,13 @@ class Curvature:
 
 
 def prior_root(matrix: Array, variances: Array) -> Array:
-    """C with C C^T the prior covariance of theta', where theta = matrix theta' has independent entries."""
+    """Return C with C C^T the prior covariance of theta', where theta = matrix theta' has independent entries."""
     return np.asarray(np.linalg.solve(matrix, np.diag(np.sqrt(variances))))
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """One gradient: its mean square, the point that it speaks for times the curvature, and how sure it is."""
+    """One gradient: its mean square, the curvature times the point it implies, and its precision."""
 
     steepness: float
     pull: Array
@@ -67,16 +67,16 @@ class _Seen:
 
 
 class PosteriorMean:
-    """The coefficients that all gradients so far speak for.
+    """Posterior mean of the coefficients given all gradients so far.
 
     Parameters
     ----------
-    curvature : that of the summed loss, for a derivative of slope 1.
+    curvature : curvature of the summed loss for a derivative of slope 1.
     root : C of the prior covariance C C^T (`prior_root`).
     start : mean of the prior; None for 0.
     radius : every ``theta`` lies in the ball of this radius.
     least_prior : the smallest multiple of the prior covariance that is considered.
-    curvature_weight : how much of the curvature's own noise counts as noise of a gradient.
+    curvature_weight : fraction of the curvature's own noise that counts as gradient noise.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class PosteriorMean:
     ) -> None:
         self.curvature = curvature
         self._start = np.zeros(len(root)) if start is None else start
-        # Both at once: basis^T P^-1 basis = 1 for the prior P, basis^T H^2 basis = diag(strengths).
+        # Diagonalize both: basis^T P^-1 basis = 1 for the prior P, basis^T H^2 basis = diag(strengths).
         pulled, strengths, rotation = np.linalg.svd(curvature.matrix @ root)
         self._strengths, self._pulled = np.square(strengths), pulled * strengths  # H basis
         self._basis = root @ rotation.T
@@ -103,19 +103,19 @@ class PosteriorMean:
 
     @property
     def variance(self) -> float:
-        """The mean squared distance from the truth that is left, summed over coordinates."""
+        """Remaining mean squared distance from the truth, summed over coordinates."""
         left = self.prior / (1 + self.prior * self._sureness * self._strengths)
         return float(np.square(self._basis).sum(axis=0) @ left)
 
     def update(self, gradient: Array, stddev: float, factor: float, doubt: float = 0.0) -> Array:
-        """Take in a noisy sum of gradients of the loss at ``theta``; the new ``theta``.
+        """Add a noisy sum of gradients of the loss at ``theta`` and return the new ``theta``.
 
         Parameters
         ----------
-        gradient, stddev : what was released, and the noise in each entry.
-        factor : slope of the derivatives, on average: how much of the curvature is felt.
-        doubt : the share of the gradient that the factor may explain wrongly. A gradient more than twice as long as
-            this one counts less: it was taken too far from the answer.
+        gradient, stddev : the release, and the noise in each entry.
+        factor : mean slope of the derivatives, which multiplies the curvature.
+        doubt : relative error of the factor, as a share of the gradient. Gradients more than twice as long as this one
+            count less, because they were taken too far from the solution.
         """
         unsure = self._weight * (factor * self.curvature.error) ** 2 * self.variance
         pull = factor * (self.curvature.matrix @ (self.theta - self._start)) - gradient
@@ -135,7 +135,7 @@ class PosteriorMean:
         return self.theta
 
     def _likeliest(self, along: Array, known: Array) -> float:
-        """The multiple of the prior under which the released numbers are likeliest, within what is tried."""
+        """Return the multiple of the prior, among those tried, that maximizes the likelihood."""
         scores = np.square(along) / np.maximum(known, 1e-12)
         spread = 1 + self._priors[:, None] * known
         evidence = -0.5 * (np.log(spread) + scores / spread).sum(axis=1)
@@ -144,13 +144,13 @@ class PosteriorMean:
 
 
 class ResidualScale:
-    """The standard deviation of residuals, followed through the companions of clipped gradients.
+    """The standard deviation of residuals, tracked through the companions of clipped gradients.
 
-    A step of the extended Kalman filter on its logarithm, for residuals of a normal law.
+    Each update is an extended Kalman filter step on its logarithm, for normal residuals.
 
     Parameters
     ----------
-    scale : where it starts; its logarithm is unsure by a half.
+    scale : initial value; its logarithm has a standard deviation of one half.
     """
 
     def __init__(self, scale: float) -> None:
@@ -162,7 +162,7 @@ class ResidualScale:
         return math.exp(self._log)
 
     def update(self, mean_square: float, stddev: float, cap: float) -> None:
-        """Take in a noisy mean of min(1, r^2 / cap^2) over the records."""
+        """Add a noisy mean of min(1, r^2 / cap^2) over the records."""
         ratio = cap / self.scale
         expected = clipped_square(ratio)
         slope = (clipped_square(ratio * math.exp(-0.05)) - clipped_square(ratio * math.exp(0.05))) / 0.1
@@ -173,7 +173,7 @@ class ResidualScale:
 
 
 def clipped_square(ratio: float) -> float:
-    """The mean of min(1, r^2 / cap^2) for a normal r, with cap = ratio standard deviations.
+    """Return the mean of min(1, r^2 / cap^2) for a normal r, with cap = ratio standard deviations.
 
     >>> round(clipped_square(1.0), 4), round(clipped_square(10.0), 6)
     (0.5161, 0.01)
@@ -185,7 +185,7 @@ def clipped_square(ratio: float) -> float:
 
 
 def unclipped_share(ratio: float) -> float:
-    """The share of normal residuals within ``ratio`` standard deviations: the mean slope of a clipped residual.
+    """Return the share of normal residuals within ``ratio`` standard deviations: the mean slope of a clipped residual.
 
     >>> round(unclipped_share(1.0), 4)
     0.6827
@@ -195,18 +195,18 @@ def unclipped_share(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a series of gradients looks for.
+    """The target of a series of gradients.
 
     Attributes
     ----------
-    loss : whose derivatives are summed.
-    n_steps : how many gradients.
+    loss : the loss whose derivatives are summed.
+    n_steps : number of gradients.
     widest : the largest cap.
     multiple : the cap, in standard deviations of residuals.
     shape : how the slope of derivatives follows from the residuals: "residual" (that of a clipped residual), "mean"
         (the predicted mean of counts, clipped) or "density" (of residuals at their quantile ``at``).
-    reach : how far from the start the coefficients may be, in units of the prior.
-    shift : how far predictions are moved first.
+    reach : allowed distance of the coefficients from the start, in units of the prior.
+    shift : initial shift of the predictions.
     """
 
     loss: Loss
@@ -221,11 +221,11 @@ class Aim:
 
     @property
     def cap(self) -> float:
-        """The cap for residuals of the size that was heard of."""
+        """The cap for the current estimate of the residual scale."""
         return min(self.widest, self.multiple * self.scale.scale)
 
     def felt(self, cap: float, mean: float, variance: float) -> tuple[float, float]:
-        """The mean slope of derivatives, for predictions of this mean and variance, and how much of it to doubt."""
+        """Return the mean slope of derivatives, for predictions of this mean and variance, and its relative error."""
         if self.shape == "density":
             return math.exp(-(self.at**2) / 2) / math.sqrt(2 * math.pi) / self.scale.scale, 0.5
         share = max(_SMALLEST_SHARE, unclipped_share(cap / self.scale.scale))
@@ -236,7 +236,7 @@ class Aim:
 
 
 def clip_multiple(per_column: float) -> float:
-    """The cap in standard deviations: small ones are cheap, and biased where targets are skewed.
+    """Return the cap in standard deviations: small caps need little noise but are biased if targets are skewed.
 
     ``per_column`` is the signal over noise, divided by the number of columns.
     """
@@ -244,7 +244,7 @@ def clip_multiple(per_column: float) -> float:
 
 
 def aims_of(loss: Loss, per_column: float, n_steps: int, cap: float | None) -> Iterator[Aim]:
-    """What the gradients of a fit look for, one series after the other."""
+    """Yield the targets of a fit, one series of gradients after the other."""
     multiple = clip_multiple(per_column)
     most = loss.lipschitz if cap is None else cap
     if loss.aims_at == "count":
@@ -257,7 +257,7 @@ def aims_of(loss: Loss, per_column: float, n_steps: int, cap: float | None) -> I
     if loss.aims_at == "mean":
         yield Aim(loss, n_steps, scale, min(most, widest), multiple)
         return
-    # First the middle of the residuals and their size, then the quantile, which is near.
+    # First the median residual and the residual scale, then the quantile, which is near.
     centering, at = (n_steps + 1) // 2, float(ndtri(loss.quantile))
     yield Aim(HuberRegression(widest), centering, scale, widest, multiple)
     settled, reach = scale.scale, min(1.0, scale.scale)

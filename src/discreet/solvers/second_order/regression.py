@@ -1,8 +1,8 @@
-"""Second-order regression: two looks at the second moment, then a few gradients with clipped residuals.
+"""Second-order regression: two releases of the second moment, then a few gradients with clipped residuals.
 
-The looks reshape the records as for classification. Each gradient is released with a companion that tells the size of
-the residuals, by which the next are clipped; the answer is the posterior mean of the coefficients given all gradients.
-Where public numbers say that no direction can be learned, only the constant is fitted.
+The second moments reshape the records as for classification. Each gradient is released with a companion that shows
+the size of the residuals and sets the next cap. The result is the posterior mean of the coefficients given all
+gradients. If public numbers show that no direction can be learned, only the constant is fitted.
 Proofs: docs/proofs/second-order-regression.md.
 """
 
@@ -40,27 +40,27 @@ from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, ai
 from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
 _STEPS = 20
-_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two looks at the second moment
+_MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two releases of the second moment
 _FIRST_LOOK = 0.3  # of that share
 _LEVEL = 1.0  # directions are shrunk to the noise in the second moment
-_UNSURE = 2.0  # standard deviations that are added to the mean square of reshaped records
+_UNSURE = 2.0  # standard deviations added to the mean square of reshaped records
 _PRIOR, _CONSTANT_PRIOR = (
     1.0,
     0.1,
 )  # variance of predictions, in units of the squared half range of the targets
 _LEAST_MASS = 0.05  # of the squared norm of records
-# Below this signal (see `signal_of`) only the constant is fitted, with records clipped and predictions held closer.
+# Below this signal (see `signal_of`) only the constant is fitted, with tighter clipping and a tighter prior.
 _BLIND, _BLIND_CLIP, _BLIND_PRIOR = 8.0, 1.05, 0.025
 
 
 def signal_of(problem: Problem, guarantee: Guarantee) -> float:
-    """Records over the noise that hides one of them, if the whole budget were one release."""
+    """Return n_samples over the noise that hides one record, if the whole budget were one release."""
     budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
     return problem.n_samples * budget / guarantee.neighboring.contributions
 
 
 def row_clip(signal: float) -> float:
-    """The norm to which reshaped records are clipped, over the root of their mean square."""
+    """Return the norm to which reshaped records are clipped, over their root mean square."""
     return _BLIND_CLIP if signal < _BLIND else float(max(1.4, 1.5 * (signal / 1500) ** 0.15))
 
 
@@ -74,7 +74,7 @@ def plan_regression(
     cap: float | None = None,
     clip: float | None = None,
 ) -> NewtonRegressionPlan:
-    """Split the budget, calibrate all releases together; settings as of `NoisyNewton`."""
+    """Split the budget and calibrate all releases together; settings as in `NoisyNewton`."""
     if problem.n_models != 1:
         raise ParameterError("solver", f"{name!r} fits one regression, not {problem.n_models}")
     if problem.l2 is not None and "quadratic" not in problem.loss.proved_for:
@@ -112,9 +112,9 @@ class NewtonRegressionPlan(base.Plan):
     Attributes
     ----------
     fitted : the problem that is solved: the problem itself, or that of the constant alone.
-    n_iterations, radius, clip : as of `NoisyNewton`.
-    looks : the parts of the squared Gaussian-DP parameter that the looks at the second moment get.
-    unit : noise multiplier of a release that gets all of it.
+    n_iterations, radius, clip : as in `NoisyNewton`.
+    looks : shares of the squared Gaussian-DP parameter for the releases of the second moment.
+    unit : noise multiplier of a single release with the whole budget.
     signal : records over noise, see `signal_of`.
     cap : the largest derivative of a record; None for the public rule.
     """
@@ -137,7 +137,7 @@ class NewtonRegressionPlan(base.Plan):
             raise ParameterError(
                 "cap", f"must be greater than 0 and at most {most:g} for this loss, got {self.cap!r}"
             )
-        _ = self.releases  # everything that can fail does so now, before a charge
+        _ = self.releases  # raise now, before any charge, if anything can fail
 
     sums_only = True
 
@@ -147,7 +147,7 @@ class NewtonRegressionPlan(base.Plan):
         return self.fitted.n_features < self.problem.n_features
 
     def look(self, share: float, norm: float | None = None) -> MomentMechanism:
-        """The release of the second moment, of records reshaped and clipped to ``norm`` where it is given."""
+        """The release of the second moment, for records reshaped and clipped to ``norm`` if given."""
         return look_mechanism(
             self.fitted, self.record_guarantee.neighboring, multiplier(self.unit, share), norm
         )
@@ -162,20 +162,20 @@ class NewtonRegressionPlan(base.Plan):
 
     @cached_property
     def largest(self) -> ClippedGradientMechanism:
-        """The release with the most noise: of records that were not shrunk, with derivatives that are not clipped."""
+        """The release with the most noise: records that are not shrunk, derivatives that are not clipped."""
         loss = self.problem.loss
         return self.gradient(self.problem.bounds.feature_norm, loss, loss.lipschitz)
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         norm = self.problem.bounds.feature_norm
         looks = [base.PlannedRelease(self.look(share, norm), "second moment") for share in self.looks]
         return (*looks, base.PlannedRelease(self.largest, "clipped gradients", self.n_iterations))
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         what = "the constant column" if self.constant_only else "reshaped records"
         return f"Gaussian noise on the second moment, twice, and on {self.n_iterations} clipped gradients of {what}"
 
@@ -189,7 +189,7 @@ class NewtonRegressionPlan(base.Plan):
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run; the largest noise there can be, for records that are not shrunk."""
+        """The public numbers of the run, with the largest possible noise (records that are not shrunk)."""
         norm = self.problem.bounds.feature_norm
         return {
             **{
@@ -207,7 +207,7 @@ class NewtonRegressionPlan(base.Plan):
         }
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
-        """Look twice, then let clipped gradients say where the coefficients are."""
+        """Release the second moments, then fit the coefficients by clipped gradients."""
         rows, last = records[0], np.eye(self.problem.n_features)[:, -1:]
         if self.constant_only:
             rows = mapped(rows, last, self.problem.bounds.feature_norm)
@@ -226,7 +226,7 @@ class NewtonRegressionPlan(base.Plan):
         return reshaped(noisy, self.problem.n_samples, bound, _LEVEL, self.clip, unsure=_UNSURE)
 
     def _search(self, rows: Records, seen: _Seen, entropy: Entropy, progress: Progress | None) -> Array:
-        """All gradients; the point that they speak for."""
+        """Release all gradients and return the posterior mean."""
         step, theta = 0, np.zeros(self.fitted.n_features)
         least = max(0.005, 0.2 * min(1.0, (self.signal / 60) ** 2))
         per_column = self.signal / self.fitted.n_features
@@ -249,7 +249,7 @@ class NewtonRegressionPlan(base.Plan):
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the looks have released, and what follows from it about records and predictions."""
+    """The released second moments, and what they imply about records and predictions."""
 
     problem: Problem
     shape: Reshaping
@@ -258,7 +258,7 @@ class _Seen:
 
     @cached_property
     def prior_root(self) -> Array:
-        """The prior: predictions of either part of a record, columns or constant, have the variance that is said."""
+        """Root of the prior covariance: the columns and the constant each give predictions the variance ``_PRIOR``."""
         p, norm = self.problem.n_features, self.problem.bounds.feature_norm
         mass = max(float(np.trace(self.first.second)) / self.problem.n_samples, _LEAST_MASS * norm**2)
         variances = np.full(p, _PRIOR / mass)
@@ -269,18 +269,18 @@ class _Seen:
 
     @cached_property
     def _constant_size(self) -> float:
-        """The root of the mean square of the constant entry of a record; 1 at most, if it was not shrunk."""
+        """Root mean square of the constant entry of a record; at most 1 if it was not shrunk."""
         return math.sqrt(max(float(self.first.second[-1, -1]) / self.problem.n_samples, 0.01))
 
     def constant(self, shift: float) -> Array:
-        """Coefficients that move every prediction by about ``shift``; none where there is no constant."""
+        """Return coefficients that move every prediction by about ``shift``; zero without an intercept."""
         along = np.zeros(self.problem.n_features)
         if self.problem.bounds.intercept:
             along[-1] = shift / self._constant_size
         return np.asarray(np.linalg.solve(self.shape.matrix, along))
 
     def predictions(self, theta: Array) -> tuple[float, float]:
-        """About the mean and the variance of predictions at ``theta``."""
+        """Estimate the mean and variance of predictions at ``theta``."""
         n, mean = self.problem.n_samples, 0.0
         if self.problem.bounds.intercept:
             row = self.first.second[:, -1] / (n * self._constant_size)
@@ -288,7 +288,7 @@ class _Seen:
         return mean, max(float(theta @ self.curvature.matrix @ theta) / n - mean**2, 0.0)
 
     def with_ridge(self, theta: Array) -> Array:
-        """Coefficients of the records, shrunk as a ridge shrinks least squares."""
+        """Return the coefficients of the original records, shrunk as a ridge shrinks least squares."""
         l2, matrix = self.problem.l2, self.shape.matrix
         if l2:
             ridge = l2 * self.problem.n_samples * matrix.T @ matrix
@@ -297,7 +297,7 @@ class _Seen:
 
 
 def _event(width: int, unit: float, steps: int, looks: tuple[float, ...]) -> events.Event:
-    """All releases, in units of one that costs as much."""
+    """Return the event of all releases for this unit."""
     seen = [share_event(unit, share, width * (width + 1) // 2) for share in looks]
     gradient = share_event(unit, (1 - sum(looks)) / steps, width + 1)
     return events.Composed((*seen, events.Repeated(gradient, steps)))

@@ -2,14 +2,14 @@
 
     theta_{t+1} = (1 - a_t) theta_t + a_t s_t,   a_t = w_t / (64 + w_0 + ... + w_t),   w_t = 64 + t,   t < T.
 
-So theta is the weighted mean of the center, where it begins, and of all choices; T = 1 takes its only choice whole.
-Weights are nearly even for a handful of choices and rise where there are hundreds. The usual steps 2 / (t + 2), with
-weights 1, 2, 3, ..., leap to a vertex first and have to come back from it, and their last step is twice as long: where
-few steps end is then a matter of luck (docs/decisions/0011-frank-wolfe-steps.md). ``weights="rising"`` asks for them.
+So theta is the weighted mean of the center, where it starts, and of all choices; with T = 1 it is the only choice.
+Weights are nearly even for a few choices and increase over hundreds. The usual steps 2 / (t + 2), with weights
+1, 2, 3, ..., jump to a vertex first, have to come back from it, and end with a step twice as long, so the result of a
+few steps varies widely (docs/decisions/0011-frank-wolfe-steps.md). Select them with ``weights="rising"``.
 
-Over a polytope s_t is a vertex, drawn by the exponential mechanism; over any other set s_t minimizes <., gradient +
-Gaussian noise>. All s_t together are the release; theta only processes them. The excess risk is certified from public
-numbers, which is also how T is chosen. Sum scale for gradients and scores, mean scale for certificates. Proofs:
+Over a polytope s_t is a vertex drawn by the exponential mechanism; over any other set s_t minimizes <., gradient +
+Gaussian noise>. All s_t together are the release; theta is post-processing. Public numbers certify the excess risk
+and determine T. Gradients and scores are on the sum scale, certificates on the mean scale. Proofs:
 docs/proofs/frank-wolfe.md.
 """
 
@@ -57,9 +57,9 @@ __all__ = [
 ]
 
 
-_MOST = 2_000  # iterations that the rule may choose: each is a pass over the data
+_MOST = 2_000  # maximum number of iterations that the rule may choose; each is a pass over the data
 #: The fewest choices that the rule makes, if more than one: means of fewer points did worse on generated data, even
-#: where the certificate asks for no more.
+#: if the certificate is smaller.
 _FEWEST = 4
 
 
@@ -69,21 +69,21 @@ class FrankWolfe:
 
     Parameters
     ----------
-    n_iterations : number of noisy choices; None for the one that minimizes the certificate with a typical curvature:
-        at least 4, or one where the certificate promises no more than the center does.
-    expected_curvature : the share of the worst curvature that the data is expected to have, which only matters for the
-        number of choices; 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the
-        choices, and did better on most generated data (benchmarks/lasso.py).
+    n_iterations : number of noisy choices; None minimizes the certificate with a typical curvature: at least 4, or one
+        if the certificate is no better than for the center.
+    expected_curvature : expected curvature of the data as a fraction of the worst case; it only affects the number of
+        choices, and 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the choices
+        and did better on most generated data (benchmarks/lasso.py).
     choice : "vertices" (exponential mechanism over the vertices of a polytope), "gradient" (Gaussian noise on the
-        gradient, any set), or "auto": whichever has the smaller certificate, and vertices over an L1 ball of
-        bounded entries.
-    weights : "even" (nearly), or "rising" for the usual steps 2 / (t + 2), which reach their last choices faster and
-        forget the center.
-    evidence_share : part of the budget (squared Gaussian-DP parameter, or epsilon where delta = 0) that pays for the
-        length of the walk over an L1 ball of bounded entries; None is 0.1, and 0 where ``choice`` is given: then the
-        walk is taken whole.
+        gradient, any set), or "auto": the one with the smaller certificate, and vertices over an L1 ball of bounded
+        entries.
+    weights : "even" (nearly), or "rising" for the usual steps 2 / (t + 2), which favor the last choices and forget the
+        center.
+    evidence_share : part of the budget (squared Gaussian-DP parameter, or epsilon if delta = 0) for the length of the
+        walk over an L1 ball of bounded entries; None is 0.1, or 0 if ``choice`` is given. With 0 the full walk is
+        taken.
 
-    Over an L1 ball of bounded entries an intercept is no part of the ball: it has its own noisy corrections.
+    Over an L1 ball of bounded entries the intercept is not part of the ball; it has its own noisy corrections.
 
     Privacy
     -------
@@ -106,7 +106,7 @@ class FrankWolfe:
     evidence_share: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> FrankWolfePlan | PacedWalkPlan:
-        """The number of steps from the certificate, then the least noise that meets the guarantee."""
+        """Choose the number of steps by the certificate, then the least noise that meets the guarantee."""
         geometry_of(problem, self.name)
         paced = paced_walk.applies(problem) and self.choice != "gradient"
         whole, problem = problem, paced_walk.columns_alone(problem) if paced else problem
@@ -180,11 +180,11 @@ class FrankWolfe:
         return GradientPlan(problem, guarantee, chosen, self.weights, calibrate(event, guarantee))
 
     def _best(self, problem: Problem, geometry: Geometry, first: Array, later: Array) -> int:
-        """The T whose certificate is smallest, from the error of a choice (first, later) at each T.
+        """Return the T with the smallest certificate, from the error of a choice (first, later) at each T.
 
-        H_T is taken as 2 / (T + 2) times the expected curvature. Where that asks for fewer than 4 choices, 4 are made
-        if the whole certificate is smaller there than for one, and the expected one is below the excess risk that the
-        center can have; otherwise one is.
+        H_T is taken as 2 / (T + 2) times the expected curvature. If that gives fewer than 4 choices, use 4 if the whole
+        certificate is smaller than for one choice and the expected one is below the excess risk of the center;
+        otherwise use one.
         """
         parts = choice_weights(_MOST, self.weights)
         totals = np.cumsum(parts)[1:]

@@ -1,6 +1,6 @@
-"""What both kinds of Frank-Wolfe plans share: the steps, the certificate, the words.
+"""Base class of Frank-Wolfe plans, and Frank-Wolfe over any bounded set.
 
-Frank-Wolfe over any bounded set: every step minimizes <., gradient + Gaussian noise>.
+Over any bounded set, every step minimizes <., gradient + Gaussian noise>.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Integers = NDArray[np.int64]
 NAME = "frank-wolfe"
 CONFIDENCE = 0.95
 WEIGHTS = "even", "rising"
-_FIRST = 64  # the even weights of the center and of the first choice; each later one weighs one more
+_FIRST = 64  # even weight of the center and of the first choice; each later choice weighs one more
 
 
 @dataclass(frozen=True)
 class FrankWolfePlan(base.Plan):
-    """What both kinds of run share: the steps, the certificate, the words."""
+    """Shared parts of both kinds of plans: the steps, the certificate and its printed line."""
 
     n_iterations: int
     weights: str
@@ -67,13 +67,13 @@ class FrankWolfePlan(base.Plan):
 
     @property
     def certificate(self) -> Certificate:
-        """What is known about the excess risk before any data is seen; of each model where there are several."""
+        """Bound on the excess risk before any data is seen, for each model."""
         raise NotImplementedError
 
     def run(
         self, records: list[Records], entropy: Entropy, progress: Progress | None = None
     ) -> CertifiedRelease:
-        """Choose, move, repeat."""
+        """Run Frank-Wolfe for every model."""
         found = [self._run_one(part, entropy) for part in with_bounded_labels(records, self.problem)]
         theta = np.stack([theta.reshape(self.problem.shape) for theta, _ in found])
         certificate = max((one for _, one in found), key=lambda one: one.expected)
@@ -91,7 +91,7 @@ class FrankWolfePlan(base.Plan):
         return gradient
 
     def _certificate(self, errors: Sequence[float], likely_errors: Sequence[float]) -> Certificate:
-        """From bounds on what each choice loses (sum scale), on average and with probability 0.95 together."""
+        """Certificate from bounds on the loss of each choice (sum scale): expected, and with probability 0.95."""
         constants = curvature(self.problem, self.geometry), self.center_error
         optimization = float(optimization_error(*constants, self.n_iterations, self.weights)[-1])
         share = self.parts[1:] / (self.parts.sum() * self.problem.n_samples)
@@ -103,14 +103,15 @@ class FrankWolfePlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         return {"excess risk at most": str(self.certificate)}
 
 
 def choice_weights(n_choices: int, kind: str) -> Integers:
-    """The weights of the center and of every choice in the point that is reached; a single choice is taken whole.
+    """Return the weights of the center and of every choice in the final point; a single choice has all the weight.
 
-    Even ones suit a handful of choices and forget the first of hundreds; rising ones are 1, 2, 3, ..., the center's 0.
+    Even weights suit a few choices and forget the first of hundreds; rising ones are 1, 2, 3, ... with 0 for the
+    center.
     """
     rising = np.arange(n_choices)
     if kind == "rising":
@@ -119,12 +120,12 @@ def choice_weights(n_choices: int, kind: str) -> Integers:
 
 
 def steps(parts: Integers) -> Array:
-    """a_0, ..., a_{T - 1}: the weight of each choice over all weights so far."""
+    """Return a_0, ..., a_{T - 1}: the weight of each choice over the total weight so far."""
     return np.asarray(parts[1:] / np.cumsum(parts)[1:])
 
 
 def optimization_error(worst: float, start: float, most: int, kind: str) -> Array:
-    """H_T of the noiseless recursion h <- (1 - a) h + a^2 worst / 2 from h = start, for T = 1, ..., most."""
+    """Return H_T of the noiseless recursion h <- (1 - a) h + a^2 worst / 2 from h = start, for T = 1, ..., most."""
     parts = choice_weights(most, kind)
     totals = np.cumsum(parts)[1:]
     errors = (parts[0] * start + worst / 2 * np.cumsum(parts[1:] ** 2 / totals)) / totals
@@ -133,9 +134,9 @@ def optimization_error(worst: float, start: float, most: int, kind: str) -> Arra
 
 
 def center_error(problem: Problem, geometry: Geometry, offset: float = 0.0) -> float:
-    """Bound on the excess risk of the center: slope times distance, or the loss there.
+    """Bound the excess risk of the center: slope times distance, or the loss there.
 
-    ``offset`` bounds an intercept that is added to predictions and is no part of the set.
+    ``offset`` bounds an intercept that is added to predictions and is not part of the set.
     """
     center = geometry.center()
     bound, norm = record_bound(problem)
@@ -148,12 +149,12 @@ def center_error(problem: Problem, geometry: Geometry, offset: float = 0.0) -> f
 
 @dataclass(frozen=True)
 class GradientPlan(FrankWolfePlan):
-    """Frank-Wolfe over any set by Gaussian noise on the gradient."""
+    """Frank-Wolfe over any set with Gaussian noise on the gradient."""
 
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _ = self.release  # everything that can fail does so now, before a charge
+        _ = self.release  # raise now, before any charge, if anything can fail
 
     @cached_property
     def release(self) -> GaussianMechanism:
@@ -163,12 +164,12 @@ class GradientPlan(FrankWolfePlan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.release, "gradients", self.n_iterations * self.problem.n_models),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return f"Frank-Wolfe with {self.n_iterations} gradients under Gaussian noise"
 
     @property
@@ -188,7 +189,7 @@ class GradientPlan(FrankWolfePlan):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """A choice loses stddev x width on average; both terms of the loss are Lipschitz in the noise."""
+        """Certificate: a choice loses stddev x width on average; both terms of the loss are Lipschitz in the noise."""
         stddev = self.release.noise.effective_stddev
         tail = (
             2 * self.geometry.radius(2.0) * math.sqrt(2 * math.log(2 * self.n_iterations / (1 - CONFIDENCE)))
@@ -203,15 +204,15 @@ class GradientPlan(FrankWolfePlan):
         for rate in steps(self.parts):
             noisy = self.release.release(self._gradient(records, theta), entropy)
             theta = (1 - rate) * theta + rate * self.geometry.linear_minimizer(noisy)
-            # The sensitivity holds in this ball, and a minimizer may round out of the set.
+            # The sensitivity holds in this ball, and rounding may move a minimizer out of the set.
             theta = project(theta[None], self.geometry.radius(2.0))[0]
         return theta, self.certificate
 
 
 def gradient_sensitivity_over(problem: Problem, geometry: Geometry, guarantee: Guarantee) -> float:
-    """L2 sensitivity of one computed gradient at any point of the set.
+    """Return the L2 sensitivity of one computed gradient at any point of the set.
 
-    The ridge term is the same for neighbors, but it rounds once more.
+    The ridge term is the same for neighbors but adds one rounding.
     """
     base_value = computed_gradient_sensitivity(
         problem.loss,

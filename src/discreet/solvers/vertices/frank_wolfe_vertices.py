@@ -1,6 +1,6 @@
 """Frank-Wolfe over a polytope: every step moves towards one vertex, chosen by the exponential mechanism.
 
-Rows that are stored as CSR matrices take the steps of ``sparse_frank_wolfe`` where these apply, with the same event.
+CSR rows take the steps of ``sparse_frank_wolfe`` if these apply, with the same event.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from discreet.solvers.vertices.sparse_frank_wolfe import Grid, IncrementalSteps,
 
 @dataclass(frozen=True)
 class VertexPlan(FrankWolfePlan):
-    """Frank-Wolfe over a polytope by the exponential mechanism, each choice with the same ``epsilon``."""
+    """Frank-Wolfe over a polytope by the exponential mechanism, with the same ``epsilon`` for each choice."""
 
     epsilon: float
-    offset_limit: float = 0.0  # of an intercept that is no part of the polytope
+    offset_limit: float = 0.0  # bound on an intercept that is not part of the polytope
 
     def __post_init__(self) -> None:
-        for first in (True, False):  # everything that can fail does so now, before a charge
+        for first in (True, False):  # raise now, before any charge, if anything can fail
             mechanism = self._mechanism(self._range(first))
             bound, norm = record_bound(self.problem)
             largest = self.geometry.radius(norm) * bound * self.problem.loss.lipschitz + (
@@ -55,7 +55,7 @@ class VertexPlan(FrankWolfePlan):
 
     @property
     def polytope(self) -> Polytope:
-        """The set, which has vertices."""
+        """The constraint set, as a polytope."""
         return cast(Polytope, self.geometry)
 
     @cached_property
@@ -71,13 +71,13 @@ class VertexPlan(FrankWolfePlan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         times = self.n_iterations * self.problem.n_models
         return (base.PlannedRelease(self._mechanism(self._range(False)), "choices of a vertex", times),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return (
             f"Frank-Wolfe with {self.n_iterations} vertices of {self.polytope.n_vertices} chosen by the exponential "
             "mechanism"
@@ -106,12 +106,12 @@ class VertexPlan(FrankWolfePlan):
 
     @property
     def center_error(self) -> float:
-        """Bound on the excess risk of the center, whatever the intercept."""
+        """Bound on the excess risk of the center, for any intercept."""
         return center_error(self.problem, self.geometry, self.offset_limit)
 
     @cached_property
     def certificate(self) -> Certificate:
-        """Before the fit, from the worst iterates, however the rows are stored."""
+        """Certificate before the fit, from the worst iterates, for any storage of the rows."""
         scales = [self._mechanism(self._range(t == 0)).scale for t in (0, 1)]
         full = self._certified([scales[0]] + [scales[1]] * (self.n_iterations - 1))
         if self.incremental is None:
@@ -120,11 +120,11 @@ class VertexPlan(FrankWolfePlan):
         return Certificate(max(full.expected, other.expected), max(full.likely, other.likely), CONFIDENCE)
 
     def _certified(self, scales: list[float]) -> Certificate:
-        """A choice loses scale x log(vertices) on average, x scales more with probability e^-x, a step by rounding."""
+        """Certificate: a choice loses scale x log(vertices) on average, with an exponential tail, plus rounding."""
         return self._certified_choices(scales, [self._mechanism(self._range(False)).grid] * len(scales))
 
     def _certified_choices(self, scales: list[float], errors: list[float]) -> Certificate:
-        """The same from the scale of every choice and a bound on what errors of its scores cost."""
+        """Certificate from the scale of every choice and a bound on the loss from errors of its scores."""
         log_size = math.log(self.polytope.n_vertices)
         tail = math.log(self.n_iterations / (1 - CONFIDENCE))
         return self._certificate(
@@ -134,17 +134,17 @@ class VertexPlan(FrankWolfePlan):
 
     @cached_property
     def incremental(self) -> tuple[Grid, Grid] | None:
-        """The public grids of the steps on CSR rows, of the first choice and of later ones; None if there are none."""
+        """The public grids of steps on CSR rows, for the first choice and for later ones; None if they do not apply."""
         public = self.problem, self.record_guarantee, self.epsilon, self.parts
         first, later = self._first_grid(self.offset_limit), grid_of(*public, False, self.offset_limit)
         return None if first is None or later is None else (first, later)
 
     def _first_grid(self, offset: float) -> Grid | None:
-        """The grid of the first choice where the intercept is no larger than this."""
+        """Return the grid of the first choice for an intercept of at most this size."""
         return grid_of(self.problem, self.record_guarantee, self.epsilon, self.parts, True, offset)
 
     def _incremental_certificate(self, grids: tuple[Grid, Grid]) -> Certificate:
-        """Old derivatives shift each of two scores, rounded entries the risk (docs/proofs/sparse-frank-wolfe.md, 3)."""
+        """Add the effects of old derivatives and of rounded entries (docs/proofs/sparse-frank-wolfe.md, 3)."""
         n, size, later = self.problem.n_samples, self.geometry.radius(1.0), self.n_iterations - 1
         scales = [grids[0].selection.scale] + [grids[1].selection.scale] * later
         shares = [grids[0].derivative_error] + [grids[1].derivative_error] * later
@@ -155,7 +155,7 @@ class VertexPlan(FrankWolfePlan):
     def run(
         self, records: list[Records], entropy: Entropy, progress: Progress | None = None
     ) -> CertifiedRelease:
-        """Choose, move, repeat; on CSR rows by changes alone."""
+        """Run Frank-Wolfe for every model; on CSR rows, by incremental steps."""
         points, certificates = [], []
         for walk in self.walks(records):
             for _ in range(self.n_iterations):
@@ -166,7 +166,7 @@ class VertexPlan(FrankWolfePlan):
         return CertifiedRelease(np.stack(points), entropy.secure, worst)
 
     def walks(self, records: list[Records]) -> Iterator[FullSteps | IncrementalSteps]:
-        """A walk at its start for every model."""
+        """Yield a walk at its start for every model."""
         grids = self.incremental
         if grids is None or not records or not all(part.sparse and part.whole for part in records):
             yield from (FullSteps(self, part) for part in with_bounded_labels(records, self.problem))
@@ -184,14 +184,14 @@ class VertexPlan(FrankWolfePlan):
             yield IncrementalSteps(self.problem, grids, self._first_grid, self.parts, rows, part.labels)
 
     def certified(self, walk: FullSteps | IncrementalSteps) -> Certificate:
-        """What a walk certifies once it has ended."""
+        """Return the certificate of a finished walk."""
         if isinstance(walk, FullSteps):
             return self._certified(walk.scales)
         return self._incremental_certificate(walk.grids)
 
 
 class FullSteps:
-    """A walk over a polytope that asks for the whole gradient at every step."""
+    """A walk over a polytope that computes the whole gradient at every step."""
 
     def __init__(self, plan: VertexPlan, records: Records) -> None:
         self.plan, self.records = plan, records
@@ -200,10 +200,10 @@ class FullSteps:
         self._rates = steps(plan.parts)
 
     def choose(self, offset: float, entropy: Entropy) -> None:
-        """Move towards the vertex chosen at the point so far, with this intercept where records have a constant."""
+        """Move towards the vertex chosen at the current point, with the intercept ``offset`` if there is one."""
         plan, theta = self.plan, self.theta
         _, norm = record_bound(plan.problem)
-        # The point is public, so its norm may sharpen the range of the scores.
+        # The point is public, so its norm may tighten the range of the scores.
         length = float(np.linalg.norm(theta, norm))
         mechanism = plan._mechanism(
             range_at(plan.problem, plan.polytope, plan.record_guarantee, length, abs(offset))
@@ -223,7 +223,7 @@ class FullSteps:
 def score_range(
     problem: Problem, geometry: Polytope, guarantee: Guarantee, first: bool, offset: float = 0.0
 ) -> float:
-    """How unevenly the computed scores of neighbors can differ, at the center or at any point of the set."""
+    """Bound the range of the difference of neighbors' computed scores, at the center or at any point of the set."""
     _, norm = record_bound(problem)
     theta_norm = float(np.linalg.norm(geometry.center(), norm)) if first else geometry.radius(norm)
     return range_at(problem, geometry, guarantee, theta_norm, offset)
@@ -232,7 +232,7 @@ def score_range(
 def range_at(
     problem: Problem, geometry: Polytope, guarantee: Guarantee, theta_norm: float, offset: float = 0.0
 ) -> float:
-    """contributions x slope x record bound x diameter: Lemma 4; and four rounding errors."""
+    """Return contributions x slope x record bound x diameter (Lemma 4), plus four rounding errors."""
     bound, norm = record_bound(problem)
     rounded_up = theta_norm * (1 + gamma(geometry.n_features + 4))
     reach = (bound * min(rounded_up, geometry.radius(norm)) + offset) * SLACK

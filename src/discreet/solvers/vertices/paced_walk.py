@@ -1,9 +1,9 @@
-"""Frank-Wolfe over the columns alone: an intercept outside the ball, and a length that evidence has paid for.
+"""Frank-Wolfe over the columns alone, with a separate intercept and a length chosen from noisy evidence.
 
-The constant of an intercept is 1 in every record. Inside the ball it would win choice after choice and overshoot; here
-it is a number of its own, corrected by noisy sums of derivatives before the first step, before steps 1, 2, 4, 8, ...
-and after the last. Once the walk has ended, noisy sums along its direction tell how far to go: all the way, part of it,
-or nowhere where noise chose the direction. Proofs: docs/proofs/frank-wolfe.md, sections 8 and 9.
+The constant of an intercept is 1 in every record. Inside the ball it would win most choices and overshoot. Here it is
+a separate number, corrected by noisy sums of derivatives before the first step, before steps 1, 2, 4, 8, ... and
+after the last. After the walk, noisy sums along its direction determine how far to go: all the way, part of it, or
+nowhere if noise chose the direction. Proofs: docs/proofs/frank-wolfe.md, sections 8 and 9.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 START_SHARE, CORRECTION_SHARE, EVIDENCE_SHARE = 0.03, 0.03, 0.1  # of the budget
 _LARGEST_LOG_ODDS = 10.0
 _LONGEST_STEP = 2.0  # of the intercept
-_TYPICAL = 0.25  # squared correction of an intercept: what is noisier is followed less
+_TYPICAL = 0.25  # typical squared correction of an intercept; noisier corrections are shrunk more
 _LEAST_CURVATURE = 0.02
 _ASIDE = 0.25  # weights of sums that need less precision than the slope along the walk
-_DOUBT = 1.5  # standard deviations that the slope has to stand out
-_BESIDE = 2.0  # standard deviations that are added to the curvature
+_DOUBT = 1.5  # standard deviations that the slope must exceed
+_BESIDE = 2.0  # standard deviations added to the curvature
 
 
 def applies(problem: Problem) -> bool:
-    """Whether the walk is over an L1 ball of bounded entries, for a loss whose derivatives can be counted."""
+    """Whether the problem is over an L1 ball of bounded entries, with a loss whose derivatives can be counted."""
     return (
         isinstance(problem.geometry, L1Ball)
         and isinstance(problem.bounds, BoxBounds)
@@ -62,7 +62,7 @@ def applies(problem: Problem) -> bool:
 
 
 def columns_alone(problem: Problem) -> Problem:
-    """The problem without its intercept, the ball as large as before."""
+    """Return the problem without its intercept, over a ball of the same size."""
     assert isinstance(problem.geometry, L1Ball)
     n_columns = problem.n_features - int(problem.bounds.intercept)
     bounds = BoxBounds.of(n_columns, intercept=False)
@@ -71,7 +71,7 @@ def columns_alone(problem: Problem) -> Problem:
 
 
 def offset_limit(problem: Problem) -> float:
-    """The largest intercept: the largest target, or certain odds."""
+    """Return the bound on the intercept: the largest target, or a large log-odds."""
     if not problem.bounds.intercept:
         return 0.0
     largest = label_bound(problem)
@@ -79,7 +79,7 @@ def offset_limit(problem: Problem) -> float:
 
 
 def correction_times(n_iterations: int) -> tuple[int, ...]:
-    """The steps before which the intercept is corrected.
+    """Return the steps before which the intercept is corrected.
 
     >>> correction_times(10), correction_times(1)
     ((1, 2, 4, 8), ())
@@ -88,14 +88,14 @@ def correction_times(n_iterations: int) -> tuple[int, ...]:
 
 
 def n_corrections(n_iterations: int) -> int:
-    """All corrections of the intercept, that after the last step included."""
+    """Return the number of corrections of the intercept, including the one after the last step."""
     return len(correction_times(n_iterations)) + 1
 
 
 def paced_plan(
     walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float
 ) -> PacedWalkPlan:
-    """The walk with its intercept apart and its length by evidence, calibrated together."""
+    """Plan the walk with a separate intercept and a length from evidence, calibrated together."""
     steps, models, pure = walk.n_iterations, problem.n_models, guarantee.delta == 0
     side = [(evidence_share, 1, 3)] if evidence_share else []
     if problem.bounds.intercept:
@@ -119,7 +119,7 @@ def paced_plan(
 
 
 def _multiplier(unit: float, share: float, times: int, pure: bool) -> float:
-    """The noise of each of so many releases that share a part of the budget."""
+    """Return the noise multiplier of each of several releases that share a part of the budget."""
     return unit * times / share if pure else unit * math.sqrt(times / share)
 
 
@@ -130,8 +130,8 @@ class PacedWalkPlan(base.Plan):
     Attributes
     ----------
     walk : the walk over the columns alone.
-    unit : noise multiplier of a single release that had the whole budget.
-    evidence_share : part of the budget for the length; with 0 the walk is taken whole.
+    unit : noise multiplier of a single release with the whole budget.
+    evidence_share : part of the budget for the length; with 0 the full walk is taken.
     """
 
     walk: VertexPlan
@@ -141,7 +141,7 @@ class PacedWalkPlan(base.Plan):
     sums_only = True
 
     def __post_init__(self) -> None:
-        _ = self.releases, self.certificate  # everything that can fail does so now, before a charge
+        _ = self.releases, self.certificate  # raise now, before any charge, if anything can fail
 
     # -- public numbers ------------------------------------------------------------------------------------
 
@@ -152,12 +152,12 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def epsilon(self) -> float:
-        """What one choice costs."""
+        """The epsilon of one choice."""
         return self.walk.epsilon
 
     @property
     def incremental(self) -> object:
-        """The grids of steps on CSR rows, None if there are none."""
+        """The grids of steps on CSR rows; None if they do not apply."""
         return self.walk.incremental
 
     @property
@@ -167,12 +167,12 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def size(self) -> float:
-        """Of the ball."""
+        """Radius of the ball."""
         return self.walk.geometry.radius(1.0)
 
     @property
     def least_seen(self) -> float:
-        """The mean absolute entry, in units of its bound, from which a column stands out of the noise of a choice."""
+        """Mean absolute entry, in units of its bound, at which a column rises above the noise of a choice."""
         noise = self.walk.numbers["noise scale (sum scale)"]
         steep = slope(self.problem, 0.0)
         return (
@@ -183,13 +183,13 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def longest_score(self) -> float:
-        """Scores along the direction of the walk are cut to this before their squares are summed."""
+        """Scores along the direction of the walk are clipped to this before their squares are summed."""
         if self.problem.loss.family == "general":
             return 0.5 * self.size
         return self.size * min(1.0, max(8 / self.n_iterations, 0.1))
 
     def _noisy(self, sensitivity: float, each: float, share: float, times: int, size: int) -> Noisy:
-        """A release of ``size`` numbers that move by ``sensitivity`` in L2 norm, or ``each`` at most in L1 norm."""
+        """Release ``size`` numbers with L2 sensitivity ``sensitivity`` or, if pure, L1 sensitivity ``each``."""
         pure = self.record_guarantee.delta == 0
         noise = _multiplier(self.unit, share, times * self.problem.n_models, pure)
         if pure:
@@ -198,7 +198,7 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def start(self) -> Noisy:
-        """The noisy sum of derivatives where all predictions are 0."""
+        """The noisy sum of derivatives at predictions of 0."""
         return self._derivative_sum(0.0, START_SHARE, 1)
 
     @property
@@ -216,18 +216,18 @@ class PacedWalkPlan(base.Plan):
 
     @cached_property
     def evidence(self) -> Noisy:
-        """The noisy sums along the walk, each over what it is weighted by."""
+        """The noisy sums along the walk, each divided by its weight."""
         problem, c = self.problem, self.longest_score
         row = gamma(problem.n_features + 64) * (self.size + c)
         rounding = 2 * problem.n_samples * row + summation_rounding(problem.n_samples, 1.1 * c)
-        linear = self.record_guarantee.neighboring.contributions * c  # of scores times derivatives, of scores
+        linear = self.record_guarantee.neighboring.contributions * c  # scores times derivatives, and scores
         parts = linear, _ASIDE * linear, _ASIDE * c  # a square lies between 0 and c^2
         lengths = (math.hypot(*parts) + 2 * rounding) * SLACK, (sum(parts) + 4 * rounding) * SLACK
         return self._noisy(*lengths, self.evidence_share, 1, 3)
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         models, (choices,) = self.problem.n_models, self.walk.releases
         made = [choices]
         if self.apart:
@@ -240,7 +240,7 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         law = "Laplace" if self.record_guarantee.delta == 0 else "Gaussian"
         extra = ["the intercept"] * self.apart + ["the length of the walk"] * (self.evidence_share > 0)
         return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}"
@@ -261,12 +261,12 @@ class PacedWalkPlan(base.Plan):
 
     @property
     def certificate(self) -> Certificate:
-        """Before the fit: of the whole walk, compared with the best point of the ball for the same intercept."""
+        """Certificate of the full walk before the fit, relative to the best point for the same intercept."""
         return self.walk.certificate
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         return self.walk.remarks
 
     # -- the run -------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class PacedWalkPlan(base.Plan):
     def run(
         self, records: list[Records], entropy: Entropy, progress: Progress | None = None
     ) -> CertifiedRelease:
-        """Walk, ask how far, and correct the intercept on the way."""
+        """Walk, correct the intercept on the way, and choose the length."""
         labeled = with_bounded_labels(records, self.problem)
         found = [
             self._run_one(part, walk, entropy)
@@ -292,7 +292,7 @@ class PacedWalkPlan(base.Plan):
         for t in range(self.n_iterations):
             if t in times:
                 if isinstance(walk, IncrementalSteps):
-                    exact = walk.derivative_sum(offset)  # margins are at hand
+                    exact = walk.derivative_sum(offset)  # margins are already known
                 else:
                     exact = self._derivatives(records, walk.theta, offset)
                 step = self._correction(exact, offset, curvature, entropy)
@@ -307,12 +307,12 @@ class PacedWalkPlan(base.Plan):
         if self.apart:
             exact = self._derivatives(records, theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
-            offset += step * (length > 0)  # the constant model has its intercept already
+            offset += step * (length > 0)  # the constant model already has its intercept
         found = self._certified(self.walk.certified(walk), length, moved, abs(offset - last))
         return np.append(theta, offset) if self.apart else theta, found
 
     def _certified(self, whole: Certificate, length: float, moved: float, ended: float) -> Certificate:
-        """Convexity between the center and the end of the walk, and what moving the intercept can cost."""
+        """Certificate by convexity between center and end of the walk, plus the cost of the intercept's moves."""
         steep = 2 * self.problem.loss.lipschitz
         rest = (1 - length) * self.walk.center_error + steep * ended
 
@@ -322,7 +322,7 @@ class PacedWalkPlan(base.Plan):
         return replace(whole, expected=of(whole.expected), likely=of(whole.likely))
 
     def _start(self, records: Records, entropy: Entropy) -> tuple[float, float]:
-        """The intercept of the constant model, and the curvature of the loss there."""
+        """Return the intercept of the constant model, and the curvature of the loss there."""
         loss, n = self.problem.loss, self.problem.n_samples
         if not self.apart:
             return 0.0, loss.smoothness
@@ -338,7 +338,7 @@ class PacedWalkPlan(base.Plan):
         return odds, max(share * (1 - share), _LEAST_CURVATURE)
 
     def _correction(self, exact: Array, offset: float, curvature: float, entropy: Entropy) -> float:
-        """A noisy Newton step of the intercept."""
+        """Return a noisy Newton step of the intercept."""
         limit = self.walk.offset_limit
         release = self.correction
         scale = self.problem.n_samples * curvature
@@ -353,7 +353,7 @@ class PacedWalkPlan(base.Plan):
     def _length(
         self, records: Records, theta: Array, start: float, curvature: float, entropy: Entropy
     ) -> float:
-        """How much of the walk the evidence speaks for."""
+        """Return the fraction of the walk that the evidence supports."""
         n, c, release = self.problem.n_samples, self.longest_score, self.evidence
         steepest = slope(self.problem, abs(start) * SLACK)
         point = np.append(theta, 0.0) if self.apart else theta
@@ -370,7 +370,7 @@ Noisy = GaussianMechanism | LaplaceMechanism
 
 
 def _drawn_to_zero(value: float, stddev: float) -> float:
-    """A noisy number, less what noise alone would explain (James and Stein) or what is beyond a typical size."""
+    """Shrink a noisy number by what noise alone explains (James and Stein), and further if noise is large."""
     noise = 4 * stddev**2
     kept = max(0.0, 1 - noise / max(value**2, noise)) if noise > 0 else 1.0
     return value * kept * _TYPICAL / (_TYPICAL + stddev**2)
@@ -381,18 +381,18 @@ def _stddev(release: Noisy) -> float:
 
 
 def derivatives(records: ArrayRecords, loss: Loss, point: Array) -> Array:
-    """The sum over records of their constant times the derivative of the loss."""
+    """Sum the derivative of the loss times the constant over the records."""
     raw = records.raw_predictions(point)
     return np.array([records.scales @ loss.derivative(_labels(records), raw)])
 
 
 def along(records: ArrayRecords, loss: Loss, point: Array, offset: float, longest: float) -> Array:
-    """Sums along a direction: of scores times what the loss falls at the center, of scores, of their squares."""
+    """Sum over the records: scores times the negative derivative at the center, scores, and squared scores."""
     scores = np.clip(records.raw_predictions(point), -longest, longest)
     fall = -loss.derivative(_labels(records), offset * np.minimum(records.scales, 1.0))
     return np.array([fall @ scores, scores.sum(), scores @ scores])
 
 
 def _labels(records: ArrayRecords) -> Array:
-    """Labels, with a legal one for null records, whose scale is 0."""
+    """Return the labels, with a valid one for null records, whose scale is 0."""
     return np.where(records.scales > 0, records.labels, 1.0)

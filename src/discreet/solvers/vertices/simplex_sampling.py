@@ -1,11 +1,11 @@
-"""Sampled vertices of an entropy-regularized minimizer, over the simplex and other polytopes.
+"""Sample vertices from an entropy-regularized minimizer, over the simplex and other polytopes.
 
     w = argmin over probability vectors of F(w) + lambda sum_k w_k log w_k,   theta = average of m vertices drawn by w.
 
-The logarithm of w is a gradient, and one record moves it by little: so a single draw is an exponential mechanism whose
-scores are the gradient at the minimizer, and m draws are the release. lambda and m minimize the proved bound on the
-excess risk, which reads public numbers only. Sum scale for gradients, scores and lambda, mean scale for certificates.
-Proofs: docs/proofs/simplex-sampling.md.
+The logarithm of w is a gradient, and one record moves it by little. So a single draw is an exponential mechanism with
+the gradient at the minimizer as scores, and m draws are the release. lambda and m minimize the proved bound on the
+excess risk, from public numbers only. Gradients, scores and lambda are on the sum scale, certificates on the mean
+scale. Proofs: docs/proofs/simplex-sampling.md.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from discreet.solvers.minimizers.entropic import (
     reachable,
 )
 
-_MOST = 10_000  # draws that the rule may choose
+_MOST = 10_000  # maximum number of draws that the rule may choose
 _CONFIDENCE = 0.95
-_INEXACT = 1e-3  # share of the score range that an inexact minimizer may add
-_LARGEST = 1e18  # lambda searched for, in units of a record's largest gradient
-_STIFFEST = 1e5  # curvature of the loss over lambda: with less entropy searches are slow and risks no smaller
+_INEXACT = 1e-3  # fraction of the score range that an inexact minimizer may add
+_LARGEST = 1e18  # largest lambda to search, in units of a record's largest gradient
+_STIFFEST = 1e5  # curvature of the loss over lambda; less entropy is slow and does not reduce the risk
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class SimplexSampling:
 
     Parameters
     ----------
-    n_draws : number of vertices that are drawn, m; None for the one that minimizes the certificate.
+    n_draws : number of vertices to draw, m; None minimizes the certificate.
     entropy_weight : coefficient of the entropy relative to the mean loss, lambda / n; None for the smallest that the
-        guarantee allows with ``n_draws`` draws. If given, as many draws are made as the guarantee allows.
+        guarantee allows with ``n_draws`` draws. If given, makes as many draws as the guarantee allows.
 
     Privacy
     -------
@@ -82,7 +82,7 @@ class SimplexSampling:
     entropy_weight: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> SimplexPlan:
-        """The number of draws from the certificate, then the least entropy that meets the guarantee."""
+        """Choose the number of draws by the certificate, then the least entropy that meets the guarantee."""
         constants = Constants.of(problem, guarantee)
         draws = _checks.count_or_none("n_draws", self.n_draws)
         if self.entropy_weight is not None:
@@ -115,7 +115,7 @@ class SimplexSampling:
         return SimplexPlan(problem, guarantee, low, needed, entropy)
 
     def _best(self, problem: Problem, guarantee: Guarantee, constants: Constants) -> int:
-        """The m with the smallest bound; bounded range composes at least as well as each of two simple rules."""
+        """Return the m with the smallest bound; bounded range composes at least as well as each of two simple rules."""
         candidates = np.unique(np.geomspace(1, _MOST, 400).astype(int))
         releases = candidates * problem.n_models
         epsilons = guarantee.epsilon / releases
@@ -130,7 +130,7 @@ class SimplexSampling:
 
 
 def _one_draw(guarantee: Guarantee, releases: int) -> float:
-    """The range of the log-likelihood ratio that each of so many draws may have."""
+    """Return the allowed range of the log-likelihood ratio of each of this many draws."""
     return 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), releases), guarantee)
 
 
@@ -148,8 +148,8 @@ class Constants:
 
     slope, smoothness : bounds on |f'| and f'' of one record's loss.
     reach : bound on |<v, vertex>| for any record v.
-    half_range : half of how far <v, vertex> can range over the vertices, for any record v.
-    changed : how far the changed records' gradients can range: contributions x slope x 2 half_range.
+    half_range : half the range of <v, vertex> over the vertices, for any record v.
+    changed : bound on the range of the changed records' gradients: contributions x slope x 2 half_range.
     common : number of records that neighbors share.
     rounding : bound on the error of a computed gradient by vertex.
     """
@@ -166,7 +166,7 @@ class Constants:
 
     @classmethod
     def of(cls, problem: Problem, guarantee: Guarantee) -> Constants:
-        """Read them off a problem, or say why the method does not apply."""
+        """Compute the constants of a problem, or raise if the method does not apply."""
         geometry = geometry_of(problem, SimplexSampling.name)
         if not isinstance(geometry, Simplex | L1Ball | VertexPolytope) or geometry.n_vertices < 2:
             raise ValueError(
@@ -183,7 +183,7 @@ class Constants:
         reach = bound * geometry.radius(norm) * SLACK
         steepness = slope(problem, reach)
         half_range = bound * geometry.diameter(norm) / 2 * SLACK
-        # Weights from computed exponentials, and the point they combine to (docs/proofs/simplex-sampling.md, 4).
+        # Weights from computed exponentials, and their combination (docs/proofs/simplex-sampling.md, 4).
         weights = 2 * gamma(geometry.n_vertices + 1000) + geometry.n_vertices * 2.0**-1000
         moved = n * loss.smoothness * reach**2 * weights
         return cls(
@@ -199,13 +199,13 @@ class Constants:
         )
 
     def response(self, entropy: float, records: int) -> float:
-        """phi(kappa): how much the common records' gradients can answer to a change (Theorem 1)."""
+        """Return phi(kappa), the response of the common records' gradients to a change (Theorem 1)."""
         kappa = records * self.smoothness * self.half_range**2 / entropy
         return 4 * kappa / (1 + kappa) if kappa <= 1 else 2 * math.sqrt(kappa)
 
     @property
     def residual_rounding(self) -> float:
-        """Bound on the error of the oscillation of a computed residual, but for terms of its own size."""
+        """Bound on the error of the oscillation of a computed residual, except for terms of its own size."""
         size = self.n_samples * self.slope * (self.reach + 2 * self.half_range)
         return 2 * self.rounding + 32 * UNIT_ROUNDOFF * size
 
@@ -215,7 +215,7 @@ class Constants:
         return self.n_samples * self.smoothness * self.half_range**2
 
     def tolerance(self, entropy: float) -> float:
-        """The residual at which a minimizer is accepted: it adds a thousandth to the range, or what rounding needs."""
+        """Return the residual at which a minimizer is accepted: a thousandth of the range, or what rounding needs."""
         phi = self.response(entropy, self.common)
         share = min(10 * _INEXACT, 2 * _INEXACT * (1 + phi / 4) / phi) if phi > 0 else 10 * _INEXACT
         span = 2 * self.n_samples * self.slope * self.half_range  # of a gradient over the vertices
@@ -223,13 +223,13 @@ class Constants:
         return max(share * self.changed, 8 * self.residual_rounding, least)
 
     def range(self, entropy: float) -> float:
-        """Theorem 1: how unevenly the scores of neighbors can differ, with inexact minimizers and rounding."""
+        """Bound the range of the difference of neighbors' scores, with inexact minimizers and rounding (Theorem 1)."""
         phi = self.response(entropy, self.common)
         exact = self.changed + (self.changed + 2 * self.tolerance(entropy)) * phi / 4
         return (exact + 4 * self.rounding) * SLACK
 
     def entropy(self, epsilon: float) -> float:
-        """The smallest lambda at which one draw has a bounded range of at most ``epsilon``: range <= lambda epsilon."""
+        """Return the smallest lambda with range <= lambda epsilon, so that one draw costs at most ``epsilon``."""
         low, high = math.log(self.total_smoothness / _STIFFEST), math.log(_LARGEST * self.changed)
         if self.range(math.exp(low)) <= math.exp(low) * epsilon:
             return math.exp(low)
@@ -244,7 +244,7 @@ class Constants:
         return math.exp(high)
 
     def expected(self, entropy: float, draws: int) -> float:
-        """Theorem 2 without its terms for rounding: bias of the entropy and variance of the draws."""
+        """Return the bound of Theorem 2 without rounding: bias of the entropy plus variance of the draws."""
         return entropy * math.log(self.n_vertices) / self.n_samples + self.smoothness * self.half_range**2 / (
             2 * draws
         )
@@ -259,7 +259,7 @@ class SimplexPlan(base.Plan):
     entropy: float
 
     def __post_init__(self) -> None:
-        # Everything that can fail does so now, before a charge.
+        # Raise now, before any charge, if anything can fail.
         c = self.constants
         if not 2 * c.n_samples * c.slope * c.reach <= self.draw.largest_score:
             raise ValueError(
@@ -273,23 +273,23 @@ class SimplexPlan(base.Plan):
 
     @property
     def geometry(self) -> Polytope:
-        """The set, which has vertices."""
+        """The constraint set, as a polytope."""
         return cast(Polytope, self.problem.geometry)
 
     @cached_property
     def draw(self) -> ExponentialMechanism:
-        """One draw: scores are minus the gradient at the minimizer; scale lambda, and a billionth more."""
+        """One draw: scores are minus the gradient at the minimizer; the scale is slightly above lambda."""
         range_ = max(self.constants.range(self.entropy), self.entropy * self.epsilon / SLACK)
         return ExponentialMechanism(range_, self.epsilon, self.geometry.n_vertices)
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """Everything that a run releases, in order."""
+        """All releases of a run, in order."""
         return (base.PlannedRelease(self.draw, "draws of a vertex", self.n_draws * self.problem.n_models),)
 
     @property
     def how(self) -> str:
-        """How the noise is added, in words."""
+        """A description of how noise is added."""
         return (
             f"average of {self.n_draws} vertices of {self.geometry.n_vertices}, sampled from the entropy-regularized "
             "minimizer"
@@ -318,7 +318,7 @@ class SimplexPlan(base.Plan):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """Theorem 2; the likely bound by bounded differences."""
+        """Certificate from Theorem 2; the likely bound is by bounded differences."""
         c, m = self.constants, self.n_draws
         phi = c.response(self.entropy, c.n_samples)
         drift = abs(1 - self.entropy / self.draw.scale) * 2 * c.n_samples * c.slope * c.half_range
@@ -332,14 +332,14 @@ class SimplexPlan(base.Plan):
 
     @property
     def passes_bound(self) -> int:
-        """How many passes over the records of one model the search makes at most."""
+        """Bound on the passes over the records per model."""
         c = self.constants
         return most_passes(c.total_smoothness, self.entropy, c.residual_rounding, c.n_vertices)
 
     def run(
         self, records: list[Records], entropy: Entropy, progress: Progress | None = None
     ) -> CertifiedRelease:
-        """Minimize, draw, average; nothing of the minimizer is kept."""
+        """Minimize, draw vertices and average them; the minimizer is discarded."""
         theta = np.stack(
             [self._run_one(part, entropy) for part in with_bounded_labels(records, self.problem)]
         )
@@ -358,7 +358,7 @@ class SimplexPlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
+        """Additional lines of the printed plan."""
         return {"excess risk at most": str(self.certificate)}
 
 

@@ -1,10 +1,10 @@
 """Frank-Wolfe on sparse rows with steps whose cost does not grow with the number of columns.
 
-Every record enters the gradient through one whole number, its derivative in public steps, which is renewed only when
-it is wrong by more than a public tolerance; entries are whole numbers too. So the gradient is a sum of integers, kept
-exactly by adding what changed, and each record's part depends on that record and on the published choices alone:
-the range of the scores is that of one record, with nothing to add for rounding. Choices are drawn by
-``LeveledSelection`` without looking at all columns. Proofs: docs/proofs/sparse-frank-wolfe.md.
+Every record contributes to the gradient through one integer, its derivative in public steps, which is updated only
+when it is wrong by more than a public tolerance. Entries are integers too. So the gradient is a sum of integers,
+maintained exactly by adding changes, and each record's part depends only on that record and the published choices.
+The range of the scores is that of one record, with nothing to add for rounding. ``LeveledSelection`` draws choices
+without visiting all columns. Proofs: docs/proofs/sparse-frank-wolfe.md.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from discreet.solvers.certificates import slope
 
 Integers = NDArray[np.int64]
 
-_SHARE = 1 / 16  # of the error of a choice that old derivatives may add
+_SHARE = 1 / 16  # of the error of a choice that outdated derivatives may add
 _ENTRY_BITS = (12, 30)
-_LEAST_BITS = 10  # of a derivative: what epsilon leaves over is below one step of 2^9
+_LEAST_BITS = 10  # of a derivative: the unused part of epsilon is below one step of 2^9
 # shift, order, place and starts before there are levels
 _NO_LEVELS: tuple[Any, ...] = (0, *np.empty((2, 0), dtype=np.int32), np.empty(0, dtype=np.int64))
-_COARSEST, _FINEST = 2.0**-2, 2.0**-16  # tolerances, as parts of the largest derivative
+_COARSEST, _FINEST = 2.0**-2, 2.0**-16  # tolerances, as fractions of the largest derivative
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The public steps in which derivatives and entries are counted, and the selection that fits them.
+    """The public steps of derivatives and entries, and the selection that uses them.
 
     Attributes
     ----------
     slope : bound on a derivative; ``steps`` steps of size slope / steps.
-    tolerance : a derivative is renewed when it is off by more; 0 for the first choice, when none is old.
+    tolerance : a derivative is updated when it is off by more; 0 for the first choice, when none is outdated.
     entry_bits : entries are multiples of 2^-entry_bits.
     largest : bound on a total.
     selection : the exponential mechanism on the totals.
@@ -74,14 +74,14 @@ class Grid:
 
     @property
     def derivative_error(self) -> float:
-        """How far a record's derivative may be from the one at the current point."""
+        """Bound on the difference between a record's stored derivative and the one at the current point."""
         return (self.tolerance + self.step) * SLACK
 
 
 def grid_of(
     problem: Problem, guarantee: Guarantee, epsilon: float, parts: Integers, first: bool, offset: float = 0.0
 ) -> Grid | None:
-    """The grid of the first choice or of all later ones; None where the incremental steps are not proved to apply.
+    """Return the grid of the first choice or of all later ones; None if incremental steps are not proved to apply.
 
     ``offset`` bounds the absolute value of what is added to every margin.
     """
@@ -100,7 +100,7 @@ def grid_of(
     share = _SHARE * contributions * math.log(ball.n_vertices) / (epsilon * n)
     share = min(_COARSEST, max(_FINEST, share))
     tolerance = bound * share
-    # By the share alone, so that the first choice and the later ones have entries of the same grid.
+    # Depends on the share alone, so that the first choice and the later ones use the same grid of entries.
     bits = max(_LEAST_BITS, math.ceil(math.log2(8 / share)) + 1)
     # 64 bits hold totals (n steps 2^entry_bits), shifts (for 2 contributions steps 2^entry_bits), and margins.
     room = [
@@ -113,7 +113,7 @@ def grid_of(
         return None
     pair = 2 * contributions << entry_bits
     shift = LeveledSelection(pair << (bits - 1), epsilon, ball.n_features).shift
-    steps = min(1 << bits, largest_range(epsilon, shift) // pair)  # as many as this shift carries
+    steps = min(1 << bits, largest_range(epsilon, shift) // pair)  # the most that this shift allows
     largest = n * steps << entry_bits
     if (largest >> shift) + 1 > MOST_LEVELS:
         return None
@@ -124,16 +124,16 @@ def grid_of(
 
 @dataclass(frozen=True)
 class WholeRows:
-    """Rows and columns of clipped records in whole numbers; made once for all models that share the rows."""
+    """Rows and columns of clipped records as integers; built once for all models that share the rows."""
 
     by_row: tuple[Integers, NDArray[np.int32], NDArray[np.int32]]  # starts, columns, entries
     by_column: tuple[Integers, NDArray[np.int32], NDArray[np.int32]]  # starts, rows, entries
-    constants: Array  # what a margin has of the intercept, empty without one
+    constants: Array  # the intercept's contribution to a margin, empty without one
     shape: tuple[int, int]  # records and columns
 
     @classmethod
     def of(cls, records: ArrayRecords, entry_bits: int) -> WholeRows:
-        """Entries s_i x_ij in multiples of 2^-entry_bits, rounded towards 0."""
+        """Convert entries s_i x_ij to multiples of 2^-entry_bits, rounded towards 0."""
         X, scales = records.matrix, records.scales
         starts = X.indptr.astype(np.int64)
         entries = np.empty(len(X.data), dtype=np.int32)
@@ -149,7 +149,7 @@ class WholeRows:
 
 
 class _Gradient:
-    """The summed gradient in whole numbers at the margins reached, and the derivatives it is made of."""
+    """The summed gradient as integers at the current margins, and the derivatives it is made of."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class _Gradient:
         loss = problem.loss
         assert loss.kernel is not None
         values = np.zeros(p, dtype=np.int64)
-        # In the order of _renew's arguments. No margin lies in [1, -1], so every record is looked at now.
+        # In the order of _renew's arguments. No margin lies in [1, -1], so every record is visited now.
         self._state: tuple[Any, ...] = (
             *(*loss.kernel, labels),
             *(grid.step, grid.tolerance, float(loss.smoothness), grid.steps),
@@ -177,12 +177,12 @@ class _Gradient:
         self._levels: tuple[Any, ...] = (totals.shift, totals.order, totals.place, totals.starts)
 
     def renew(self, factor: float, offset: float = 0.0) -> None:
-        """Renew the derivatives that are off by more than the tolerance at offset + factor x margins."""
+        """Update the derivatives that are off by more than the tolerance at offset + factor x margins."""
         _renew(factor, offset, *self._state, *self._levels)
 
 
 class IncrementalSteps:
-    """A walk over the ball whose steps cost what changes: choose, move, repeat."""
+    """A walk over the ball whose steps cost only what changes."""
 
     def __init__(
         self,
@@ -202,11 +202,11 @@ class IncrementalSteps:
         self._chosen: list[int] = []
 
     def choose(self, offset: float, entropy: Entropy) -> None:
-        """Move towards the vertex chosen at the margins so far plus ``offset``, which the grids allow for."""
+        """Move towards the vertex chosen at the current margins plus ``offset``, which the grids allow for."""
         t, p = len(self._chosen), self.ball.n_features
-        # theta = sum of w_r s_r over r < t, over all weights so far, and margins hold the sum of +-w_r entries.
+        # theta is the sum of w_r s_r over r < t divided by the total weight; margins hold the sum of +-w_r entries.
         factor = self.ball.size / self._totals[t] / 2 ** self.grids[1].entry_bits if t > 0 else 0.0
-        if t == 0:  # the intercept is known by now, and less than what the plan allows for
+        if t == 0:  # the intercept is known, and smaller than the plan allows for
             self.grids = self._first_grid(abs(offset)) or self.grids[0], self.grids[1]
         grid = self.grids[min(t, 1)]
         if self._gradient is None or t == 1:
@@ -221,7 +221,7 @@ class IncrementalSteps:
         _move(vertex % p, weight if vertex < p else -weight, *self.rows.by_column, self._margins)
 
     def derivative_sum(self, offset: float) -> Array:
-        """The sum of derivatives at the margins so far plus ``offset``, each times its record's constant."""
+        """Return the sum of derivatives at the current margins plus ``offset``, each times its record's constant."""
         constants = self.rows.constants
         factor = self.ball.size / self._totals[len(self._chosen)] / 2 ** self.grids[1].entry_bits
         labels = np.where(constants > 0, self.labels, 1.0)
@@ -230,13 +230,13 @@ class IncrementalSteps:
 
     @property
     def theta(self) -> Array:
-        """The point that was reached."""
+        """The current point."""
         chosen = np.array(self._chosen, dtype=np.int64)
         return combined(chosen, self.parts[: len(chosen) + 1], self.ball)
 
 
 def combined(chosen: Integers, parts: Integers, ball: L1Ball) -> Array:
-    """The point after all steps: the weighted mean of the origin and all s_t."""
+    """Return the point after all steps: the weighted mean of the origin and all s_t."""
     p = ball.n_features
     shares = parts[1:] * (ball.size / parts.sum())
     theta = np.zeros(p)
@@ -246,7 +246,7 @@ def combined(chosen: Integers, parts: Integers, ball: L1Ball) -> Array:
 
 @compiled()
 def _whole_entries(data: Any, starts: Integers, scales: Array, unit: int, entries: NDArray[np.int32]) -> None:
-    """entries = s_i x_ij, held within [-1, 1], in multiples of 1 / unit, rounded towards 0."""
+    """Set entries = s_i x_ij, clipped to [-1, 1], in multiples of 1 / unit, rounded towards 0."""
     for i in range(len(starts) - 1):
         for k in range(starts[i], starts[i + 1]):
             value = min(1.0, max(-1.0, scales[i] * np.float64(data[k])))
@@ -262,14 +262,14 @@ def _move(
     entries: NDArray[np.int32],
     margins: Integers,
 ) -> None:
-    """margins += weight x column."""
+    """Add weight x column to the margins."""
     for k in range(starts[column], starts[column + 1]):
         margins[rows[k]] += weight * np.int64(entries[k])
 
 
 @compiled()
 def _exp(x: float) -> float:
-    """exp(x) for x <= 0, good to 2^-45, by +, -, * and / alone: the same bits wherever a record is stored."""
+    """Compute exp(x) for x <= 0 to 2^-45, with +, -, * and / only: the same bits for any storage of a record."""
     if x < -700.0:
         return 0.0
     k = math.floor(x * 1.4426950408889634 + 0.5)
@@ -283,7 +283,7 @@ def _exp(x: float) -> float:
 
 @compiled()
 def _derivative(formula: int, parameter: float, label: float, raw: float) -> float:
-    """f'(label, raw)."""
+    """Return f'(label, raw)."""
     if formula == LOGISTIC:
         return float(-label * logistic_slope(label * raw, _exp(-abs(label * raw)), parameter))
     if formula == HINGE:
@@ -316,9 +316,9 @@ def _renew(
     place: NDArray[np.int32],
     level_starts: Integers,
 ) -> None:
-    """Bring derivatives within the tolerance and the totals in line with them; without levels if there are none.
+    """Bring derivatives within the tolerance and update the totals; without levels if there are none.
 
-    A record is looked at when its margin leaves [low, high], within which its derivative cannot have moved too far.
+    A record is visited when its margin leaves [low, high], where its derivative cannot have moved too far.
     """
     leveled = len(level_starts) > 0
     for i in range(len(margins)):

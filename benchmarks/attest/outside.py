@@ -1,0 +1,323 @@
+"""Tools of others on our promises: a second accountant, an oracle for noise, an auditor of scores, a recorder.
+
+All of them are optional. What is not installed is skipped, with the reason in the report:
+
+* ``dp-accounting`` (Google) prices every event again, with its privacy loss distributions, from above and from below.
+* ``opendp`` says what noise of a given scale costs, and draws the same noise for comparison.
+* ``jax-privacy`` bounds epsilon from the scores of our attacks with its ``CanaryScoreAuditor``.
+* ``dp-recorder`` (not on the package index) replays our programs with its own ``Auditor``.
+
+Run ``python -m benchmarks.attest.outside``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from discreet.audit import catalog
+from discreet.audit.attack import gathered
+from discreet.audit.subjects import DELTA, Subject
+from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise, LaplaceNoise
+from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
+from discreet.privacy import events
+from discreet.privacy.accounting import accountants
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Neighboring, Sensitivity
+
+INTERVAL = 1e-4  # of the losses that dp-accounting keeps apart
+_LEANS = (0.5, 0.7, 0.85, 0.92, 0.97)
+_ROOM = 1e-6  # relative; both sides search for their epsilons
+_SURE = 1e-6  # the chance that an alarm is false
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What a tool said about one claim: "agrees", "contradicts", or "skipped" with the reason."""
+
+    tool: str
+    subject: str
+    verdict: str
+    claimed: float | None = None
+    lowest: float | None = None
+    highest: float | None = None
+    caught: bool | None = None
+    note: str = ""
+
+
+class NoCounterpart(ValueError):
+    """The tool has no word for this event."""
+
+
+def installed(name: str) -> Any | None:
+    """The module, or None."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+# -- dp-accounting ---------------------------------------------------------------------------------------------------
+
+
+def second_opinion(event: Event, delta: float) -> tuple[float, float]:
+    """The epsilon at ``delta`` by dp-accounting, from below and from above: what its discretization leaves open.
+
+    Raises
+    ------
+    NoCounterpart
+        A part of the event, such as a perturbed objective, has no counterpart there.
+    """
+    ranged = any(isinstance(_core(leaf), events.BoundedRange) for leaf, _ in events.flatten(_core(event)))
+    low = max(_composed(event, delta, False, lean) for lean in (_LEANS if ranged else (0.5,)))
+    return low, _composed(event, delta, True)
+
+
+def _composed(event: Event, delta: float, above: bool, lean: float = 0.5) -> float:
+    total = None
+    for leaf, count in events.flatten(_core(event)):
+        part = _distribution(_core(leaf), above, lean)
+        many = part if count == 1 else part.self_compose(count)
+        total = many if total is None else total.compose(many)
+    assert total is not None
+    return float(total.get_epsilon_for_delta(delta))
+
+
+def _distribution(leaf: Event, above: bool, lean: float) -> Any:
+    """Losses of a leaf; below the price of a bounded range, those of one pair whose larger loss is ``lean`` of it."""
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    options: dict[str, Any] = {"pessimistic_estimate": above, "value_discretization_interval": INTERVAL}
+    if isinstance(leaf, events.Gaussian):
+        return pld.from_gaussian_mechanism(leaf.noise_multiplier, **options, use_connect_dots=above)
+    if isinstance(leaf, events.Laplace):
+        return pld.from_laplace_mechanism(leaf.noise_multiplier, **options, use_connect_dots=above)
+    if isinstance(leaf, events.Subsampled):
+        inner = _core(leaf.event)
+        if isinstance(inner, events.Gaussian):
+            return pld.from_gaussian_mechanism(
+                inner.noise_multiplier, sampling_prob=leaf.rate, **options, use_connect_dots=above
+            )
+    if isinstance(leaf, events.Pure) or (isinstance(leaf, events.BoundedRange) and above):
+        return _two_points(leaf.epsilon, leaf.epsilon, options)
+    if isinstance(leaf, events.BoundedRange):
+        return _two_points(lean * leaf.epsilon, (1 - lean) * leaf.epsilon, options)
+    if isinstance(leaf, events.Approximate) and above:
+        promise = common.DifferentialPrivacyParameters(leaf.epsilon, leaf.delta)
+        return pld.from_privacy_parameters(promise, INTERVAL)
+    if isinstance(leaf, events.Approximate):
+        return _two_points(leaf.epsilon, leaf.epsilon, options)
+    raise NoCounterpart(f"dp-accounting has no counterpart of {type(leaf).__name__}")
+
+
+def _two_points(up: float, down: float, options: dict[str, Any]) -> Any:
+    """Losses of ``up`` and -``down``: randomized response, where both are equal."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    first = -math.expm1(-down) / -math.expm1(-up - down)
+    second = first * math.exp(-up)
+    return pld.from_two_probability_mass_functions(
+        {0: math.log(second), 1: math.log1p(-second)}, {0: math.log(first), 1: math.log1p(-first)}, **options
+    )
+
+
+def _core(event: Event) -> Event:
+    """Without the wrappers for noise on a grid, which costs less than either accountant can see."""
+    while isinstance(event, events.Discretized | events.Approximated):
+        event = event.event
+    return event
+
+
+def priced_again(name: str, event: Event, delta: float, relation: Neighboring) -> Outside:
+    """Our price within theirs; and the twin that claims it with half of the noise outside."""
+    tool = "dp-accounting"
+    if installed("dp_accounting") is None:
+        return Outside(tool, name, "skipped", note="dp-accounting is not installed")
+    try:
+        low, high = second_opinion(event, delta)
+        twin = second_opinion(weaker(event), delta)[0]
+    except NoCounterpart as missing:
+        return Outside(tool, name, "skipped", note=str(missing))
+    ours = accountants.epsilon(event, delta, relation)
+    agrees = low * (1 - _ROOM) - INTERVAL <= ours <= high * (1 + _ROOM) + INTERVAL
+    verdict = "agrees" if agrees else "contradicts"
+    return Outside(tool, name, verdict, ours, low, high, caught=twin > ours)
+
+
+def weaker(event: Event, share: float = 0.5) -> Event:
+    """The same event with a share of its noise."""
+    parts = []
+    for leaf, count in events.flatten(_core(event)):
+        parts.append(events.Repeated(_weaker_leaf(_core(leaf), share), count))
+    return events.Composed(tuple(parts))
+
+
+def _weaker_leaf(leaf: Event, share: float) -> Event:
+    if isinstance(leaf, events.Gaussian | events.Laplace):
+        return type(leaf)(leaf.noise_multiplier * share)
+    if isinstance(leaf, events.Pure | events.BoundedRange):
+        return type(leaf)(leaf.epsilon / share)
+    if isinstance(leaf, events.Approximate):
+        return events.Approximate(leaf.epsilon / share, min(1.0, leaf.delta / share))
+    if isinstance(leaf, events.Subsampled):
+        return events.Subsampled(_weaker_leaf(_core(leaf.event), share), leaf.rate)
+    raise NoCounterpart(f"no twin of {type(leaf).__name__} is known here")
+
+
+def all_events() -> Iterator[tuple[str, Event, Neighboring]]:
+    """Every event that the catalog of audits charges, equal ones once."""
+    seen = set()
+    for subjects in catalog.parts().values():
+        for subject in subjects:
+            if subject.event not in seen:
+                seen.add(subject.event)
+                yield f"{subject.name}, {subject.relation.value}", subject.event, subject.relation
+
+
+# -- OpenDP ----------------------------------------------------------------------------------------------------------
+
+
+def noise_oracle(draws: int = 20_000) -> Iterator[Outside]:
+    """Scales of noise against OpenDP's privacy maps, and draws of both against each other."""
+    tool = "opendp"
+    if installed("opendp") is None:
+        yield Outside(tool, "noise", "skipped", note="opendp is not installed")
+        return
+    from scipy.stats import ks_2samp
+
+    for name, noise, map_of, stranger in _oracles():
+        claimed, told = map_of
+        with insecure_noise(3):
+            ours = noise.draw_integers(draws, fresh_entropy()).astype(np.float64)
+        theirs = np.array([stranger() for _ in range(draws)], dtype=np.float64)
+        same = ks_2samp(ours, theirs).pvalue
+        half = ks_2samp(np.round(ours / 2), theirs).pvalue
+        agrees = abs(told - claimed) <= 1e-6 * claimed and same > _SURE
+        note = f"draws of both differ with p = {same:.3g}"
+        yield Outside(
+            tool, name, "agrees" if agrees else "contradicts", claimed, told, told, half < _SURE, note
+        )
+
+
+def _oracles() -> Iterator[tuple[str, Any, tuple[float, float], Callable[[], float]]]:
+    """Names, our noise, our price and theirs of a shift by one scale, and their sampler."""
+    dp: Any = importlib.import_module("opendp.prelude")
+    dp.enable_features("contrib")
+    space = dp.atom_domain(T=int), dp.absolute_distance(T=int)
+    laplace = LaplaceNoise(1.0)
+    scale = laplace.effective_scale / laplace.grid
+    shift = int(scale)
+    theirs = dp.m.make_laplace(*space, scale=scale)
+    yield "LaplaceNoise", laplace, (shift / scale, theirs.map(d_in=shift)), lambda: theirs(0)
+    gaussian = GaussianNoise(1.0)
+    sigma = gaussian.effective_stddev / gaussian.grid
+    shift = int(sigma)
+    measured = dp.m.make_gaussian(*space, scale=sigma)
+    yield "GaussianNoise", gaussian, ((shift / sigma) ** 2 / 2, measured.map(d_in=shift)), lambda: measured(0)
+
+
+# -- JAX Privacy -----------------------------------------------------------------------------------------------------
+
+
+def scored(subject: Subject, runs: int = 2000) -> Outside:
+    """The scores of our attack, on the promise and on its half-noise twin, judged by a ``CanaryScoreAuditor``."""
+    tool = "jax-privacy"
+    module = installed("jax_privacy.auditing")
+    if module is None:
+        return Outside(tool, subject.name, "skipped", note="jax-privacy is not installed")
+    ours = accountants.epsilon(subject.event, DELTA, subject.relation)
+
+    def bound(share: float, seed: int) -> float:
+        found = gathered(subject, runs, seed=seed, share=share)
+        assert found.scores is not None
+        auditor = module.CanaryScoreAuditor(*found.scores)
+        return float(auditor.epsilon_clopper_pearson(_SURE, DELTA))
+
+    low = bound(1.0, 11)
+    verdict = "agrees" if low <= ours else "contradicts"
+    return Outside(tool, subject.name, verdict, ours, low, None, caught=bound(0.5, 12) > ours)
+
+
+# -- dp-recorder -----------------------------------------------------------------------------------------------------
+
+
+def recorded(program: Callable[[Any], Any], first: Any, second: Any, recorder: Any | None = None) -> Outside:
+    """Record ``program`` on one data set and replay it on the other with dp-recorder's ``Auditor``.
+
+    Every call of `GaussianMechanism.release` becomes a primitive of the recorder, with its declared sensitivity.
+    ``recorder`` is the module ``dp_recorder.auditing.audit_primitives``, or one like it.
+    """
+    tool, name = "dp-recorder", getattr(program, "__name__", "program")
+    recorder = recorder or installed("dp_recorder.auditing.audit_primitives")
+    if recorder is None:
+        return Outside(
+            tool, name, "skipped", note="dp-recorder is not installed (it is not on the package index)"
+        )
+    honest = GaussianMechanism.release
+
+    @recorder.audit_spec(  # type: ignore[untyped-decorator]
+        kind="gaussian", input_arg="value", sensitivity_arg="sensitivity", metric_fn=_l2
+    )
+    def primitive(value: Any, sensitivity: float, mechanism: Any, entropy: Any) -> Any:
+        return honest(mechanism, value, entropy)
+
+    def release(self: GaussianMechanism, value: Any, entropy: Any) -> Any:
+        return primitive(value=value, sensitivity=self.sensitivity.value, mechanism=self, entropy=entropy)
+
+    auditor = recorder.Auditor()
+    try:
+        GaussianMechanism.release = release  # type: ignore[method-assign]
+        for begin, data in ((auditor.set_record, first), (auditor.set_replay, second)):
+            begin()
+            with insecure_noise(0), auditor:
+                program(data)
+        auditor.validate_records()
+    except Exception as found:  # its own kinds of errors are its findings
+        return Outside(tool, name, "contradicts", note=f"{type(found).__name__}: {found}")
+    finally:
+        GaussianMechanism.release = honest  # type: ignore[method-assign]
+    return Outside(tool, name, "agrees")
+
+
+def _l2(one: Any, two: Any) -> float:
+    return float(np.linalg.norm(np.ravel(np.asarray(one) - np.asarray(two))))
+
+
+def mean_of(data: Any) -> Any:
+    """A sum in [0, 1] with noise for a sensitivity of 1: the program that recorders are tried on."""
+    mechanism = GaussianMechanism(Sensitivity(1.0), 2.0, 1)
+    return mechanism.release([float(np.clip(data, 0.0, 1.0).sum())], fresh_entropy())
+
+
+# -- all of them -----------------------------------------------------------------------------------------------------
+
+
+def everything(charges: Iterable[tuple[str, Event, Neighboring]] | None = None) -> list[Outside]:
+    """What every tool says; of the events, the ``charges``, by default those of the catalog."""
+    found = [priced_again(name, event, DELTA, relation) for name, event, relation in charges or all_events()]
+    found += noise_oracle()
+    found += [scored(subject) for subject in catalog.mechanisms() if subject.name in _SCORED]
+    found.append(recorded(mean_of, np.array([1.0, 0.5]), np.array([0.0, 0.5])))
+    return found
+
+
+_SCORED = ("GaussianMechanism", "LaplaceMechanism", "ExponentialMechanism")
+
+
+def as_dicts(found: Iterable[Outside]) -> list[dict[str, Any]]:
+    """The rows for a file."""
+    return [asdict(line) for line in found]
+
+
+if __name__ == "__main__":
+    rows = everything()
+    for line in rows:
+        between = f"{line.claimed} in [{line.lowest}, {line.highest}]"
+        print(f"{line.tool:14} {line.verdict:12} {line.subject}: {between} {line.note}")
+    raise SystemExit(any(line.verdict == "contradicts" or line.caught is False for line in rows))

@@ -1,0 +1,184 @@
+"""Audit rows beside the catalog's: sets, printed calibrations, pure promises, several classes, second-order steps.
+
+Every row is a configuration that users can choose and that no default shows: coefficients in a set (``constraint``), the
+noise that papers print, delta = 0, three classes, noisy Newton steps of regressions, sums of texts, additive models,
+labels alone, agreement of chunks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import discreet
+from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, of, planned_as, subject_of, unfitted
+from discreet.audit.trace import trace
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.sets import L1Ball, L2Ball
+from discreet.transfer.subsample import SubsamplePlan
+
+_SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
+_TWO, _THREE = [0, 1], [0, 1, 2]
+_RELATIONS = ("replace-one", "zero-out")
+
+
+def variants(match: str = "") -> Iterator[Subject]:
+    """All of them, or those whose names contain ``match``."""
+    for name, relation, model in [
+        *_in_sets(),
+        *_printed(),
+        *_pure(),
+        *_classes(),
+        *_second_order(),
+        *_texts(),
+    ]:
+        if match in name:
+            yield dataclasses.replace(of(model.set_params(neighboring=relation), 300), name=name)
+    for name, make in _PROGRAMS.items():
+        if match in name:
+            yield make(name)
+
+
+Row = tuple[str, str, Any]
+
+
+def _svc(**options: Any) -> Any:
+    return discreet.PrivateLinearSVC(**{"epsilon": EPSILON, "delta": DELTA, "classes": _TWO, **options})
+
+
+def _in_sets() -> Iterator[Row]:
+    """Coefficients in a ball: a hinge is as steep everywhere in a small one."""
+    for solver, inside in (
+        ("noisy-gd", L2Ball(_SMALL, 2)),
+        ("objective", L2Ball(_SMALL, 2)),
+        ("output", L1Ball(_SMALL, 2)),
+        ("frank-wolfe", L1Ball(_SMALL, 2)),
+        ("frank-wolfe", L2Ball(_SMALL, 2)),
+        ("mirror-descent", L1Ball(_SMALL, 2)),
+    ):
+        for relation in _RELATIONS[: 1 if solver == "objective" else 2]:
+            name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
+            yield name, relation, _svc(constraint=inside, solver=brief(solver))
+
+
+def _printed() -> Iterator[Row]:
+    """The noise of Talwar, Thakurta and Zhang (2014), charged at what it is worth."""
+    for solver in ("mirror-descent-talwar", "frank-wolfe-talwar"):
+        for relation in _RELATIONS:
+            model = _svc(constraint=L2Ball(_SMALL, 2), solver=brief(solver))
+            yield f"PrivateLinearSVC, {solver}", relation, model
+
+
+def _pure() -> Iterator[Row]:
+    """Promises without delta."""
+    for solver in ("output", "objective"):
+        for relation in _RELATIONS:
+            yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
+    for kind in (discreet.PrivateHuberRegressor, discreet.PrivateLasso):
+        yield f"{kind.__name__}, pure", "replace-one", kind(EPSILON, 0.0, target_bounds=(-1.0, 1.0))
+
+
+def _classes() -> Iterator[Row]:
+    """Three classes, by one softmax or one model each."""
+    for solver in ("noisy-gd", "newton"):
+        model = discreet.PrivateLogisticRegression(EPSILON, DELTA, classes=_THREE, solver=brief(solver))
+        yield f"PrivateLogisticRegression, {solver}, 3 classes", "replace-one", model
+    for solver in ("output", "noisy-gd"):
+        yield (
+            f"PrivateLinearSVC, {solver}, 3 classes",
+            "replace-one",
+            _svc(classes=_THREE, solver=brief(solver)),
+        )
+
+
+def _second_order() -> Iterator[Row]:
+    """Noisy second moments, then clipped gradients with their companions."""
+    for kind in (discreet.PrivateRidge, discreet.PrivateHuberRegressor):
+        model = kind(EPSILON, DELTA, target_bounds=(-1.0, 1.0), solver=brief("newton"))
+        yield f"{kind.__name__}, newton", "replace-one", model
+
+
+def _texts() -> Iterator[Row]:
+    """Sums of wide rows, looked at once and summed again along what was seen."""
+    yield "PrivateLinearSVC, refocused-sums", "replace-one", _svc(solver=brief("refocused-sums"))
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def _additive(name: str) -> Subject:
+    """A record that shares every bin with another and whose residual is clipped on the other side."""
+    classifies = "Classifier" in name
+    told: dict[str, Any] = {"classes": _TWO} if classifies else {"target_bounds": (-1.0, 1.0)}
+    model = getattr(discreet, name)(
+        EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told
+    )
+    rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
+    y = np.zeros(60, dtype=int) if classifies else np.full(60, -1.0)
+    rows[0], y[0] = [0.9, 0.9], 1
+    other, labels = rows.copy(), y.copy()
+    other[0], labels[0] = [-0.9, -0.9], y[1]
+    plan = model.plan(60, 2, 2) if classifies else model.plan(60, 2)
+
+    def shapes(data: Any) -> ArrayLike:
+        fitted = planned_as(unfitted(model), plan).fit(*data)
+        return np.asarray(fitted.predict(rows[:4]), dtype=np.float64)
+
+    return subject_of(name, shapes, (rows, y), (other, labels), plan.event)
+
+
+def _labels(name: str) -> Subject:
+    """Rows are public; one label changes, and with it the vote of its teacher."""
+    from sklearn.neighbors import KNeighborsClassifier
+
+    from discreet import PrivateTransferClassifier
+
+    model = PrivateTransferClassifier(
+        KNeighborsClassifier(1),
+        n_teachers=5,
+        epsilon=EPSILON,
+        delta=DELTA,
+        aggregator="plurality",
+        classes=_TWO,
+        label_private=True,
+        random_state=0,
+    )
+    plan = model.plan(5, 5, 2)
+    rows = np.zeros((5, 1))  # the first record of a chunk answers for it
+    first, second = np.array([1, 0, 0, 0, 0]), np.zeros(5, dtype=int)
+
+    def answers(labels: Any) -> ArrayLike:
+        return np.asarray(planned_as(unfitted(model), plan).fit(rows, labels).labels_, dtype=np.float64)
+
+    votes = [trace(answers, side).calls[0].value.astype(np.int64) for side in (first, second)]
+
+    def run(counts: Any) -> ArrayLike:
+        return np.asarray(plan.start(fresh_entropy()).answer(counts))
+
+    return Subject(
+        name, Neighboring.REPLACE_ONE, answers, (first, second), run, votes[0], votes[1], plan.event
+    )
+
+
+def _agreement(name: str) -> Subject:
+    """Chunks that agree just so: one of them changes its mind."""
+    plan = SubsamplePlan(Guarantee(EPSILON, DELTA, Neighboring.REPLACE_ONE), 41, 2)
+
+    def decided(counts: Any) -> ArrayLike:
+        found = plan.run(counts, fresh_entropy())
+        return np.array([-1.0 if found is None else float(found)])
+
+    return subject_of(name, decided, [24, 17], [23, 18], plan.event)
+
+
+_PROGRAMS = {
+    "PrivateAdditiveClassifier": _additive,
+    "PrivateAdditiveRegressor": _additive,
+    "PrivateTransferClassifier, labels alone": _labels,
+    "subsample_and_aggregate": _agreement,
+}

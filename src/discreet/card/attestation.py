@@ -1,0 +1,201 @@
+"""Attestations: what was recomputed about a version of this package, and whether a file says so of this one.
+
+``make attest`` in a checkout writes such a file: claims with their events, lemmas with their hashes and tests, exact
+audits, replays, attacks, tools of others, kills, builds, versions, and what was not tested. `verify_attestation`
+checks it against the installed package: the code and the proofs must be the ones that were attested, every claimed
+epsilon must follow from its event once more, and no row may have failed.
+
+A file proves nothing about who wrote it. Whoever doubts it runs ``make attest``: that is what it is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import discreet
+from discreet._files import read_file
+from discreet.card.kinds import no_constant, no_duplicates
+from discreet.privacy import proofs
+from discreet.privacy.accounting import accountants
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Neighboring
+
+FORMAT = "discreet-attestation"
+VERSION = 1
+_LARGEST = 1 << 26  # bytes
+_ROUNDING = 1e-9
+#: Lists of rows, and what must be true of each.
+ROWS: Mapping[str, tuple[str, ...]] = {
+    "exact": ("passed", "caught"),
+    "replays": ("passed",),
+    "attacks": ("sound", "caught"),
+}
+
+
+class AttestationError(ValueError):
+    """The file is no attestation, or what it says is not so."""
+
+
+@dataclass(frozen=True)
+class Attested:
+    """What was checked in an attestation.
+
+    Attributes
+    ----------
+    version, made : of the package that was attested, and when.
+    counts : how many things of each kind the file holds.
+    problems : what is wrong; empty if the file is true of the installed package as far as it can be checked here.
+    not_tested : what the file itself says was not tested.
+    """
+
+    version: str
+    made: str
+    counts: Mapping[str, int]
+    problems: tuple[str, ...]
+    not_tested: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        lines = [f"Attestation of discreet {self.version}, made {self.made}"]
+        lines += [f"  {name:<22}{count}" for name, count in self.counts.items()]
+        lines += [f"  not tested: {text}" for text in self.not_tested]
+        lines += [f"  WRONG: {text}" for text in self.problems]
+        if self.passed:
+            lines.append(
+                "The installed code and proofs are those that were attested; every claim was recomputed."
+            )
+        return "\n".join(lines)
+
+
+def sealed(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The file for these contents."""
+    return {"format": FORMAT, "format_version": VERSION, "body": dict(body), "digest": _digest(body)}
+
+
+def verify_attestation(path: str | os.PathLike[str]) -> Attested:
+    """Read an attestation and check it against the installed package.
+
+    Raises
+    ------
+    AttestationError
+        The file is not an attestation, or was damaged.
+    """
+    body = _read(path)
+    problems = [
+        *_changed("code", body["sources"], sources()),
+        *_changed("proofs", body["proofs"], proof_hashes()),
+        *_dear(body["claims"]),
+        *_failed(body),
+    ]
+    counts = {name: len(body[name]) for name in ("claims", "lemmas", *ROWS, "outside")}
+    return Attested(
+        str(body["version"]), str(body["made"]), counts, tuple(problems), tuple(map(str, body["not_tested"]))
+    )
+
+
+def sources() -> dict[str, str]:
+    """SHA-256 of every source file of the installed package."""
+    folder = Path(discreet.__file__).parent
+    return {path.relative_to(folder).as_posix(): _hash(path) for path in sorted(folder.rglob("*.py"))}
+
+
+def proof_hashes() -> dict[str, str]:
+    """SHA-256 of every file of proofs; empty where they are not installed."""
+    folder = proofs.home()
+    return {} if folder is None else {path.name: _hash(path) for path in sorted(folder.glob("*.md"))}
+
+
+def claim(subject: str, event: Event, delta: float, relation: Neighboring) -> dict[str, Any]:
+    """One claim, with all that is needed to recompute it."""
+    return {
+        "subject": subject,
+        "relation": relation.value,
+        "event": event.to_dict(),
+        "delta": delta,
+        "epsilon": accountants.epsilon(event, delta, relation),
+    }
+
+
+def _hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    name = repr(str(path))
+    if Path(path).stat().st_size > _LARGEST:
+        raise AttestationError(f"{name} is too large for an attestation")
+    parse = partial(json.loads, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+    try:
+        found = parse(read_file(path))
+        body = found["body"]
+        if found["format"] != FORMAT or found["format_version"] != VERSION:
+            raise AttestationError(f"{name} is not an attestation of a kind that this version knows")
+        damaged = found["digest"] != _digest(body)
+        shapes = dict.fromkeys(("sources", "proofs", "lemmas"), dict)
+        shapes |= dict.fromkeys(("claims", *ROWS, "outside", "not_tested"), list)
+        whole = all(isinstance(body[part], kind) for part, kind in shapes.items())
+        whole &= all(isinstance(row, dict) for part in ("claims", *ROWS, "outside") for row in body[part])
+        whole &= {"version", "made", "wheel", "kills"} <= set(body)
+    except (KeyError, TypeError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        raise AttestationError(f"{name} is not an attestation: {error}") from None
+    if damaged or not whole:
+        raise AttestationError(f"{name} is damaged: its contents are not those that were sealed")
+    return dict(body)
+
+
+def _changed(what: str, attested: Mapping[str, str], here: Mapping[str, str]) -> Iterator[str]:
+    different = sorted(name for name in {*attested, *here} if attested.get(name) != here.get(name))
+    if different:
+        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+        yield f"the installed {what} are not those that were attested: {', '.join(different[:3])}{more}"
+
+
+def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
+    """Claims whose events cost more."""
+    for row in claims:
+        try:
+            event, relation = Event.from_dict(row["event"]), Neighboring(row["relation"])
+            cost = accountants.epsilon(event, float(row["delta"]), relation)
+            false = not cost <= float(row["epsilon"]) * (1 + _ROUNDING)
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            yield f"no price can be computed for a claim: {error}"
+            continue
+        if false:
+            yield f"{row.get('subject')} claims epsilon {row['epsilon']:g}, but its event costs {cost:g}"
+
+
+def _failed(body: Mapping[str, Any]) -> Iterator[str]:
+    """Rows that say of themselves that something is wrong."""
+    for part, musts in ROWS.items():
+        for row in body[part]:
+            yield from (
+                f"{part}, {row.get('subject')}: not {must}" for must in musts if row.get(must) is not True
+            )
+    for row in body["outside"]:
+        if row.get("verdict") == "contradicts" or row.get("caught") is False:
+            yield f"{row.get('tool')} on {row.get('subject')}: {row.get('verdict')}, caught: {row.get('caught')}"
+    for lemma, use in body["lemmas"].items():
+        if not (isinstance(use, dict) and use.get("tests")):
+            yield f"no test exercises {lemma}"
+    if body["wheel"].get("identical") is False:
+        yield "two builds of the wheel differ"
+    if body["kills"].get("passed") is False:
+        yield "killed writers of a ledger lost charges, or spent beyond its cap"
+    if body.get("tests", {}).get("failed"):
+        yield f"{body['tests']['failed']} tests of lemmas failed"

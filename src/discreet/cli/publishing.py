@@ -1,0 +1,151 @@
+"""Commands about model files, all free of charge: ``show``, ``card``, ``key``, ``sign``, ``export``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from discreet.cli import options
+from discreet.cli.options import MODEL_FILE, argument, command, to_write
+from discreet.cli.values import count, input_file
+
+FORMATS = {"onnx": ".onnx", "scikit-learn": ".joblib"}
+
+
+@command(
+    "show",
+    "the promise and the released numbers of a model file, by name",
+    "Print what a model file promises and its coefficients; of logistic models also odds ratios: those of a category "
+    "against the first one of its column, those of a number from one end of its declared range to the other. "
+    "Everything shown is released already and costs nothing.",
+    MODEL_FILE,
+    argument("--top", type=count, default=40, metavar="N", help="show the N largest (default: 40)"),
+    examples=("discreet show model.json --top 10",),
+)
+def show(arguments: argparse.Namespace) -> None:
+    """Load and print."""
+    from discreet import card as cards
+    from discreet.display.console import say, table
+
+    read = cards.read(arguments.model)
+    promise = read.privacy.guarantee
+    if read.privacy.secure:
+        say(
+            f"{read.estimator}, ({promise.epsilon:g}, {promise.delta:.3g})-differentially private, "
+            f"{promise.neighboring.value}, unit: {promise.unit}"
+        )
+    else:
+        say(f"{read.estimator}, NOT PRIVATE: its noise was seeded for a test")
+    found = cards.coefficients(read.model())
+    table(found.title, found.header, found.largest(arguments.top))
+    if found.remark:
+        say(found.remark)
+
+
+@command(
+    "card",
+    "write the page of a model for people (HTML)",
+    "Write one HTML page with the promise, the released numbers and the settings of a model; it loads nothing from "
+    "a network. Needs the extra `report`.",
+    MODEL_FILE,
+    *to_write("page to write", required=True, metavar="FILE.html"),
+    examples=("discreet card model.json --output model.html",),
+)
+def card(arguments: argparse.Namespace) -> None:
+    """Load, draw, write."""
+    from discreet import card as cards
+    from discreet.display.charts import require
+    from discreet.display.console import say
+
+    require()
+    model = cards.load(arguments.model)
+    with options.output(arguments, size=1 << 20):
+        cards.to_html(model, arguments.output)
+    say(f"Written to {arguments.output}")
+
+
+@command(
+    "key",
+    "make a pair of keys: one to sign model files with, one to check signatures",
+    "Make an Ed25519 key pair. The private key is for its owner only and never replaced; give the public one to "
+    "whoever verifies your models.",
+    argument("private", metavar="PRIVATE", help="new file for the private key (PEM)"),
+    argument("public", metavar="PUBLIC", help="new file for the public key (PEM)"),
+    examples=("discreet key private.pem public.pem",),
+)
+def key(arguments: argparse.Namespace) -> None:
+    """Make the pair."""
+    from discreet.card import new_key
+    from discreet.display.console import say
+
+    new_key(arguments.private, arguments.public)
+    say(f"Keys written: keep {arguments.private} secret, publish {arguments.public}")
+
+
+@command(
+    "sign",
+    "sign a model file",
+    "Sign the content of a model file with a private key; the signed copy holds the same model. "
+    "`discreet verify --key PUBLIC` checks it.",
+    MODEL_FILE,
+    argument("--key", type=input_file("key file"), required=True, metavar="FILE", help="private key (PEM)"),
+    *to_write("signed model file to write", required=True, metavar="MODEL"),
+    examples=("discreet sign model.json --key private.pem --output signed.json",),
+)
+def sign(arguments: argparse.Namespace) -> None:
+    """Read, sign, write."""
+    from discreet.card import sign_file
+    from discreet.display.console import say
+
+    with options.output(arguments):
+        sign_file(arguments.model, arguments.output, key=arguments.key)
+    say(f"Signed model written to {arguments.output}")
+
+
+@command(
+    "export",
+    "hand a linear model to other tools: an ONNX graph, or a scikit-learn model",
+    "Write a linear model for other tools, with unchanged predictions (a scikit-learn model does not clip rows). "
+    "Both take rows as the schema encodes them. ONNX needs the extra `onnx`. A scikit-learn model is a joblib "
+    "file, which runs code when it is loaded: load only files that you wrote.",
+    MODEL_FILE,
+    argument("--format", choices=tuple(FORMATS), help="default: by the ending of --output, .onnx or .joblib"),
+    *to_write("file to write", required=True),
+    examples=(
+        "discreet export model.json --output model.onnx",
+        "discreet export model.json --output model.joblib",
+    ),
+)
+def export(arguments: argparse.Namespace) -> None:
+    """Load, convert, write."""
+    from discreet import card as cards
+    from discreet.display.console import say
+
+    wanted = arguments.format or next(
+        (name for name, suffix in FORMATS.items() if arguments.output.endswith(suffix)), None
+    )
+    if wanted is None:
+        raise ValueError(
+            f"--output {arguments.output!r} ends in neither {' nor '.join(FORMATS.values())}; pass --format "
+            f"{' or '.join(FORMATS)}"
+        )
+    model = cards.load(arguments.model)
+    with options.output(arguments):
+        if wanted == "onnx":
+            cards.to_onnx(model, arguments.output)
+        else:
+            _dump(cards.to_sklearn(model), arguments.output)
+    say(f"Written to {arguments.output}")
+
+
+def _dump(model: Any, path: str) -> None:
+    """Write a scikit-learn model as joblib does, whole or not at all."""
+    import io
+
+    import joblib
+
+    from discreet._files import write_atomically
+
+    stream = io.BytesIO()
+    joblib.dump(model, stream)
+    write_atomically(path, stream.getvalue())

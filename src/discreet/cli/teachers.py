@@ -1,0 +1,173 @@
+"""Commands for teachers that label public rows: ``label``, and ``plan transfer``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from discreet.cli import options
+from discreet.cli.options import DATA, GUARANTEE, LEDGER, SCHEMA, argument, command, to_write
+from discreet.cli.session import fitting
+from discreet.cli.values import count, fraction, input_file
+
+# Spelled out: help must not import NumPy.
+AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
+TEACHERS = {  # scikit-learn models that need no more than their defaults: module, for classes, for numbers
+    "boosting": ("sklearn.ensemble", "HistGradientBoostingClassifier", "HistGradientBoostingRegressor"),
+    "forest": ("sklearn.ensemble", "RandomForestClassifier", "RandomForestRegressor"),
+    "linear": ("sklearn.linear_model", "LogisticRegression", "Ridge"),
+    "tree": ("sklearn.tree", "DecisionTreeClassifier", "DecisionTreeRegressor"),
+}
+
+
+@command(
+    "label",
+    "let teachers trained on private rows label public rows (private transfer)",
+    "Split a private table among teachers, scikit-learn models that are trained apart, and release what they agree on "
+    "about PUBLIC rows, with noise. The labels may be published: train any model on them, as often as you like. Of "
+    "classes, rows on which the teachers disagree may have no label; of a number, the noisy mean is released. If the "
+    "schema has a group column, all rows of a person go to one teacher, and people are protected.",
+    *DATA,
+    SCHEMA,
+    argument(
+        "--public",
+        type=input_file("file"),
+        required=True,
+        metavar="FILE",
+        help="public rows with the columns of the schema, .csv or .parquet",
+    ),
+    argument("--teacher", choices=tuple(TEACHERS), default="linear", help="kind of model (default: linear)"),
+    argument("--teachers", type=count, metavar="B", help="how many (default: by public rule)"),
+    argument("--aggregator", choices=AGGREGATORS, default="auto", help="of classes (default: auto)"),
+    argument(
+        "--expected-unstable",
+        type=fraction,
+        metavar="S",
+        help="guessed share of rows on which teachers disagree (default: nothing is known)",
+    ),
+    argument("--jobs", type=count, metavar="N", help="processes that train teachers (default: 1)"),
+    *GUARANTEE,
+    *LEDGER,
+    *to_write("labels to write, one line per public row (CSV)", required=True),
+    examples=(
+        "discreet label visits.csv --schema schema.toml --public survey.csv --teacher forest --epsilon 1 "
+        "--ledger budget.ledger --output labels.csv",
+    ),
+)
+def label(arguments: argparse.Namespace) -> None:
+    """Read, check, charge, label, write, state."""
+    from discreet.display.console import say, working
+    from discreet.tables.reading import read_table, write_csv
+    from discreet.tables.schema import Schema
+
+    options.check_max_rows(arguments)
+    schema = Schema.from_file(arguments.schema)
+    with options.output(arguments, reason=", and labels cannot be had twice for one price"):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        with working("reading the tables"):
+            table = options.read(arguments, schema.needed)
+            rows, labels = schema.encode(table)
+            groups = None if schema.group is None else schema.groups(table)
+            asked = read_table(arguments.public, list(schema.columns), separator=arguments.separator)
+            public = schema.transform(asked)
+        with fitting():
+            found = _transfer(arguments, schema, ledger).fit(rows, labels, public, groups=groups)
+        try:
+            write_csv(arguments.output, _released(found, asked))
+        except OSError as error:
+            raise OSError(f"the rows were labeled but not written: {error.strerror or error}") from error
+    arguments.outcome.wrote(f"the labels are in {arguments.output}")
+    say(found.privacy_)
+    say(f"\nLabels of {len(public)} public rows written to {arguments.output}")
+    options.tell_balance(arguments, ledger, found.privacy_)
+
+
+def _transfer(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:
+    """The unfitted transfer that the options describe."""
+    import importlib
+
+    from discreet import PrivateTransferClassifier, PrivateTransferRegressor
+
+    module, *names = TEACHERS[arguments.teacher]
+    number = schema.target is not None and schema.target.bounds is not None
+    teacher = getattr(importlib.import_module(module), names[int(number)])()
+    shared = {
+        "n_teachers": arguments.teachers or "auto",
+        "epsilon": arguments.epsilon,
+        "delta": arguments.delta,
+        "neighboring": arguments.neighboring,
+        "n_samples": arguments.max_rows,
+        "n_jobs": arguments.jobs,
+        "ledger": ledger,
+    }
+    if number:
+        return PrivateTransferRegressor(teacher, schema.target_bounds, **shared)
+    return PrivateTransferClassifier(
+        teacher,
+        classes=schema.classes.tolist(),
+        aggregator=arguments.aggregator,
+        expected_unstable=arguments.expected_unstable,
+        **shared,
+    )
+
+
+def _released(found: Any, public: Any) -> dict[str, Any]:
+    """The public rows with what was released about them."""
+    released: dict[str, Any] = {name: public.column(name).to_pylist() for name in public.column_names}
+    labels = [None if value is None else str(value) for value in found.labels_]
+    votes = getattr(found, "votes_", None)
+    shares = (
+        {} if votes is None else {f"votes for {name}": votes[:, i] for i, name in enumerate(found.classes_)}
+    )
+    return {**released, "label": labels, **shares}
+
+
+@command(
+    "plan-transfer",
+    "the same for teachers and a student (also: plan transfer)",
+    "Print how many teachers, which aggregator and how much agreement a private transfer needs. Reads no data.",
+    argument(
+        "--rows",
+        type=count,
+        required=True,
+        metavar="N",
+        help="public number of records, with --by-user of users",
+    ),
+    argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
+    argument("--classes", type=count, default=2, metavar="K", help="default: 2"),
+    argument("--teachers", type=count, metavar="B", help="default: by public rule"),
+    argument("--unstable", type=count, metavar="T", help="refusals before halting"),
+    argument(
+        "--expected-unstable",
+        type=fraction,
+        metavar="S",
+        help="guessed share of questions on which teachers disagree (default: nothing is known)",
+    ),
+    argument("--aggregator", choices=AGGREGATORS, default="auto", help="default: auto"),
+    argument("--by-user", action="store_true", help="protect users with several records"),
+    *GUARANTEE,
+    prog="discreet plan transfer",
+    examples=("discreet plan transfer --rows 494021 --queries 5000 --epsilon 1 --delta 1e-6",),
+)
+def plan_transfer(arguments: argparse.Namespace) -> None:
+    """Plan and print."""
+    from discreet.display.console import say
+    from discreet.privacy.guarantee import Guarantee, Neighboring
+    from discreet.transfer import plan as planner
+    from discreet.transfer.base import changed_teachers
+
+    relation = Neighboring(arguments.neighboring)
+    delta = arguments.delta if arguments.delta is not None else 1.0 / arguments.rows**2
+    plan = planner.plan_transfer(
+        Guarantee(arguments.epsilon, delta, relation, "user" if arguments.by_user else "record"),
+        arguments.rows,
+        arguments.classes,
+        arguments.queries,
+        n_teachers=arguments.teachers or "auto",
+        aggregator=arguments.aggregator,
+        max_unstable=arguments.unstable or "auto",
+        expected_unstable=arguments.expected_unstable,
+        changed=changed_teachers(relation, by_group=arguments.by_user, label_private=False),
+    )
+    say(plan)
+    say(f"A ledger would be charged at most ({plan.guarantee.epsilon:g}, {delta:.3g}). No data was read.")

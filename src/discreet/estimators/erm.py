@@ -1,0 +1,271 @@
+"""Private empirical risk minimization with a loss of one's own: what all the papers are about, as one estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from discreet import _checks
+from discreet._checks import ParameterError, ParameterTypeError, Setting
+from discreet._typing import Array, Mask
+from discreet.estimators.linear import PrivateLinearModel, as_fitted
+from discreet.estimators.parameters import estimator, intercept, norm_bound, parameter, ridge
+from discreet.losses import GradientLoss, Loss
+from discreet.problem import Problem
+from discreet.records.base import Records
+from discreet.records.bounds import Bounds
+from discreet.records.open import Rows, checked_rows, checked_targets
+from discreet.records.row_gradients import RowGradients
+from discreet.sets import Geometry
+from discreet.solvers import base
+
+#: Solvers that pay for every noisy gradient and use nothing else of a loss.
+_BY_GRADIENTS = frozenset(
+    {"auto", "mirror-descent", "mirror-descent-talwar", "noisy-gd", "noisy-gd-dissertation", "noisy-sgd"}
+)
+_STABLE = "uses that records are functions of one linear prediction"
+_WHY = {
+    "objective": "needs a record to change the curvature of the objective along one direction only",
+    "objective-dissertation": "needs a record to change the curvature of the objective along one direction only",
+    "output": "verifies the minimizer of a smooth convex loss",
+    "output-jain-thakurta": "verifies the minimizer of a smooth convex loss",
+    "psgd": "needs smooth convex losses, whose steps move no two points apart",
+    "psgd-dissertation": "needs smooth convex losses, whose steps move no two points apart",
+    "exponential": "needs values of the loss, with proved ranges, not gradients",
+    "localized": "needs values of the loss, with proved ranges, not gradients",
+}
+
+
+@dataclass(frozen=True)
+class GivenLabels:
+    """Labels as they came, and which of them the loss does not take."""
+
+    values: Array
+    null: Mask
+
+
+def _is_linear(model: PrivateERM) -> bool:
+    return bool(getattr(model.loss, "linear", True))
+
+
+def _predicts(model: PrivateERM) -> bool:
+    """Whether there are linear predictions; a model from a file does not know its loss."""
+    return np.size(model.intercept_) > 0 if hasattr(model, "intercept_") else _is_linear(model)
+
+
+@estimator
+class PrivateERM(PrivateLinearModel):
+    """Minimize the mean of any loss, in any set, under differential privacy.
+
+    For a `discreet.losses.Loss`, a function f(y, t) of a label and a linear prediction t with declared bounds, every
+    solver that is proved for what the loss declares can be used: the real hinge, the absolute loss, the linear loss,
+    or one of your own (CONTRIBUTING.md shows how to write it). For a `GradientLoss`, a function that gives the gradient
+    of any loss for one record, noisy gradient descent and mirror descent are proved, and need a ``constraint``.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    coef_, intercept_ : released coefficients, of clipped rows; one row per output where the loss has several. For a
+        `GradientLoss` ``coef_`` holds all parameters and ``intercept_`` nothing.
+    certificate_ : bound on the excess empirical risk, where the solver has one and the loss is convex.
+    {fitted}
+
+    Notes
+    -----
+    {privacy} The bounds that a loss from outside this library declares are believed; the statement says so.
+
+    Examples
+    --------
+    The support vector machine with the real hinge:
+
+    >>> import numpy as np
+    >>> from discreet import GradientLoss, PrivateERM
+    >>> from discreet.losses import Hinge
+    >>> from discreet.sets import L2Ball
+    >>> X = np.random.default_rng(0).normal(size=(20_000, 3)) / 2
+    >>> y = np.where(X @ [1.0, -2.0, 0.5] > 0, 1.0, -1.0)
+    >>> machine = PrivateERM(Hinge(), epsilon=1.0).fit(X, y)
+    >>> bool(np.mean(np.sign(machine.predict(X)) == y) > 0.9)
+    True
+
+    A loss that is no linear model: the center of the rows, in a ball.
+
+    >>> distance = GradientLoss(lambda theta, x, y: theta - x, clip=4.0, convex=True)
+    >>> center = PrivateERM(distance, L2Ball(2.0, 3), epsilon=1.0).fit(X[:2000] + [1.0, 0.0, 0.0])
+    >>> bool(np.abs(center.coef_ - [1.0, 0.0, 0.0]).max() < 0.2)
+    True
+    """
+
+    epsilon: float = parameter(1.0, "float", "Privacy budget of one fit, in nats. Smaller is more private.")
+    delta: float | None = parameter(
+        None, "float", "Probability with which epsilon may be exceeded; None is 1 / n_samples**2."
+    )
+    loss: Loss | None = parameter(
+        None,
+        "Loss",
+        "What is minimized: a `discreet.losses.Loss` or a `GradientLoss`. Required.",
+        positional=True,
+    )
+    constraint: Geometry | None = parameter(
+        None,
+        "set of `discreet.sets`",
+        "Where the parameters must lie, the intercept last; None is all of space. Required for a `GradientLoss`, whose "
+        "number of parameters it tells.",
+        positional=True,
+    )
+    feature_bound: float = norm_bound()
+    l2: float | None = ridge()
+    fit_intercept: bool = intercept()
+    label_bound: float | None = parameter(
+        None,
+        "float",
+        "Labels beyond it are clipped; for losses that take any number some solvers ask for it. A public choice.",
+    )
+
+    # -- plan --------------------------------------------------------------------------------------------------
+
+    def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
+        """What a fit on data of this shape would run and cost; no data is needed.
+
+        Parameters
+        ----------
+        n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
+            upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
+        """
+        _checks.count("n_features", n_features)
+        loss, solver = self._checked_loss(), base.resolve(self.solver)
+        bound = None if self.label_bound is None else _checks.real("label_bound", self.label_bound, above=0)
+        if not loss.linear:
+            _refuse_solver(solver)
+            self._try_out(n_features)
+        return self._calibrated(solver, loss, n_samples, n_features, label_bound=bound, sparse=sparse)
+
+    def _checked_loss(self) -> Loss:
+        loss: Any = self.loss
+        if loss is None:
+            raise ParameterError(
+                "loss", "must be given", "for example discreet.losses.Hinge(), or a GradientLoss of your own"
+            )
+        if not hasattr(loss, "lipschitz") or not hasattr(loss, "proved_for"):
+            raise ParameterTypeError(
+                "loss",
+                f"must be a discreet.losses.Loss, which declares its bounds, got {loss!r}",
+                "wrap the gradient of a record in GradientLoss(gradient, clip=...)",
+            )
+        return cast(Loss, loss)
+
+    def _try_out(self, n_columns: int) -> None:
+        """Ask the user's function about an invented record, before anything is charged."""
+        if self.constraint is None:
+            raise ParameterError(
+                "constraint",
+                "must be given with a GradientLoss: it tells how many parameters there are, and step sizes follow from "
+                "its size",
+                "for example L2Ball(5.0, n_parameters) of discreet.sets",
+            )
+        try:
+            cast(GradientLoss, self.loss).try_out(self.constraint.n_features, n_columns)
+        except ValueError as error:
+            raise ParameterError("loss", f"cannot be used: {error}") from error
+
+    def _bounds(self, n_columns: int) -> Bounds:
+        return super()._bounds(n_columns) if _is_linear(self) else Bounds(1.0, intercept=False)
+
+    def _problem(
+        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
+    ) -> Problem:
+        n_parameters = n_columns
+        if not loss.linear and isinstance(self.constraint, Geometry):
+            n_parameters = self.constraint.n_features
+        return super()._problem(loss, n_samples, n_parameters, n_models, label_bound)
+
+    # -- rows and labels ---------------------------------------------------------------------------------------
+
+    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
+        if y is None and not self._checked_loss().linear:
+            rows = checked_rows(self, X, strict=strict, reset=True)
+            return rows, np.zeros(rows.shape[0])
+        return checked_targets(self, X, y, strict=strict)
+
+    def _targets(self, y: NDArray[Any]) -> GivenLabels:
+        loss, values = self._checked_loss(), np.asarray(y, dtype=np.float64)
+        if self.label_bound is not None:
+            values = np.clip(values, -self.label_bound, self.label_bound)
+        null = ~loss.valid_labels(values)
+        if self.bad_rows == "error" and null.any():
+            raise ParameterError(
+                "y",
+                f"holds {int(null.sum())} labels that {loss} does not take, the first in row {int(np.argmax(null))}",
+                "encode the labels as the loss wants them",
+                Setting("bad_rows", "null", purpose="to ignore such rows"),
+            )
+        return GivenLabels(np.where(null, 0.0, values), null)
+
+    def _planned(self, n_samples: int, n_columns: int, targets: GivenLabels, *, sparse: bool) -> base.Plan:
+        return self.plan(n_samples, n_columns, sparse=sparse)
+
+    def _labels(self, targets: GivenLabels, problem: Problem) -> list[NDArray[Any]]:
+        return [targets.values]
+
+    def _null(self, targets: GivenLabels) -> Mask:
+        return targets.null
+
+    def _records(
+        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None, strict: bool
+    ) -> list[Records]:
+        if problem.loss.linear:
+            return super()._records(rows, labels, problem, null_rows, strict)
+        if isinstance(rows, Rows):
+            raise ParameterError("X", "must be in memory for a GradientLoss, which is asked row by row")
+        null = np.zeros(rows.shape[0], dtype=bool) if null_rows is None else null_rows
+        if not strict:
+            null = null | ~problem.bounds.valid_rows(rows)
+        return cast(list[Records], [RowGradients(rows, labels[0], null)])
+
+    # -- what is released --------------------------------------------------------------------------------------
+
+    def _numbers(self, theta: Array, targets: GivenLabels, problem: Problem) -> dict[str, Any]:
+        if not problem.loss.linear:
+            return {"coef_": theta[0], "intercept_": np.zeros(0)}
+        coef, intercept = self._split(theta[0].T)
+        return {"coef_": coef, "intercept_": float(intercept) if intercept.ndim == 0 else intercept}
+
+    def _facts(self, targets: GivenLabels) -> tuple[str, ...]:
+        if _is_linear(self):
+            return ()
+        alone = "the gradient of a row is computed from that row and the parameters alone (given by the user)"
+        if not cast(GradientLoss, self.loss).batch:
+            return (alone,)
+        return (alone, "in a batch it has the same bits as by itself (given by the user)")
+
+    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+        if _is_linear(self):
+            return super()._stated_bounds(bounds)
+        return {"norm of a record's gradient": cast(GradientLoss, self.loss).clip}
+
+    @available_if(_predicts)  # type: ignore[untyped-decorator]
+    def predict(self, X: Any) -> Array:
+        """Linear predictions of rows shrunk to ``feature_bound``; their signs are the labels of a margin loss."""
+        check_is_fitted(self)
+        return as_fitted(self)._raw(checked_rows(self, X), self.coef_, self.intercept_)
+
+
+def _refuse_solver(solver: base.Solver) -> None:
+    """Refuse a solver that needs more of a loss than clipped gradients."""
+    name = getattr(solver, "name", type(solver).__name__)
+    if name in _BY_GRADIENTS:
+        return
+    raise ParameterError(
+        "solver",
+        f"{name!r} does not support a GradientLoss: it {_WHY.get(name, _STABLE)} (docs/proofs/own-losses.md)",
+        Setting("solver", "mirror-descent", "noisy-gd", purpose="(these pay for every noisy gradient)"),
+    )

@@ -1,0 +1,193 @@
+"""Tables wherever they are, as batches of whole rows: files, folders, lakes, queries.
+
+A source gives the names and types of its columns at once, and its rows in batches of Arrow, one after the other.
+Nothing here knows what a cell means: `discreet.records.arrow` makes numbers of the batches, or a `Schema` does. Rows of
+a source are read once for a fit, so that every pass sees the same rows, whatever the source would give the next time.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from discreet._checks import is_from
+from discreet.tables.reading import TableError
+
+BATCH_ROWS = 1 << 16
+SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")
+
+OWN_ROWS = (
+    "every row that the query gives is made of one row of the private tables, and every such row gives at most one: it "
+    "does not aggregate, rank, deduplicate, sample or limit private rows, nor join them with each other (given by the "
+    "user)"
+)
+
+
+class Source(ABC):
+    """A table somewhere that is read in batches of rows.
+
+    Attributes
+    ----------
+    name : what errors call it.
+    schema : names and types of its columns.
+    untyped : columns whose cells are stored without a type, as text; each of them is given a meaning by itself.
+    keys : columns that are written in the names of folders; features only if a `Schema` declares them.
+    assumptions : what a promise assumes of it.
+    n_rows : number of rows, if it is known before they are read.
+    once : whether it can be read only once.
+    """
+
+    name: str
+    schema: Any
+    untyped: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    assumptions: tuple[str, ...] = ()
+    n_rows: int | None = None
+    once: bool = False
+
+    @abstractmethod
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Some columns of all rows, as record batches of any size."""
+
+    def parts(self, columns: Sequence[str], height: int) -> Iterator[Any]:
+        """The same rows in batches of exactly ``height`` rows but for the last one.
+
+        So the parts of a fit, and with them its release, depend on the rows and their order alone, not on how the
+        source is cut into files, groups or batches.
+        """
+        waiting: list[Any] = []
+        held = 0
+        for whole in self.batches(columns):
+            batch = whole
+            while held + batch.num_rows >= height:
+                cut = height - held
+                yield joined([*waiting, batch.slice(0, cut)])
+                batch, waiting, held = batch.slice(cut), [], 0
+            if batch.num_rows:
+                waiting.append(batch)
+                held += batch.num_rows
+        if waiting:
+            yield joined(waiting)
+
+    def require(self, columns: Sequence[str]) -> None:
+        """Raise unless each of these columns is there exactly once."""
+        names = self.schema.names
+        missing = [name for name in columns if name not in names]
+        if missing:
+            raise TableError(f"{self.name!r} has no column {missing[0]!r}; it has {', '.join(names)}")
+        twice = [name for name in columns if names.count(name) > 1]
+        if twice:
+            raise TableError(f"{self.name!r} has more than one column {twice[0]!r}; rename all but one")
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Several batches as one."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else batches[0]
+
+
+class Dataset(Source):
+    """A ``pyarrow.dataset``: files of one schema, perhaps with partitions, as whoever made it declared them."""
+
+    def __init__(self, data: Any) -> None:
+        self.name, self.schema, self._data = "the dataset", data.schema, data
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Batches in the order of the fragments, with little read ahead."""
+        ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+        yield from self._data.to_batches(columns=list(columns), batch_size=BATCH_ROWS, **ahead)
+
+
+class DuckQuery(Source):
+    """A DuckDB relation: a table, a view, or what ``duckdb.sql("SELECT ...")`` gives."""
+
+    assumptions = (OWN_ROWS,)
+
+    def __init__(self, relation: Any) -> None:
+        self.name, self._relation = "the query", relation
+        self.schema = relation.limit(0).to_arrow_table().schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Batches as DuckDB gives them."""
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+        yield from self._relation.project(names).to_arrow_reader(BATCH_ROWS)
+
+
+class LazyQuery(Source):
+    """A polars LazyFrame, which is collected in batches."""
+
+    assumptions = (OWN_ROWS,)
+
+    def __init__(self, frame: Any) -> None:
+        self.name, self._frame = "the query", frame
+        self.schema = frame.collect_schema().to_frame().to_arrow().schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Batches in the order of the query."""
+        chosen = self._frame.select(list(columns))
+        for frame in chosen.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+            yield from frame.to_arrow().to_batches()
+
+
+class Stream(Source):
+    """A ``pyarrow.RecordBatchReader``, which database drivers give; it can be read once."""
+
+    assumptions = (OWN_ROWS,)
+    once = True
+
+    def __init__(self, reader: Any) -> None:
+        self.name, self.schema, self._reader = "the stream", reader.schema, reader
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Batches as they come."""
+        for batch in self._reader:
+            yield batch.select(list(columns))
+
+
+def is_source(data: Any) -> bool:
+    """Whether ``data`` names or is a table that is read in batches; see `source_of`."""
+    if isinstance(data, list | tuple):  # which may be rows of text as well
+        return len(data) > 0 and all(
+            isinstance(one, os.PathLike) or (isinstance(one, str) and one.lower().endswith(SUFFIXES))
+            for one in data
+        )
+    named = isinstance(data, str | os.PathLike)
+    return (
+        named
+        or isinstance(data, Source | pa.RecordBatchReader)
+        or any(is_from(data, *kind) for kind in _QUERIES)
+    )
+
+
+def source_of(data: Any, *, bad_rows: str = "error") -> Source | None:
+    """The source that ``data`` names or is; None if it is something else, such as an array.
+
+    Parameters
+    ----------
+    data : a path, folder, glob or address of `fsspec`, or a list of them; a ``pyarrow.dataset``; a DuckDB relation; a
+        polars LazyFrame; a ``pyarrow.RecordBatchReader``.
+    bad_rows : with "null", no line of a CSV file raises an error.
+    """
+    if isinstance(data, Source) or not is_source(data):
+        return data if isinstance(data, Source) else None
+    if isinstance(data, pa.RecordBatchReader):
+        return Stream(data)
+    for kind, make in _QUERIES.items():
+        if is_from(data, *kind):
+            return make(data)
+    from discreet.records.files import files
+
+    return files(data, bad_rows)
+
+
+_QUERIES: dict[tuple[str, str], Callable[[Any], Source]] = {
+    ("pyarrow.dataset", "Dataset"): Dataset,
+    ("duckdb", "DuckDBPyRelation"): DuckQuery,
+    ("polars", "LazyFrame"): LazyQuery,
+}

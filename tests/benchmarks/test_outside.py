@@ -1,0 +1,139 @@
+"""Tools of others: a second accountant that agrees, twins that it catches, a recorder that is a stub."""
+
+import types
+
+import numpy as np
+import pytest
+
+from benchmarks.attest import outside
+from discreet import PrivateLogisticRegression
+from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+from discreet.privacy.events import (
+    Approximate,
+    BoundedRange,
+    Composed,
+    Discretized,
+    Gaussian,
+    Pure,
+    Repeated,
+)
+from discreet.privacy.guarantee import Neighboring, Sensitivity
+
+REPLACED = Neighboring.REPLACE_ONE
+EVENTS = {
+    "gaussian": Discretized(Gaussian(2.0), 3),
+    "descent": Repeated(Discretized(Gaussian(5.0), 2), 10),
+    "pure": Repeated(Pure(0.2), 5),
+    "choices": Repeated(BoundedRange(0.3), 8),
+    "stable": Approximate(1.0, 0.005),
+    "mixed": Composed((Pure(0.1), Gaussian(3.0))),
+}
+
+
+@pytest.fixture(autouse=True)
+def coarse(monkeypatch):
+    """Losses in larger steps, for speed: verdicts allow for them."""
+    monkeypatch.setattr(outside, "INTERVAL", 2e-3)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_a_second_accountant_agrees_and_catches_half_of_the_noise(name):
+    pytest.importorskip("dp_accounting")
+    found = outside.priced_again(name, EVENTS[name], 0.01, REPLACED)
+    assert found.verdict == "agrees", found
+    assert found.caught, found
+    assert found.lowest <= found.highest
+
+
+def test_a_false_price_is_contradicted(monkeypatch):
+    pytest.importorskip("dp_accounting")
+    monkeypatch.setattr(outside.accountants, "epsilon", lambda *told: 0.9)
+    assert outside.priced_again("gaussian", Gaussian(2.0), 0.01, REPLACED).verdict == "contradicts"
+
+
+def test_what_has_no_counterpart_or_is_not_there_is_skipped_with_the_reason(monkeypatch):
+    pytest.importorskip("dp_accounting")
+    event = PrivateLogisticRegression(1.0, 1e-2, classes=[0, 1], solver="objective").plan(100, 2, 2).event
+    found = outside.priced_again("objective", event, 0.01, REPLACED)
+    assert (found.verdict, found.note) == (
+        "skipped",
+        "dp-accounting has no counterpart of ObjectivePerturbation",
+    )
+    monkeypatch.setattr(outside, "installed", lambda name: None)
+    skipped = [outside.priced_again("pure", Pure(1.0), 0.0, REPLACED), *outside.noise_oracle()]
+    skipped.append(outside.scored(next(outside.catalog.mechanisms())))
+    skipped.append(outside.recorded(outside.mean_of, [0.0], [1.0]))
+    assert {line.verdict for line in skipped} == {"skipped"}
+    assert all("is not installed" in line.note for line in skipped)
+
+
+class Auditor:
+    """A recorder as small as can be: it freezes answers and compares inputs with what was declared."""
+
+    now = None
+
+    def __init__(self):
+        self.mode, self.asked = None, {"record": [], "replay": []}
+
+    def set_record(self):
+        self.mode = "record"
+
+    def set_replay(self):
+        self.mode = "replay"
+
+    def __enter__(self):
+        Auditor.now = self
+
+    def __exit__(self, *error):
+        Auditor.now = None
+
+    def validate_records(self):
+        for one, two in zip(*self.asked.values(), strict=True):
+            if one["metric"](one["value"], two["value"]) > one["sensitivity"]:
+                raise ValueError("sensitivity exceeded")
+
+
+def audit_spec(kind, input_arg, sensitivity_arg, metric_fn):
+    def decorated(function):
+        def called(**told):
+            now = Auditor.now
+            place = len(now.asked[now.mode])
+            answer = function(**told) if now.mode == "record" else now.asked["record"][place]["answer"]
+            asked = {"value": told[input_arg], "sensitivity": told[sensitivity_arg], "answer": answer}
+            now.asked[now.mode].append({**asked, "metric": metric_fn})
+            return answer
+
+        return called
+
+    return decorated
+
+
+STUB = types.SimpleNamespace(Auditor=Auditor, audit_spec=audit_spec)
+
+
+def test_a_recorder_replays_our_mechanisms_and_catches_a_sensitivity_that_is_too_small():
+    first, second = np.array([1.0, 0.5]), np.array([0.0, 0.5])
+    assert outside.recorded(outside.mean_of, first, second, STUB).verdict == "agrees"
+
+    def halved(data):
+        return GaussianMechanism(Sensitivity(0.5), 2.0, 1).release([float(np.sum(data))], fresh_entropy())
+
+    found = outside.recorded(halved, first, second, STUB)
+    assert (found.verdict, found.note) == ("contradicts", "ValueError: sensitivity exceeded")
+    assert GaussianMechanism.release.__name__ == "release"
+    assert GaussianMechanism.release.__module__ == "discreet.mechanisms.additive"
+
+
+def test_an_oracle_knows_our_noise():
+    pytest.importorskip("opendp")
+    found = list(outside.noise_oracle(4000))
+    assert [line.verdict for line in found] == ["agrees"] * 2
+    assert all(line.caught for line in found)
+
+
+def test_an_auditor_of_scores_sees_no_more_than_was_promised():
+    pytest.importorskip("jax_privacy")
+    found = outside.scored(next(outside.catalog.mechanisms()), 800)
+    assert found.verdict == "agrees"
+    assert found.caught

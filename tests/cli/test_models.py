@@ -1,0 +1,284 @@
+"""Every model from the shell: planned, fitted, shown and applied; the plan is what the fit then runs."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import discreet
+from discreet import card
+from discreet.cli import catalog, main
+from discreet.display import console
+from discreet.tables.reading import read_table
+from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, Target
+
+ROWS, PEOPLE, PER_PERSON = 300, 150, 2
+COLUMNS = {"age": Numeric(0, 100), "ward": Categorical(("north", "south")), "smoker": Boolean()}
+TARGETS = {"classes": Target("ill", ("no", "yes")), "number": Target("cost", bounds=(0, 50))}
+GUARANTEE = ("--epsilon", "1", "--delta", "1e-5")
+OF_COLUMNS = [name for name, model in catalog.MODELS.items() if model.reads != "ratings"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table of visits, one schema for each kind of target, with and without people, and ratings."""
+    place = tmp_path_factory.mktemp("shell")
+    rng = np.random.default_rng(0)
+    age, south, smoker = rng.integers(0, 100, ROWS), rng.random(ROWS) < 0.5, rng.random(ROWS) < 0.3
+    ill = age / 100 + smoker - rng.random(ROWS) > 0.3
+    cost = np.clip(age / 4 + 10 * south + rng.normal(size=ROWS), 0, 50).round(2)
+    lines = ["person;age;ward;smoker;ill;cost"]
+    for i in range(ROWS):
+        words = ["south" if south[i] else "north", "yes" if smoker[i] else "no", "yes" if ill[i] else "no"]
+        lines.append(f"p{i % PEOPLE};{age[i]};{words[0]};{words[1]};{words[2]};{cost[i]}")
+    (place / "visits.csv").write_text("\n".join(lines) + "\n")
+    for kind, target in {**TARGETS, "none": None}.items():
+        Schema(COLUMNS, target).to_file(place / f"{kind}.toml")
+        Schema(COLUMNS, target, group="person").to_file(place / f"{kind}-people.toml")
+    ratings = [
+        "user,item,rating",
+        *(f"u{u},i{i},{rng.integers(1, 6)}" for u in range(60) for i in range(u % 3, 12, 2)),
+    ]
+    (place / "ratings.csv").write_text("\n".join(ratings) + "\n")
+    (place / "items.txt").write_text("\n".join(f"i{i}" for i in range(12)) + "\n")
+    return place
+
+
+def run(*arguments):
+    assert main([str(argument) for argument in arguments]) == 0
+
+
+def planned(monkeypatch, *arguments):
+    """The plan that the command prints."""
+    said = []
+    monkeypatch.setattr(console, "say", said.append)
+    run("plan", *arguments)
+    monkeypatch.undo()
+    return said[0]
+
+
+def failure(capsys, *arguments):
+    assert main([str(argument) for argument in arguments]) == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("people", [False, True], ids=["rows", "people"])
+@pytest.mark.parametrize("name", OF_COLUMNS)
+def test_a_plan_is_what_the_fit_runs(folder, tmp_path, monkeypatch, capsys, name, people):
+    kind = next(iter(catalog.MODELS[name].estimators))
+    schema = folder / f"{kind}{'-people' if people else ''}.toml"
+    chosen = ("--schema", schema, "--model", name, *GUARANTEE)
+    chosen += ("--max-rows-per-group", PER_PERSON) if people else ()
+    plan = planned(monkeypatch, *chosen, *(("--people", PEOPLE) if people else ("--rows", ROWS)))
+    output = tmp_path / "model.json"
+    run("fit", folder / "visits.csv", "--separator", ";", "--output", output, *chosen)
+    found = card.read(output)
+    assert found.estimator == catalog.MODELS[name].estimators[kind]
+    assert found.privacy.event == plan.event
+    assert found.privacy.guarantee == plan.guarantee
+    assert found.privacy.guarantee.unit == ("user" if people else "record")
+    run("show", output)
+    assert found.estimator in capsys.readouterr().out
+    if name != "median":
+        run("predict", output, folder / "visits.csv", "--separator", ";", "--output", tmp_path / "out.csv")
+        assert read_table(tmp_path / "out.csv").num_rows == ROWS
+
+
+@pytest.mark.parametrize("neighboring", ["add-remove-one", "zero-out"])
+def test_plans_under_other_relations(folder, tmp_path, monkeypatch, neighboring):
+    chosen = ("--schema", folder / "number-people.toml", *GUARANTEE, "--neighboring", neighboring)
+    chosen += ("--max-rows-per-group", PER_PERSON)
+    bound = ("--max-rows", 500) if neighboring == "add-remove-one" else ()
+    size = ("--rows", 500) if bound else ("--people", PEOPLE)
+    plan = planned(monkeypatch, *chosen, *size)
+    run("fit", folder / "visits.csv", "--separator", ";", "--output", tmp_path / "m.json", *chosen, *bound)
+    assert card.read(tmp_path / "m.json").privacy.event == plan.event
+
+
+def test_a_recommender_from_the_shell(folder, tmp_path, monkeypatch, capsys):
+    chosen = ("--model", "recommender", "--method", "bias", *GUARANTEE)
+    plan = planned(monkeypatch, "--people", 60, "--items", 12, *chosen)
+    run(
+        "fit",
+        folder / "ratings.csv",
+        *chosen,
+        "--catalog",
+        folder / "items.txt",
+        "--output",
+        tmp_path / "m.json",
+    )
+    found = card.read(tmp_path / "m.json")
+    assert (found.estimator, found.privacy.event) == ("PrivateMatrixCompletion", plan.event)
+    run("predict", tmp_path / "m.json", folder / "ratings.csv", "--top", 3, "--output", tmp_path / "best.csv")
+    best = read_table(tmp_path / "best.csv")
+    assert best.column_names == ["user", "item", "score"]
+    seen = {tuple(line.split(",")[:2]) for line in (folder / "ratings.csv").read_text().splitlines()[1:]}
+    pairs = list(zip(best["user"].to_pylist(), best["item"].to_pylist(), strict=True))
+    assert len(pairs) == 3 * 60
+    assert not seen & set(pairs)
+    model = card.load(tmp_path / "m.json")
+    own = read_table(folder / "ratings.csv").slice(0, 6)  # of the first user
+    items, _ = model.recommend(own, 3)
+    assert [item for user, item in pairs if user == "u0"] == list(items)
+    capsys.readouterr()
+    for arguments, words in {
+        ("plan", "--people", 60, "--columns", 12): "with --people and --items",
+        ("plan", "--rows", 60, "--items", 12): "protects users with all their ratings",
+        (
+            "fit",
+            folder / "ratings.csv",
+            "--schema",
+            folder / "none.toml",
+            "--output",
+            tmp_path / "x",
+        ): "leave out --schema",
+        ("fit", folder / "ratings.csv", "--l2", 1, "--output", tmp_path / "x"): "--l2 is for logistic",
+    }.items():
+        assert words in failure(capsys, *arguments, *chosen)
+
+
+def test_options_reach_the_estimators(folder, tmp_path):
+    common = ("fit", folder / "visits.csv", "--separator", ";", *GUARANTEE, "--output")
+    for name, kind, given, expected in (
+        ("quantile", "number", ("--quantile", 0.9), {"quantile": 0.9}),
+        ("huber", "number", ("--huber-width", 3), {"huber_width": 3.0, "target_bounds": [0, 50]}),
+        (
+            "poisson",
+            "number",
+            ("--least-mean", 2, "--no-intercept"),
+            {"least_mean": 2.0, "fit_intercept": False},
+        ),
+        ("lasso", "number", ("--l1-radius", 10), {"l1_radius": 10.0}),
+        ("median", "none", ("--radius", 3), {"radius": 3.0}),
+        ("additive", "number", ("--max-bins", 4, "--monotonic", "age=rising"), {"max_bins": 4}),
+        ("logistic", "classes", ("--l2", 0.1, "--feature-bound", 1.5), {"l2": 0.1, "feature_bound": 1.5}),
+    ):
+        output = tmp_path / f"{name}.json"
+        run(*common, output, "--model", name, "--schema", folder / f"{kind}.toml", *given)
+        parameters = card.read(output).parameters
+        assert {one: parameters[one] for one in expected} == expected
+    assert np.all(np.diff(card.load(tmp_path / "additive.json").shapes_["age"]["value"]) >= 0)
+
+
+def test_the_model_follows_the_target(folder, tmp_path, capsys):
+    common = ("fit", folder / "visits.csv", "--separator", ";", *GUARANTEE, "--output")
+    for kind, name in (("classes", "PrivateLogisticRegression"), ("number", "PrivateRidge")):
+        run(*common, tmp_path / kind, "--schema", folder / f"{kind}.toml")
+        assert card.read(tmp_path / kind).estimator == name
+    capsys.readouterr()
+    wrong = (*common, tmp_path / "x", "--schema")
+    assert "choose --model logistic, svm" in failure(
+        capsys, *wrong, folder / "classes.toml", "--model", "ridge"
+    )
+    assert "declares no target" in failure(capsys, *wrong, folder / "none.toml", "--model", "ridge")
+    assert "--quantile is for quantile, not for logistic" in failure(
+        capsys, *wrong, folder / "classes.toml", "--quantile", 0.5
+    )
+    assert "--schema is required" in failure(capsys, *common, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_plans_say_what_they_need(folder, capsys):
+    plan = ("plan", *GUARANTEE)
+    people = (*plan, "--schema", folder / "classes-people.toml")
+    for arguments, words in {
+        (*people, "--rows", 300): "--max-rows-per-group K",
+        (*people, "--rows", 300, "--max-rows-per-group", 2): "pass --people",
+        (*plan, "--columns", 3, "--people", 300): "pass --rows",
+        (*plan, "--columns", 3, "--rows", 300, "--model", "ridge"): "--target-bounds must be declared",
+        (*plan, "--columns", 3, "--rows", 300, "--model", "additive"): "pass --schema",
+        (
+            *plan,
+            "--schema",
+            folder / "number.toml",
+            "--rows",
+            300,
+            "--target-bounds",
+            0,
+            1,
+        ): "without a schema",
+        (*plan, "--columns", 3, "--rows", 300, "--model", "median", "--simulate"): "must be declared",
+    }.items():
+        assert words in failure(capsys, *arguments)
+
+
+def test_plans_without_a_schema(monkeypatch, capsys):
+    plan = planned(
+        monkeypatch, "--columns", 5, "--rows", 400, "--model", "ridge", "--target-bounds", 0, 9, *GUARANTEE
+    )
+    assert plan.event == discreet.PrivateRidge(1.0, 1e-5, target_bounds=(0, 9)).plan(400, 5).event
+    run("plan", "--columns", 2, "--rows", 2000, "--model", "ridge", "--target-bounds", 0, 9, *GUARANTEE, "--simulate",
+        "--repeats", 1, "--epsilons", 5, "--seed", 0)  # fmt: skip
+    assert "R^2 on invented data" in capsys.readouterr().out
+
+
+def test_the_catalog_names_parameters_that_estimators_declare():
+    """An option sets a parameter; what has none is shared, said by the schema, or for Python alone."""
+    shared = {
+        "epsilon",
+        "delta",
+        "neighboring",
+        "ledger",
+        "bad_rows",
+        "n_samples",
+        "n_users",
+        "max_rows_per_group",
+    }
+    by_schema = {"classes", "target_bounds", "schema", "feature_bounds"}
+    python = {
+        "constraint",
+        "random_state",
+        "center",
+        "rating_clip",
+        "row_clip",
+        "nuclear_norm",
+        "out_of_bounds",
+    }
+    python |= {"duplicates"}
+    used = set()
+    for name, model in catalog.MODELS.items():
+        for estimator in model.estimators.values():
+            kind = getattr(discreet, estimator)
+            parameters = set(inspect.signature(kind).parameters)
+            without = {"solver"} if name == "median" else set()
+            assert set(model.options) <= parameters
+            assert parameters <= set(model.options) | shared | by_schema | python | without, name
+        used |= set(model.options)
+    assert used == set(catalog.OPTIONS)
+
+
+def test_every_saved_kind_is_in_the_catalog():
+    from discreet.card.kinds import FAMILIES
+
+    reached = {estimator for model in catalog.MODELS.values() for estimator in model.estimators.values()}
+    # Forecasts must come in the unit of the target, and a schema scales columns.
+    assert set(FAMILIES) - reached == {"PrivateSimplexRegressor"}
+
+
+@pytest.mark.parametrize("kind", ["classes", "number", "classes-people"])
+def test_teachers_label_public_rows(folder, tmp_path, capsys, monkeypatch, kind):
+    (tmp_path / "public.csv").write_text("age;ward;smoker\n10;north;no\n90;south;yes\n50;south;no\n")
+    common = ("label", folder / "visits.csv", "--separator", ";", "--schema", folder / f"{kind}.toml")
+    common += ("--public", tmp_path / "public.csv", "--teachers", 10, *GUARANTEE)
+    budget = discreet.Ledger(tmp_path / "budget.db", 5.0, 1e-3)
+    run(*common, "--ledger", budget.path, "--output", tmp_path / "labels.csv")
+    found = read_table(tmp_path / "labels.csv")
+    assert found.column_names[:4] == ["age", "ward", "smoker", "label"]
+    assert found["age"].to_pylist() == ["10", "90", "50"]
+    (charge,) = budget.history()
+    assert charge.unit == ("user" if "people" in kind else "record")
+    if kind == "number":
+        assert all(0 <= float(label) <= 50 for label in found["label"].to_pylist())
+        return
+    assert set(found["label"].to_pylist()) <= {"no", "yes", None}
+    said = ("--rows", PEOPLE if "people" in kind else ROWS, "--queries", 3, "--teachers", 10)
+    said += ("--by-user",) if "people" in kind else ()
+    monkeypatch.setattr(console, "say", (plans := []).append)
+    run("plan", "transfer", *said, *GUARANTEE)
+    assert plans[0].event == charge.event
+    monkeypatch.undo()
+    with pytest.raises(SystemExit):
+        main(["fit", "x.csv", "--model", "transfer", "--epsilon", "1", "--output", "m"])
+    assert "`discreet label`" in capsys.readouterr().err

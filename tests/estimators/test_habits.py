@@ -1,0 +1,155 @@
+"""What people who know scikit-learn try first: each habit is answered by what does it here."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import discreet
+from discreet import (
+    Ledger,
+    NoLedgerWarning,
+    PrivateLasso,
+    PrivateLogisticRegression,
+    PrivateMatrixCompletion,
+    PrivateMedian,
+    PrivateRidge,
+    PrivateSearchCV,
+    release,
+)
+from discreet._checks import _HABITS
+from discreet.cli import catalog
+from discreet.estimators.rehearsal import simulate
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (PrivateLogisticRegression, {"C": 1.0}, r"l2, the ridge on the mean loss, is 1 / \(C \* n_samples\)"),
+        (PrivateLasso, {"alpha": 0.1}, "l1_radius bounds the coefficients"),
+        (PrivateRidge, {"alpha": 0.1}, "alpha / n_samples"),
+        (PrivateLogisticRegression, {"penalty": "l1"}, "PrivateSparseLogisticRegression"),
+        (PrivateLogisticRegression, {"class_weight": "balanced"}, "FixedThresholdClassifier"),
+        (PrivateLogisticRegression, {"class_weight": {0: 1, 1: 5}}, "class counts are private"),
+        (PrivateLogisticRegression, {"max_iter": 100}, r"NoisyGradientDescent\(n_iterations=100\)"),
+        (PrivateRidge, {"tol": 1e-4}, "must not depend on the data"),
+        (PrivateRidge, {"n_jobs": -1}, "OMP_NUM_THREADS"),
+        (PrivateMedian, {"verbose": 1}, "on_progress"),
+        (PrivateMatrixCompletion, {"factors": 8}, "rank is the largest number"),
+        (PrivateRidge, {"epsilom": 1.0}, "did you mean 'epsilon'"),
+        (PrivateRidge, {"nonsense": 1.0}, "there are epsilon, delta"),
+    ],
+)
+def test_a_habit_is_answered(kind, given, words):
+    with pytest.raises(TypeError, match=words) as refused:
+        kind(**given)
+    assert f"{kind.__name__} has no parameter {next(iter(given))!r}" in str(refused.value)
+
+
+def test_a_search_has_no_folds():
+    with pytest.raises(TypeError, match="holdout is their share"):
+        PrivateSearchCV(PrivateRidge(), {"l2": [1]}, cv=5)
+
+
+def test_advice_names_parameters_and_things_that_exist():
+    names = {estimator for model in catalog.MODELS.values() for estimator in model.estimators.values()}
+    parameters = {one for name in names for one in inspect.signature(getattr(discreet, name)).parameters}
+    parameters |= set(inspect.signature(PrivateSearchCV).parameters)
+    for name, advice in _HABITS.items():
+        for parameter, words in advice:
+            assert not parameter or parameter in parameters, name
+            for word in words.replace("(", " ").replace(",", " ").replace(";", " ").split():
+                if word.startswith("Private"):
+                    assert hasattr(discreet, word), word
+
+
+def test_constructors_stay_those_of_scikit_learn():
+    model = PrivateRidge(2.0, target_bounds=(0, 1), l2=0.5)
+    for same in (clone(model), pickle.loads(pickle.dumps(model))):
+        assert type(same) is PrivateRidge
+        assert same.get_params() == model.get_params()
+    assert list(inspect.signature(PrivateRidge).parameters)[:2] == ["epsilon", "delta"]
+    with pytest.raises(ValueError, match="Invalid parameter 'C'"):
+        model.set_params(C=1)
+
+
+def test_target_bounds_name_what_finds_them():
+    rows = np.zeros((50, 2))
+    with pytest.raises(ValueError, match=r"discreet\.private_domains"):
+        PrivateRidge().fit(rows, rows[:, 0])
+    with pytest.raises(ValueError, match=r"discreet\.private_domains"):
+        discreet.PrivateAdditiveRegressor(feature_bounds=(-1, 1)).fit(rows, rows[:, 0])
+
+
+# --- fits without a ledger ---
+
+
+@pytest.fixture
+def counting(monkeypatch):
+    """The genuine count, from nothing."""
+    import conftest
+
+    monkeypatch.setattr(release, "_uncharged", [])
+    monkeypatch.setattr(release, "warn_uncharged", conftest.warn_uncharged)
+
+
+def said(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(one.message) for one in caught if issubclass(one.category, NoLedgerWarning)]
+
+
+ROWS = np.random.default_rng(0).uniform(-1, 1, size=(400, 2))
+LABELS = (ROWS[:, 0] > 0).astype(int)
+MODEL = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], solver="output")
+
+
+def test_the_first_fit_without_a_ledger_is_warned_of(counting):
+    (first,) = said(lambda: MODEL.fit(ROWS, LABELS))
+    assert "no ledger was given" in first
+    assert "pass ledger=Ledger(" in first
+    (second,) = said(lambda: MODEL.fit(ROWS, LABELS))
+    assert "2 releases of this process have no ledger" in second
+    assert "add up: up to epsilon 2, delta 2e-06" in second
+    assert said(lambda: MODEL.fit(ROWS, LABELS)) == []  # not at every one
+
+
+def test_habits_that_fit_often_name_the_total(counting):
+    (*_, last) = said(lambda: cross_val_score(MODEL, ROWS, LABELS, cv=4))
+    assert "4 releases" in last
+    assert "up to epsilon 4, delta 4e-06" in last
+    grid = GridSearchCV(MODEL, {"l2": [0.1, 1.0]}, cv=2)
+    assert any("8 releases" in one for one in said(lambda: grid.fit(ROWS, LABELS)))
+
+
+def test_what_is_said_depends_on_calls_alone(counting, monkeypatch):
+    first = [said(lambda: MODEL.fit(ROWS, LABELS)) for _ in range(4)]
+    monkeypatch.setattr(release, "_uncharged", [])
+    assert [said(lambda: MODEL.fit(-ROWS, 1 - LABELS)) for _ in range(4)] == first
+
+
+def test_promises_of_different_kinds_are_not_added(counting):
+    said(lambda: MODEL.fit(ROWS, LABELS))
+    other = clone(MODEL).set_params(neighboring="zero-out")
+    (text,) = said(lambda: other.fit(ROWS, LABELS))
+    assert "their prices add up;" in text
+
+
+def test_a_ledger_rehearsals_and_tries_are_not_warned_of(counting, tmp_path):
+    ledger = Ledger(tmp_path / "l", 10.0, 1e-3)
+    paid = clone(MODEL).set_params(ledger=ledger)
+    assert said(lambda: paid.fit(ROWS, LABELS)) == []
+    assert said(lambda: simulate(MODEL, 200, 2, epsilons=(1.0,), repeats=1)) == []
+    assert release._uncharged == []
+    search = PrivateSearchCV(MODEL, {"feature_bound": [0.5, 1.0]}, epsilon=2.0, delta=1e-5)
+    assert (
+        len(said(lambda: search.fit(ROWS, LABELS))) == 1
+    )  # the search itself; the number of tries is secret
+    assert len(release._uncharged) == 1

@@ -1,0 +1,395 @@
+"""One table in many places: every source gives the same rows, and all releases made of them are the same."""
+
+import csv
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
+
+from discreet import (
+    Boolean,
+    Categorical,
+    Ledger,
+    Numeric,
+    PrivateLogisticRegression,
+    PrivateMatrixCompletion,
+    PrivateRidge,
+    PrivateSearchCV,
+    PrivateTransferClassifier,
+    Schema,
+    SchemaEncoder,
+    Target,
+    describe,
+    evaluate,
+)
+from discreet.mechanisms.samplers.entropy import insecure_noise
+from discreet.records import arrow
+from discreet.records.open import open_rows
+from discreet.records.sources import OWN_ROWS, source_of
+from discreet.tables.reading import TableError
+
+N = 240
+RNG = np.random.default_rng(3)
+TABLE = pa.table(
+    {
+        "a": RNG.normal(size=N).round(3),
+        "b": RNG.integers(0, 5, size=N),
+        "sick": RNG.random(N) < 0.5,
+        "ward": RNG.choice(["north", "south"], size=N),
+    }
+)
+NUMBERS = TABLE.select(["a", "b", "sick"]).append_column("y", pa.array(RNG.integers(0, 2, size=N)))
+RATED = pa.table(
+    {
+        "user": np.repeat(np.arange(60), 4),
+        "item": np.tile([0, 1, 2, 3], 60),
+        "rating": RNG.integers(1, 6, size=N),
+    }
+)
+SCHEMA = Schema(
+    {"a": Numeric(-3, 3), "b": Numeric(0, 5), "ward": Categorical(("north", "south"))},
+    Target("sick", (False, True)),
+)
+
+
+@pytest.fixture(autouse=True)
+def compiled_at_all_sizes():
+    """Which passes run is not what these tests are about: rows are few."""
+
+
+def parquet(table, folder):
+    pq.write_table(table, folder / "whole.parquet", row_group_size=70)
+    return folder / "whole.parquet"
+
+
+def several(table, folder, write=pq.write_table, suffix="parquet"):
+    """Three files of different sizes, in a folder with files that hold no rows."""
+    place = folder / "parts"
+    place.mkdir(exist_ok=True)
+    for number, (low, high) in enumerate([(0, 100), (100, 101), (101, N)]):
+        write(table.slice(low, high - low), place / f"part-{number}.{suffix}")
+    (place / "_SUCCESS").write_bytes(b"")
+    (place / ".part-0.parquet.crc").write_bytes(b"?")
+    return place
+
+
+def in_memory_system(table, folder):
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    for number, part in enumerate([table.slice(0, 90), table.slice(90)]):
+        with system.open(f"/lake/{folder.name}/part-{number}.parquet", "wb") as stream:
+            pq.write_table(part, stream)
+    return f"memory://lake/{folder.name}"
+
+
+def write_arrow(table, path):
+    with pa.OSFile(str(path), "wb") as stream, pa.ipc.new_file(stream, table.schema) as writer:
+        writer.write_table(table, max_chunksize=64)
+
+
+def arrow_file(table, folder):
+    write_arrow(table, folder / "table.arrow")
+    return folder / "table.arrow"
+
+
+def csv_file(table, folder):
+    pa.csv.write_csv(table, folder / "table.csv")
+    return folder / "table.csv"
+
+
+def duck(table, folder):
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    path = several(table, folder)
+    return duckdb.sql(f"SELECT * FROM '{path}/*.parquet'")
+
+
+SOURCES = {
+    "Parquet": parquet,
+    "folder": several,
+    "glob": lambda table, folder: str(several(table, folder) / "part-*.parquet"),
+    "list": lambda table, folder: sorted(several(table, folder).glob("*.parquet")),
+    "memory://": in_memory_system,
+    "Arrow": arrow_file,
+    "CSV": csv_file,
+    "CSV files": lambda table, folder: several(table, folder, pa.csv.write_csv, "csv"),
+    "dataset": lambda table, folder: ds.dataset(several(table, folder)),
+    "DuckDB": duck,
+    "polars": lambda table, folder: pl.scan_parquet(parquet(table, folder)),
+    "stream": lambda table, folder: table.to_reader(max_chunksize=50),
+}
+QUERIES = {"DuckDB", "polars", "stream"}
+
+
+def numbers_of(source, folder, table=NUMBERS, **rules):
+    with arrow.opened(SOURCES[source](table, folder), **rules) as rows:
+        return rows.matrix(), rows.labels.tolist()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_gives_the_rows_of_the_table(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(arrow, "_BATCH_BYTES", 1)  # parts of 1024 rows, whatever the batches
+    rows, labels = numbers_of(source, tmp_path, target="y", classes=[0, 1])
+    wanted = np.column_stack([NUMBERS.column(name).to_numpy() for name in ("a", "b", "sick")])
+    assert np.array_equal(rows, wanted.astype(float))
+    assert labels == NUMBERS.column("y").to_pylist()
+    with arrow.opened(SOURCES[source](TABLE, tmp_path), target=None, schema=SCHEMA) as encoded:
+        rows, labels = SCHEMA.encode(TABLE)
+        assert np.array_equal(encoded.matrix(), rows)
+        assert encoded.labels.tolist() == labels.tolist()
+        assert (OWN_ROWS in encoded.assumptions) == (source in QUERIES)
+
+
+LINEAR = PrivateLogisticRegression(
+    epsilon=2.0, delta=1e-6, feature_bound=3.0, classes=[0, 1], solver="noisy-gd"
+)
+TREES = PrivateTransferClassifier(
+    DecisionTreeClassifier(max_depth=2),
+    n_teachers=12,
+    aggregator="plurality",
+    epsilon=5.0,
+    delta=1e-6,
+    classes=[0, 1],
+)
+RATINGS = PrivateMatrixCompletion("profile", rating_bounds=(1, 5), epsilon=5.0, delta=1e-6, items=range(4))
+MODEL = PrivateRidge(target_bounds=(0, 1), delta=1e-6, feature_bound=3.0)
+PUBLIC = RNG.normal(size=(30, 3))
+
+
+def release(estimator, data, model=None):
+    """What an estimator gives out, as arrays, under fixed noise."""
+    if estimator == "linear":
+        found = LINEAR.fit(data, target="y")
+        return [found.coef_, found.intercept_], found.privacy_
+    if estimator == "schema":
+        found = LINEAR.fit(data, schema=SCHEMA)
+        return [found.coef_, found.intercept_], found.privacy_
+    if estimator == "transfer":
+        found = TREES.fit(data, X_public=PUBLIC, target="y")
+        return [found.labels_], found.privacy_
+    if estimator == "search":
+        search = PrivateSearchCV(
+            LINEAR, {"feature_bound": [1.0, 3.0]}, epsilon=5.0, delta=1e-6, classes=[0, 1]
+        )
+        found = search.fit(data, target="y")
+        return [found.best_estimator_.coef_], found.privacy_
+    if estimator == "evaluation":
+        found = evaluate(model, data, target="y", epsilon=2.0, delta=1e-6)
+        return [metric.value for metric in found.metrics.values()], found.privacy_
+    if estimator == "recommender":
+        found = RATINGS.fit(data)
+        return list(found.released_.values()), found.privacy_
+    found = describe(data, SCHEMA, epsilon=2.0, delta=1e-6)
+    return [found["a"].mean.value, found["ward"].histogram["north"].value], found.privacy_
+
+
+TABLES = {"schema": TABLE, "describe": TABLE, "recommender": RATED}
+
+
+@pytest.mark.parametrize(
+    "source", [name for name in SOURCES if name not in ("folder", "list", "Arrow", "CSV files")]
+)
+@pytest.mark.parametrize(
+    "estimator", ["linear", "schema", "transfer", "search", "evaluation", "recommender", "describe"]
+)
+def test_every_estimator_releases_the_same_from_every_source(estimator, source, tmp_path, recwarn):
+    table = TABLES.get(estimator, NUMBERS)
+    model = MODEL.fit(NUMBERS, target="y") if estimator == "evaluation" else None
+    if (estimator, source) == ("recommender", "stream"):
+        with pytest.raises(ValueError, match="read only once"):
+            release(estimator, SOURCES[source](table, tmp_path))
+        return
+    with insecure_noise(7):
+        expected, _ = release(
+            estimator, table if estimator != "transfer" else parquet(table, tmp_path), model
+        )
+    with insecure_noise(7):
+        found, privacy = release(estimator, SOURCES[source](table, tmp_path), model)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other)
+    assert (OWN_ROWS in privacy.assumptions) == (source in QUERIES)
+
+
+def test_a_pipeline_is_evaluated_on_raw_batches(tmp_path):
+    pipeline = make_pipeline(
+        SchemaEncoder(SCHEMA), PrivateLogisticRegression(delta=1e-6, classes=[False, True])
+    )
+    pipeline.fit(TABLE, TABLE.column("sick"))
+    for source in (csv_file(TABLE, tmp_path), several(TABLE, tmp_path)):
+        with insecure_noise(7):
+            found = evaluate(pipeline, source, target="sick", delta=1e-6)
+        with insecure_noise(7):
+            whole = evaluate(pipeline, TABLE, TABLE.column("sick"), delta=1e-6)
+        assert found["accuracy"].value == whole["accuracy"].value
+
+
+# --- a cell means what it means alone ---
+
+
+def with_cell(place, name, cell):
+    cells = NUMBERS.column(name).to_pylist()
+    cells[place] = cell
+    kind = NUMBERS.schema.field(name).type
+    return NUMBERS.set_column(NUMBERS.schema.get_field_index(name), name, pa.array(cells, kind))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "y"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_missing_cell_changes_no_other_row(source, name, tmp_path):
+    rules = {"target": "y", "classes": [0, 1], "bad_rows": "null"}
+    rows, labels = numbers_of(source, tmp_path, **rules)
+    changed, others = numbers_of(source, tmp_path, table=with_cell(17, name, None), **rules)
+    assert np.array_equal(np.delete(changed, 17, axis=0), np.delete(rows, 17, axis=0))
+    assert np.delete(np.array(others, dtype=object), 17).tolist() == np.delete(labels, 17).tolist()
+    assert others[17] is None or np.isnan(changed[17]).any()
+
+
+CELLS = [
+    "word",
+    "",
+    "1e400",
+    "-0",
+    '"',
+    'a"b',
+    "1,5",
+    "1;5",
+    "nan",
+    "\\N",
+    "true",
+    "\udcff",
+    "a\rb",
+    " 1 ",
+    "0x10",
+]
+
+
+@pytest.mark.parametrize("place", ["cell", "label"])
+def test_no_cell_of_a_csv_file_changes_another_row(place, tmp_path):
+    lines = [
+        [f"{a}", f"{b}", "1" if y else "0"]
+        for a, b, y in zip(*(NUMBERS.column(n).to_pylist() for n in "aby"), strict=True)
+    ]
+
+    def read(rows):
+        with (tmp_path / "t.csv").open("w", newline="", errors="surrogateescape") as stream:
+            stream.write("a,b,y\n" + "".join(",".join(row) + "\n" for row in rows))
+        with arrow.opened(tmp_path / "t.csv", target="y", classes=[0, 1], bad_rows="null") as found:
+            return found.matrix(), np.array(found.labels, dtype=object)
+
+    rows, labels = read(lines)
+    for cell in CELLS:
+        changed = [list(line) for line in lines]
+        changed[17][0 if place == "cell" else 2] = cell
+        after, others = read(changed)
+        assert np.array_equal(np.delete(after, 17, axis=0), np.delete(rows, 17, axis=0))
+        assert np.delete(others, 17).tolist() == np.delete(labels, 17).tolist()
+
+
+def test_partition_values_are_text_that_a_schema_gives_a_meaning(tmp_path):
+    for ward, values in {
+        "north": [1.0, 2.0],
+        "07": [3.0],
+        "a%2Fb": [5.0],
+        "__HIVE_DEFAULT_PARTITION__": [4.0],
+    }.items():
+        (tmp_path / f"ward={ward}").mkdir()
+        pq.write_table(
+            pa.table({"a": values, "sick": [True] * len(values)}), tmp_path / f"ward={ward}" / "0.parquet"
+        )
+    table = source_of(tmp_path)
+    assert table.schema.field("ward").type == pa.string()
+    read = pa.Table.from_batches(table.batches(["a", "ward"])).to_pydict()
+    assert sorted(zip(read["a"], read["ward"], strict=True)) == [
+        (1.0, "north"),
+        (2.0, "north"),
+        (3.0, "07"),
+        (4.0, None),
+        (5.0, "a/b"),
+    ]
+    schema = Schema({"ward": Categorical(("north", "07"))}, Target("sick", (False, True)))
+    with arrow.opened(tmp_path, target=None, schema=schema) as rows:
+        assert rows.shape == (5, 2)
+    with arrow.opened(
+        tmp_path, target="sick"
+    ) as rows:  # a folder's name is no feature unless a schema declares it
+        assert rows.feature_names == ("a",)
+    (tmp_path / "elsewhere.parquet").write_bytes((tmp_path / "ward=07" / "0.parquet").read_bytes())
+    with pytest.raises(TableError, match=r"is in no folder ward=\.\.\.|has no column 'ward'"):
+        arrow.opened(tmp_path, target=None, schema=schema)
+
+
+def test_parts_do_not_depend_on_how_a_source_is_cut():
+    whole = pa.table({"a": np.arange(1000)})
+    for size in (1, 7, 100, 999, 5000):
+        parts = source_of(whole.to_reader(max_chunksize=size)).parts(["a"], 300)
+        assert [part.column("a").to_pylist() for part in parts] == [
+            list(range(low, min(low + 300, 1000))) for low in range(0, 1000, 300)
+        ]
+
+
+# --- refusals, all before any charge ---
+
+
+def test_what_cannot_be_read_is_refused_before_the_charge(tmp_path):
+    ledger = Ledger(tmp_path / "budget", 10.0, 1e-3)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-6, ledger=ledger)
+    pq.write_table(NUMBERS, tmp_path / "a.parquet")
+    pq.write_table(NUMBERS.set_column(1, "b", NUMBERS.column("b").cast(pa.float64())), tmp_path / "b.parquet")
+    (tmp_path / "empty").mkdir()
+    pq.write_table(NUMBERS.slice(0, 0), tmp_path / "none.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
+    (tmp_path / "words.csv").write_text("a,y\n1,0\nx,1\n")
+    grouped = Schema({"a": Boolean()}, Target("y", (0, 1)), group="b")
+    for data, rules, error in [
+        ([tmp_path / "a.parquet", tmp_path / "b.parquet"], {"target": "y"}, "of the same types"),
+        (tmp_path / "empty", {"target": "y"}, "there is no file in"),
+        (tmp_path / "*.nothing", {"target": "y"}, "there is no file"),
+        (tmp_path / "none.parquet", {"target": "y"}, "no rows"),
+        (tmp_path / "broken.parquet", {"target": "y"}, "is not a readable Parquet file"),
+        (tmp_path / "a.parquet", {}, "name the column of labels"),
+        (tmp_path / "a.parquet", {"y": [0, 1]}, "labels are read from the file"),
+        (tmp_path / "a.parquet", {"schema": grouped}, "declares a group column"),
+        (tmp_path / "words.csv", {"target": "y"}, "not finite"),
+        ([tmp_path / "a.parquet", tmp_path / "words.csv"], {"target": "y"}, "files of one kind"),
+        (np.eye(2), {"target": "y"}, "names a column of a file or a frame"),
+        (NUMBERS, {"target": "z"}, "must name one column"),
+        (NUMBERS, {"target": "y", "y": [0] * N}, "must be None"),
+        ("memory://nowhere/at/all.parquet", {"target": "y"}, "there is no file"),
+    ]:
+        with pytest.raises((ValueError, FileNotFoundError), match=error):
+            model.fit(data, **rules)
+    assert ledger.history() == []
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table], ids=["pandas", "polars", "Arrow"])
+def test_a_frame_may_hold_its_labels(make):
+    frame = make({name: NUMBERS.column(name).to_numpy(zero_copy_only=False) for name in NUMBERS.column_names})
+    with open_rows(frame, target="y") as (rows, labels):
+        assert [str(name) for name in pa.table(rows).column_names] == ["a", "b", "sick"]
+        assert np.asarray(labels).tolist() == NUMBERS.column("y").to_pylist()
+
+
+def test_lists_of_texts_are_no_paths():
+    assert source_of(["a text", "another one"]) is None
+    assert source_of([]) is None
+    with pytest.raises(FileNotFoundError):
+        source_of(["a.csv", "b.csv"])
+
+
+def test_csv_writers_do_not_matter(tmp_path):
+    with (tmp_path / "quoted.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
+        writer.writerow(["a", "y"])
+        writer.writerows([["1.5", "yes"], ["2.5", "no"]])
+    for bad_rows in ("error", "null"):
+        with arrow.opened(
+            tmp_path / "quoted.csv", target="y", classes=["no", "yes"], bad_rows=bad_rows
+        ) as rows:
+            assert rows.matrix().tolist() == [[1.5], [2.5]]
+            assert rows.labels.tolist() == ["yes", "no"]
