@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.card import kinds
 from discreet.card.card import Card
+from discreet.card.coefficients import columns_of
 from discreet.tables.domains import Categorical, Numeric
 from discreet.tables.schema import Schema
 
@@ -71,6 +72,8 @@ def coefficients(model: Any, schema: Schema | None = None) -> Coefficients:
         return Coefficients("Columns by the mean size of their shapes", ("column", "importance"), rows)
     if "median_" in card.arrays:
         return _median(card)
+    if "components_" in card.arrays:
+        return _components(card)
     if "coef_" not in card.arrays:
         rows = tuple((name, str(array.shape)) for name, array in card.arrays.items())
         return Coefficients("Released arrays", ("array", "shape"), rows)
@@ -79,7 +82,7 @@ def coefficients(model: Any, schema: Schema | None = None) -> Coefficients:
 
 def _linear(card: Card) -> Coefficients:
     coef, intercept = np.atleast_2d(card.arrays["coef_"]), np.atleast_1d(card.arrays["intercept_"])
-    names = _names(card)
+    names = columns_of(card)
     remark = "" if card.schema is None else _ENCODED
     if len(coef) > 1:
         labels = [] if card.classes is None else [str(label) for label in card.classes]
@@ -122,7 +125,7 @@ def _ratio(log_odds: float) -> str:
 
 def _median(card: Card) -> Coefficients:
     """The median in the units of the columns, where these are numbers on a linear scale."""
-    names, values = _names(card), card.arrays["median_"]
+    names, values = columns_of(card), card.arrays["median_"]
     units = dict(zip(names, values, strict=True))
     if card.schema is not None:
         for name, domain in card.schema.columns.items():
@@ -140,9 +143,16 @@ def _median(card: Card) -> Coefficients:
     )
 
 
-def _names(card: Card) -> tuple[str, ...]:
-    names = card.feature_names or (card.schema.feature_names if card.schema else None)
-    return tuple(names or (f"column {number}" for number in range(card.n_features)))
+def _components(card: Card) -> Coefficients:
+    """The directions, one column each, and the variance along each below its columns."""
+    components = card.arrays["components_"]
+    rows = [
+        (name, *(f"{value:.4g}" for value in components[:, place]))
+        for place, name in enumerate(columns_of(card))
+    ]
+    header = ("column", *(f"component {number}" for number in range(1, len(components) + 1)))
+    variances = ", ".join(f"{value:.4g}" for value in card.arrays["explained_variance_"])
+    return Coefficients("Principal components", header, tuple(rows), f"Variances along them: {variances}.")
 
 
 def _size(row: tuple[str, ...]) -> float:
