@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import numpy as np
 import pytest
@@ -264,7 +265,11 @@ def test_teachers_label_public_rows(folder, tmp_path, capsys, monkeypatch, kind)
     common = ("label", folder / "visits.csv", "--separator", ";", "--schema", folder / f"{kind}.toml")
     common += ("--public", tmp_path / "public.csv", "--teachers", 10, *GUARANTEE)
     budget = discreet.Ledger(tmp_path / "budget.db", 5.0, 1e-3)
-    run(*common, "--ledger", budget.path, "--output", tmp_path / "labels.csv")
+    stated = ("--statement", tmp_path / "labels.json")
+    run(*common, "--ledger", budget.path, "--output", tmp_path / "labels.csv", *stated)
+    assert json.loads((tmp_path / "labels.json").read_text())["guarantee"]["epsilon"] == 1
+    assert "labels.json' exists" in failure(capsys, *common, "--output", tmp_path / "more.csv", *stated)
+    assert not (tmp_path / "more.csv").exists()
     found = read_table(tmp_path / "labels.csv")
     assert found.column_names[:4] == ["age", "ward", "smoker", "label"]
     assert found["age"].to_pylist() == ["10", "90", "50"]
