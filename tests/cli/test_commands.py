@@ -174,8 +174,16 @@ def test_exports_predict_alike(shell):
 
 
 def test_a_page_for_people(shell, tmp_path):
-    shell("card model.json --output page.html")
-    assert "Private logistic regression" in (tmp_path / "page.html").read_text()
+    from dataclasses import fields
+
+    from discreet.card.about import About
+    from discreet.cli.publishing import ABOUT
+
+    assert list(ABOUT) == [field.name for field in fields(About)]
+    shell("card model.json --purpose 'planning beds' --ledger budget.db --output page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "planning beds" in page
+    assert "ward=south" in page or "south" in page
 
 
 def test_a_saved_model_reads_raw_tables(shell):

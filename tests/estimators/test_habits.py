@@ -21,6 +21,7 @@ from discreet import (
     PrivateMedian,
     PrivateRidge,
     PrivateSearchCV,
+    PrivateTransferClassifier,
     release,
 )
 from discreet._checks import _HABITS
@@ -42,6 +43,7 @@ from discreet.estimators.rehearsal import simulate
         (PrivateRidge, {"n_jobs": -1}, "OMP_NUM_THREADS"),
         (PrivateMedian, {"verbose": 1}, "on_progress"),
         (PrivateMatrixCompletion, {"factors": 8}, "rank is the largest number"),
+        (PrivateTransferClassifier, {"verbose": 1}, "on_progress"),
         (PrivateRidge, {"epsilom": 1.0}, "did you mean 'epsilon'"),
         (PrivateRidge, {"nonsense": 1.0}, "there are epsilon, delta"),
     ],

@@ -73,6 +73,8 @@ def coefficients(model: Any, schema: Schema | None = None) -> Coefficients:
         return Coefficients("Columns by the mean size of their shapes", ("column", "importance"), rows)
     if "median_" in card.arrays:
         return _median(card)
+    if "components_" in card.arrays:
+        return _components(card)
     if "coef_" not in card.arrays:
         rows = tuple((name, str(array.shape)) for name, array in card.arrays.items())
         return Coefficients("Released arrays", ("array", "shape"), rows)
@@ -143,6 +145,18 @@ def _median(card: Card) -> Coefficients:
         rows,
         "" if card.schema is None else _ENCODED,
     )
+
+
+def _components(card: Card) -> Coefficients:
+    """The directions, one column each, and the variance along each below its columns."""
+    components = card.arrays["components_"]
+    rows = [
+        (name, *(f"{value:.4g}" for value in components[:, place]))
+        for place, name in enumerate(columns_of(card))
+    ]
+    header = ("column", *(f"component {number}" for number in range(1, len(components) + 1)))
+    variances = ", ".join(f"{value:.4g}" for value in card.arrays["explained_variance_"])
+    return Coefficients("Principal components", header, tuple(rows), f"Variances along them: {variances}.")
 
 
 def _size(row: tuple[str, ...]) -> float:

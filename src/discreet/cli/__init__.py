@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import budget, completion, data, models, publishing, teachers, trust
+from discreet.cli import budget, completion, data, models, planning, publishing, teachers, trust
 from discreet.cli.options import Parser
 from discreet.cli.session import Outcome, logged, worded
 from discreet.cli.values import check_inputs
@@ -28,7 +28,7 @@ from discreet.display.console import printable
 COMMANDS = {
     "tables": (data.demo, data.schema, data.describe),
     "models": (
-        models.plan,
+        planning.plan,
         teachers.plan_transfer,
         models.fit,
         models.search,

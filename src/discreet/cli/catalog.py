@@ -49,11 +49,21 @@ MODELS: Mapping[str, Model] = {
     "logistic": Model(
         "logistic regression", _classes("PrivateLogisticRegression"), (*_LINEAR, "l2", "multi_class")
     ),
-    "svm": Model("linear support vectors", _classes("PrivateLinearSVC"), (*_LINEAR, "l2", "huber_width")),
+    "svm": Model(
+        "linear support vectors",
+        _classes("PrivateLinearSVC"),
+        (*_LINEAR, "l2", "huber_width", "multi_class"),
+    ),
     "sparse-logistic": Model(
         "logistic regression with few columns",
         _classes("PrivateSparseLogisticRegression"),
         (*_LINEAR, "l1_radius", "max_columns"),
+        "entries",
+    ),
+    "sparse-svm": Model(
+        "linear support vectors with few columns",
+        _classes("PrivateSparseLinearSVC"),
+        (*_LINEAR, "l1_radius", "huber_width"),
         "entries",
     ),
     "mixture": Model(
@@ -86,6 +96,12 @@ MODELS: Mapping[str, Model] = {
         "the geometric median of the columns, without a target",
         {"none": "PrivateMedian"},
         ("radius",),
+        "points",
+    ),
+    "components": Model(
+        "principal components of the columns, without a target",
+        {"none": "PrivatePCA"},
+        ("n_components", "feature_bound", "method"),
         "points",
     ),
     "recommender": Model(
@@ -130,7 +146,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "fit no constant term",
     },
     "l2": {"type": positive, "metavar": "L", "help": "ridge coefficient (default: by public rule)"},
-    "multi_class": {"choices": ("auto", "softmax", "ovr"), "help": "one softmax, or one model per class"},
+    "multi_class": {
+        "choices": ("auto", "softmax", "joint", "ovr"),
+        "help": "one softmax, one joint hinge, or one model per class",
+    },
     "huber_width": {
         "type": positive,
         "metavar": "W",
@@ -167,6 +186,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "the public catalog: one item per line",
     },
     "feedback": {"choices": ("explicit", "implicit"), "help": "ratings, or sets of items"},
+    "n_components": {"type": count, "metavar": "K", "help": "number of directions (default: 2)"},
     "method": {"metavar": "NAME", "help": "default: auto, by public facts"},
     "rank": {"type": count, "metavar": "K", "help": "latent directions at most (default: 20)"},
     "ratings_per_user": {
@@ -288,7 +308,7 @@ def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, An
     if model.reads == "table":
         facts["schema"] = schema
     if model.reads == "points":
-        facts["radius"] = schema.row_norm_bound
+        facts |= {"radius": schema.row_norm_bound, "feature_bound": schema.row_norm_bound}
     return facts
 
 

@@ -6,10 +6,20 @@ import argparse
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import MODEL_FILE, argument, command, to_write
+from discreet.cli.options import MODEL_FILE, argument, command, section, to_write
+from discreet.cli.session import opened
 from discreet.cli.values import count, input_file
 
 FORMATS = {"onnx": ".onnx", "scikit-learn": ".joblib"}
+ABOUT = {  # the declarations of `discreet.card.About`
+    "title": "a few words",
+    "purpose": "what the model is for, and what it must not be used for",
+    "data": "which table it was trained on",
+    "period": "which time the table covers",
+    "date": "when the model was released",
+    "owner": "who answers for the model",
+    "approval": "who approved the release, and when",
+}
 
 
 @command(
@@ -45,22 +55,34 @@ def show(arguments: argparse.Namespace) -> None:
 @command(
     "card",
     "write the page of a model for people (HTML)",
-    "Write one HTML page with the promise, the released numbers and the settings of a model; it loads nothing from "
-    "a network. Needs the extra `report`.",
+    "Write one HTML page with the promise, the released numbers and the settings of a model; it runs no script and "
+    "loads nothing from a network. What you declare is published with it. Shapes of additive models need the extra "
+    "`report`.",
     MODEL_FILE,
+    argument(
+        "--ledger", type=input_file("ledger"), metavar="FILE", help="that paid, to show what was spent in all"
+    ),
+    section(
+        "what you declare",
+        *(argument(f"--{name}", metavar="TEXT", help=words) for name, words in ABOUT.items()),
+    ),
     *to_write("page to write", required=True, metavar="FILE.html"),
-    examples=("discreet card model.json --output model.html",),
+    examples=(
+        "discreet card model.json --output model.html",
+        "discreet card model.json --purpose 'planning beds' --owner 'ward office' --output model.html",
+    ),
 )
 def card(arguments: argparse.Namespace) -> None:
     """Load, draw, write."""
     from discreet import card as cards
-    from discreet.display.charts import require
+    from discreet.card.about import About
     from discreet.display.console import say
 
-    require()
-    model = cards.load(arguments.model)
+    read = cards.read(arguments.model)
+    ledger = None if arguments.ledger is None else opened(arguments.ledger)
+    declared = {name: getattr(arguments, name) for name in ABOUT if getattr(arguments, name) is not None}
     with options.output(arguments, size=1 << 20):
-        cards.to_html(model, arguments.output)
+        cards.to_html(read, arguments.output, about=About(**(read.about.to_dict() | declared)), ledger=ledger)
     say(f"Written to {arguments.output}")
 
 

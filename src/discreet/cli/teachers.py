@@ -49,6 +49,7 @@ TEACHERS = {  # scikit-learn models that need no more than their defaults: modul
     *GUARANTEE,
     *LEDGER,
     *to_write("labels to write, one line per public row (CSV)", required=True),
+    argument("--statement", metavar="FILE", help="also write the privacy statement (JSON)"),
     examples=(
         "discreet label visits.csv --schema schema.toml --public survey.csv --teacher forest --epsilon 1 "
         "--ledger budget.ledger --output labels.csv",
@@ -56,13 +57,18 @@ TEACHERS = {  # scikit-learn models that need no more than their defaults: modul
 )
 def label(arguments: argparse.Namespace) -> None:
     """Read, check, charge, label, write, state."""
+    from discreet._files import write_atomically
     from discreet.display.console import say, working
     from discreet.tables.reading import read_table, write_csv
     from discreet.tables.schema import Schema
 
     options.check_max_rows(arguments)
     schema = Schema.from_file(arguments.schema)
-    with options.output(arguments, reason=", and labels cannot be had twice for one price"):
+    beside = argparse.Namespace(**vars(arguments) | {"output": arguments.statement})
+    with (
+        options.output(arguments, reason=", and labels cannot be had twice for one price"),
+        options.output(beside, reason=", and a statement goes with its labels"),
+    ):
         ledger = arguments.outcome.ledger(arguments.ledger)
         with working("reading the tables"):
             table = options.read(arguments, schema.needed)
@@ -74,6 +80,8 @@ def label(arguments: argparse.Namespace) -> None:
             found = _transfer(arguments, schema, ledger).fit(rows, labels, public, groups=groups)
         try:
             write_csv(arguments.output, _released(found, asked))
+            if arguments.statement is not None:
+                write_atomically(arguments.statement, found.privacy_.to_json().encode())
         except OSError as error:
             raise OSError(f"the rows were labeled but not written: {error.strerror or error}") from error
     arguments.outcome.wrote(f"the labels are in {arguments.output}")

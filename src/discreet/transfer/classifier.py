@@ -23,7 +23,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from discreet import _checks
-from discreet._checks import ParameterError
+from discreet._checks import Habits, ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import PrivacyWarning
@@ -59,7 +59,7 @@ def _listed(student: Any) -> list[Any]:
     return list(student) if isinstance(student, list | tuple) else [student]
 
 
-class PrivateTransferClassifier(ShowsPromise, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
 
     The private records are split into disjoint chunks, one model is trained on each, and the models vote on public,

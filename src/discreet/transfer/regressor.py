@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
+from discreet._checks import Habits
 from discreet._typing import Array
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
@@ -108,7 +109,7 @@ class MeanPlan(ShowsPlan):
         )
 
 
-class PrivateTransferRegressor(ShowsPromise, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Any regressor, made private: disjoint teachers predict public rows, a student learns their noisy mean.
 
     Parameters
