@@ -41,7 +41,7 @@ class Descent:
     ``averaging`` is the last share of the iterates that is averaged; every point at which a gradient is asked for
     lies in the ball of radius ``radius`` and ``inside`` the set, if there is one (each model in its own). With a
     ``strength`` of convexity m step t = 1, 2, ... is 2 / (m (t + 1)), at most ``learning_rate``, and its end has weight
-    t in the average (Lacoste-Julien, Schmidt and Bach, 2012).
+    t in the average (Lacoste-Julien, Schmidt and Bach, 2012). ``square_root`` divides step t by sqrt(t).
     """
 
     n_iterations: int
@@ -51,6 +51,7 @@ class Descent:
     radius: float
     inside: Geometry | None = None
     strength: float = 0.0
+    square_root: bool = False
 
     def __post_init__(self) -> None:
         steps = self.n_iterations
@@ -103,6 +104,8 @@ class Descent:
         return total / weights
 
     def _rate(self, step: int) -> float:
+        if self.square_root:
+            return self.learning_rate / math.sqrt(step + 1)
         if not self.strength:
             return self.learning_rate
         return min(self.learning_rate, 2 / (self.strength * (step + 2)))
