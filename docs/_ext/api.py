@@ -18,7 +18,7 @@ from discreet._api import HOMES
 
 #: Headings of the front page of the reference, and the modules whose names they collect.
 GROUPS = {
-    "Classifiers and regressors": ("discreet.estimators", "discreet.additive"),
+    "Classifiers and regressors": ("discreet.estimators", "discreet.additive", "discreet.losses"),
     "Learning by agreement": ("discreet.transfer",),
     "Recommenders and streams": ("discreet.recommend", "discreet.online"),
     "Tables": ("discreet.tables",),
@@ -107,7 +107,9 @@ def pages() -> dict[str, str]:
         ]
     for package, title in PACKAGES.items():
         stem = package.removeprefix("discreet.")
-        names = exports(package)
+        names = [
+            (home, name) for home, name in exports(package) if name not in HOMES
+        ]  # which have their own page
         about = (inspect.getdoc(importlib.import_module(package)) or "").partition("\n")[0]
         made[stem] = page(title, f"``{package}``. {about}", "", *(directive(*name) for name in names))
         front += [title, "-" * len(title), "", f":doc:`{package} <{stem}>`: {about}", "", contents([stem])]

@@ -1,6 +1,7 @@
 """Noisy gradient descent: sensitivities that are attained, exact prices, known laws, limits, and broken twins."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from discreet import PrivateLinearSVC, PrivateLogisticRegression, insecure_noise
 from discreet.audit.replay import replay
 from discreet.audit.trace import running
-from discreet.losses import CappedLogistic, CappedSoftmax, Hinge, HuberHinge, Logistic, Softmax
+from discreet.losses import CappedLogistic, CappedSoftmax, Hinge, HuberHinge, Linear, Logistic, Softmax
 from discreet.losses.classification import logistic_gap
 from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy
@@ -458,3 +459,25 @@ def test_the_price_does_not_depend_on_the_schedule():
 def test_a_schedule_that_cannot_be_is_refused(l2, settings, words):
     with pytest.raises(ValueError, match=words):
         NoisyGradientDescent(**{"schedule": "strongly-convex", **settings}).plan(problem(l2=l2), PROMISE)
+
+
+def test_printed_steps_end_at_the_last_iterate_within_the_printed_bound():
+    """Bassily, Smith and Thakurta's Algorithm 1; of a linear loss over a ball the minimum is known."""
+    n, p = 2000, 3
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(n, p)) / 4 + [0.3, 0.0, 0.0]
+    records = ArrayRecords(X, np.ones(n), Bounds(1.0, intercept=False))
+    mean = records.weighted_sum(np.ones(n)) / n
+    task = Problem(Linear(), Bounds(1.0, intercept=False), n, p, geometry=L2Ball(2.0, p))
+    solver = NoisyGradientDescent(schedule="square-root", n_iterations=100)
+    plan = solver.plan(task, Guarantee(1.0, 1e-6))
+    assert plan.event == NoisyGradientDescent(n_iterations=100).plan(task, Guarantee(1.0, 1e-6)).event
+    assert [plan.descent._rate(t) for t in (0, 3)] == [plan.learning_rate, plan.learning_rate / 2]
+    (theta,) = plan.run([records], fresh_entropy()).theta
+    excess = 2.0 * np.linalg.norm(mean) - mean @ theta
+    assert 0 <= excess <= 2 * 4.0 * (4.0 / plan.learning_rate) * (2 + np.log(100)) / 10
+    assert excess < 0.2
+    with pytest.raises(ValueError, match="needs one: pass constraint"):
+        solver.plan(replace(task, geometry=None), Guarantee(1.0, 1e-6))
+    with pytest.raises(ValueError, match="has no momentum"):
+        replace(solver, momentum=0.9).plan(task, Guarantee(1.0, 1e-6))

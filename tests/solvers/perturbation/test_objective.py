@@ -237,3 +237,38 @@ def test_solvers_are_found_by_name():
         base.resolve("nonsense")
     with pytest.raises(TypeError, match="solver"):
         base.resolve(42)
+
+
+def test_the_gamma_of_the_dissertation_trades_passes_for_output_noise():
+    rule = ObjectivePerturbation().plan(problem(), GUARANTEE)
+    coarse = ObjectivePerturbation(gradient_tolerance=100 * rule.gradient_tolerance).plan(
+        problem(), GUARANTEE
+    )
+    assert coarse.gradient_tolerance == 100 * rule.gradient_tolerance
+    assert coarse.stddev == rule.stddev  # the objective's noise is the same
+    assert 90 < coarse.output.stddev / rule.output.stddev < 110
+    strict = ObjectivePerturbation(gradient_tolerance=1e-300).plan(problem(), GUARANTEE)
+    assert 0 < strict.gradient_tolerance <= rule.gradient_tolerance  # what double precision can verify
+
+
+def test_the_split_between_objective_and_output_is_a_setting():
+    rule = ObjectivePerturbation().plan(problem(), GUARANTEE)
+    even = ObjectivePerturbation(output_share=0.7).plan(problem(), GUARANTEE)
+    assert even.stddev > 1.2 * rule.stddev
+    assert even.output_mu == pytest.approx(28 * rule.output_mu)
+    for plan in (rule, even):
+        price = accountants.delta(plan.event, GUARANTEE.epsilon, GUARANTEE.neighboring)
+        assert 0.99 * GUARANTEE.delta <= price <= GUARANTEE.delta
+
+
+@pytest.mark.parametrize(
+    ("solver", "guarantee", "message"),
+    [
+        (ObjectivePerturbation(output_share=1.0), GUARANTEE, "output_share must lie between"),
+        (ObjectivePerturbation(gradient_tolerance=0.0), GUARANTEE, "gradient_tolerance must be"),
+        (ObjectivePerturbation(gradient_tolerance=1.0), Guarantee(1.0), "leave it at None where delta = 0"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(solver, guarantee, message):
+    with pytest.raises(ValueError, match=message):
+        solver.plan(problem(), guarantee)

@@ -38,7 +38,7 @@ class Descent:
     ``averaging`` is the fraction of final iterates that is averaged. Every point at which a gradient is computed lies
     in the ball of radius ``radius`` and, if given, in the set ``inside`` (each model separately). With a ``strength``
     of convexity m, step t = 1, 2, ... is 2 / (m (t + 1)), at most ``learning_rate``, and its iterate has weight t in
-    the average (Lacoste-Julien, Schmidt and Bach, 2012).
+    the average (Lacoste-Julien, Schmidt and Bach, 2012). ``square_root`` divides step t by sqrt(t).
     """
 
     n_iterations: int
@@ -48,6 +48,7 @@ class Descent:
     radius: float
     inside: Geometry | None = None
     strength: float = 0.0
+    square_root: bool = False
 
     def __post_init__(self) -> None:
         steps = self.n_iterations
@@ -100,6 +101,8 @@ class Descent:
         return total / weights
 
     def _rate(self, step: int) -> float:
+        if self.square_root:
+            return self.learning_rate / math.sqrt(step + 1)
         if not self.strength:
             return self.learning_rate
         return min(self.learning_rate, 2 / (self.strength * (step + 2)))

@@ -59,6 +59,7 @@ from discreet.solvers.gradients.row_centering import (
 )
 
 _FEWEST, _MOST = 50, 400
+_SCHEDULES = ("constant", "strongly-convex", "square-root")
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
 _WIDE = 1000  # above this many columns, rows are leveled: their mean and half of the intercept are removed
 _CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
@@ -85,7 +86,8 @@ class NoisyGradientDescent:
         subtracted from all of them; 0 for none. None: a tenth if rows are leveled, have an intercept, and are numerous
         enough.
     schedule : "constant" steps, or "strongly-convex": steps 2 / (l2 (t + 1)), averaged with weights t, for problems
-        with a ridge ``l2``; the excess risk then falls with the square of the noise.
+        with a ridge ``l2``; the excess risk then falls with the square of the noise. Or "square-root", in a set: steps
+        diameter / (length of noisy gradients x sqrt(t)), and the last iterate instead of an average, as printed.
 
     If the problem has a constraint set, every iterate is projected onto it, and the set replaces ``radius``.
 
@@ -134,23 +136,31 @@ class NoisyGradientDescent:
         field = capped(problem, guarantee, budget, cap)
         signal = signal_over_noise(problem, guarantee, field, budget)
         radius = self._radius(problem, signal, share)
-        if strength:
+        last = self.schedule == "square-root"
+        if last:
+            steps, rate, momentum = wanted or _MOST, self.learning_rate or 1.0, 0.0
+        elif strength:
             steps, rate, momentum = self._shrinking(problem, field, strength, wanted)
         else:
             steps, rate, momentum = self._schedule(problem, field, signal, wanted)
-        return NoisyGradientPlan(
-            problem, guarantee, field, radius, steps, rate, momentum, self.averaging,
+        plan = NoisyGradientPlan(
+            problem, guarantee, field, radius, steps, rate, momentum, 1 / steps if last else self.averaging,
             descent_multiplier(problem, guarantee, steps, share=share), center_share=share, strength=strength,
+            square_root=last,
         )  # fmt: skip
+        return replace(plan, learning_rate=plan.printed_rate) if last and self.learning_rate is None else plan
 
     def _strength(self, problem: Problem) -> float:
         """Return the strong convexity that sets the step sizes; 0 for constant steps."""
-        if _checks.choice("schedule", self.schedule, ("constant", "strongly-convex")) == "constant":
+        if _checks.choice("schedule", self.schedule, _SCHEDULES) == "constant":
+            return 0.0
+        if self.momentum:
+            raise ValueError(f"schedule={self.schedule!r} has no momentum, got {self.momentum!r}")
+        if self.schedule == "square-root":
+            geometry_of(problem, self.name, corners=True)  # raises without a set
             return 0.0
         if not problem.l2:
             raise ValueError("schedule='strongly-convex' needs a ridge: give the estimator l2 > 0")
-        if self.momentum:
-            raise ValueError(f"schedule='strongly-convex' has no momentum, got {self.momentum!r}")
         return problem.l2
 
     def _shrinking(
@@ -226,6 +236,7 @@ class NoisyGradientPlan(base.Plan):
     sampling_rate: float = 1.0
     center_share: float = 0.0
     strength: float = 0.0
+    square_root: bool = False
 
     def __post_init__(self) -> None:
         _ = self.release, self.mean, self.descent  # raise now, before any charge, if anything can fail
@@ -246,8 +257,17 @@ class NoisyGradientPlan(base.Plan):
         """The settings of the descent."""
         return Descent(
             self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius,
-            self.problem.geometry, self.strength,
+            self.problem.geometry, self.strength, self.square_root,
         )  # fmt: skip
+
+    @property
+    def printed_rate(self) -> float:
+        """Diameter of the set over the root mean square length of a noisy gradient of the mean loss, at most."""
+        problem = self.problem
+        inside = geometry_of(problem, NoisyGradientDescent.name, corners=True)
+        steep = self.field.lipschitz * problem.bounds.feature_norm + (problem.l2 or 0.0) * inside.radius(2.0)
+        noise = self.release.noise.effective_stddev / problem.n_samples * math.sqrt(inside.n_features)
+        return inside.diameter(2.0) / math.hypot(steep, noise)
 
     @cached_property
     def release(self) -> GaussianMechanism:

@@ -19,6 +19,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from discreet import _checks
+from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
@@ -52,7 +54,11 @@ class ObjectivePerturbation:
     prediction_noise : standard deviation that the noise alone may cause in the raw prediction of a row of the largest
         norm; it sets the regularization. None for the default rule, which uses public numbers only.
     optimizer : "auto", "lbfgs", "newton", "newton-cg", or a callable (see `minimizers.minimizer.minimize`).
-        Its answer is verified and, if necessary, refined; privacy never depends on it.
+        Its answer is verified and, where it falls short, polished; privacy never depends on it.
+    gradient_tolerance : how long the gradient (sum scale) may be at a minimizer that is accepted, the gamma of AMP: a
+        larger one saves passes over the rows and costs output noise. None for one whose noise hardly matters. Raised
+        where double precision needs more. Only for delta > 0.
+    output_share : part of the Gaussian-DP parameter, in quadrature, for the output stage. Only for delta > 0.
 
     Privacy
     -------
@@ -70,10 +76,13 @@ class ObjectivePerturbation:
     multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = "softmax"
     prediction_noise: float | None = None
     optimizer: Optimizer = "auto"
+    gradient_tolerance: float | None = None
+    output_share: float | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> ObjectivePerturbationPlan | PureObjectivePlan:
         """Choose the regularization by the public rule, then the least noise that meets the guarantee."""
         constrained.check(self.name, problem)
+        tolerance, share = self._output_stage(guarantee)
         if guarantee.delta == 0:
             return plan_pure(problem, guarantee, self.prediction_noise, self.optimizer)
         # Without curvature the noise is that of the plain Gaussian mechanism: accurate enough to choose l2.
@@ -82,9 +91,25 @@ class ObjectivePerturbation:
             problem.gradient_sensitivity(guarantee.neighboring).value * math.sqrt(problem.n_models) / budget
         )
         total_l2 = chosen_l2(problem, guarantee, plain, self.prediction_noise)
-        output_mu = budget * _OUTPUT_SHARE
+        output_mu = budget * share
         stddev = _calibrated_stddev(problem, guarantee, total_l2, output_mu)
-        return ObjectivePerturbationPlan(problem, guarantee, stddev, total_l2, output_mu, self.optimizer)
+        return ObjectivePerturbationPlan(
+            problem, guarantee, stddev, total_l2, output_mu, self.optimizer, tolerance
+        )
+
+    def _output_stage(self, guarantee: Guarantee) -> tuple[float | None, float]:
+        """The tolerance that was asked for, and the share of the output stage."""
+        settings = {"gradient_tolerance": self.gradient_tolerance, "output_share": self.output_share}
+        for name, value in settings.items():
+            if value is None:
+                continue
+            _checks.real(name, value, above=0)
+            if guarantee.delta == 0:
+                raise ParameterError(name, "is for Gaussian noise; leave it at None where delta = 0")
+        if self.output_share is not None and not self.output_share < 1:
+            raise ParameterError("output_share", f"must lie between 0 and 1, got {self.output_share!r}")
+        share = _OUTPUT_SHARE if self.output_share is None else float(self.output_share)
+        return None if self.gradient_tolerance is None else float(self.gradient_tolerance), share
 
 
 @dataclass(frozen=True)
@@ -134,9 +159,19 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
     total_l2: float
     output_mu: float
     optimizer: Optimizer = "auto"
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         _ = self.output  # raise now, before any charge, if anything can fail
+
+    @cached_property
+    def gradient_tolerance(self) -> float:
+        """That of the rule, or the one that was asked for, if it can be verified."""
+        if self.tolerance is None:
+            return super().gradient_tolerance
+        return max(
+            self.tolerance, constrained.least_tolerance(self.problem, self.total_l2, self.linear_norms[1])
+        )
 
     @cached_property
     def objective_noise(self) -> GaussianNoise:
