@@ -1,4 +1,7 @@
-"""Bounds on the excess risk of a release, from public and released numbers."""
+"""Public numbers behind a certificate: how much of the excess risk is known before and after a run.
+
+Proofs for perturbed minimizers, noisy descent and exact sampling: docs/proofs/constrained-minimizers.md, section 5.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammainccinv
 
+from discreet._typing import Array
 from discreet.privacy.guarantee import SLACK
 from discreet.problem import Problem
 from discreet.records.base import Records
@@ -37,6 +42,118 @@ class CertifiedRelease(base.Release):
     """A release with a certificate computed from released numbers."""
 
     certificate: Certificate
+
+
+def released(theta: Array, secure: bool, certificate: Certificate | None) -> base.Release:
+    """A release, with its certificate if there is one."""
+    return (
+        base.Release(theta, secure) if certificate is None else CertifiedRelease(theta, secure, certificate)
+    )
+
+
+def stated(certificate: Certificate | None) -> dict[str, str]:
+    """The line of a plan that prints a certificate; none without one."""
+    return {} if certificate is None else {"excess risk at most": str(certificate)}
+
+
+@dataclass(frozen=True)
+class NoiseNorm:
+    """The Euclidean norm of a noise vector of ``size`` entries: Gaussian of a deviation, or gamma-norm of a scale."""
+
+    size: int
+    unit: float
+    pure: bool
+
+    @property
+    def mean(self) -> float:
+        """Bound on the expected norm."""
+        return self.unit * (self.size if self.pure else math.sqrt(self.size))
+
+    @property
+    def mean_square(self) -> float:
+        """The expected square."""
+        return self.unit**2 * self.size * (self.size + 1 if self.pure else 1)
+
+    def quantile(self, tail: float) -> float:
+        """The norm that is exceeded with probability ``tail``."""
+        if self.pure:
+            return self.unit * float(gammainccinv(self.size, tail))
+        return self.unit * math.sqrt(2 * float(gammainccinv(self.size / 2, tail)))
+
+
+CONFIDENCE = 0.95
+
+
+def lipschitz(problem: Problem, geometry: Geometry) -> float:
+    """Bound on the gradient of the mean loss, its ridge included, in the set."""
+    ridge = (problem.l2 or 0.0) * geometry.radius(2.0)
+    return problem.loss.lipschitz * problem.bounds.feature_norm + ridge
+
+
+def perturbed_minimizer(
+    problem: Problem, total_l2: float, linear: NoiseNorm | None, moved: NoiseNorm, tolerance: float
+) -> Certificate | None:
+    """Excess risk of a minimizer with a random linear term and ``moved`` by output noise; None in all of space.
+
+    n F + ((total_l2 - n l2) / 2)|theta|^2 + <b, theta> is minimized up to a distance of tolerance / total_l2.
+    """
+    geometry, n = problem.geometry, problem.n_samples
+    if geometry is None or "convex" not in problem.loss.proved_for:
+        return None
+    extra = max(0.0, total_l2 - n * (problem.l2 or 0.0))
+    bias = extra * geometry.radius(2.0) ** 2 / 2
+    diameter, tail = geometry.diameter(2.0), (1 - CONFIDENCE) / 2
+    pull = likely = 0.0
+    if linear is not None:
+        norm = linear.quantile(tail)
+        pulls = [linear.mean * diameter, linear.mean_square / (2 * total_l2)]
+        likelies = [norm * diameter, norm**2 / (2 * total_l2)]
+        if not linear.pure:
+            width = 2 * linear.unit * geometry.gaussian_width()
+            pulls.append(width)
+            likelies.append(width + linear.unit * diameter * math.sqrt(2 * math.log(1 / tail)))
+        pull, likely = min(pulls), min(likelies)
+    steep, off = lipschitz(problem, geometry), tolerance / total_l2
+    return Certificate(
+        ((bias + pull) / n + steep * (off + moved.mean)) * SLACK,
+        ((bias + likely) / n + steep * (off + moved.quantile(tail))) * SLACK,
+        CONFIDENCE,
+    )
+
+
+def averaged_descent(problem: Problem, rate: float, averaged: int, noise: NoiseNorm) -> Certificate | None:
+    """Excess risk of the mean of ``averaged`` iterates of projected descent, the likely one by Markov's inequality.
+
+    D^2 / (2 rate m) + rate E|z|^2, for rates up to the inverse of the curvature; None beyond, and in all of space.
+    """
+    geometry = problem.geometry
+    if geometry is None or "convex" not in problem.loss.proved_for:
+        return None
+    bound = problem.bounds.feature_norm
+    if rate * (problem.loss.smoothness * bound**2 + (problem.l2 or 0.0)) > 1:
+        return None
+    expected = geometry.diameter(2.0) ** 2 / (2 * rate * averaged) + rate * noise.mean_square
+    return Certificate(expected * SLACK, expected * SLACK / (1 - CONFIDENCE), CONFIDENCE)
+
+
+def sampled_point(problem: Problem, radius: float, rate: float, grid: float) -> Certificate | None:
+    """Excess risk, over the ball, of a draw from exp(-rate n F) on a grid of that spacing: below a gamma variate."""
+    if "convex" not in problem.loss.proved_for:
+        return None
+    p, n = problem.n_features, problem.n_samples
+    step = grid * math.sqrt(p)
+    ridge = (problem.l2 or 0.0) * radius
+    change = rate * n * (problem.loss.lipschitz * problem.bounds.feature_norm + ridge) * step
+    lost = 2 * p * step / radius
+    if change > 0.1 or lost > 0.1:
+        return None
+    factor = math.exp(6 * change) / (1 - lost)
+    tail = (1 - CONFIDENCE) / factor
+    return Certificate(
+        (factor * p + change) / (rate * n) * SLACK,
+        (float(gammainccinv(p, tail)) + change) / (rate * n) * SLACK,
+        CONFIDENCE,
+    )
 
 
 def geometry_of(problem: Problem, solver: str, *, corners: bool = False) -> Geometry:

@@ -32,7 +32,14 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
-from discreet.solvers.certificates import geometry_of
+from discreet.solvers.certificates import (
+    Certificate,
+    NoiseNorm,
+    averaged_descent,
+    geometry_of,
+    released,
+    stated,
+)
 from discreet.solvers.gradients.descent import (
     STEP,
     Descent,
@@ -362,7 +369,23 @@ class NoisyGradientPlan(base.Plan):
         theta = coefficients(self.descent.run(self._start(), noisy_gradient, progress), self.shape)
         if problem.geometry is None:
             theta = centered(theta, problem.loss.n_outputs)
-        return base.Release(theta, entropy.secure)
+        return released(theta, entropy.secure, self.certificate)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Bound on the excess risk of plain descent in a set; None with momentum, caps, samples or shrinking steps."""
+        special = self.momentum or self.strength or self.sampling_rate < 1 or self.shape is not None
+        if special or self.field != self.problem.loss:
+            return None
+        averaged = max(1, round(self.averaging * self.n_iterations))
+        size = self.problem.n_features * self.problem.loss.n_outputs
+        noise = NoiseNorm(size, self.release.noise.effective_stddev / self.problem.n_samples, pure=False)
+        return averaged_descent(self.problem, self.learning_rate, averaged, noise)
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What else is printed."""
+        return stated(self.certificate)
 
     def _start(self) -> Array:
         """Return the origin, or the center of the set, for every model."""

@@ -238,7 +238,8 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
         problem = self.problem
         spread = self.stddev * math.sqrt(problem.n_features * problem.loss.n_outputs)
         ratio = problem.n_samples * record_scale(problem) / spread
-        return {"largest signal over noise": f"{ratio:.4g}  (below 10, expect little more than noise)"}
+        signal = f"{ratio:.4g}  (below 10, expect little more than noise)"
+        return {"largest signal over noise": signal, **super().remarks}
 
 
 def _event(problem: Problem, stddev: float, total_l2: float, output_mu: float) -> events.Event:

@@ -27,6 +27,7 @@ from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.solvers import base
 from discreet.solvers.base import gradient_sensitivity
+from discreet.solvers.certificates import Certificate, NoiseNorm, perturbed_minimizer, released, stated
 from discreet.solvers.minimizers import constrained
 from discreet.solvers.minimizers.minimizer import Optimizer, minimizer_norm
 
@@ -203,7 +204,26 @@ class OutputPerturbationPlan(base.Plan):
         ]
         exact = np.stack(minima)
         theta = self.output.release(exact.ravel(), entropy).reshape(exact.shape)
-        return base.Release(constrained.published(problem, theta, self.output.noise.grid), entropy.secure)
+        published = constrained.published(problem, theta, self.output.noise.grid)
+        return released(published, entropy.secure, self.certificate)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Bound on the excess risk in a set, from public numbers; None in all of space."""
+        output, problem = self.output, self.problem
+        pure = isinstance(output, GammaNormMechanism)
+        unit = (
+            output.noise.effective_scale
+            if isinstance(output, GammaNormMechanism)
+            else output.noise.effective_stddev
+        )
+        moved = NoiseNorm(problem.n_coefficients, unit, pure)
+        return perturbed_minimizer(problem, self.total_l2, None, moved, self.gradient_tolerance)
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What else is printed."""
+        return stated(self.certificate)
 
 
 def _noise_multiplier(problem: Problem, guarantee: Guarantee) -> float:

@@ -37,6 +37,7 @@ from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivit
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.solvers import base
+from discreet.solvers.certificates import Certificate, NoiseNorm, perturbed_minimizer, released, stated
 from discreet.solvers.minimizers import constrained
 from discreet.solvers.minimizers.minimizer import Optimizer
 
@@ -84,6 +85,26 @@ class PerturbedObjectivePlan(base.Plan):
     def output_spread(self) -> float:
         """Standard deviation of one entry of the output noise, relative to its sensitivity."""
         raise NotImplementedError
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Bound on the excess risk in a set, from public numbers; None in all of space."""
+        noise, output, problem = self.objective_noise, self.output, self.problem
+        size = problem.n_features * problem.loss.n_outputs
+        if isinstance(noise, GammaNormNoise) and isinstance(output, GammaNormMechanism):
+            linear = NoiseNorm(size, noise.effective_scale, pure=True)
+            moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure=True)
+        else:
+            assert isinstance(noise, GaussianNoise)
+            assert isinstance(output, GaussianMechanism)
+            linear = NoiseNorm(size, noise.effective_stddev, pure=False)
+            moved = NoiseNorm(problem.n_coefficients, output.noise.effective_stddev, pure=False)
+        return perturbed_minimizer(problem, self.total_l2, linear, moved, self.gradient_tolerance)
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What else is printed."""
+        return stated(self.certificate)
 
     @cached_property
     def gradient_tolerance(self) -> float:
@@ -157,7 +178,8 @@ class PerturbedObjectivePlan(base.Plan):
             ]
             exact = np.stack(minima).ravel()
         theta = self._noisy(exact, entropy).reshape(len(records), *problem.shape)
-        return base.Release(constrained.published(problem, theta, self.output.noise.grid), entropy.secure)
+        published = constrained.published(problem, theta, self.output.noise.grid)
+        return released(published, entropy.secure, self.certificate)
 
 
 def chosen_l2(problem: Problem, guarantee: Guarantee, stddev: float, prediction_noise: float | None) -> float:

@@ -32,7 +32,14 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.sets import L2Ball
 from discreet.solvers import base
-from discreet.solvers.certificates import label_bound, with_bounded_labels
+from discreet.solvers.certificates import (
+    Certificate,
+    label_bound,
+    released,
+    sampled_point,
+    stated,
+    with_bounded_labels,
+)
 from discreet.solvers.sampling import envelopes, expected_tries
 from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.sampling.envelopes import Energy, Shape, energy_range
@@ -248,7 +255,14 @@ class ExponentialPlan(base.Plan):
                 progress(model + 1, self.expected_tries)
         if self.clock:
             wait_for_tick(began)
-        return base.Release(theta, entropy.secure)
+        return released(theta, entropy.secure, self.certificate)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Bound on the excess risk over the ball; None for an enumeration, whose grid is coarse."""
+        if self.method == "grid":
+            return None
+        return sampled_point(self.problem, self.radius, self.rate, self.gibbs.grid)
 
     def prepared(self, records: list[Records]) -> list[Callable[[Entropy], Array]]:
         """Return one repeatable draw per model; its preparation is done once, on first use."""
@@ -267,8 +281,8 @@ class ExponentialPlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """Additional lines of the printed plan."""
-        more = {"pure": "delta = 0, whatever delta was asked for"}
+        """What else is printed."""
+        more = {"pure": "delta = 0, whatever delta was asked for", **stated(self.certificate)}
         if self.method == "rejection":
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.ball_tries(self.shape, not self.structured)
