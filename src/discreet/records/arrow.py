@@ -215,6 +215,7 @@ def _write(
             flat = np.ascontiguousarray(matrix, dtype=dtype).ravel()
             rows = pa.FixedSizeListArray.from_arrays(pa.array(flat), width)
             writer.write_batch(pa.record_batch([rows, labels], schema=layout))
+            del matrix, flat, rows  # before the next batch is made
 
 
 def opened(
