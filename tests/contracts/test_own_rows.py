@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -52,7 +53,7 @@ from discreet.losses import Logistic
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.recommend import sources
 from discreet.recommend.ratings import Scale, read
-from discreet.records import arrow
+from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.dask import DaskRows, labels_of
@@ -64,6 +65,7 @@ from discreet.records.open import (
     class_codes,
     read_labels,
 )
+from discreet.records.sources import source_of
 from discreet.solvers.gradients.row_centering import CenteredBounds, LeveledBounds
 from discreet.tables import domains
 from discreet.tables.reading import TableError, column, read_table
@@ -144,6 +146,28 @@ def as_parquet(cells, folder):
     return read_table(folder / "table.parquet")
 
 
+def in_batches(data, bad_rows="error"):
+    """The table that a source gives in batches."""
+    return pa.Table.from_batches(source_of(data, bad_rows=bad_rows).batches(["c"]))
+
+
+def as_folder(cells, folder):
+    """Two files of one table, cut behind the replaced cell."""
+    whole, place = pa.table({"c": pa.array(cells)}), folder / "files"
+    place.mkdir(exist_ok=True)
+    for number, part in enumerate([whole.slice(0, PLACE + 1), whole.slice(PLACE + 1)]):
+        pq.write_table(part, place / f"{number}.parquet")
+    return place
+
+
+def as_query(cells, folder):
+    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
+    try:
+        return in_batches(duckdb.sql(f"SELECT * FROM '{as_folder(cells, folder)}/*.parquet'"))
+    except duckdb.Error:
+        raise ValueError("DuckDB has no such type") from None
+
+
 def objects(cells):
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
@@ -174,6 +198,11 @@ TABLES = {
     "CSV": lambda cells, folder: as_csv(cells, folder, "error"),
     "CSV by lines": lambda cells, folder: as_csv(cells, folder, "null"),
     "Parquet": as_parquet,
+    "folder": lambda cells, folder: in_batches(as_folder(cells, folder)),
+    "dataset": lambda cells, folder: in_batches(ds.dataset(as_folder(cells, folder))),
+    "stream": lambda cells, folder: in_batches(pa.table({"c": pa.array(cells)}).to_reader(max_chunksize=2)),
+    "lazy polars": lambda cells, folder: in_batches(pl.scan_parquet(as_folder(cells, folder))),
+    "DuckDB": as_query,
 }
 # No type of a column is refused where there is none: every cell of these is read by itself.
 UNTYPED = {"list", "objects", "pandas objects", "CSV", "CSV by lines"}
@@ -750,7 +779,7 @@ def test_any_type_of_entries_gives_the_same_records(kind):
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()], ids=str)
 @pytest.mark.parametrize("batch_bytes", [1 << 12, 1 << 26], ids=["other batches", "same batch"])
 def test_a_missing_label_of_a_file_leaves_the_others_exact(kind, batch_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow, "_BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(batches, "PART_BYTES", batch_bytes)
     labels = [LARGE + label for label in np.tile(Y, 10).tolist()]
     labels[0] = None
     table = {"a": np.tile(X[:, 0], 10), "y": pa.array(labels, kind)}

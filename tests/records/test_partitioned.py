@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from discreet.losses import Logistic, Softmax
-from discreet.records import arrow
+from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows, is_dask
@@ -98,7 +98,7 @@ def parquet(tmp_path, data):
 
 def test_a_mapped_file_holds_the_same_records(parquet, tmp_path, data, monkeypatch):
     X, y = data
-    monkeypatch.setattr(arrow, "_BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(batches, "PART_BYTES", 1 << 16)
     monkeypatch.setattr(arrow, "_KEEP_BYTES", 1 << 14)  # pages are given back between parts
     arrow.convert(parquet, tmp_path / "data.arrow", target="y")
     with arrow.opened(tmp_path / "data.arrow", target=None) as rows:

@@ -30,7 +30,7 @@ from discreet import (
     evaluate,
 )
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.records import arrow
+from discreet.records import arrow, batches
 from discreet.records.open import open_rows
 from discreet.records.sources import OWN_ROWS, source_of
 from discreet.tables.reading import TableError
@@ -134,7 +134,7 @@ def numbers_of(source, folder, table=NUMBERS, **rules):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_gives_the_rows_of_the_table(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(arrow, "_BATCH_BYTES", 1)  # parts of 1024 rows, whatever the batches
+    monkeypatch.setattr(batches, "PART_BYTES", 1)  # parts of 1024 rows, whatever the batches
     rows, labels = numbers_of(source, tmp_path, target="y", classes=[0, 1])
     wanted = np.column_stack([NUMBERS.column(name).to_numpy() for name in ("a", "b", "sick")])
     assert np.array_equal(rows, wanted.astype(float))

@@ -77,7 +77,7 @@ class PrivateLinearModel(LinearParameters):
         X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); CSR is never made dense. Or a
             table that need not fit in memory: Parquet, CSV or Arrow files by path, folder, glob or address, a
             ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
-            array or data frame, which stays where it is: only sums travel (docs/scale.md).
+            array or data frame or a Spark frame, which stay where they are: only sums travel (docs/scale.md).
         y : one label or target per row.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
             all rows of one group together.
@@ -88,11 +88,12 @@ class PrivateLinearModel(LinearParameters):
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
-        classes = getattr(self, "classes", None)
-        with (
-            calm(),
-            open_rows(X, y, target, schema=schema, classes=classes, bad_rows=self.bad_rows) as (rows, labels),
-        ):
+        told: dict[str, Any] = {
+            "schema": schema,
+            "classes": getattr(self, "classes", None),
+            "bad_rows": self.bad_rows,
+        }
+        with calm(), open_rows(X, y, target, sums=True, **told) as (rows, labels):
             fitted._fit(rows, labels, groups)
         self.__dict__ = fitted.__dict__
         return self

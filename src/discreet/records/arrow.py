@@ -20,18 +20,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from discreet._checks import ParameterError, Setting
 from discreet.records.arrays import ArrayRecords
+from discreet.records.batches import LABEL_TYPES, Encoded, Numbers, Reading
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.records.sources import Source, source_of
-from discreet.tables.domains import category_codes, read_numbers
-from discreet.tables.meaning import as_cells
-from discreet.tables.reading import TableError, as_column, legible
+from discreet.tables.reading import TableError, legible
 
 ROWS, LABEL, FEATURES = "row", "label", b"feature names"
-_BATCH_BYTES = 1 << 26
 _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 Progress = Callable[[int, int], None]
 
@@ -66,7 +63,7 @@ class FileRows(Rows):
     @property
     def labels(self) -> NDArray[Any]:
         """All labels, as one array: of objects if whole numbers are missing some, so that the others stay exact."""
-        return np.concatenate([_labels(batch.column(LABEL)) for batch in self._batches])
+        return np.concatenate([as_labels(batch.column(LABEL)) for batch in self._batches])
 
     def take(self, places: NDArray[np.int64]) -> NDArray[Any]:
         """Some rows as a matrix in memory; ``places`` must ascend."""
@@ -158,18 +155,17 @@ def convert(
     Rows are float32 if every feature is of that type or smaller, else float64. Missing cells become NaN.
     """
     table = _sourced(source, bad_rows)
-    features = _features(table, target) if columns is None else list(columns)
-    _check_columns(table, features, target)
-    kinds = [np.float64 if name in table.untyped else _numpy_type(table, name) for name in features]
-    dtype = np.dtype(np.result_type(np.float32, *kinds))
-    kind, read = _labels_of(table, target, classes, bad_rows)
+    _convert(table, Numbers.of(table, target, columns, classes, bad_rows), destination, progress)
 
-    def rows() -> Iterator[tuple[NDArray[Any], Any]]:
-        height = _height(dtype.itemsize * len(features))
-        for batch in _counted(table, [*features, target], height, progress):
-            yield _matrix(batch, features, dtype), read(batch.column(target))
 
-    _write(destination, rows(), features, dtype, kind)
+def _convert(
+    table: Source,
+    reading: Reading,
+    destination: str | os.PathLike[str] | IO[bytes],
+    progress: Progress | None,
+) -> None:
+    batches = _counted(table, reading.columns, reading.height, progress)
+    _write(destination, map(reading, batches), reading)
 
 
 def encoded(
@@ -177,19 +173,8 @@ def encoded(
 ) -> FileRows:
     """The rows that a `Schema` makes of a table, batch by batch, in a file for this once."""
     table = _sourced(source, bad_rows)
-    table.require(schema.needed)
-    numeric = schema.target is not None and schema.target.bounds is not None
-    kind = pa.float64() if numeric else _label_type(pa.array(schema.classes).type)
-
-    def rows() -> Iterator[tuple[NDArray[Any], Any]]:
-        for batch in _counted(table, schema.needed, _height(8 * schema.n_features), progress):
-            made, labels = schema.encode(pa.Table.from_batches([batch]), bad_rows=bad_rows)
-            yield made, pa.array(labels.tolist()).cast(kind)
-
-    def write(stream: IO[bytes]) -> None:
-        _write(stream, rows(), schema.feature_names, np.dtype(np.float64), kind)
-
-    return _temporary(write, table.assumptions)
+    reading = Encoded.of(table, schema, bad_rows)
+    return _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
 
 
 def _sourced(source: Any, bad_rows: str) -> Source:
@@ -197,15 +182,6 @@ def _sourced(source: Any, bad_rows: str) -> Source:
     if table is None:
         raise TypeError(f"cannot read rows from {type(source).__name__}")
     return table
-
-
-def _features(table: Source, target: str) -> list[str]:
-    return [name for name in table.schema.names if name != target and name not in table.keys]
-
-
-def _height(row_bytes: int) -> int:
-    """Rows of one part."""
-    return max(1024, _BATCH_BYTES // row_bytes)
 
 
 def _counted(table: Source, columns: Sequence[str], height: int, progress: Progress | None) -> Iterator[Any]:
@@ -220,47 +196,16 @@ def _counted(table: Source, columns: Sequence[str], height: int, progress: Progr
         raise TableError(f"{table.name!r} has columns but no rows; a fit needs at least one")
 
 
-def _labels_of(table: Source, target: str, classes: Any, bad_rows: str) -> tuple[Any, Callable[[Any], Any]]:
-    """The type of labels in the file, and what makes labels of a column of cells."""
-    if target not in table.untyped or classes is None:
-        kind = _label_type(table.schema.field(target).type)
-        # Unsafe: types only grow, and text that is not UTF-8 is no reason to stop at somebody's label.
-        return kind, lambda cells: cells.cast(kind, safe=False)
-    known = pa.array(as_cells(classes).ravel().tolist())
-    declared = known.cast(_label_type(known.type))
-
-    def read(cells: Any) -> Any:
-        codes = category_codes(as_column(cells, target), known.to_pylist())
-        if bad_rows == "error" and (codes < 0).any():
-            raise ParameterError(
-                "y",
-                f"holds labels that are missing or outside classes, in column {target!r}",
-                "correct them",
-                Setting("bad_rows", "null", purpose="to ignore such rows"),
-            )
-        return declared.take(pa.array(codes, mask=codes < 0))
-
-    return declared.type, read
-
-
-def _matrix(batch: Any, features: Sequence[str], dtype: np.dtype[Any]) -> NDArray[Any]:
-    matrix = np.empty((batch.num_rows, len(features)), dtype=dtype)
-    for number, name in enumerate(features):
-        matrix[:, number] = read_numbers(as_column(batch.column(name), name))[0]
-    return matrix
-
-
 def _write(
     destination: str | os.PathLike[str] | IO[bytes],
     batches: Iterator[tuple[NDArray[Any], Any]],
-    features: Sequence[str],
-    dtype: np.dtype[Any],
-    label_type: Any,
+    reading: Reading,
 ) -> None:
     """An Arrow file of rows and labels."""
+    dtype, width = reading.dtype, len(reading.names)
     layout = pa.schema(
-        [(ROWS, pa.list_(pa.from_numpy_dtype(dtype), len(features))), (LABEL, label_type)],
-        metadata={FEATURES: json.dumps(list(features))},
+        [(ROWS, pa.list_(pa.from_numpy_dtype(dtype), width)), (LABEL, reading.label_type)],
+        metadata={FEATURES: json.dumps(list(reading.names))},
     )
     with contextlib.ExitStack() as stack:
         if isinstance(destination, str | os.PathLike):
@@ -268,8 +213,9 @@ def _write(
         writer = stack.enter_context(pa.ipc.new_file(destination, layout))
         for matrix, labels in batches:
             flat = np.ascontiguousarray(matrix, dtype=dtype).ravel()
-            rows = pa.FixedSizeListArray.from_arrays(pa.array(flat), len(features))
+            rows = pa.FixedSizeListArray.from_arrays(pa.array(flat), width)
             writer.write_batch(pa.record_batch([rows, labels], schema=layout))
+            del matrix, flat, rows  # before the next batch is made
 
 
 def opened(
@@ -290,8 +236,8 @@ def opened(
         return encoded(table, schema, bad_rows=bad_rows, progress=progress)
     if target is None:
         raise ValueError("name the column of labels: fit('data.parquet', target='y')")
-    rules: dict[str, Any] = {"classes": classes, "bad_rows": bad_rows, "progress": progress}
-    return _temporary(lambda made: convert(table, made, target=target, **rules), table.assumptions)
+    reading = Numbers.of(table, target, None, classes, bad_rows)
+    return _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
 
 
 def _is_converted(source: str | os.PathLike[str], target: str | None) -> bool:
@@ -319,25 +265,6 @@ def _temporary(make: Callable[[IO[bytes]], None], assumptions: tuple[str, ...]) 
         return FileRows(stream, assumptions)
 
 
-def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
-    table.require([*features, target])
-    if not features:
-        raise ValueError(f"{table.name!r} has no column but the target")
-    for name in features:
-        kind = table.schema.field(name).type
-        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        if not (number or name in table.untyped):
-            raise ValueError(
-                f"column {name!r} holds {kind}, not numbers; declare its domain in a discreet.Schema and pass "
-                "schema=..., or leave it out"
-            )
-    if pa.types.is_nested(table.schema.field(target).type):
-        raise ValueError(
-            f"column {target!r} holds {table.schema.field(target).type}, which is no label: labels are numbers, text "
-            "or true/false"
-        )
-
-
 def _names_in(schema: Any) -> tuple[str, ...]:
     """The names of the features in a file of this layout; ValueError if it is another one."""
     if schema.names != [ROWS, LABEL] or FEATURES not in (schema.metadata or {}):
@@ -346,7 +273,7 @@ def _names_in(schema: Any) -> tuple[str, ...]:
     row, label = (schema.field(name).type for name in (ROWS, LABEL))
     if row not in (pa.list_(kind, len(names)) for kind in (pa.float32(), pa.float64())):
         raise ValueError(f"its rows are {row}, and {len(names)} features are named")
-    if label not in _LABEL_TYPES:
+    if label not in LABEL_TYPES:
         raise ValueError(f"its labels are {label}")
     return names
 
@@ -362,34 +289,7 @@ def _check_whole(batches: Sequence[Any]) -> None:
         raise ValueError("it has no rows")
 
 
-def _numpy_type(table: Source, name: str) -> Any:
-    """The smaller floating type if it holds every value of a column's type, else the larger one."""
-    kind = table.schema.field(name).type
-    if pa.types.is_boolean(kind) or kind in (
-        pa.int8(),
-        pa.uint8(),
-        pa.int16(),
-        pa.uint16(),
-        pa.float16(),
-        pa.float32(),
-    ):
-        return np.float32
-    return np.float64
-
-
-_LABEL_TYPES = (pa.int64(), pa.uint64(), pa.float64(), pa.string())
-
-
-def _label_type(kind: Any) -> Any:
-    """The one of ``_LABEL_TYPES`` that holds every value of a type."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return pa.uint64() if pa.types.is_uint64(kind) else pa.int64()
-    return pa.float64() if pa.types.is_floating(kind) else pa.string()
-
-
-def _labels(column: Any) -> NDArray[Any]:
+def as_labels(column: Any) -> NDArray[Any]:
     """Labels, each a function of its own cell: NumPy would round all whole numbers beside a missing one."""
     if column.null_count and pa.types.is_integer(column.type):
         return np.array(column.to_pylist(), dtype=object)

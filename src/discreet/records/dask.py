@@ -7,10 +7,8 @@ answered about private rows, added up and perturbed once, in the process that ru
 from __future__ import annotations
 
 import sys
-import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Protocol
@@ -23,7 +21,13 @@ from discreet._checks import ParameterError, is_from, silently
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows, as_numbers
-from discreet.records.partitioned import PartitionedRecords, WorkersLost
+from discreet.records.partitioned import (
+    PartitionedRecords,
+    WorkersLost,
+    checksum,
+    one_ending,
+    small_labels,
+)
 from discreet.tables.meaning import as_cells
 
 _RETRIES = 3  # of a partition whose worker died
@@ -241,7 +245,7 @@ class DaskRows(Rows):
         """Records with these labels, which travel to the workers once."""
         edges, count = np.cumsum(self._sizes)[:-1], len(self._sizes)
         nulls = [None] * count if null_rows is None else np.split(null_rows, edges)
-        sent = [_small(part) for part in np.split(labels, edges)]
+        sent = [small_labels(part) for part in np.split(labels, edges)]
         columns = [clip] * count, self._blocks, sent, [bounds] * count, nulls, self._checksums
         parts = self._workers.kept(_records, *columns)
         self._workers.answers(_checked, parts)  # errors in rows show before anything is charged
@@ -271,7 +275,7 @@ class DaskParts:
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> DaskParts:
         """The same rows with other labels."""
-        sent = [_small(part) for part in labels]
+        sent = [small_labels(part) for part in labels]
         return DaskParts(self._workers.kept(ArrayRecords.with_labels, self._list, sent), self._workers)
 
     def derived(self, make: Callable[..., ArrayRecords], *arguments: Any) -> DaskParts:
@@ -298,15 +302,6 @@ class DaskParts:
 
     def _columns(self, arguments: Sequence[Any]) -> list[list[Any]]:
         return [[argument] * len(self._list) for argument in arguments]
-
-
-@contextmanager
-def one_ending() -> Iterator[None]:
-    """Whatever a worker raises becomes `WorkersLost`, without the worker's text."""
-    try:
-        yield
-    except Exception:
-        raise WorkersLost from None
 
 
 def row_blocks(X: Any) -> list[Any]:
@@ -386,29 +381,14 @@ def _added(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np.i
     return total
 
 
-def _small(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels as bytes if these hold them exactly, as signs and codes of classes: an eighth of the message."""
-    bytes_ = labels.astype(np.int8)
-    return bytes_ if np.array_equal(bytes_, labels) else labels
-
-
 def _shape(block: Any) -> tuple[int, int, bool, int]:
-    return (*block.shape, not isinstance(block, np.ndarray), _checksum(block))
-
-
-def _checksum(block: Any) -> int:
-    """A number by which a partition is recognized when it was lost and is computed again."""
-    arrays = [block] if isinstance(block, np.ndarray) else [block.data, block.indices, block.indptr]
-    found = 1
-    for array in arrays:
-        found = zlib.adler32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
-    return found
+    return (*block.shape, not isinstance(block, np.ndarray), checksum(block))
 
 
 def _records(
-    clip: Callable[[Any], Any], block: Any, y: Any, bounds: Bounds, null: Any, checksum: int
+    clip: Callable[[Any], Any], block: Any, y: Any, bounds: Bounds, null: Any, expected: int
 ) -> ArrayRecords:
-    if _checksum(block) != checksum:
+    if checksum(block) != expected:
         raise ValueError("a partition has other rows than before")
     return ArrayRecords(clip(block), y, bounds, null, n_threads=1)
 

@@ -221,6 +221,7 @@ def open_rows(
     schema: Any = None,
     classes: Any = None,
     bad_rows: str = "error",
+    sums: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Rows and labels: sources are mapped, collections of clusters stay there, all else is as it is.
 
@@ -232,6 +233,7 @@ def open_rows(
     schema : a `Schema` that makes rows of raw tables.
     classes : the public labels, as which cells of CSV files are read.
     bad_rows : {"error", "null"}, of the estimator.
+    sums : whether nothing but sums over rows will be asked for: then those of a Spark frame stay where they are.
     """
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
@@ -241,9 +243,15 @@ def open_rows(
     if table is not None:
         from discreet.records import arrow
 
-        whole = X if isinstance(X, str | os.PathLike) else table
         rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
-        with arrow.opened(whole, target=target, **rules) as rows:
+        if sums and is_from(X, "pyspark.sql", "DataFrame"):
+            from discreet.records.spark import SparkRows
+
+            opened: Any = SparkRows(X, target, **rules)
+        else:
+            whole = X if isinstance(X, str | os.PathLike) else table
+            opened = arrow.opened(whole, target=target, **rules)
+        with opened as rows:
             yield rows, rows.labels
         return
     if schema is not None:
@@ -273,10 +281,10 @@ def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
         if named is None or target not in (None, named):
             raise ParameterError("target", f"must be the target of the schema, {named!r}, got {target!r}")
         target = named
-    if y is not None and target is not None:
-        raise ParameterError("y", "must be None where target names the column of labels")
     if y is not None and is_source(X):
         raise ValueError("labels are read from the file: pass target='column' instead of y")
+    if y is not None and target is not None:
+        raise ParameterError("y", "must be None where target names the column of labels")
     return target
 
 

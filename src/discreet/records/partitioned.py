@@ -9,7 +9,9 @@ computed again changes nothing.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -35,6 +37,31 @@ class WorkersLost(RuntimeError):
             "when it was computed again. Nothing was released; a charge that was made stays. Give workers more memory "
             "or partitions fewer rows, and read partitions from a source that does not change"
         )
+
+
+@contextmanager
+def one_ending() -> Iterator[None]:
+    """Whatever a worker raises becomes `WorkersLost`, without the worker's text."""
+    try:
+        yield
+    except Exception:
+        raise WorkersLost from None
+
+
+def checksum(block: Any) -> int:
+    """A number by which a partition is recognized when it was lost and is made again."""
+    arrays = [block] if isinstance(block, np.ndarray) else [block.data, block.indices, block.indptr]
+    found = 1
+    for array in arrays:
+        found = zlib.adler32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
+    return found
+
+
+def small_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as bytes if these hold them exactly, as signs and codes of classes: an eighth of the message."""
+    with np.errstate(all="ignore"):  # of numbers that bytes do not hold
+        small = labels.astype(np.int8)
+    return small if np.array_equal(small, labels) else labels
 
 
 class Parts(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,19 +59,7 @@ class Source(ABC):
         So the parts of a fit, and with them its release, depend on the rows and their order alone, not on how the
         source is cut into files, groups or batches.
         """
-        waiting: list[Any] = []
-        held = 0
-        for whole in self.batches(columns):
-            batch = whole
-            while held + batch.num_rows >= height:
-                cut = height - held
-                yield joined([*waiting, batch.slice(0, cut)])
-                batch, waiting, held = batch.slice(cut), [], 0
-            if batch.num_rows:
-                waiting.append(batch)
-                held += batch.num_rows
-        if waiting:
-            yield joined(waiting)
+        return rebatched(self.batches(columns), height)
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise unless each of these columns is there exactly once."""
@@ -84,7 +72,24 @@ class Source(ABC):
             raise TableError(f"{self.name!r} has more than one column {twice[0]!r}; rename all but one")
 
 
-def joined(batches: Sequence[Any]) -> Any:
+def rebatched(batches: Iterable[Any], height: int) -> Iterator[Any]:
+    """The same rows in batches of exactly ``height`` rows but for the last one; none without rows."""
+    waiting: list[Any] = []
+    held = 0
+    for whole in batches:
+        batch = whole
+        while held + batch.num_rows >= height:
+            cut = height - held
+            yield _joined([*waiting, batch.slice(0, cut)])
+            batch, waiting, held = batch.slice(cut), [], 0
+        if batch.num_rows:
+            waiting.append(batch)
+            held += batch.num_rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: Sequence[Any]) -> Any:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
@@ -150,6 +155,12 @@ class Stream(Source):
             yield batch.select(list(columns))
 
 
+def _spark(frame: Any) -> Source:
+    from discreet.records.spark import SparkTable
+
+    return SparkTable(frame)
+
+
 def is_source(data: Any) -> bool:
     """Whether ``data`` names or is a table that is read in batches; see `source_of`."""
     if isinstance(data, list | tuple):  # which may be rows of text as well
@@ -171,7 +182,7 @@ def source_of(data: Any, *, bad_rows: str = "error") -> Source | None:
     Parameters
     ----------
     data : a path, folder, glob or address of `fsspec`, or a list of them; a ``pyarrow.dataset``; a DuckDB relation; a
-        polars LazyFrame; a ``pyarrow.RecordBatchReader``.
+        polars LazyFrame; a Spark data frame; a ``pyarrow.RecordBatchReader``.
     bad_rows : with "null", no line of a CSV file raises an error.
     """
     if isinstance(data, Source) or not is_source(data):
@@ -190,4 +201,5 @@ _QUERIES: dict[tuple[str, str], Callable[[Any], Source]] = {
     ("pyarrow.dataset", "Dataset"): Dataset,
     ("duckdb", "DuckDBPyRelation"): DuckQuery,
     ("polars", "LazyFrame"): LazyQuery,
+    ("pyspark.sql", "DataFrame"): _spark,
 }

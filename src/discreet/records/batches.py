@@ -1,0 +1,183 @@
+"""What a batch of raw cells becomes: a matrix of numbers with labels, each row a function of itself.
+
+A reading is made once, from the types of a table's columns and public declarations, and holds nothing else: it travels
+to the workers of a cluster and gives the same rows there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from discreet._checks import ParameterError, Setting
+from discreet.records.sources import Source
+from discreet.tables.domains import category_codes, read_numbers
+from discreet.tables.meaning import as_cells
+from discreet.tables.reading import as_column
+
+PART_BYTES = 1 << 26
+
+
+class Reading(ABC):
+    """Makes rows and labels of a batch.
+
+    Attributes
+    ----------
+    columns : the columns that a batch must have.
+    names : of the features.
+    dtype : of the matrices.
+    label_type : Arrow's type of the labels.
+    """
+
+    columns: tuple[str, ...]
+    names: tuple[str, ...]
+    dtype: np.dtype[Any]
+    label_type: Any
+
+    @abstractmethod
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """A matrix, one row for each of the batch, and an Arrow array of labels."""
+
+    @property
+    def height(self) -> int:
+        """Rows of one part."""
+        return max(1024, PART_BYTES // (self.dtype.itemsize * len(self.names)))
+
+
+@dataclass(frozen=True)
+class Numbers(Reading):
+    """Columns of numbers as they are; cells of CSV files as the numbers and classes that they spell."""
+
+    names: tuple[str, ...]
+    target: str
+    dtype: np.dtype[Any]
+    label_type: Any
+    classes: tuple[Any, ...] | None
+    bad_rows: str
+
+    @staticmethod
+    def of(table: Source, target: str, columns: Sequence[str] | None, classes: Any, bad_rows: str) -> Numbers:
+        """The reading of a table; raises where the types of its columns do not allow it."""
+        own = [name for name in table.schema.names if name != target and name not in table.keys]
+        features = own if columns is None else list(columns)
+        _check_columns(table, features, target)
+        kinds = [np.float64 if name in table.untyped else _numpy_type(table, name) for name in features]
+        dtype = np.dtype(np.result_type(np.float32, *kinds))
+        if target not in table.untyped or classes is None:
+            kind = _label_type(table.schema.field(target).type)
+            return Numbers(tuple(features), target, dtype, kind, None, bad_rows)
+        known = as_cells(classes).ravel().tolist()
+        return Numbers(
+            tuple(features), target, dtype, _label_type(pa.array(known).type), tuple(known), bad_rows
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Features and target."""
+        return (*self.names, self.target)
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """The numbers of every column."""
+        matrix = np.empty((batch.num_rows, len(self.names)), dtype=self.dtype)
+        for number, name in enumerate(self.names):
+            matrix[:, number] = read_numbers(as_column(batch.column(name), name))[0]
+        return matrix, self._labels(batch.column(self.target))
+
+    def _labels(self, cells: Any) -> Any:
+        if self.classes is None:
+            # Unsafe: types only grow, and text that is not UTF-8 is no reason to stop at somebody's label.
+            return cells.cast(self.label_type, safe=False)
+        codes = category_codes(as_column(cells, self.target), self.classes)
+        if self.bad_rows == "error" and (codes < 0).any():
+            raise ParameterError(
+                "y",
+                f"holds labels that are missing or outside classes, in column {self.target!r}",
+                "correct them",
+                Setting("bad_rows", "null", purpose="to ignore such rows"),
+            )
+        return pa.array(self.classes).cast(self.label_type).take(pa.array(codes, mask=codes < 0))
+
+
+@dataclass(frozen=True)
+class Encoded(Reading):
+    """What a `Schema` makes of raw cells."""
+
+    schema: Any
+    label_type: Any
+    bad_rows: str
+    dtype = np.dtype(np.float64)
+
+    @staticmethod
+    def of(table: Source, schema: Any, bad_rows: str) -> Encoded:
+        """The reading of a table, which must have the columns of the schema."""
+        table.require(schema.needed)
+        numeric = schema.target is not None and schema.target.bounds is not None
+        kind = pa.float64() if numeric else _label_type(pa.array(schema.classes).type)
+        return Encoded(schema, kind, bad_rows)
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those of the schema."""
+        return tuple(self.schema.needed)
+
+    @property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The features of the schema."""
+        return tuple(self.schema.feature_names)
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """Encoded rows, and labels as members of the classes, or numbers."""
+        rows, labels = self.schema.encode(pa.Table.from_batches([batch]), bad_rows=self.bad_rows)
+        return rows, pa.array(labels.tolist()).cast(self.label_type)
+
+
+def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
+    table.require([*features, target])
+    if not features:
+        raise ValueError(f"{table.name!r} has no column but the target")
+    for name in features:
+        kind = table.schema.field(name).type
+        number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        if not (number or name in table.untyped):
+            raise ValueError(
+                f"column {name!r} holds {kind}, not numbers; declare its domain in a discreet.Schema and pass "
+                "schema=..., or leave it out"
+            )
+    if pa.types.is_nested(table.schema.field(target).type):
+        raise ValueError(
+            f"column {target!r} holds {table.schema.field(target).type}, which is no label: labels are numbers, text "
+            "or true/false"
+        )
+
+
+def _numpy_type(table: Source, name: str) -> Any:
+    """The smaller floating type if it holds every value of a column's type, else the larger one."""
+    kind = table.schema.field(name).type
+    if pa.types.is_boolean(kind) or kind in (
+        pa.int8(),
+        pa.uint8(),
+        pa.int16(),
+        pa.uint16(),
+        pa.float16(),
+        pa.float32(),
+    ):
+        return np.float32
+    return np.float64
+
+
+LABEL_TYPES = (pa.int64(), pa.uint64(), pa.float64(), pa.string())
+
+
+def _label_type(kind: Any) -> Any:
+    """The one of ``LABEL_TYPES`` that holds every value of a type."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return pa.uint64() if pa.types.is_uint64(kind) else pa.int64()
+    return pa.float64() if pa.types.is_floating(kind) else pa.string()

@@ -1,0 +1,243 @@
+"""What becomes of a fit when processes die: every partition counts once, or the fit ends in one message.
+
+Processes are really killed. Tests that start a cluster more than once, or wait for workers to be started again, run by
+night.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from discreet import Ledger, PrivateLogisticRegression
+from discreet.losses import Logistic
+from discreet.records import dask as clusters
+from discreet.records.arrays import ArrayRecords
+from discreet.records.bounds import Bounds
+from discreet.records.dask import Cluster, DaskParts, DaskRows, Threads
+from discreet.records.partitioned import PartitionedRecords, WorkersLost, checksum, small_labels
+
+N, P, PARTS = 2000, 3, 4
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(N, P))
+Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+BOUNDS, THETA = Bounds(2.0), np.linspace(-1, 1, P + 1)
+
+
+@pytest.fixture(autouse=True)
+def compiled_at_all_sizes():
+    """Which passes run is not what these tests are about: rows are few."""
+
+
+def collection(rows=X):
+    import dask.array as da
+
+    return da.from_array(rows, chunks=(N // PARTS, P))
+
+
+def raises(part, error=ValueError):
+    raise error(f"the private label {part.labels[0]}")
+
+
+def check_silent(caught):
+    """The message is constant, and nothing that a worker said is behind it."""
+    assert str(caught.value) == str(WorkersLost())
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+# --- without a cluster ---
+
+
+def test_what_a_partition_raises_is_not_repeated():
+    records = DaskRows(collection()).records(Y, BOUNDS, None)
+    for error in (ValueError, KeyError, MemoryError, RuntimeError):
+        with pytest.raises(WorkersLost) as caught:
+            records.sum_rows(raises, error)
+        check_silent(caught)
+    with pytest.raises(WorkersLost) as caught:
+        records._parts.total(lambda asked, *parts: raises(parts[0]), None)
+    check_silent(caught)
+
+
+class FakeClient:
+    """A cluster whose workers are started again under another name at every look."""
+
+    def __init__(self, *, dying, status="running"):
+        self._dying, self._status, self.looks = dying, status, 0
+
+    def nthreads(self):
+        return {"worker 0": 1}
+
+    def scheduler_info(self, n_workers):
+        assert n_workers == -1  # all of them
+        self.looks += self._dying
+        return {"workers": {f"worker {self.looks}": {"status": self._status}}}
+
+
+def test_workers_that_keep_dying_end_the_wait():
+    cluster = Cluster(FakeClient(dying=True))
+    for _ in range(clusters._MOST_LOST):
+        cluster._check_workers()
+    with pytest.raises(WorkersLost):
+        cluster._check_workers()
+
+
+def test_workers_without_memory_end_the_wait_and_slow_ones_do_not():
+    stuck, slow = Cluster(FakeClient(dying=False, status="paused")), Cluster(FakeClient(dying=False))
+    for _ in range(clusters._LONGEST_PAUSE):
+        stuck._check_workers()
+        slow._check_workers()
+    slow._check_workers()
+    with pytest.raises(WorkersLost):
+        stuck._check_workers()
+
+
+@pytest.mark.parametrize("change", ["cell", "order", "rows"])
+def test_a_partition_that_changes_is_noticed(change):
+    other = {"cell": X.copy(), "order": X[::-1].copy(), "rows": X[:-1].copy()}[change]
+    other[0, 0] += 1e-9 if change == "cell" else 0.0
+    assert checksum(X) == checksum(X.copy())
+    assert checksum(other) != checksum(X)
+    with pytest.raises(ValueError, match="other rows than before"):
+        clusters._records(lambda rows: rows, other, Y[: len(other)], BOUNDS, None, checksum(X))
+
+
+def test_labels_travel_as_bytes_where_they_can():
+    for labels in (np.array([1.0, -1.0]), np.array([0.0, 100.0]), np.array([127.0, -128.0])):
+        assert small_labels(labels).nbytes == 2
+        assert np.array_equal(small_labels(labels), labels)
+    for labels in (np.array([0.5]), np.array([128.0]), np.array([1e300]), np.array([-129.0])):
+        assert small_labels(labels) is labels
+
+
+class Counted(Threads):
+    """Threads that note what a cluster would be asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def combined(self, function, *entries):
+        self.asked.append(function)
+        return super().combined(function, *entries)
+
+    def shares(self, entries):
+        self.asked.append("shares")
+        return [[0, 1], [2, 3]]
+
+
+def test_a_pass_is_one_task_for_each_thread_and_nothing_else():
+    """Of two threads: two tasks and one look for the partitions in all passes together."""
+    parts = [ArrayRecords(X[part], Y[part], BOUNDS) for part in np.split(np.arange(N), PARTS)]
+    workers = Counted()
+    kept = DaskParts(workers.kept(lambda part: part, parts), workers)
+    records = PartitionedRecords(kept, [N // PARTS] * PARTS, P, False, BOUNDS, Y)
+    for _ in range(10):
+        records.value_and_gradient(Logistic(), THETA)
+    assert workers.asked.count("shares") == 1
+    assert len(workers.asked) == 1 + 2 * 10
+
+
+# --- a driver that dies ---
+
+DRIVER = """
+    import os, signal, sys
+    from discreet import PrivateLogisticRegression, on_progress
+
+    def die(report):
+        if report.phase == "run":
+            print("charged", flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with on_progress(die):
+        PrivateLogisticRegression(classes=[0, 1], delta=1e-6, ledger=sys.argv[1]).fit(sys.argv[2], target="y")
+"""
+
+
+def test_a_driver_that_dies_after_the_charge_leaves_the_charge_and_no_rows(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    pq.write_table(pa.table({"a": X[:, 0], "y": (Y > 0).astype(int)}), tmp_path / "rows.parquet")
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), tmp_path / "budget", tmp_path / "rows.parquet"],
+        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
+        capture_output=True,
+        check=False,
+    )
+    assert run.returncode == -signal.SIGKILL
+    assert run.stdout == b"charged\n"
+    assert len(ledger.history()) == 1
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+# --- a cluster that loses workers ---
+
+
+@pytest.fixture
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as local,
+        distributed.Client(local),
+    ):
+        yield local
+
+
+def dies_once(part, flag):
+    """Kill the worker of the first who asks, in the middle of its task."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return np.array([part.n_samples])
+    return os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dies(part):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.nightly
+def test_a_worker_killed_in_its_task_counts_once_and_one_that_always_dies_ends_the_fit(cluster, tmp_path):
+    records = DaskRows(collection()).records(Y, BOUNDS, None)
+    assert records.sum_rows(dies_once, str(tmp_path / "flag")).tolist() == [N]
+    assert (tmp_path / "flag").exists()
+    with pytest.raises(WorkersLost) as caught:
+        records.sum_rows(dies)
+    check_silent(caught)
+
+
+def drifting():
+    """Other rows whenever it is computed."""
+    return np.random.default_rng().normal(size=(N // PARTS, P))
+
+
+@pytest.mark.nightly
+def test_a_source_that_changes_ends_the_fit_after_the_charge(cluster, tmp_path):
+    import dask
+    import dask.array as da
+
+    from discreet import on_progress
+
+    blocks = [
+        da.from_delayed(dask.delayed(drifting, pure=False)(), (N // PARTS, P), float) for _ in range(PARTS)
+    ]
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+
+    def kill(report):
+        if report.phase == "run":
+            for worker in list(cluster.workers.values()):
+                os.kill(worker.pid, signal.SIGKILL)
+
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-6, solver="noisy-gd", ledger=ledger)
+    with on_progress(kill), pytest.raises(WorkersLost) as caught:
+        model.fit(da.concatenate(blocks), (Y > 0).astype(int))
+    check_silent(caught)
+    assert len(ledger.history()) == 1

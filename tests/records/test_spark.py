@@ -1,0 +1,167 @@
+"""Fits on Spark, in local mode with two processes: sums are those of the same partitions elsewhere, whatever dies.
+
+A session takes half a minute to start, so these tests run by night, where Java and PySpark are installed.
+"""
+
+import os
+import shutil
+import signal
+import sys
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from discreet import (
+    Categorical,
+    Ledger,
+    Numeric,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    Schema,
+    Target,
+    describe,
+)
+from discreet.mechanisms.samplers.entropy import insecure_noise
+from discreet.records import spark
+from discreet.records.partitioned import WorkersLost
+from discreet.solvers import NoisyGradientDescent
+
+pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+N, PARTS = 2000, 2
+COLUMNS = ["sin(id) AS a", "cast(cos(3 * id) AS float) AS b", "cast(sin(id) + cos(7 * id) > 0 AS int) AS y"]
+
+
+@pytest.fixture(autouse=True)
+def compiled_at_all_sizes():
+    """Which passes run is not what these tests are about: rows are few."""
+
+
+@pytest.fixture(scope="module")
+def session():
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "OFF",
+    }
+    builder = SparkSession.builder.master("local[2,4]").config(map=settings)
+    started = builder.getOrCreate()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def frame(session):
+    return session.range(0, N, 1, PARTS).selectExpr(*COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def arrays(frame):
+    table = frame.toArrow()
+    X = np.column_stack([table.column(name).to_numpy() for name in "ab"]).astype(np.float64)
+    return X, table.column("y").to_numpy()
+
+
+@pytest.mark.parametrize("solver", [NoisyGradientDescent(n_iterations=3), "discriminant"], ids=str)
+def test_spark_and_dask_release_the_same_from_the_same_partitions(solver, frame, arrays):
+    model = PrivateLogisticRegression(epsilon=2.0, delta=1e-6, classes=[0, 1], solver=solver)
+    with insecure_noise(5):
+        one = model.fit(frame, target="y")
+        found = [one.coef_, one.intercept_]
+        assert spark.REPEATABLE in one.privacy_.assumptions
+    with insecure_noise(5):
+        other = model.fit(da.from_array(arrays[0], chunks=(N // PARTS, 2)), arrays[1])
+    assert np.array_equal(found[0], other.coef_)
+    assert np.array_equal(found[1], other.intercept_)
+
+
+def test_raw_cells_bad_rows_and_targets(session):
+    raw = session.range(0, N, 1, PARTS).selectExpr(
+        "CASE WHEN id = 7 THEN 'word' ELSE cast(sin(id) AS string) END AS a",
+        "CASE WHEN id % 3 = 0 THEN 'north' ELSE 'south' END AS ward",
+        "CASE WHEN id = 9 THEN NULL ELSE cos(id) END AS y",
+    )
+    schema = Schema(
+        {"a": Numeric(-1, 1), "ward": Categorical(("north", "south"))}, Target("y", bounds=(-1, 1))
+    )
+    model = PrivateRidge(target_bounds=(-1, 1), delta=1e-6, bad_rows="null", solver="statistics")
+    with insecure_noise(5):
+        one = model.fit(raw, schema=schema).coef_
+    rows, targets = schema.encode(raw.toArrow(), bad_rows="null")
+    with insecure_noise(5):
+        other = model.fit(da.from_array(rows, chunks=(N // PARTS, rows.shape[1])), targets).coef_
+    assert np.array_equal(one, other)
+    with pytest.raises(
+        Exception, match="a"
+    ):  # before any charge the holder of the data is told what is wrong
+        PrivateRidge(target_bounds=(-1, 1), delta=1e-6).fit(raw, schema=schema)
+
+
+def test_tables_of_spark_come_in_batches_where_rows_are_needed(frame, arrays):
+    read = pa.Table.from_batches(spark.SparkTable(frame).batches(["a", "y"]))
+    assert np.array_equal(read.column("a").to_numpy(), arrays[0][:, 0])
+    schema = Schema({"a": Numeric(-1, 1)}, Target("y", (0, 1)))
+    with insecure_noise(5):
+        one = describe(frame, schema, delta=1e-6)["a"].mean.value
+    with insecure_noise(5):
+        assert one == describe(frame.toArrow(), schema, delta=1e-6)["a"].mean.value
+
+
+def _dies_once(part, flag):
+    """Kill the process of the first who asks, in the middle of its task."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return part.n_samples
+    return os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fails(part):
+    raise ValueError(f"somebody's row is {part.labels[0]}")
+
+
+def test_a_killed_process_counts_once_and_a_failing_one_says_nothing(frame, arrays, tmp_path):
+    from discreet.records.bounds import Bounds
+
+    with spark.SparkRows(frame, "y", bad_rows="error") as rows:
+        records = rows.records(np.where(rows.labels > 0, 1.0, -1.0), Bounds(), None)
+        assert records._parts.ask(_dies_once, str(tmp_path / "flag")) == [N // PARTS] * PARTS
+        assert (tmp_path / "flag").exists()
+        with pytest.raises(WorkersLost) as lost:
+            records._parts.ask(_fails)
+        assert "somebody" not in str(lost.value)
+        assert lost.value.__cause__ is None
+        assert lost.value.__suppress_context__
+
+
+def test_a_frame_that_changes_ends_the_fit_and_keeps_the_charge(session, tmp_path):
+    """Every evaluation of this frame gives other rows, and nothing is kept: no promise would hold."""
+    from pyspark import StorageLevel
+
+    from discreet.records.spark import SparkParts
+
+    changing = session.range(0, N, 1, PARTS).selectExpr("id", "sin(id) AS a", "id % 2 AS y")
+    shaky = changing.mapInArrow(_shaken, "a double, y long")
+    ledger = Ledger(tmp_path / "budget", 10.0, 1e-3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparkParts, "persisted", lambda parts: parts)
+        assert StorageLevel.MEMORY_ONLY
+        with pytest.raises(Exception, match=r"other rows|did not finish"):
+            PrivateLogisticRegression(classes=[0, 1], delta=1e-6, ledger=ledger).fit(shaky, target="y")
+
+
+def _shaken(batches):
+    noise = np.random.default_rng()
+    for batch in batches:
+        yield pa.record_batch({"a": noise.normal(size=batch.num_rows), "y": batch.column("y")})
