@@ -1,8 +1,8 @@
 """Audit rows beside the catalog's: sets, printed calibrations, pure promises, several classes, second-order steps.
 
-Every row is a configuration that users can choose and that no default shows: coefficients in a set (``constraint``), the
-noise that papers print, delta = 0, three classes, noisy Newton steps of regressions, sums of texts, additive models,
-labels alone, agreement of chunks.
+Every row is a configuration that users can choose and that no default shows: coefficients in a set (``constraint``),
+the noise that papers print, delta = 0, three classes, noisy Newton steps of regressions, sums of texts, additive
+models, labels alone, agreement of chunks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import discreet
-from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, of, planned_as, subject_of, unfitted
+from discreet.audit.subjects import (
+    DELTA,
+    EPSILON,
+    Subject,
+    _fitted,
+    _pairs,
+    brief,
+    of,
+    planned_as,
+    subject_of,
+    unfitted,
+)
 from discreet.audit.trace import trace
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -29,7 +40,13 @@ _RELATIONS = ("replace-one", "zero-out")
 
 def variants(match: str = "") -> Iterator[Subject]:
     """All of them, or those whose names contain ``match``."""
-    for name, relation, model in [*_in_sets(), *_printed(), *_pure(), *_classes(), *_second_order(), *_texts()]:
+    for name, relation, model in [
+        *_in_sets(),
+        *_printed(),
+        *_pure(),
+        *_classes(),
+        *_second_order(),
+    ]:
         if match in name:
             yield dataclasses.replace(of(model.set_params(neighboring=relation), 300), name=name)
     for name, make in _PROGRAMS.items():
@@ -82,7 +99,11 @@ def _classes() -> Iterator[Row]:
         model = discreet.PrivateLogisticRegression(EPSILON, DELTA, classes=_THREE, solver=brief(solver))
         yield f"PrivateLogisticRegression, {solver}, 3 classes", "replace-one", model
     for solver in ("output", "noisy-gd"):
-        yield f"PrivateLinearSVC, {solver}, 3 classes", "replace-one", _svc(classes=_THREE, solver=brief(solver))
+        yield (
+            f"PrivateLinearSVC, {solver}, 3 classes",
+            "replace-one",
+            _svc(classes=_THREE, solver=brief(solver)),
+        )
 
 
 def _second_order() -> Iterator[Row]:
@@ -92,19 +113,23 @@ def _second_order() -> Iterator[Row]:
         yield f"{kind.__name__}, newton", "replace-one", model
 
 
-def _texts() -> Iterator[Row]:
-    """Sums of wide rows, looked at once and summed again along what was seen."""
-    yield "PrivateLinearSVC, refocused-sums", "replace-one", _svc(solver=brief("refocused-sums"))
-
-
 # -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def _texts(name: str) -> Subject:
+    """Sums of wide rows, looked at once and summed again along what was seen: a long row that changes its class."""
+    model = _svc(solver=brief("refocused-sums"), bad_rows="null", fit_intercept=False)
+    relation = Neighboring.REPLACE_ONE
+    return _fitted(name, [(model, pair) for pair in _pairs(relation, 0, 1)], relation)
 
 
 def _additive(name: str) -> Subject:
     """A record that shares every bin with another and whose residual is clipped on the other side."""
     classifies = "Classifier" in name
     told: dict[str, Any] = {"classes": _TWO} if classifies else {"target_bounds": (-1.0, 1.0)}
-    model = getattr(discreet, name)(EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told)
+    model = getattr(discreet, name)(
+        EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told
+    )
     rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
     y = np.zeros(60, dtype=int) if classifies else np.full(60, -1.0)
     rows[0], y[0] = [0.9, 0.9], 1
@@ -147,7 +172,9 @@ def _labels(name: str) -> Subject:
     def run(counts: Any) -> ArrayLike:
         return np.asarray(plan.start(fresh_entropy()).answer(counts))
 
-    return Subject(name, Neighboring.REPLACE_ONE, answers, (first, second), run, votes[0], votes[1], plan.event)
+    return Subject(
+        name, Neighboring.REPLACE_ONE, answers, (first, second), run, votes[0], votes[1], plan.event
+    )
 
 
 def _agreement(name: str) -> Subject:
@@ -162,6 +189,7 @@ def _agreement(name: str) -> Subject:
 
 
 _PROGRAMS = {
+    "PrivateLinearSVC, refocused-sums": _texts,
     "PrivateAdditiveClassifier": _additive,
     "PrivateAdditiveRegressor": _additive,
     "PrivateTransferClassifier, labels alone": _labels,

@@ -1,8 +1,8 @@
 """Kills of a ledger's writer at random moments: what was acknowledged is there, and the cap is held.
 
 A child charges a ledger as fast as it can and tells its parent of every charge that came back; the parent kills it
-with SIGKILL at a random moment and reads the ledger. Every acknowledged charge must be in it, at most one more (written,
-but not acknowledged), the digests must fit, and nothing may be spent beyond the cap.
+with SIGKILL at a random moment and reads the ledger. Every acknowledged charge must be in it, at most one more
+(written, but not acknowledged), the digests must fit, and nothing may be spent beyond the cap.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ class Kills:
     @property
     def passed(self) -> bool:
         """Whether nothing was lost and the cap was held."""
-        return self.lost == 0 and self.beyond_cap == 0 and self.charges == self.acknowledged + self.unacknowledged
+        return (
+            self.lost == 0
+            and self.beyond_cap == 0
+            and self.charges == self.acknowledged + self.unacknowledged
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """For a file."""
@@ -69,7 +73,9 @@ def kills(count: int, seed: int = 0) -> Kills:
             known = len(history)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Kills(count, charges + known, acknowledged, unacknowledged, lost, beyond, time.perf_counter() - begin)
+    return Kills(
+        count, charges + known, acknowledged, unacknowledged, lost, beyond, time.perf_counter() - begin
+    )
 
 
 def _killed(path: Path, after: float) -> int:

@@ -72,7 +72,9 @@ class Attested:
         lines += [f"  not tested: {text}" for text in self.not_tested]
         lines += [f"  WRONG: {text}" for text in self.problems]
         if self.passed:
-            lines.append("The installed code and proofs are those that were attested; every claim was recomputed.")
+            lines.append(
+                "The installed code and proofs are those that were attested; every claim was recomputed."
+            )
         return "\n".join(lines)
 
 
@@ -141,17 +143,18 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     parse = partial(json.loads, parse_constant=no_constant, object_pairs_hook=no_duplicates)
     try:
         found = parse(read_file(path))
-        body = found["body"]
-        if found["format"] != FORMAT or found["format_version"] != VERSION:
-            raise AttestationError(f"{name} is not an attestation of a kind that this version knows")
+        body, known = found["body"], (found["format"], found["format_version"]) == (FORMAT, VERSION)
         damaged = found["digest"] != _digest(body)
-        shapes = {name: dict for name in ("sources", "proofs", "lemmas")}
-        shapes |= {name: list for name in ("claims", *ROWS, "outside", "not_tested")}
-        whole = all(isinstance(body[part], kind) for part, kind in shapes.items())
+        whole = all(
+            isinstance(body[part], dict) for part in ("sources", "proofs", "lemmas", "wheel", "kills")
+        )
+        whole &= all(isinstance(body[part], list) for part in ("claims", *ROWS, "outside", "not_tested"))
         whole &= all(isinstance(row, dict) for part in ("claims", *ROWS, "outside") for row in body[part])
-        whole &= {"version", "made", "wheel", "kills"} <= set(body)
-    except (KeyError, TypeError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        whole &= {"version", "made"} <= set(body)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise AttestationError(f"{name} is not an attestation: {error}") from None
+    if not known:
+        raise AttestationError(f"{name} is not an attestation of a kind that this version knows")
     if damaged or not whole:
         raise AttestationError(f"{name} is damaged: its contents are not those that were sealed")
     return dict(body)
@@ -182,7 +185,9 @@ def _failed(body: Mapping[str, Any]) -> Iterator[str]:
     """Rows that say of themselves that something is wrong."""
     for part, musts in ROWS.items():
         for row in body[part]:
-            yield from (f"{part}, {row.get('subject')}: not {must}" for must in musts if row.get(must) is not True)
+            yield from (
+                f"{part}, {row.get('subject')}: not {must}" for must in musts if row.get(must) is not True
+            )
     for row in body["outside"]:
         if row.get("verdict") == "contradicts" or row.get("caught") is False:
             yield f"{row.get('tool')} on {row.get('subject')}: {row.get('verdict')}, caught: {row.get('caught')}"
