@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo docs gallery test quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit
+.PHONY: help demo docs gallery test quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit attest attest-full
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -81,6 +81,12 @@ check-speed: $(READY)  ## count instructions on fixed inputs; fails when 30% abo
 
 audit: $(READY)      ## replay and attack everything shipped, and its half-noise twins (under an hour)
 	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.audit --write --jobs 2
+
+attest: $(READY)     ## recompute every claim and write build/attestation (under an hour on two cores)
+	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.attest --jobs 2
+
+attest-full: $(READY)  ## the same with every attack and ten thousand kills (overnight)
+	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.attest --jobs 2 --full
 
 clean:               ## remove the environment and caches
 	rm -rf $(VENV) $(VENV)-oldest .mypy_cache .ruff_cache .pytest_cache

@@ -2,8 +2,9 @@
 
 Run ``python -m benchmarks.audit`` (or ``make audit``): under an hour on two cores. ``--quick`` takes a few minutes and
 is too short to catch every twin. Names of parts (mechanisms, streams, workflow, transfer, recommenders, regressors,
-classifiers) or of solvers restrict it, ``--seconds S`` bounds the processor time of a row's attack, ``--write`` keeps
-the rows in benchmarks/results/audit.md, where rows about other things stay. Exits with 1 if a claim was contradicted.
+classifiers, variants) or of solvers restrict it, ``--seconds S`` bounds the processor time of a row's attack,
+``--write`` keeps the rows in benchmarks/results/audit.md, where rows about other things stay. Exits with 1 if a claim
+was contradicted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import fields, replace
 from multiprocessing import get_context
@@ -19,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.audit_rows import ATTAINED, Row, as_text, row
+from benchmarks.audit_variants import variants
 from discreet._files import write_atomically
 from discreet.audit.catalog import parts
+from discreet.audit.subjects import Subject
 from discreet.solvers import base
 
 RESULTS = Path(__file__).parent / "results" / "audit.md"
@@ -48,37 +51,50 @@ def measure(
 
     With ``write`` rows are kept as they come.
     """
-    known = parts(others=others)
-    solvers = [name for name in only if name not in known]
-    chosen = [name for name in known if name in only] + (["classifiers"] if solvers else [])
     rows = []
-    for part, subjects in parts(solvers, others, match).items():
-        if only and part not in chosen:
-            continue
+    begin = time.process_time()
+    for subject in subjects(only, others, match):
+        made = time.process_time() - begin  # the search for its pair
+        line = row(subject, runs=runs, seconds=seconds)
+        rows.append(replace(line, seconds=line.seconds + made))
+        if write:
+            keep(rows[-1:])
+        if progress:
+            last = rows[-1]
+            print(f"{last.subject}, {last.relation}: {last.seconds:.0f} s", file=sys.stderr, flush=True)
         begin = time.process_time()
-        for subject in subjects:
-            made = time.process_time() - begin  # the search for its pair
-            if match in subject.name:
-                line = row(subject, runs=runs, seconds=seconds)
-                rows.append(replace(line, seconds=line.seconds + made))
-                if write:
-                    keep(rows[-1:])
-                if progress:
-                    last = rows[-1]
-                    print(
-                        f"{last.subject}, {last.relation}: {last.seconds:.0f} s", file=sys.stderr, flush=True
-                    )
-            begin = time.process_time()
     return rows
 
 
+def subjects(only: Sequence[str] = (), others: int = 300, match: str = "") -> Iterator[Subject]:
+    """The subjects of all parts, or of those that ``only`` names; see `measure`."""
+    known = {*parts(others=others), "variants"}
+    solvers = [name for name in only if name not in known]
+    chosen = [name for name in known if name in only] + (["classifiers"] if solvers else [])
+    for part, made in {**parts(solvers, others, match), "variants": variants(match)}.items():
+        if not only or part in chosen:
+            yield from (subject for subject in made if match in subject.name)
+
+
+def units() -> list[str]:
+    """What processes take one after the other: the next part, of the classifiers the next solver."""
+    named = parts()  # registers every solver
+    return ["variants", *(name for name in named if name != "classifiers"), *reversed(base.names())]
+
+
+def stored_claims() -> dict[tuple[str, str], float]:
+    """Claimed epsilons of the stored table, by subject and relation."""
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    place = [field.name for field in fields(Row)].index("claimed")
+    return {(row[0], row[1]): float(row[place]) for row in cells if row[0] not in _TOP}
+
+
 def side_by_side(jobs: int, only: Sequence[str], write: bool, **limits: Any) -> list[Row]:
-    """The same with several processes; each takes the next part, of the classifiers the next solver."""
-    parts()  # registers every solver
-    everything = [*(name for name in parts() if name != "classifiers"), *reversed(base.names())]
+    """The same with several processes; each takes the next of the `units`."""
     rows: list[Row] = []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        work = [pool.submit(measure, only=[unit], progress=True, **limits) for unit in only or everything]
+        work = [pool.submit(measure, only=[unit], progress=True, **limits) for unit in only or units()]
         for done in as_completed(work):
             rows += done.result()
             if write:

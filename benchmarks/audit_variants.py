@@ -1,8 +1,8 @@
 """Audit rows beside the catalog's: sets, printed calibrations, pure promises, several classes, second-order steps.
 
-Every row is a configuration that users can choose and that no default shows: coefficients in a set (``constraint``), the
-noise that papers print, delta = 0, three classes, noisy Newton steps of regressions, sums of texts, additive models,
-labels alone, agreement of chunks.
+Every row is a configuration that users can choose and that no default shows: coefficients in a set (``constraint``),
+the noise that papers print, delta = 0, three classes, noisy Newton steps of regressions, sums of texts, additive
+models, labels alone, agreement of chunks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import discreet
-from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, of, planned_as, subject_of, unfitted
+from discreet.audit.subjects import (
+    DELTA,
+    EPSILON,
+    Subject,
+    _fitted,
+    _pairs,
+    brief,
+    of,
+    planned_as,
+    subject_of,
+    unfitted,
+)
 from discreet.audit.trace import trace
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
@@ -35,7 +46,6 @@ def variants(match: str = "") -> Iterator[Subject]:
         *_pure(),
         *_classes(),
         *_second_order(),
-        *_texts(),
     ]:
         if match in name:
             yield dataclasses.replace(of(model.set_params(neighboring=relation), 300), name=name)
@@ -103,12 +113,14 @@ def _second_order() -> Iterator[Row]:
         yield f"{kind.__name__}, newton", "replace-one", model
 
 
-def _texts() -> Iterator[Row]:
-    """Sums of wide rows, looked at once and summed again along what was seen."""
-    yield "PrivateLinearSVC, refocused-sums", "replace-one", _svc(solver=brief("refocused-sums"))
-
-
 # -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def _texts(name: str) -> Subject:
+    """Sums of wide rows, looked at once and summed again along what was seen: a long row that changes its class."""
+    model = _svc(solver=brief("refocused-sums"), bad_rows="null", fit_intercept=False)
+    relation = Neighboring.REPLACE_ONE
+    return _fitted(name, [(model, pair) for pair in _pairs(relation, 0, 1)], relation)
 
 
 def _additive(name: str) -> Subject:
@@ -177,6 +189,7 @@ def _agreement(name: str) -> Subject:
 
 
 _PROGRAMS = {
+    "PrivateLinearSVC, refocused-sums": _texts,
     "PrivateAdditiveClassifier": _additive,
     "PrivateAdditiveRegressor": _additive,
     "PrivateTransferClassifier, labels alone": _labels,

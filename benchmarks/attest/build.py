@@ -39,7 +39,12 @@ def _built(folder: Path, python: str, isolated: bool) -> dict[str, str]:
     environment.pop("PYTHONPATH", None)
     _run(python, "-m", "pip", "wheel", "--quiet", *options, "-w", str(folder), str(clone), env=environment)
     wheel = next(folder.glob("*.whl"))
-    return {"name": wheel.name, "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest()}
+    return {"name": wheel.name, "sha256": digest(wheel.read_bytes())}
+
+
+def digest(content: bytes) -> str:
+    """SHA-256, as it is written."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _run(*command: str, env: dict[str, str] | None = None) -> str:
@@ -87,7 +92,7 @@ def bill_of_materials() -> dict[str, Any]:
 
 
 def _component(name: str, package: importlib.metadata.Distribution) -> dict[str, Any]:
-    license = package.metadata.get("License-Expression")
+    license = package.metadata.json.get("license_expression")
     reference = f"pkg:pypi/{name}@{package.version}"
     return {
         "type": "library",

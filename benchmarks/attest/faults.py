@@ -1,8 +1,8 @@
 """Kills of a ledger's writer at random moments: what was acknowledged is there, and the cap is held.
 
 A child charges a ledger as fast as it can and tells its parent of every charge that came back; the parent kills it
-with SIGKILL at a random moment and reads the ledger. Every acknowledged charge must be in it, at most one more (written,
-but not acknowledged), the digests must fit, and nothing may be spent beyond the cap.
+with SIGKILL at a random moment and reads the ledger. Every acknowledged charge must be in it, at most one more
+(written, but not acknowledged), the digests must fit, and nothing may be spent beyond the cap.
 """
 
 from __future__ import annotations

@@ -143,17 +143,18 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     parse = partial(json.loads, parse_constant=no_constant, object_pairs_hook=no_duplicates)
     try:
         found = parse(read_file(path))
-        body = found["body"]
-        if found["format"] != FORMAT or found["format_version"] != VERSION:
-            raise AttestationError(f"{name} is not an attestation of a kind that this version knows")
+        body, known = found["body"], (found["format"], found["format_version"]) == (FORMAT, VERSION)
         damaged = found["digest"] != _digest(body)
-        shapes = dict.fromkeys(("sources", "proofs", "lemmas"), dict)
-        shapes |= dict.fromkeys(("claims", *ROWS, "outside", "not_tested"), list)
-        whole = all(isinstance(body[part], kind) for part, kind in shapes.items())
+        whole = all(
+            isinstance(body[part], dict) for part in ("sources", "proofs", "lemmas", "wheel", "kills")
+        )
+        whole &= all(isinstance(body[part], list) for part in ("claims", *ROWS, "outside", "not_tested"))
         whole &= all(isinstance(row, dict) for part in ("claims", *ROWS, "outside") for row in body[part])
-        whole &= {"version", "made", "wheel", "kills"} <= set(body)
-    except (KeyError, TypeError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        whole &= {"version", "made"} <= set(body)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise AttestationError(f"{name} is not an attestation: {error}") from None
+    if not known:
+        raise AttestationError(f"{name} is not an attestation of a kind that this version knows")
     if damaged or not whole:
         raise AttestationError(f"{name} is damaged: its contents are not those that were sealed")
     return dict(body)

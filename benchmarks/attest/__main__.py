@@ -1,0 +1,248 @@
+"""Recompute what this package claims and write it down: ``attestation.json``, ``attestation.html``, ``sbom.json``.
+
+``make attest`` takes less than an hour on two cores: exact audits, replays of every row of the audit table, attacks on
+rows whose claims are not those of the stored table, the tests of all lemmas, a thousand kills, two builds.
+``make attest-full`` attacks every row for as long as the table asks, kills ten thousand writers, and runs overnight.
+``discreet attest attestation.json`` checks the file against an installed package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import discreet
+from benchmarks import audit
+from benchmarks.attest import build, exact, faults, outside
+from benchmarks.attest.page import page
+from benchmarks.audit_rows import Row, row
+from discreet._files import write_atomically
+from discreet.audit.attack import claimed
+from discreet.audit.replay import replay
+from discreet.audit.subjects import DELTA, Subject
+from discreet.card.attestation import claim, proof_hashes, sealed, sources
+from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.proofs import PROVED_BY
+
+ROOT = build.ROOT
+#: What no part of this recomputes, whatever the options.
+NEVER = (
+    "that the operating system's random numbers are unpredictable",
+    "time, memory and power of a fit, which depend on the data",
+    "neighbors that nobody tried, where no worst pair is known",
+    "proofs: they are read by people; here they are only found, hashed and exercised",
+)
+_CLOSE = 1e-6  # relative difference of claims that are the same
+
+
+def attested(full: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """All parts, as they go into the file."""
+    limits: dict[str, Any] = {"runs": 6000, "seconds": 40.0 if full else 8.0, "every": full}
+    steps: dict[str, Callable[[], Any]] = {
+        "lemmas": lemmas,
+        "exact": lambda: exact.as_dicts(exact.rows()),
+        "audited": lambda: audited(jobs, **limits),
+        "kills": lambda: faults.kills(10_000 if full else 1_000).to_dict(),
+        "tests": lambda: tested(jobs),
+        "wheel": build.wheels,
+    }
+    body: dict[str, Any] = {}
+    spent = {}
+    for name, step in steps.items():
+        begin = time.perf_counter()
+        body[name] = step()
+        spent[name] = time.perf_counter() - begin
+        say(f"{name}: {spent[name]:.0f} s")
+    found = body.pop("audited")
+    body |= {
+        part: [line[part] for line in found if line.get(part)] for part in ("claims", "replays", "attacks")
+    }
+    begin = time.perf_counter()
+    body["outside"] = outside.as_dicts(outside.everything(list(_charges(body["claims"]))))
+    spent["outside"] = time.perf_counter() - begin
+    say(f"outside: {spent['outside']:.0f} s")
+    return {
+        "version": discreet.__version__,
+        "commit": build.commit(),
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "mode": "full" if full else "short",
+        "python": platform.python_version(),
+        "packages": {
+            name: importlib.metadata.version(name) for name in ("numpy", "scipy", "numba", "scikit-learn")
+        },
+        "sources": sources(),
+        "proofs": proof_hashes(),
+        **body,
+        "seconds": {name: round(value, 1) for name, value in spent.items()},
+        "not_tested": [*NEVER, *_left_out(body, full)],
+    }
+
+
+def _left_out(body: Mapping[str, Any], full: bool) -> Iterator[str]:
+    if not full:
+        attacked = len(body["attacks"])
+        yield f"attacks on rows whose claims are those of the stored table (attacked: {attacked}); see make attest-full"
+    for line in body["outside"]:
+        if line["verdict"] == "skipped":
+            yield f"{line['tool']} on {line['subject']}: {line['note']}"
+    if "skipped" in body["wheel"]:
+        yield f"reproducible build: {body['wheel']['skipped']}"
+
+
+def _charges(claims: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Event, Neighboring]]:
+    seen = set()
+    for line in claims:
+        event = Event.from_dict(line["event"])
+        if event not in seen:
+            seen.add(event)
+            yield line["subject"], event, Neighboring(line["relation"])
+
+
+# -- lemmas ------------------------------------------------------------------------------------------------------------
+
+
+def lemmas() -> dict[str, Any]:
+    """Every lemma in use: which constants it proves, and which tests exercise it."""
+    tests = exercised(ROOT / "tests")
+    used: dict[str, list[str]] = {}
+    for part, names in PROVED_BY.items():
+        for name in names:
+            used.setdefault(name, []).append(part)
+    return {name: {"proves": parts, "tests": tests.get(name, [])} for name, parts in sorted(used.items())}
+
+
+def exercised(folder: Path) -> dict[str, list[str]]:
+    """Tests by the lemmas that their markers name; read, not imported."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "mark.lemma(" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and getattr(mark.func, "attr", "") == "lemma":
+                    test = f"{path.relative_to(folder.parent).as_posix()}::{node.name}"
+                    for told in mark.args:
+                        found.setdefault(ast.literal_eval(told), []).append(test)
+    return found
+
+
+def tested(jobs: int) -> dict[str, Any]:
+    """Run the tests that name lemmas, and count."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        str(jobs),
+        "-m",
+        "lemma",
+        "tests",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_environment())
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr.strip()[-200:]
+    counts = {
+        word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", last)
+    }
+    failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+    return {"passed": counts.get("passed", 0), "failed": failed or int(done.returncode != 0), "said": last}
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+
+
+# -- the table of audits -----------------------------------------------------------------------------------------------
+
+
+def audited(jobs: int, **limits: Any) -> list[dict[str, Any]]:
+    """Claim, replay and, where asked for, attack of every row of the table, by several processes."""
+    units = audit.units()
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return [line for found in pool.map(_unit, units, [limits] * len(units)) for line in found]
+
+
+def _unit(unit: str, limits: Mapping[str, Any]) -> list[dict[str, Any]]:
+    warnings.simplefilter("ignore")
+    stored = audit.stored_claims()
+    return [_line(subject, stored, **limits) for subject in audit.subjects([unit])]
+
+
+def _line(
+    subject: Subject, stored: Mapping[tuple[str, str], float], *, runs: int, seconds: float, every: bool
+) -> dict[str, Any]:
+    price, known = claimed(subject, DELTA), stored.get((subject.name, subject.relation.value))
+    line: dict[str, Any] = {"claims": claim(subject.name, subject.event, DELTA, subject.relation)}
+    seen = replay(subject.program, *subject.strained)
+    line["replays"] = {
+        "subject": subject.name,
+        "relation": subject.relation.value,
+        "passed": bool(seen.passed),
+        "ratio": float(seen.worst_ratio),
+    }
+    if every or known is None or abs(known - price) > max(_CLOSE * price, 5e-5):
+        line["attacks"] = _attacked(row(subject, runs=runs, seconds=seconds))
+    return line
+
+
+def _attacked(found: Row) -> dict[str, Any]:
+    return {
+        "subject": found.subject,
+        "relation": found.relation,
+        "claimed": found.claimed,
+        "pair": found.pair,
+        "shown": max(found.empirical, found.exact or 0.0),
+        "half_noise": found.half_noise,
+        "runs": found.runs,
+        "sound": found.sound,
+        "caught": found.caught,
+        "note": found.note,
+    }
+
+
+def main() -> int:
+    """Write the three files; 1 if something is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.attest", description="recompute every claim")
+    parser.add_argument("--full", action="store_true", help="attack every row, kill ten thousand writers")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "attestation", metavar="FOLDER")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    body = attested(arguments.full, arguments.jobs, lambda text: print(text, file=sys.stderr, flush=True))
+    materials = json.dumps(build.bill_of_materials(), indent=2).encode()
+    write_atomically(arguments.output / "sbom.json", materials)
+    found = sealed({**body, "sbom": build.digest(materials)})
+    write_atomically(
+        arguments.output / "attestation.json", json.dumps(found, indent=1, allow_nan=False).encode()
+    )
+    write_atomically(arguments.output / "attestation.html", page(found["body"]).encode())
+    from discreet.card.attestation import verify_attestation
+
+    checked = verify_attestation(arguments.output / "attestation.json")
+    print(checked)
+    return 0 if checked.passed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,168 @@
+"""A dossier of one model for those who must judge it: what is promised, why, who paid, and what was not shown.
+
+Answers are given in the terms of three documents: NIST SP 800-226 (evaluating differential privacy guarantees), EDPB
+Opinion 28/2024 (personal data and AI models), ISO/IEC 27559 (a de-identification framework). A dossier collects what
+the model file, its ledger and an audit say; whether that is enough for a purpose is for its readers to decide.
+Questions that only the controller can answer are left open, and marked so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from discreet.card.files import read
+from discreet.card.verification import Verification, verify
+from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.statement import PrivacyStatement
+
+OPEN = "to be answered by the controller"
+_NO_AUDIT = "none is attached; run `discreet audit MODEL --twin` and pass its report"
+
+
+@dataclass(frozen=True)
+class Dossier:
+    """What can be said about a model, by document and by question.
+
+    Attributes
+    ----------
+    subject : the kind of model and the version that wrote it.
+    sections : answers by document, then by the question that the document asks.
+    registry : a record for a registry of deployments of differential privacy.
+    """
+
+    subject: str
+    sections: Mapping[str, Mapping[str, str]]
+    registry: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file."""
+        answers = {name: dict(section) for name, section in self.sections.items()}
+        return {"subject": self.subject, "sections": answers, "registry": dict(self.registry)}
+
+    @property
+    def open_questions(self) -> list[str]:
+        """Questions that the controller has to answer."""
+        return [
+            f"{name}: {question}"
+            for name, section in self.sections.items()
+            for question, answer in section.items()
+            if answer == OPEN
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"# Dossier: {self.subject}"]
+        for name, section in self.sections.items():
+            lines += ["", f"## {name}", ""]
+            lines += [f"- **{question}.** {answer}" for question, answer in section.items()]
+        return "\n".join(lines)
+
+
+def dossier(
+    path: str | os.PathLike[str],
+    *,
+    key: str | os.PathLike[str] | None = None,
+    ledger: Any = None,
+    audit: object = None,
+) -> Dossier:
+    """Collect the dossier of a model file, after verifying it.
+
+    Parameters
+    ----------
+    path : model file.
+    key, ledger : as in `verify`.
+    audit : the report of an audit of this model's configuration (`discreet.audit.audit`), if there is one.
+
+    Raises
+    ------
+    CardError
+        The file does not keep its own promise; then there is nothing to document.
+    """
+    checked = verify(path, key=key, ledger=ledger)
+    card = read(path)
+    said = card.privacy
+    words = _NO_AUDIT if audit is None else " ".join(str(audit).split())
+    return Dossier(
+        f"{card.estimator}, written by discreet {card.library}",
+        {
+            "NIST SP 800-226": _evaluation(said, checked),
+            "EDPB Opinion 28/2024": _anonymity(said, words),
+            "ISO/IEC 27559": _framework(said, words),
+        },
+        _record(card.estimator, said),
+    )
+
+
+def _promised(promise: Guarantee) -> str:
+    return f"epsilon {promise.epsilon:g}, delta {promise.delta:.3g}"
+
+
+def _listed(texts: tuple[str, ...]) -> str:
+    return "; ".join(texts) or "none"
+
+
+def _evaluation(said: PrivacyStatement, checked: Verification) -> dict[str, str]:
+    """From the parameters of the guarantee up to what it rests on."""
+    promise = said.guarantee
+    paid = "no ledger paid for it" if said.paid is None else str(said.paid)
+    proofs = (
+        ", ".join(said.proofs) or "named in words only; the file was written before statements named lemmas"
+    )
+    return {
+        "Privacy parameters": f"{_promised(promise)}; recomputed from the events: epsilon {checked.epsilon:.6g}",
+        "Unit of privacy": f"{promise.unit}; neighboring: {promise.neighboring.value}, {promise.meaning}",
+        "Trust model": "central: whoever runs the fit sees the data; the release is what is protected",
+        "Mechanism": said.mechanism,
+        "Proof": f"{said.theorem}; lemmas: {proofs}",
+        "Composition and accounting": f"{paid}; releases that are not in one ledger add up without being counted",
+        "Bounds and clipping": ", ".join(f"{name} {value}" for name, value in said.bounds.items()) or "none",
+        "Assumptions": _listed(said.assumptions),
+        "Hazards that are not covered": _listed(said.not_covered),
+        "Side channels": "time and memory of the fit are not protected unless the statement says so",
+        "Access control and security of the data": OPEN,
+    }
+
+
+def _anonymity(said: PrivacyStatement, audit: str) -> dict[str, str]:
+    promise = said.guarantee
+    return {
+        "Likelihood of direct extraction": f"bounded by {_promised(promise)} per {promise.unit}, whatever the attacker "
+        "knows, for everything that is computed from the release",
+        "Likelihood of obtaining personal data by queries": "the same bound: predictions are functions of the release "
+        "and of the row that is asked about",
+        "Resistance to attacks": f"audit: {audit}",
+        "Selection and minimization of sources": OPEN,
+        "Documentation for data subjects and authorities": "this dossier, the model file, and its ledger",
+        "Legal basis, legitimate interest, rights of data subjects": OPEN,
+    }
+
+
+def _framework(said: PrivacyStatement, audit: str) -> dict[str, str]:
+    return {
+        "Context assessment (recipients, other data)": OPEN,
+        "Data assessment": f"unit: {said.guarantee.unit}; what must be true of the data: {_listed(said.assumptions)}",
+        "Identifiability assessment": f"formal: {_promised(said.guarantee)}; empirical: {audit}",
+        "Identifiability mitigation": said.mechanism,
+        "Governance before, during and after the release": OPEN,
+    }
+
+
+def _record(estimator: str, said: PrivacyStatement) -> dict[str, Any]:
+    """A record in the words of registries of deployments: what is released, and with which parameters."""
+    promise = said.guarantee
+    return {
+        "deployment": OPEN,
+        "data_curator": OPEN,
+        "intended_use": OPEN,
+        "data_product": f"{estimator} (machine-learned model)",
+        "dp_flavor": "pure DP" if promise.delta == 0 else "approximate DP",
+        "privacy_loss": {"epsilon": promise.epsilon, "delta": promise.delta},
+        "privacy_unit": promise.unit,
+        "neighboring_relation": promise.neighboring.value,
+        "model": "central",
+        "mechanism": said.mechanism,
+        "accounting": "discreet privacy ledger" if said.paid is not None else "single release, no ledger",
+        "implementation": "discreet, open source",
+    }

@@ -1,0 +1,98 @@
+"""The parts of ``make attest``: lemmas and their tests, kills, materials, rows of the table, the page."""
+
+import hashlib
+import json
+
+import pytest
+
+from benchmarks import audit, audit_variants
+from benchmarks.attest import __main__ as attest
+from benchmarks.attest import build, faults
+from benchmarks.attest.page import page
+from discreet.audit.replay import replay
+from discreet.card import attestation
+
+
+def test_every_lemma_in_use_has_tests_with_names():
+    found = attest.lemmas()
+    assert len(found) > 90
+    assert [name for name, use in found.items() if not use["tests"]] == []
+    assert "tests/mechanisms/test_tree.py::" in found["online.md#theorem-2"]["tests"][0]
+
+
+def test_killed_writers_lose_nothing():
+    found = faults.kills(12, seed=1)
+    assert found.passed, found
+    assert found.acknowledged > 0
+
+
+def test_a_writer_that_acknowledges_too_early_is_caught(monkeypatch):
+    """The twin tells of a charge before it is made."""
+
+    def hasty(path, say):
+        faults.os.write(say, b"b")
+        while True:
+            faults.os.write(say, b"c")
+            faults.time.sleep(0.01)
+
+    monkeypatch.setattr(faults, "_write", hasty)
+    found = faults.kills(5, seed=1)
+    assert found.lost > 0
+    assert not found.passed
+
+
+def test_the_bill_of_materials_names_what_is_needed():
+    found = build.bill_of_materials()
+    names = {part["name"] for part in found["components"]}
+    assert {"numpy", "scipy", "scikit-learn", "cryptography"} <= names
+    assert "pytest" not in names
+    assert all(part["purl"] == f"pkg:pypi/{part['name']}@{part['version']}" for part in found["components"])
+    assert "http" not in json.dumps(found)
+    assert found == build.bill_of_materials()
+
+
+@pytest.mark.parametrize("name", ["subsample_and_aggregate", "PrivateLinearSVC, noisy-gd, in L2Ball"])
+def test_variants_replay_at_the_declared_distance(name):
+    subject = next(audit_variants.variants(name))
+    found = replay(subject.program, *subject.strained)
+    assert found.passed, str(found)
+    assert 0.95 <= found.worst_ratio <= 1 + 1e-9
+
+
+def test_rows_whose_claims_are_stored_are_not_attacked_again():
+    subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
+    known = {(subject.name, subject.relation.value): 1.0}
+    line = attest._line(subject, known, runs=60, seconds=1.0, every=False)
+    assert set(line) == {"claims", "replays"}
+    assert line["claims"]["epsilon"] == pytest.approx(1.0)
+    again = attest._line(subject, {}, runs=60, seconds=1.0, every=False)
+    assert again["attacks"]["sound"]
+
+
+def test_the_stored_table_is_read():
+    assert audit.stored_claims()["GaussianMechanism", "replace-one"] == 1.0
+    assert "variants" in audit.units()
+
+
+def test_the_page_says_what_was_found_and_what_was_not_tested():
+    told = {"subject": "a", "relation": "replace-one"}
+    prices = {"claimed": None, "lowest": None, "highest": None}
+    body = {
+        **dict.fromkeys(("version", "made", "python", "commit", "mode"), "x"),
+        "proofs": attestation.proof_hashes(),
+        "claims": [{**told, "epsilon": 1.0}],
+        "replays": [{**told, "passed": True, "ratio": 1.0}],
+        "lemmas": {"online.md#theorem-2": {"proves": ["x"], "tests": ["tests/t.py::t"]}},
+        "tests": {"passed": 3, "failed": 0},
+        "exact": [],
+        "attacks": [],
+        "outside": [{**told, **prices, "tool": "t", "verdict": "skipped", "note": "not there"}],
+        "kills": {"kills": 5, "acknowledged": 4, "lost": 0, "beyond_cap": 0},
+        "wheel": {"skipped": "no wheel"},
+        "packages": {"numpy": "2"},
+        "not_tested": ["<weather>"],
+    }
+    text = page(body)
+    assert "&lt;weather&gt;" in text
+    assert "online.md#theorem-2" in text
+    assert build.digest(b"") == hashlib.sha256(b"").hexdigest()

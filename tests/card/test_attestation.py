@@ -1,0 +1,98 @@
+"""Attestations: a true one passes, and everything that can be wrong in one is found."""
+
+import copy
+import json
+
+import pytest
+
+from discreet.card import attestation
+from discreet.card.attestation import AttestationError, claim, sealed, verify_attestation
+from discreet.cli import main
+from discreet.privacy.events import Gaussian, Pure
+from discreet.privacy.guarantee import Neighboring
+
+REPLACED = Neighboring.REPLACE_ONE
+TOLD = {"subject": "a", "relation": "replace-one"}
+
+
+@pytest.fixture
+def body():
+    return {
+        "version": "0.2.0",
+        "made": "2026-01-01T00:00:00+00:00",
+        "sources": attestation.sources(),
+        "proofs": attestation.proof_hashes(),
+        "claims": [claim("a", Gaussian(2.0), 1e-2, REPLACED), claim("b", Pure(0.5), 0.0, REPLACED)],
+        "lemmas": {"composition.md#lemma-1": {"proves": ["x"], "tests": ["t"]}},
+        "exact": [{**TOLD, "passed": True, "caught": True}],
+        "replays": [{**TOLD, "passed": True}],
+        "attacks": [{**TOLD, "sound": True, "caught": True}],
+        "outside": [{"tool": "t", "subject": "a", "verdict": "agrees", "caught": True}],
+        "wheel": {"identical": True},
+        "kills": {"passed": True},
+        "tests": {"failed": 0},
+        "not_tested": ["the weather"],
+    }
+
+
+def written(tmp_path, body):
+    path = tmp_path / "attestation.json"
+    path.write_text(json.dumps(sealed(body)))
+    return path
+
+
+def test_a_true_attestation_passes(tmp_path, body, capsys):
+    found = verify_attestation(written(tmp_path, body))
+    assert found.passed, found.problems
+    assert found.counts["claims"] == 2
+    assert main(["attest", str(written(tmp_path, body))]) == 0
+    told = capsys.readouterr().out
+    assert "not tested: the weather" in told
+    assert "every claim was recomputed" in told
+
+
+FAULTS = {
+    "a cheap claim": (lambda body: body["claims"][0].update(epsilon=0.5), "claims epsilon 0.5"),
+    "other code": (lambda body: body["sources"].update({"release.py": "0"}), "code are not those"),
+    "other proofs": (lambda body: body["proofs"].pop("composition.md"), "proofs are not those"),
+    "a twin that got away": (lambda body: body["exact"][0].update(caught=False), "not caught"),
+    "a failed replay": (lambda body: body["replays"][0].update(passed=False), "not passed"),
+    "a broken claim": (lambda body: body["attacks"][0].update(sound=False), "not sound"),
+    "a second opinion": (lambda body: body["outside"][0].update(verdict="contradicts"), "contradicts"),
+    "a lemma without a test": (
+        lambda body: body["lemmas"]["composition.md#lemma-1"].update(tests=[]),
+        "no test",
+    ),
+    "two wheels": (lambda body: body["wheel"].update(identical=False), "builds of the wheel differ"),
+    "a lost charge": (lambda body: body["kills"].update(passed=False), "lost charges"),
+    "a failed test": (lambda body: body["tests"].update(failed=2), "2 tests"),
+    "no event": (lambda body: body["claims"][0].update(event={"type": "Nothing"}), "no price"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_wrong_is_found(tmp_path, body, fault):
+    spoil, words = FAULTS[fault]
+    spoiled = copy.deepcopy(body)
+    spoil(spoiled)
+    found = verify_attestation(written(tmp_path, spoiled))
+    assert not found.passed
+    assert any(words in text for text in found.problems), found.problems
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"body": {}, "body": {}}', '{"body": NaN}', "{"])
+def test_what_is_no_attestation_is_refused(tmp_path, text):
+    path = tmp_path / "attestation.json"
+    path.write_text(text)
+    with pytest.raises(AttestationError):
+        verify_attestation(path)
+
+
+def test_a_changed_file_is_refused(tmp_path, body, capsys):
+    path = written(tmp_path, body)
+    path.write_text(path.read_text().replace("the weather", "anything"))
+    with pytest.raises(AttestationError, match="damaged"):
+        verify_attestation(path)
+    assert main(["attest", str(path)]) != 0
+    assert "damaged" in capsys.readouterr().err
+    assert main(["attest", str(tmp_path / "nothing.json")]) != 0
