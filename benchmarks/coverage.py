@@ -93,7 +93,8 @@ class Row:
         found = path.read_text(encoding="utf-8") if path.exists() else HEADER
         rows = {line.split(" | ")[0]: line for line in found[len(HEADER) :].splitlines()}
         cells = [self.repeats, self.trials, f"{self.coverage:.4f} ± {self.error:.4f}", f"{self.finite:.1%}"]
-        cells += [f"{self.coverage_finite:.4f}" if self.finite else "-", f"{self.width:.4f}"]
+        among = self.coverage if self.finite == 1 else self.coverage_finite
+        cells += [f"{among:.4f}" if self.finite else "-", f"{self.width:.4f}"]
         rows[f"| {self.what}"] = f"| {self.what} | " + " | ".join(map(str, cells)) + " |"
         path.write_text(HEADER + "".join(f"{line}\n" for line in rows.values()), encoding="utf-8")
 

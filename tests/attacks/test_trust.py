@@ -91,7 +91,7 @@ def test_a_label_does_not_decide_whom_a_charge_protects(tmp_path):
     )
     card.save(model, path)
     resealed(path, lambda content: content["privacy"]["guarantee"].update(unit="user"))
-    with pytest.raises(card.CardError):
+    with pytest.raises(card.CardError, match="different unit"):
         card.verify(path, ledger=ledger)
 
 
@@ -150,7 +150,7 @@ def test_a_charge_pays_for_no_other_kind_of_promise(tmp_path):
     card.save(fitted(ledger=ledger), path)
     assert card.verify(path, ledger=ledger).charge == 1
     resealed(path, lambda content: content["privacy"]["guarantee"].update(kind="joint-dp"))
-    with pytest.raises(card.CardError):
+    with pytest.raises(card.CardError, match="different kind"):
         card.verify(path, ledger=ledger)
 
 

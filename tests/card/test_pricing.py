@@ -29,6 +29,10 @@ def objectives(count):
     return tuple(ObjectivePerturbation("logistic", 17.0 + i, 0.05, 0.25, 0.007) for i in range(count))
 
 
+def softmaxes(count):
+    return tuple(ObjectivePerturbation("softmax", 17.0 + i, 0.05, 0.25, 0.007, 10) for i in range(count))
+
+
 def one_of(events):
     return OneOf(tuple(events), 1e-6, RELATION.value)
 
@@ -45,11 +49,12 @@ def claimed(event, epsilon=1.0, delta=1e-6):
     "event",
     [
         Composed(tuple(Laplace(1000.0 + i) for i in range(3000))),
-        Composed(tuple(BoundedRange(0.001 + i / 1e6) for i in range(500))),
-        Composed(objectives(3)),
+        Composed(tuple(BoundedRange(0.001 + i / 1e6) for i in range(1500))),
+        Composed(objectives(8)),
         ObjectivePerturbation("logistic", 17.0, 0.05, 0.25, 0.007, 100),
         Grouped(objectives(1)[0], 10**12),
         Repeated(Laplace(5000.0), 2**21),
+        tries(one_of(softmaxes(200))),
         tries(one_of(Repeated(Laplace(5000.0 + i), 10**6) for i in range(4))),
         one_of(one_of(Composed((part, Laplace(i + 1.0))) for part in objectives(4)) for i in range(4)),
     ],
@@ -60,7 +65,9 @@ def test_what_would_take_long_is_refused(event):
 
 
 @pytest.mark.parametrize("wrapped", [one_of, lambda parts: tries(one_of(parts))])
-@pytest.mark.parametrize("parts", [objectives(140), tuple(Gaussian(3.0 + i) for i in range(1000))])
+@pytest.mark.parametrize(
+    "parts", [objectives(140), softmaxes(60), tuple(Gaussian(3.0 + i) for i in range(1000))]
+)
 def test_searches_with_many_candidates_are_admitted(wrapped, parts):
     assert work(wrapped(parts)) <= MOST_WORK
 

@@ -28,7 +28,7 @@ from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, gradient_rounding
 from discreet.solvers import base
 from discreet.solvers.base import calibrated_unit, gradient_mechanism, multiplier, share_event
 from discreet.solvers.class_sums import focused_rows
@@ -334,7 +334,9 @@ class RefocusedPlan(base.Plan):
         if self.shares.residuals:
             name = "sums of residuals"
             size = float(np.linalg.norm(theta)) * self._norm
-            error = self.problem.loss.smoothness * gamma(columns + 64) * (size + 1)
+            loss = self.problem.loss
+            error = loss.smoothness * gamma(columns + 64) * (size + 1)
+            error += loss.evaluation_error * UNIT_ROUNDOFF * loss.lipschitz
             mechanism = self.weighted_sums(name, CAP, error)
             exact = rows.sum_rows(
                 focused_rows.capped_residuals, evidence.weights, self.problem.loss, theta, CAP
