@@ -1,7 +1,7 @@
 """Tables in and out: CSV and Parquet files, Arrow tables, pandas frames and plain dictionaries of columns.
 
-CSV cells are always read as text and given a meaning by the schema. Letting a reader guess the type of a
-column would make the treatment of every row depend on every other row, which no sensitivity bound covers.
+CSV cells are always read as text and interpreted by the schema. If a reader guessed the type of a column, the treatment
+of every row would depend on every other row, which no sensitivity bound covers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FRAMES = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"
 
 
 class TableError(ValueError):
-    """A table could not be read; the message says which and what to do, and never quotes a cell."""
+    """A table could not be read. The message says which one and what to do, and never quotes a cell."""
 
 
 def read_table(
@@ -35,8 +35,8 @@ def read_table(
     ----------
     path : file whose suffix names its format.
     columns : names of the columns to read, all by default.
-    bad_rows : with "null", each line of a CSV file after the first is one row, of missing cells if it is blank or
-        malformed, so that no line can raise an error or touch the rows of others.
+    bad_rows : with "null", each line of a CSV file after the first is one row, with missing cells if it is blank or
+        malformed, so that no line can raise an error or affect other rows.
     """
     path = Path(path)
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
@@ -60,7 +60,7 @@ def is_frame(table: Any) -> bool:
 
 
 def column_names(table: TableLike) -> list[str]:
-    """The names of a table's columns, in order."""
+    """Return the names of a table's columns, in order."""
     if isinstance(table, Mapping):
         return [str(name) for name in table]
     if is_from(table, "pandas", "DataFrame") or is_from(table, "polars", "DataFrame"):
@@ -69,7 +69,7 @@ def column_names(table: TableLike) -> list[str]:
 
 
 def _arrow(table: TableLike) -> Any:
-    """An Arrow table of anything that exports one."""
+    """Return an Arrow table of anything that exports one."""
     import pyarrow as pa
 
     if isinstance(table, pa.Table):
@@ -84,7 +84,7 @@ def _arrow(table: TableLike) -> Any:
 
 
 def require_columns(table: TableLike, needed: Sequence[str]) -> None:
-    """Raise unless each needed column is there exactly once."""
+    """Raise unless each needed column occurs exactly once."""
     names = column_names(table)
     missing = [name for name in needed if name not in names]
     if missing:
@@ -95,12 +95,12 @@ def require_columns(table: TableLike, needed: Sequence[str]) -> None:
 
 
 def column(table: TableLike, name: str) -> Any:
-    """One column as a ``pyarrow.Array``, read as by `as_column`."""
+    """Return one column as a ``pyarrow.Array``, read as by `as_column`."""
     return as_column(raw_column(table, name), name)
 
 
 def raw_column(table: TableLike, name: str) -> Any:
-    """One column as its table holds it."""
+    """Return one column as its table stores it."""
     require_columns(table, [name])
     if isinstance(table, Mapping) or is_from(table, "pandas", "DataFrame"):
         return table[name]
@@ -108,9 +108,9 @@ def raw_column(table: TableLike, name: str) -> Any:
 
 
 def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_text) -> Any:
-    """Cells as a ``pyarrow.Array``; missing ones (None, NaN, NA) are null, and objects become their ``text``.
+    """Return cells as a ``pyarrow.Array``; missing ones (None, NaN, NA) are null, and objects become their ``text``.
 
-    Nothing that a cell holds raises an error; types that can be in no domain, such as lists, do.
+    No cell content raises an error; types that fit no domain, such as lists, do.
     """
     import numpy as np
     import pyarrow as pa
@@ -122,7 +122,7 @@ def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_t
     if is_from(values, "pandas", "Series", "Index") and is_from(values.dtype, "pandas", "CategoricalDtype"):
         values = values.array
     if is_from(values, "pandas", "Categorical"):
-        # Level by level: Arrow refuses levels of different types, and one cell may bring a level of its own.
+        # Level by level: Arrow refuses levels of different types, and one cell may add a level.
         codes = np.asarray(values.codes)
         return as_column(values.categories, name, text).take(pa.array(codes, mask=codes < 0))
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -147,18 +147,18 @@ def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_t
 
 
 def _text_cells(values: Any, text: Callable[[Any], str | None]) -> Any:
-    """Cells of any types as an array of text."""
+    """Return cells of any type as an array of text."""
     import pyarrow as pa
 
     texts = [text(value) for value in values]
     try:
         return pa.array(texts, pa.string())
-    except UnicodeEncodeError:  # half a character, which no category holds; all other text stays as it is
+    except UnicodeEncodeError:  # an incomplete character, which no category contains; other text is unchanged
         return pa.array([text and text.encode(errors="replace").decode() for text in texts], pa.string())
 
 
 def _plain(cells: Any) -> Any:
-    """An array without a dictionary, of types that Arrow computes with: not string views, not half floats."""
+    """Return an array without a dictionary, of types that Arrow can compute with: no string views, no half floats."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(cells.type):
@@ -171,7 +171,7 @@ def _plain(cells: Any) -> Any:
 
 
 def legible(cells: Any) -> Any:
-    """An array whose text is UTF-8, which files do not promise; what is not becomes characters that match no domain."""
+    """Return an array with valid UTF-8 text; invalid bytes become characters that match no domain."""
     import pyarrow as pa
 
     if pa.types.is_binary(cells.type) or pa.types.is_large_binary(cells.type):
@@ -190,7 +190,7 @@ def legible(cells: Any) -> Any:
 
 
 def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
-    """Write named columns of equal length as a CSV file for its owner only, whole or not at all."""
+    """Write named columns of equal length as a CSV file that only its owner can read, completely or not at all."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.csv as csv
@@ -198,7 +198,7 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     table = pa.table({name: pa.array(np.asarray(values)) for name, values in columns.items()})
     stream = io.BytesIO()
     csv.write_csv(table, stream)
-    write_atomically(path, stream.getvalue(), private=True)  # predictions tell of the rows
+    write_atomically(path, stream.getvalue(), private=True)  # predictions reveal something about the rows
 
 
 def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
@@ -208,7 +208,7 @@ def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str) -> Any:
 
 
 def _refuse_other_formats(path: Path) -> None:
-    """Say so if the first line, the only one that may be told about, shows another kind of file."""
+    """Raise if the first line, the only one that may be mentioned, shows another kind of file."""
     with path.open("rb") as stream:
         line = stream.readline(_LONGEST_LINE)
     for mark, kind in _OTHER_FORMATS.items():
@@ -234,13 +234,13 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
             strings_can_be_null=True,
             null_values=[""],
         )
-        # A blank line is no row of several columns, but the missing cell of a single one.
+        # A blank line is not a row of several columns, but it is the missing cell of a single column.
         parse = csv.ParseOptions(ignore_empty_lines=len(names) > 1)
         return csv.read_csv(path, parse_options=parse, convert_options=convert)
     except UnicodeDecodeError:
         raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-        # Arrow quotes the offending line, which is somebody's record; keep only its kind.
+        # Arrow quotes the offending line, which is a person's record; keep only its kind.
         if "UTF8" in str(error):
             raise TableError(f"{str(path)!r} is not UTF-8 text; {_SAVE_AS_UTF8}") from None
         if "straddling" in str(error):
@@ -254,9 +254,9 @@ def _read_csv_strictly(path: Path, columns: Sequence[str] | None) -> Any:
 
 
 def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
-    """One line is one row, whatever it holds: no line may swallow, split or delete the rows of others.
+    """Read one line as one row, whatever it contains: no line may swallow, split or delete other rows.
 
-    Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
+    So quotes must close within their line, and a blank or malformed line is a row of missing cells.
     """
     import pyarrow as pa
 
@@ -277,8 +277,8 @@ def _read_csv_by_lines(path: Path, columns: Sequence[str] | None) -> Any:
 
 
 def _fields(line: bytes) -> list[str] | None:
-    """The fields of one line, None if it is not one well-formed line of text."""
-    # What is not UTF-8 becomes characters that match no domain.
+    """Return the fields of one line; None if it is not one well-formed line of text."""
+    # Bytes that are not UTF-8 become characters that match no domain.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
     if "\r" in text or "\0" in text:
         return None
@@ -303,7 +303,7 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, bad_rows: str) -> A
 
 
 def _require_in_header(path: Path, names: Sequence[str], columns: Sequence[str] | None) -> None:
-    """Raise unless the first line of a CSV file names the columns; the line is not quoted, it may be a record."""
+    """Raise unless the first line of a CSV file names the columns; it may be a record, so it is not quoted."""
     if len(set(names)) < len(names):
         twice = [name for name in columns or [] if list(names).count(name) > 1]
         which = (

@@ -91,8 +91,8 @@ class ExponentialSampling:
             raise ParameterError("method", f"must be 'auto', 'rejection' or 'grid', got {self.method!r}")
         if self.method == "grid" and problem.n_features > _GRID_FEATURES:
             raise ValueError(
-                f"method='grid' looks at every point of a grid, which needs at most {_GRID_FEATURES} coefficients; "
-                f"this problem has {problem.n_features}. Use method='rejection'"
+                f"method='grid' evaluates every point of a grid and supports at most {_GRID_FEATURES} coefficients; "
+                f"this problem has {problem.n_features}; use method='rejection'"
             )
         epsilon = epsilon_of_one(problem, guarantee)
         wanted = self._radius(problem)
@@ -267,7 +267,7 @@ class ExponentialPlan(base.Plan):
     @property
     def remarks(self) -> Mapping[str, str]:
         """Additional lines of the printed plan."""
-        more = {"pure": "delta = 0, whatever delta was asked for"}
+        more = {"pure": "delta = 0, even if a larger delta was requested"}
         if self.method == "rejection":
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.ball_tries(self.shape, not self.structured)
