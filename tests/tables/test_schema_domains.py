@@ -121,7 +121,7 @@ def test_text_rows_depend_on_their_own_cell_and_have_norm_one_or_zero(cells):
         (lambda: Target("y", ("a", "b"), (0, 1)), "not both"),
         (lambda: Target("y"), "classes, or bounds"),
         (lambda: Target("y", bounds=(1, 0)), "lowest, highest"),
-        (lambda: Schema({"a": Boolean()}, group="a"), "neither learned from"),
+        (lambda: Schema({"a": Boolean()}, group="a"), "neither a feature"),
         (lambda: Schema({"a": Boolean()}, Target("g", (0, 1)), group="g"), "nor the target"),
         (lambda: Schema({"a": Boolean()}, group=3), "name of a column"),
         (lambda: Schema({"a": Boolean()}, normalize=1), "true or false"),

@@ -164,7 +164,7 @@ def test_an_older_copy_in_place_of_the_file_is_noticed(tmp_path):
     shutil.copy(path, copied)
     stream.label(CLEAR)
     shutil.copy(copied, path)
-    with pytest.raises(StreamError, match="not where its holder left it"):
+    with pytest.raises(StreamError, match="not in the state its holder left"):
         stream.label(CLEAR)
 
 

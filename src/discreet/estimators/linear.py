@@ -371,9 +371,9 @@ def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -
     if ratio >= HOPELESS:
         enough = math.ceil(problem.n_samples * ratio / _FINE)
         warnings.warn(
-            f"the answer will be mostly noise: at epsilon = {guarantee.epsilon:g} with {problem.n_samples} records and "
-            f"{problem.n_coefficients} coefficients the noise is {ratio:.2g} times the largest signal there could be. "
-            f"About {enough} records would do, or fewer columns, or a larger epsilon; `discreet plan --simulate` shows "
+            f"the result will be mostly noise: at epsilon = {guarantee.epsilon:g} with {problem.n_samples} records and "
+            f"{problem.n_coefficients} coefficients the noise is {ratio:.2g} times the largest possible signal. "
+            f"Use about {enough} records, fewer columns or a larger epsilon; `discreet plan --simulate` shows "
             "what to expect",
             NoiseWarning,
             stacklevel=stacklevel,

@@ -94,7 +94,7 @@ class PrivateMedian(PrivacyParameters):
                 "radius",
                 "must be declared: the rows are expected in the ball of this radius around "
                 "center, known without looking at the private data",
-                "rows outside are pulled onto it",
+                "rows outside are clipped onto it",
             )
         radius = _checks.real("radius", self.radius, above=0)
         _checks.count("n_features", n_features)

@@ -106,8 +106,7 @@ def interval(
         x = statistic / scale
         low, high = np.full(x.shape, -np.inf), np.full(x.shape, np.inf)
         for covariance, excess in zip(covariances, clear, strict=True):
-            # Everything uncorrelated with the statistic is held fixed: the total exceeds its threshold on this side
-            # only.
+            # All that is uncorrelated with the statistic is fixed: the total exceeds its threshold on this side only.
             edge = excess * scale / np.abs(covariance)
             low = np.where(covariance > 0, np.maximum(low, x - edge), low)
             high = np.where(covariance < 0, np.minimum(high, x + edge), high)

@@ -120,7 +120,7 @@ def evaluate(
     strict = bad_rows == "error"
     if group_values is not None:
         raise ValueError(
-            "groups are the ids of people now, whose rows are protected together; for metrics of subgroups pass "
+            "groups now takes person ids, whose rows are protected together; for metrics of subgroups pass "
             "by=... and by_values=... instead of groups and group_values"
         )
     check_unit(_innermost(model), groups)

@@ -202,7 +202,7 @@ def _check_model(model: Any) -> None:
         inside = "search.best_estimator_"
     if inside:
         raise TypeError(
-            f"intervals start from a linear model itself, not from a {type(model).__name__}; pass {inside}"
+            f"intervals need the linear model itself, got a {type(model).__name__}; pass {inside}"
         )
     check_is_fitted(model, ["coef_", "privacy_"])
 

@@ -337,9 +337,9 @@ class IntervalPlan:
     def _cautious_move(self, curvature: Array, gradient: Array) -> Array:
         """Return a Newton step of the approach, shortened to avoid overshooting.
 
-        The step is slow where the curvature does not rise above the noise. For the logistic loss it is scaled by log(1
-        + x) / x, where x bounds the curvature-weighted root mean square change of the raw predictions: curvature falls
-        off exponentially in the tails, so a step with constant curvature overshoots by that factor.
+        The step is short where the curvature does not rise above the noise. For the logistic loss it is scaled by
+        log(1 + x) / x, where x bounds the curvature-weighted root mean square change of the raw predictions: curvature
+        falls off exponentially in the tails, so a step with constant curvature overshoots by that factor.
         """
         values, vectors = np.linalg.eigh(curvature)
         values = np.maximum(values, self.curvature(False).stddev * math.sqrt(2 * len(values)))

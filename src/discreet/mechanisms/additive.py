@@ -385,6 +385,6 @@ def _to_grid(value: ArrayLike, size: int, grid: float) -> Integers:
     array = np.asarray(value, dtype=np.float64)
     if array.size != size:
         raise ValueError(f"this mechanism releases {size} numbers, got an array of shape {array.shape}")
-    with np.errstate(all="ignore"):  # a warning can be turned into an error, and would speak of the data
+    with np.errstate(all="ignore"):  # a warning can be turned into an error, which would depend on the data
         steps = np.where(np.isfinite(array), array, 0.0) / grid
         return np.floor(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)

@@ -122,7 +122,7 @@ class PrivateStream:
         """Continue from a state; ``lost`` says whether answers may have been given after it was saved."""
         raise NotImplementedError
 
-    # -- the promise ---------------------------------------------------------------------------------------
+    # -- the guarantee -------------------------------------------------------------------------------------
 
     def _guarantee(self) -> Guarantee:
         """Return the guarantee of one epoch, for one step or for all steps of a person."""
@@ -335,7 +335,7 @@ class PrivateStream:
             if learner.max_rows_per_group is not None and spent["reserved"] > content["step"]:
                 raise StreamError(
                     f"{path} does not know whose the last steps were, which is needed to protect people: it was not "
-                    "saved before it was closed. Begin a new stream"
+                    "saved before it was closed. Start a new stream"
                 )
             learner._plan = learner.plan()
             learner._paid = _price(learner._plan)

@@ -106,8 +106,8 @@ def spend(
             )
         if held is not None and json.loads(stored) != held:
             raise StreamError(
-                f"the stream at {path} is not where its holder left it: somebody else went on with it, an older copy "
-                "took its place, or an answer could not be written down; resume(path) goes on from the file"
+                f"the stream at {path} is not in the state its holder left: somebody else continued it, an older copy "
+                "replaced it, or an answer could not be written; resume(path) continues from the file"
             )
         result, state = answer()
         connection.execute("UPDATE stream SET state = ?", (json.dumps(state),))

@@ -57,7 +57,7 @@ UNITS = ("record", "user", *LABEL_UNITS)
 KINDS = ("dp", "joint-dp")
 
 LARGE_DELTA = 1e-3
-"""With a larger delta a promise means little, whatever its epsilon."""
+"""With a larger delta a guarantee means little, for any epsilon."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Tables in and out: CSV and Parquet files, Arrow tables, pandas frames and plain dictionaries of columns.
 
-CSV cells are always read as text and given a meaning by the schema. Letting a reader guess the type of a
-column would make the treatment of every row depend on every other row, which no sensitivity bound covers.
+CSV cells are always read as text and interpreted by the schema. If a reader guessed the type of a column, the treatment
+of every row would depend on every other row, which no sensitivity bound covers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FRAMES = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"
 
 
 class TableError(ValueError):
-    """A table could not be read; the message says which and what to do, and never quotes a cell."""
+    """A table could not be read. The message says which one and what to do, and never quotes a cell."""
 
 
 def read_table(
@@ -69,7 +69,7 @@ def is_frame(table: Any) -> bool:
 
 
 def column_names(table: TableLike) -> list[str]:
-    """The names of a table's columns, in order."""
+    """Return the names of a table's columns, in order."""
     if isinstance(table, Mapping):
         return [str(name) for name in table]
     if is_from(table, "pandas", "DataFrame") or is_from(table, "polars", "DataFrame"):
@@ -78,7 +78,7 @@ def column_names(table: TableLike) -> list[str]:
 
 
 def _arrow(table: TableLike) -> Any:
-    """An Arrow table of anything that exports one."""
+    """Return an Arrow table of anything that exports one."""
     import pyarrow as pa
 
     if isinstance(table, pa.Table):
@@ -93,7 +93,7 @@ def _arrow(table: TableLike) -> Any:
 
 
 def require_columns(table: TableLike, needed: Sequence[str]) -> None:
-    """Raise unless each needed column is there exactly once."""
+    """Raise unless each needed column occurs exactly once."""
     names = column_names(table)
     missing = [name for name in needed if name not in names]
     if missing:
@@ -104,12 +104,12 @@ def require_columns(table: TableLike, needed: Sequence[str]) -> None:
 
 
 def column(table: TableLike, name: str) -> Any:
-    """One column as a ``pyarrow.Array``, read as by `as_column`."""
+    """Return one column as a ``pyarrow.Array``, read as by `as_column`."""
     return as_column(raw_column(table, name), name)
 
 
 def raw_column(table: TableLike, name: str) -> Any:
-    """One column as its table holds it."""
+    """Return one column as its table stores it."""
     require_columns(table, [name])
     if isinstance(table, Mapping) or is_from(table, "pandas", "DataFrame"):
         return table[name]
@@ -117,9 +117,9 @@ def raw_column(table: TableLike, name: str) -> Any:
 
 
 def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_text) -> Any:
-    """Cells as a ``pyarrow.Array``; missing ones (None, NaN, NA) are null, and objects become their ``text``.
+    """Return cells as a ``pyarrow.Array``; missing ones (None, NaN, NA) are null, and objects become their ``text``.
 
-    Nothing that a cell holds raises an error; types that can be in no domain, such as lists, do.
+    No cell content raises an error; types that fit no domain, such as lists, do.
     """
     import numpy as np
     import pyarrow as pa
@@ -131,7 +131,7 @@ def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_t
     if is_from(values, "pandas", "Series", "Index") and is_from(values.dtype, "pandas", "CategoricalDtype"):
         values = values.array
     if is_from(values, "pandas", "Categorical"):
-        # Level by level: Arrow refuses levels of different types, and one cell may bring a level of its own.
+        # Level by level: Arrow refuses levels of different types, and one cell may add a level.
         codes = np.asarray(values.codes)
         return as_column(values.categories, name, text).take(pa.array(codes, mask=codes < 0))
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -156,18 +156,18 @@ def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_t
 
 
 def _text_cells(values: Any, text: Callable[[Any], str | None]) -> Any:
-    """Cells of any types as an array of text."""
+    """Return cells of any type as an array of text."""
     import pyarrow as pa
 
     texts = [text(value) for value in values]
     try:
         return pa.array(texts, pa.string())
-    except UnicodeEncodeError:  # half a character, which no category holds; all other text stays as it is
+    except UnicodeEncodeError:  # an incomplete character, which no category contains; other text is unchanged
         return pa.array([text and text.encode(errors="replace").decode() for text in texts], pa.string())
 
 
 def _plain(cells: Any) -> Any:
-    """An array without a dictionary, of types that Arrow computes with: not string views, not half floats."""
+    """Return an array without a dictionary, of types that Arrow can compute with: no string views, no half floats."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(cells.type):
@@ -180,7 +180,7 @@ def _plain(cells: Any) -> Any:
 
 
 def legible(cells: Any) -> Any:
-    """An array whose text is UTF-8, which files do not promise; what is not becomes characters that match no domain."""
+    """Return an array with valid UTF-8 text; invalid bytes become characters that match no domain."""
     import pyarrow as pa
 
     if pa.types.is_binary(cells.type) or pa.types.is_large_binary(cells.type):
@@ -199,7 +199,7 @@ def legible(cells: Any) -> Any:
 
 
 def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
-    """Write named columns of equal length as a CSV file for its owner only, whole or not at all."""
+    """Write named columns of equal length as a CSV file that only its owner can read, completely or not at all."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.csv as csv
@@ -207,7 +207,7 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     table = pa.table({name: pa.array(np.asarray(values)) for name, values in columns.items()})
     stream = io.BytesIO()
     csv.write_csv(table, stream)
-    write_atomically(path, stream.getvalue(), private=True)  # predictions tell of the rows
+    write_atomically(path, stream.getvalue(), private=True)  # predictions reveal something about the rows
 
 
 def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str = ",") -> Any:

@@ -95,7 +95,7 @@ class Schema:
             raise SchemaError(f"the group must be the name of a column, got {self.group!r}")
         if self.group in self.columns or (self.target is not None and self.group == self.target.column):
             raise SchemaError(
-                f"the group {self.group!r} says whose row it is, and must be neither learned from nor the target"
+                f"the group {self.group!r} holds person ids, and must be neither a feature nor the target"
             )
         if not isinstance(self.normalize, bool):
             raise SchemaError(f"normalize must be true or false, got {self.normalize!r}")

@@ -323,9 +323,9 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         label = known[0] if len(known) else self.classes_[0]
         what = "no public row got a label" if not len(known) else f"all answers were {label!r}"
         warnings.warn(
-            f"{what}, so that the student is the constant {label!r}. The budget is spent as stated. With more records "
-            "or fewer teachers that agree better, with fewer questions, a larger epsilon, or "
-            "aggregator='plurality', more can be learned: see plan_",
+            f"{what}, so the student always predicts {label!r}. The budget is spent as stated. More records, fewer "
+            "teachers that agree better, fewer questions, a larger epsilon, or aggregator='plurality' "
+            "can help: see plan_",
             PrivacyWarning,
             stacklevel=4,
         )

@@ -173,9 +173,7 @@ class LedgerFile:
 
         self.terms = self._database.transact("BEGIN", look)
         if identity is not None and identity != self.terms.identity:
-            raise LedgerError(
-                f"{path} is not the ledger it was: the file has been replaced by another ledger"
-            )
+            raise LedgerError(f"{path} has changed: the file was replaced by another ledger")
 
     @staticmethod
     def create(path: Path, make_terms: Callable[[str, str], Terms]) -> None:
@@ -347,9 +345,7 @@ class LedgerFile:
     def _read(self, connection: sqlite3.Connection, after: Tail | None) -> Links:
         terms = self._read_terms(connection)
         if terms != self.terms:
-            raise LedgerError(
-                f"{self.path} is not the ledger it was: the file was replaced or its terms were edited"
-            )
+            raise LedgerError(f"{self.path} has changed: the file was replaced or its terms were edited")
         tail = after or Tail(0, terms.seal)
         recent = "releases" in SCHEMAS[self._format(connection)]
         heads = [terms.seal, _digest_at(connection, "charges", "sequence", tail.sequence)]

@@ -228,11 +228,7 @@ class NoisyDiscriminantPlan(base.Plan):
     sums_share: float
 
     def __post_init__(self) -> None:
-        _ = (
-            self.sums.gaussian,
-            self.release(1.0),
-            self.descent,
-        )  # raise now, before any charge, if anything can fail
+        _ = self.sums.gaussian, self.release(1.0), self.descent  # raise now if anything can fail
 
     sums_only = True
 

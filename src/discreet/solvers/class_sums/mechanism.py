@@ -96,7 +96,7 @@ class ClassSumsMechanism:
         return self.read(noisy.reshape(self.n_classes, self.width))
 
     def read(self, noisy: Array) -> NoisyClassSums:
-        """Interpret released sums. Small negative parts are treated as noise, because data such as counts have none."""
+        """Interpret released sums. Negative parts that sum to at most half of the positive ones count as noise."""
         positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
         variance = (self.gaussian.stddev / self.row_norm) ** 2
         counts = noisy[:, -1] / CONSTANT

@@ -210,13 +210,12 @@ class NoisyGradientDescent:
     def _schedule(
         self, problem: Problem, field: Loss, signal: float, steps: int | None
     ) -> tuple[int, float, float]:
-        """Choose steps, rate and momentum. Their product, the flow time, balances noise against bias."""
+        """Choose steps, rate and momentum; the flow time steps x rate / (1 - momentum) balances noise against bias."""
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
         momenta = _MOMENTA if self.momentum is None else (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
-        # The smallest momentum that reaches the time within the most steps. If few steps do, the next one starts
-        # slowly.
+        # Take the smallest momentum that reaches the time within the most steps; if few would do, take the next one.
         choice = next((i for i, enough in enumerate(needed) if enough <= _MOST), len(momenta) - 1)
         if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1:
             choice = 1

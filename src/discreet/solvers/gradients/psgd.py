@@ -79,7 +79,7 @@ def drift(rates: Array, steps_per_pass: int, jump: float, l2: float, smoothness:
     if not np.all((rates > 0) & (rates <= largest)):
         raise ValueError(
             f"the learning rate {float(rates.max()):g} is not between 0 and 2 / (smoothness + l2) = {largest:g}: "
-            "a step would pull two runs apart, and the sensitivity has no bound; choose a smaller rate"
+            "larger steps let two runs diverge, so the sensitivity is unbounded; choose a smaller rate"
         )
     factors = np.maximum(np.abs(1.0 - rates * l2), np.abs(1.0 - rates * (smoothness + l2)))
     factors = np.minimum(1.0, factors * (1 + 4 * UNIT_ROUNDOFF))

@@ -204,7 +204,7 @@ def minimize_over(
         raise ParameterError(
             "tolerance",
             f"must be at least {least:.3g} for an objective of this size over this set, got {tolerance!r}",
-            "below that rounding errors drown the distance (a larger l2 lowers the limit)",
+            "below that, rounding errors hide the distance (a larger l2 lowers the limit)",
         )
     curvature, n_passes = objective.curvature, 0
 

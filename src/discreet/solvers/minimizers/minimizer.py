@@ -285,7 +285,7 @@ def minimize(
             "tolerance",
             f"must be a finite number of at least {least:.3g} for an objective of this size, got "
             f"{tolerance!r}",
-            "below that rounding errors drown the gradient (a larger l2 lowers the limit)",
+            "below that, rounding errors hide the gradient (a larger l2 lowers the limit)",
         )
     search = _Search(objective, float(tolerance), progress)
     point = search.start(start)

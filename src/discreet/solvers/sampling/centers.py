@@ -1,6 +1,6 @@
 """Choose where the parabolas of an envelope touch the losses, so that few tries are needed.
 
-The center is near the mean of exp(-energy) on the balls, under a quadratic pull towards the balls that minimizes the
+The center is near the mean of exp(-energy) on the balls, under a quadratic tilt towards the balls that minimizes the
 mass of the envelope. Nothing here is certified: a poor center costs tries, never exactness.
 """
 
@@ -30,9 +30,9 @@ def find_center(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> Arr
 def best_center(
     energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array, tilts: list[float]
 ) -> tuple[Array, float]:
-    """Try the minima of the energy under several pulls; return the best, and the log mass of its envelope.
+    """Try the minima of the energy under several tilts; return the best, and the log mass of its envelope.
 
-    The best pull for the target need not be the best one for an envelope above it.
+    The best tilt for the target need not be the best one for an envelope above it.
     """
     lowest = log_mass_above(energy, balls, theta, tilt_floor)
     reach = reach_of(energy.records, balls)
@@ -50,7 +50,7 @@ def best_center(
 
 
 def tilted_minimum(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> tuple[Array, list[float]]:
-    """Approximate the mean of exp(-energy) on the balls: the minimum under the pull of a quadratic model."""
+    """Approximate the mean of exp(-energy) on the balls: the minimum under the tilt that a quadratic model suggests."""
     theta = np.array(min(balls, key=lambda ball: ball.radius).center)
     reach = widest = reach_of(energy.records, balls)
     for _ in range(_STEPS):
@@ -72,7 +72,7 @@ def _minimum(
     start: Array,
     reach: Array,
 ) -> Array:
-    """Approximate the minimum of the energy plus the pull to a tenth of a nat, in coordinates with unit curvature.
+    """Approximate the minimum of the energy plus the tilt to a tenth of a nat, in coordinates with unit curvature.
 
     A hinge is averaged over ``reach``: its minimum lies on corners, where descent would get stuck.
     """

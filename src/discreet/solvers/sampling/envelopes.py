@@ -169,7 +169,7 @@ def parabolas(energy: Energy, balls: Sequence[Ball], center: Array) -> Parabolas
     constants = np.where(records.scales > 0, loss.value(y, z) - slopes * z + 0.5 * bends * z * z, 0.0)
     terms = n * (scale + loss.lipschitz * reach + float(np.max(bends, initial=0.0)) * reach**2)
     rounding = 4 * terms * gamma(n + p + 128) + 2 * n * reach * slope_rounding(loss)
-    if math.isfinite(loss.smoothness):  # if f' jumps, a rounded z may be on the wrong side
+    if math.isfinite(loss.smoothness):  # a rounded z may be on the wrong side of a jump of f''
         rounding += n * loss.smoothness * scale * 2.0**-52
     rounding += value_rounding(loss, n, p, reach, label_bound) + energy.l2 * radius**2 * 2.0**-48
     return Parabolas(precision, linear, rate * float(constants.sum()), z, bends, rate * rounding)

@@ -133,9 +133,7 @@ def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: A
             logs[np.square(points - np.array(ball.center)).sum(axis=1) > ball.radius**2] = -math.inf
         found = float(logsumexp(logs)) - math.log(_POINTS) - float(np.log(np.diag(factor)).sum())
         best = max(best, found)
-        reach = centers.spread_of(
-            records, bends, tilts
-        )  # next, average corners over the spread of predictions
+        reach = centers.spread_of(records, bends, tilts)  # then average corners over this spread
     return best
 
 

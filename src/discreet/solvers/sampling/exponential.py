@@ -99,8 +99,8 @@ class ExponentialSampling:
             raise ParameterError("method", f"must be 'auto', 'rejection' or 'grid', got {self.method!r}")
         if self.method == "grid" and problem.n_features > _GRID_FEATURES:
             raise ValueError(
-                f"method='grid' looks at every point of a grid, which needs at most {_GRID_FEATURES} coefficients; "
-                f"this problem has {problem.n_features}. Use method='rejection'"
+                f"method='grid' evaluates every point of a grid and supports at most {_GRID_FEATURES} coefficients; "
+                f"this problem has {problem.n_features}; use method='rejection'"
             )
         epsilon = epsilon_of_one(problem, guarantee)
         wanted = self._radius(problem)

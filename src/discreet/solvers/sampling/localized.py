@@ -221,7 +221,7 @@ class LocalizedPlan(base.Plan):
     @property
     def remarks(self) -> Mapping[str, str]:
         """Additional lines of the printed plan."""
-        return {"pure": "delta = 0, whatever delta was asked for"}
+        return {"pure": "delta = 0, even if a larger delta was requested"}
 
 
 @lru_cache(maxsize=256)

@@ -216,7 +216,7 @@ class PacedWalkPlan(base.Plan):
 
     @cached_property
     def evidence(self) -> Noisy:
-        """The noisy sums along the walk, each divided by its weight."""
+        """The release of the weighted sums along the walk."""
         problem, c = self.problem, self.longest_score
         row = gamma(problem.n_features + 64) * (self.size + c)
         rounding = 2 * problem.n_samples * row + summation_rounding(problem.n_samples, 1.1 * c)
