@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from discreet.display.charts import Page
+from discreet.display.page import Page
 
 
 def page(body: Mapping[str, Any]) -> str:
