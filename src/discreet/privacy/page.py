@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 _PRIORS = (0.5, 0.1, 0.01)  # how sure somebody was before the release
 _SUBJECTS = {
-    "record": "every row of the table; of a person with several rows, each row on its own",
-    "user": "every person with all of their rows",
-    "label of one record": "the label of every row; the rest of the row is not protected",
-    "all labels of one user": "all labels of every person; the rest of their rows is not protected",
+    "record": "each row of the table. A person with several rows is protected row by row",
+    "user": "each person, with all of their rows",
+    "label of one record": "the label of each row. The rest of the row is not protected",
+    "all labels of one user": "all labels of each person. The rest of their rows is not protected",
 }
 
 _ONE = {
@@ -62,8 +62,8 @@ def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release
         )
         return
     page.verdict(
-        f"Whatever anyone concludes from this {what}, the odds change by a factor of at most "
-        f"{odds(statement.epsilon)} because of {_ONE[statement.guarantee.unit]}.",
+        f"Whatever anyone concludes from this {what}, {_ONE[statement.guarantee.unit]} changes the odds by a factor "
+        f"of at most {odds(statement.epsilon)}.",
         f"{in_short(statement.guarantee)}.",
         "good",
     )
@@ -74,7 +74,9 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     promise = statement.guarantee
     protected = _SUBJECTS.get(promise.unit, promise.unit)
     joint = " Each person may see what was computed for them alone." if promise.kind == "joint-dp" else ""
-    page.text(f"Protected is {protected}. Compared are two tables: {promise.meaning}.{joint}")
+    page.text(
+        f"It protects {protected}. It compares tables that differ in one respect: {promise.meaning}.{joint}"
+    )
     lines = [
         Bar(
             name="a 50:50 guess" if prior == 0.5 else f"a suspicion of {prior:.0%}",
