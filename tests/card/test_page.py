@@ -77,7 +77,7 @@ def test_words_are_left_out_and_the_reference_is_named(model, tmp_path):
 def test_the_promise_is_a_picture(model, tmp_path):
     text = page_of(model, tmp_path)
     assert f"50% → {believed(0.5, 1.0):.0%}" in text
-    assert f"factor of at most {math.e:.3g} because of one row" in text
+    assert f"one row changes the odds by a factor of at most {math.e:.3g}" in text
     assert "Privacy statement" in text  # folded
     assert text.index("Somebody had") < text.index("<details>") < text.index("Privacy statement")
     for value in model.coef_[0]:
