@@ -98,7 +98,15 @@ QUICK = sorted(set(base.names()) - {"exponential", "localized"})  # which take l
 def test_several_models_together_move_and_cost_as_much_as_declared(name):
     """One record moves the models of all classes at once. With so much ridge the slope of a hinge is 1 everywhere."""
     for constraint in SETS:
-        model = make(PrivateLinearSVC, "zero-out", n_classes=3, solver=name, l2=200.0, constraint=constraint)
+        model = make(
+            PrivateLinearSVC,
+            "zero-out",
+            n_classes=3,
+            solver=name,
+            l2=200.0,
+            constraint=constraint,
+            multi_class="ovr",
+        )
         try:
             plan = model.plan(5, 1, 3)
         except (ValueError, TypeError):
@@ -110,6 +118,16 @@ def test_several_models_together_move_and_cost_as_much_as_declared(name):
         assert found.worst_input_ratio is None or 0.999 < found.worst_input_ratio <= 1.0
         return
     pytest.skip(f"{name} fits no support vector machines")
+
+
+@pytest.mark.parametrize("name", ["newton", "noisy-gd", "objective", "output"])
+def test_classes_that_share_a_loss_with_a_margin(name):
+    for neighboring in ("replace-one", "zero-out"):
+        model = make(PrivateLinearSVC, neighboring, n_classes=3, solver=name, multi_class="joint")
+        assert model.plan(62, 2, 3).problem.loss.margin == 1.0
+        pair = worst_pair(neighboring, n_rest=60)
+        found = replay(fitting(model), pair.first, pair.second)
+        assert found.passed, str(found)
 
 
 REGRESSORS = ["PrivateRidge", "PrivateLinearRegression", "PrivateHuberRegressor", "PrivateQuantileRegressor"]
@@ -234,11 +252,18 @@ TWINS = {
     "half noise": (make(PrivateLogisticRegression, solver=twins.solver_with(twins.HalfNoise)), "noise"),
     "weak ridge": (make(PrivateLogisticRegression, solver=twins.solver_with(twins.WeakRidge)), "distance"),
     "one draw for all classes": (
-        make(PrivateLinearSVC, n_classes=3, solver=twins.solver_with(twins.SharedAcrossClasses)),
+        make(
+            PrivateLinearSVC,
+            n_classes=3,
+            multi_class="ovr",
+            solver=twins.solver_with(twins.SharedAcrossClasses),
+        ),
         "noise",
     ),
     "one seed for all classes": (
-        make(PrivateLinearSVC, n_classes=3, solver=twins.solver_with(twins.ReseededPerClass)),
+        make(
+            PrivateLinearSVC, n_classes=3, multi_class="ovr", solver=twins.solver_with(twins.ReseededPerClass)
+        ),
         "reuse",
     ),
     "no output stage": (make(PrivateLinearSVC, solver=twins.solver_with(twins.NoOutputStage)), "state"),
