@@ -89,8 +89,8 @@ def dense_block(n_users: int, n_items: int, density: float, seed: int = 0) -> Ta
     ratings = np.clip(np.round(ratings), 1.0, 5.0)
     seen = rng.random(taste.shape) < density
     held = seen & (rng.random(taste.shape) < 0.05)
-    learned: Array = ratings[seen & ~held]
-    train = sp.csr_array((learned, np.nonzero(seen & ~held)), shape=taste.shape)
+    learned: Any = seen & ~held
+    train = sp.csr_array((ratings[learned], np.nonzero(learned)), shape=taste.shape)
     users, items = np.nonzero(held)
     declared = int(density * n_items)
     return Task("block", train, users, items, ratings[held], (1.0, 5.0), per_user=declared)
