@@ -149,7 +149,7 @@ def linear_truth(seed: int, n_rows: int) -> Data:
     return X, (X @ np.array([1.0, -1.0, 0.5, 0.0, 0.0]) > 0).astype(np.int64)
 
 
-def labeler_defaults(seeds: Iterable[int] = range(3)) -> list[Row]:
+def labeler_defaults(seeds: Iterable[int] = range(1)) -> list[Row]:
     """Answers of a labeler to 200 easy questions, by aggregator; planned for as many, and for 1,000 (default)."""
     rows = []
     for planned, aggregator in product((200, 1_000), ("auto", "plurality", "sparse-vector", "confident")):
@@ -175,7 +175,7 @@ def labeler_defaults(seeds: Iterable[int] = range(3)) -> list[Row]:
     return rows
 
 
-def label_private_defaults(seeds: Iterable[int] = range(3)) -> list[Row]:
+def label_private_defaults(seeds: Iterable[int] = range(1)) -> list[Row]:
     """Accuracy of a student where only labels are private, by number of rows and aggregator."""
     rows = []
     for n_rows, aggregator in product(
@@ -202,7 +202,7 @@ def label_private_defaults(seeds: Iterable[int] = range(3)) -> list[Row]:
     return rows
 
 
-def error_by_queries(seeds: Iterable[int] = range(3), teachers_of: int = 50) -> list[Row]:
+def error_by_queries(seeds: Iterable[int] = range(1), teachers_of: int = 50) -> list[Row]:
     """Share of the questions without the right answer, against their number: chapter 5 of the dissertation.
 
     The same 400 teachers answer in three ways: a plurality with noise calibrated exactly, sparse vector with as many
