@@ -70,7 +70,7 @@ def measure_ratings(n_users: int, n_items: int = 10_000, per_user: int = 80) -> 
         with ExitStack() as stack:
             begin = time.perf_counter()
             with PeakMemory() as opening:
-                users, _ = stack.enter_context(sources.opened_file(path, _SCALE, catalog))
+                users, _ = stack.enter_context(sources.opened_source(path, _SCALE, catalog))
             seconds = time.perf_counter() - begin
             with PeakMemory() as passes:
                 mapped = best_time(partial(one_pass, users))
