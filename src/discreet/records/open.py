@@ -238,6 +238,9 @@ def open_rows(
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
         return
+    if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and target is schema is None:
+        yield X, y
+        return
     target = _target(X, y, target, schema)
     table = source_of(X, bad_rows=bad_rows)
     if table is not None:
