@@ -255,15 +255,6 @@ def test_no_search_over_a_set_returns_to_where_it_was(geometry, first):
     minimize_over(goal, geometry, least)
 
 
-def test_equal_rows_are_released():
-    """Output perturbation draws no noise before it searches: a search that never ends would release nothing."""
-    n, loss = 10_000, HuberHinge(1e-3)
-    plan = base.resolve("output").plan(
-        Problem(loss, BOUNDS, n, 2, l2=0.01, geometry=L2Ball(20.0, 2)), Guarantee(1.0, 1e-6)
-    )
-    plan.run([watched(np.tile([1.0, 0.0], (n, 1)), np.ones(n), cycles=True)], fresh_entropy())
-
-
 @pytest.mark.parametrize("first", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("width", [1e-6, 1e-4])
 @pytest.mark.parametrize("l2", [0.01, 100.0])

@@ -42,7 +42,6 @@ from discreet import (
     SchemaError,
     Target,
     Text,
-    private_domains,
     private_quantiles,
 )
 from discreet.additive.columns import Column
@@ -395,24 +394,6 @@ def test_one_true_and_their_texts_mean_the_same_everywhere(domain):
     rows += domain.encode(pa.array([1], pa.int8()))[0].tolist()
     assert rows == rows[:1] * len(rows)
     assert np.array_equal(as_numbers(objects(cells)), np.ones(len(cells)))
-
-
-def test_one_missing_cell_of_a_column_of_truths_leaves_the_rows_of_others_alone():
-    """pandas makes objects of such a column; every other row was once read as a null record."""
-    truths = np.random.default_rng(0).random(500) < 0.5
-    gap = pd.Series(truths).astype(object)
-    gap[3] = None
-    schema = Schema({"c": Numeric(0, 1), "d": Binned((0.5,))}, Target("t", bounds=(0, 1)))
-    rows = [schema.transform({"c": cells, "d": cells}, bad_rows="null") for cells in (truths, gap)]
-    values = [schema.target_values({"t": cells}, bad_rows="null") for cells in (truths, gap)]
-    assert np.array_equal(*(np.delete(part, 3, axis=0) for part in rows))
-    assert np.array_equal(*(np.delete(part, 3) for part in values))
-    released = []
-    for cells in (truths, gap):
-        with insecure_noise(3):
-            domains, _ = private_domains({"c": cells}, {"c": [0.0, 0.5, 1.0]}, epsilon=9.0, bad_rows="null")
-        released.append(domains)
-    assert released[0] == released[1]
 
 
 # --- rows, labels and targets of estimators ---
