@@ -245,7 +245,7 @@ def _state(plan: IntervalPlan, carried: Carried[Landing]) -> PrivacyStatement:
 
 
 _ASSUMPTIONS = (
-    "the starting coefficients are released already, under a promise of their own that adds to this one",
+    "the starting coefficients are already released; the cost of their release adds to this one",
     "coverage, not privacy: records are independent and enough for the normal approximation; the starting model is "
     "near enough, or the intervals are infinite",
     *PLATFORM_ASSUMPTIONS,

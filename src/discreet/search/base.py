@@ -287,7 +287,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
             inside = getattr(candidate, "constraint", None)
             given += [fact for fact in base.believed(candidate.solver, inside) if fact not in given]
         time = (
-            "HOW LONG THE SEARCH TOOK: it tells the number of tries, without whose secrecy nothing is promised"
+            "HOW LONG THE SEARCH TOOK: it reveals the number of tries, which must stay secret for the guarantee to hold"
             if self.method == "tries"
             else "how long the search took and how much memory it used"
         )
