@@ -47,11 +47,18 @@ FIELD = re.compile(r"( *)([a-z_]\w*(?:, [a-z_]\w*)*) : ")
 UNDERLINE = re.compile(r"-{3,}")
 
 
+def has_page(package: str, name: str) -> bool:
+    """Whether a name of a package has a page of its own."""
+    return HOMES.get(name, "").startswith(f"{package}.")
+
+
 def exports(package: str) -> list[tuple[str, str]]:
     """The (module, name) of what a package exports: ``__all__``, or all public definitions of its modules."""
     module = importlib.import_module(package)
     if hasattr(module, "__all__"):
-        return [(package, name) for name in module.__all__ if name not in FOREIGN]
+        return [
+            (package, name) for name in module.__all__ if name not in FOREIGN and not has_page(package, name)
+        ]
     modules = [module]
     if hasattr(module, "__path__"):
         found = [entry.name for entry in pkgutil.iter_modules(module.__path__) if not entry.ispkg]

@@ -291,7 +291,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     ]
     marks = [' class="number"' if number else "" for number in right]
     head = "".join(
-        f'<th scope="col"{mark}>{escaped(cell)}</th>' if cell else "<td></td>"
+        f'<th scope="col"{mark}>{escaped(cell)}</th>' if cell else f"<td{mark}></td>"
         for cell, mark in zip(header, marks, strict=True)
     )
     body = "".join(
