@@ -69,8 +69,8 @@ def test_what_a_partition_raises_is_not_repeated():
 class FakeClient:
     """A cluster whose workers are started again under another name at every look."""
 
-    def __init__(self, *, dying, status="running"):
-        self._dying, self._status, self.looks = dying, status, 0
+    def __init__(self, *, dying, status="running", nobody=False):
+        self._dying, self._status, self._nobody, self.looks = dying, status, nobody, 0
 
     def nthreads(self):
         return {"worker 0": 1}
@@ -78,6 +78,8 @@ class FakeClient:
     def scheduler_info(self, n_workers):
         assert n_workers == -1  # all of them
         self.looks += self._dying
+        if self._nobody:
+            return {"workers": {}}
         return {"workers": {f"worker {self.looks}": {"status": self._status}}}
 
 
@@ -89,8 +91,9 @@ def test_workers_that_keep_dying_end_the_wait():
         cluster._check_workers()
 
 
-def test_workers_without_memory_end_the_wait_and_slow_ones_do_not():
-    stuck, slow = Cluster(FakeClient(dying=False, status="paused")), Cluster(FakeClient(dying=False))
+@pytest.mark.parametrize("ending", [{"status": "paused"}, {"nobody": True}], ids=str)
+def test_workers_without_memory_or_no_workers_end_the_wait_and_slow_ones_do_not(ending):
+    stuck, slow = Cluster(FakeClient(dying=False, **ending)), Cluster(FakeClient(dying=False))
     for _ in range(clusters._LONGEST_PAUSE):
         stuck._check_workers()
         slow._check_workers()
@@ -205,7 +208,10 @@ def dies(part):
 
 
 @pytest.mark.nightly
-def test_a_worker_killed_in_its_task_counts_once_and_one_that_always_dies_ends_the_fit(cluster, tmp_path):
+def test_a_worker_killed_in_its_task_counts_once_and_one_that_always_dies_ends_the_fit(
+    cluster, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(clusters, "_LONGEST_PAUSE", 10)
     records = DaskRows(collection()).records(Y, BOUNDS, None)
     assert records.sum_rows(dies_once, str(tmp_path / "flag")).tolist() == [N]
     assert (tmp_path / "flag").exists()

@@ -32,7 +32,7 @@ from discreet.tables.meaning import as_cells
 
 _RETRIES = 3  # of a partition whose worker died
 _MOST_LOST = 4  # workers that may die during one fit before it ends
-_LONGEST_PAUSE = 60  # seconds that all workers may be out of memory before it ends
+_LONGEST_PAUSE = 120  # seconds without any worker that is not out of memory before it ends
 _FAN_IN = 8  # sums that one worker adds up at a time
 
 
@@ -171,7 +171,7 @@ class Cluster:
             known = self._client.scheduler_info()["workers"]
         self._lost += len(self._alive - set(known))
         self._alive = set(known)
-        stuck = bool(known) and all(worker.get("status") == "paused" for worker in known.values())
+        stuck = all(worker.get("status") == "paused" for worker in known.values())  # or there is none
         self._paused = self._paused + 1 if stuck else 0
         if self._lost > _MOST_LOST or self._paused > _LONGEST_PAUSE:
             raise WorkersLost
