@@ -196,8 +196,8 @@ def noise_oracle(draws: int = 20_000) -> Iterator[Outside]:
         with insecure_noise(3):
             ours = noise.draw_integers(draws, fresh_entropy()).astype(np.float64)
         theirs = np.array([stranger() for _ in range(draws)], dtype=np.float64)
-        same = ks_2samp(ours, theirs).pvalue
-        half = ks_2samp(np.round(ours / 2), theirs).pvalue
+        same = float(ks_2samp(ours, theirs).pvalue)
+        half = float(ks_2samp(np.round(ours / 2), theirs).pvalue)
         agrees = abs(told - claimed) <= 1e-6 * claimed and same > _SURE
         note = f"draws of both differ with p = {same:.3g}"
         yield Outside(
@@ -209,7 +209,7 @@ def _oracles() -> Iterator[tuple[str, Any, tuple[float, float], Callable[[], flo
     """Names, our noise, our price and theirs of a shift by one scale, and their sampler."""
     dp: Any = importlib.import_module("opendp.prelude")
     dp.enable_features("contrib")
-    space = dp.atom_domain(T=int), dp.absolute_distance(T=int)
+    space = dp.atom_domain(T="i64"), dp.absolute_distance(T="i64")  # shorter integers would cut the tails off
     laplace = LaplaceNoise(1.0)
     scale = laplace.effective_scale / laplace.grid
     shift = int(scale)
@@ -225,7 +225,7 @@ def _oracles() -> Iterator[tuple[str, Any, tuple[float, float], Callable[[], flo
 # -- JAX Privacy -----------------------------------------------------------------------------------------------------
 
 
-def scored(subject: Subject, runs: int = 2000) -> Outside:
+def scored(subject: Subject, runs: int = 4000) -> Outside:
     """The scores of our attack, on the promise and on its half-noise twin, judged by a ``CanaryScoreAuditor``."""
     tool = "jax-privacy"
     module = installed("jax_privacy.auditing")
@@ -237,7 +237,8 @@ def scored(subject: Subject, runs: int = 2000) -> Outside:
         found = gathered(subject, runs, seed=seed, share=share)
         assert found.scores is not None
         auditor = module.CanaryScoreAuditor(*found.scores)
-        return float(auditor.epsilon_clopper_pearson(_SURE, DELTA))
+        part = module.Split(0.3, seed=0)  # of the runs, to choose the threshold by
+        return float(auditor.epsilon_clopper_pearson(_SURE, DELTA, threshold_strategy=part))
 
     low = bound(1.0, 11)
     verdict = "agrees" if low <= ours else "contradicts"
