@@ -15,7 +15,6 @@ import pytest
 
 from discreet import (
     Categorical,
-    Ledger,
     Numeric,
     PrivateLogisticRegression,
     PrivateRidge,
