@@ -15,7 +15,6 @@ import pytest
 
 from discreet import (
     Categorical,
-    Ledger,
     Numeric,
     PrivateLogisticRegression,
     PrivateRidge,
@@ -145,23 +144,7 @@ def test_a_killed_process_counts_once_and_a_failing_one_says_nothing(frame, arra
         assert lost.value.__suppress_context__
 
 
-def test_a_frame_that_changes_ends_the_fit_and_keeps_the_charge(session, tmp_path):
-    """Every evaluation of this frame gives other rows, and nothing is kept: no promise would hold."""
-    from pyspark import StorageLevel
-
-    from discreet.records.spark import SparkParts
-
-    changing = session.range(0, N, 1, PARTS).selectExpr("id", "sin(id) AS a", "id % 2 AS y")
-    shaky = changing.mapInArrow(_shaken, "a double, y long")
-    ledger = Ledger(tmp_path / "budget", 10.0, 1e-3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SparkParts, "persisted", lambda parts: parts)
-        assert StorageLevel.MEMORY_ONLY
-        with pytest.raises(Exception, match=r"other rows|did not finish"):
-            PrivateLogisticRegression(classes=[0, 1], delta=1e-6, ledger=ledger).fit(shaky, target="y")
-
-
-def _shaken(batches):
-    noise = np.random.default_rng()
-    for batch in batches:
-        yield pa.record_batch({"a": noise.normal(size=batch.num_rows), "y": batch.column("y")})
+def test_a_part_with_other_rows_is_refused():
+    block, key = (np.ones((3, 2)), pa.array([0, 1, 0])), (0, 0)
+    with pytest.raises(ValueError, match="other rows than before"):
+        spark._records(key, block, lambda rows: rows, None, {key: spark.checksum(block[0]) + 1}, None, None)
