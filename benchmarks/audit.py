@@ -83,11 +83,14 @@ def units() -> list[str]:
 
 
 def stored_claims() -> dict[tuple[str, str], float]:
-    """Claimed epsilons of the stored table, by subject and relation."""
+    """Claimed epsilons of the stored rows whose twins were caught, by subject and relation."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
-    place = [field.name for field in fields(Row)].index("claimed")
-    return {(row[0], row[1]): float(row[place]) for row in cells if row[0] not in _TOP}
+    names = [field.name for field in fields(Row)]
+    kept = [dict(zip(names, row, strict=True)) for row in cells if row[0] not in _TOP]
+    return {
+        (row["subject"], row["relation"]): float(row["claimed"]) for row in kept if row["caught"] == "yes"
+    }
 
 
 def side_by_side(jobs: int, only: Sequence[str], write: bool, **limits: Any) -> list[Row]:

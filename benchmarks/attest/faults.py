@@ -22,7 +22,7 @@ from discreet.privacy.events import Pure
 
 _STEP = 2.0**-10  # epsilon of one charge: sums of it are exact
 _CAP = 0.25  # reached after 256 charges, so that some writers are killed while they are refused
-_LONGEST = 0.05  # seconds that a writer lives at most, beyond its start
+_LONGEST = 6.0  # charges, by the time that one takes here, that a writer lives at most beyond its start
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,13 @@ def kills(count: int, seed: int = 0) -> Kills:
     known = acknowledged = unacknowledged = lost = beyond = charges = made = 0
     path = folder / "ledger-0"
     try:
+        longest = _LONGEST * _time_of_a_charge(folder / "timed")
         for place in range(count):
             if known >= _CAP / _STEP or place == 0:  # this one is full
                 charges, made = charges + known, made + 1
                 path, known = folder / f"ledger-{made}", 0
                 Ledger(path, epsilon=_CAP, delta=0.0)
-            told = _killed(path, rng.uniform(0.0, _LONGEST))
+            told = _killed(path, rng.uniform(0.0, longest))
             history = Ledger(path).history()  # refuses a file whose digests do not fit
             new = len(history) - known
             lost += max(0, told - new)
@@ -76,6 +77,15 @@ def kills(count: int, seed: int = 0) -> Kills:
     return Kills(
         count, charges + known, acknowledged, unacknowledged, lost, beyond, time.perf_counter() - begin
     )
+
+
+def _time_of_a_charge(path: Path) -> float:
+    """Seconds, on average over a few: a slow disk or a busy machine must not kill every writer before it writes."""
+    ledger, count = Ledger(path, epsilon=_CAP, delta=0.0), 5
+    begin = time.perf_counter()
+    for _ in range(count):
+        ledger.charge(Pure(_STEP), label="time")
+    return (time.perf_counter() - begin) / count
 
 
 def _killed(path: Path, after: float) -> int:

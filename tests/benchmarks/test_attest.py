@@ -74,6 +74,14 @@ def test_the_stored_table_is_read():
     assert "variants" in audit.units()
 
 
+def test_rows_whose_twins_got_away_are_attacked_again(tmp_path, monkeypatch):
+    stored = audit.RESULTS.read_text().replace("| yes |", "| NO |", 1)
+    before = audit.stored_claims()
+    monkeypatch.setattr(audit, "RESULTS", tmp_path / "audit.md")
+    audit.RESULTS.write_text(stored)
+    assert len(audit.stored_claims()) == len(before) - 1
+
+
 def test_the_page_says_what_was_found_and_what_was_not_tested():
     told = {"subject": "a", "relation": "replace-one"}
     prices = {"claimed": None, "lowest": None, "highest": None}
