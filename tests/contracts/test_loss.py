@@ -330,6 +330,7 @@ def check_identity(loss):
 CHECKS = {name: check for name, check in dict(globals()).items() if name.startswith("check_")}
 
 
+@pytest.mark.lemma("own-losses.md#theorem-2")
 @pytest.mark.parametrize("check", CHECKS.values(), ids=[name[len("check_") :] for name in CHECKS])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_contract(loss, check):

@@ -29,6 +29,7 @@ X = RNG.normal(size=(4000, 6)) * SPREADS @ BASIS.T + 0.1
 METHODS = ("svd", "power", "oja")
 
 
+@pytest.mark.lemma("principal-components.md#theorem-2")
 @pytest.mark.parametrize("relation", list(Neighboring))
 def test_products_of_neighbors_are_within_the_declared_distance_and_attain_it(relation):
     problem = ComponentsProblem(4, 6, 2.0, 2, False)
@@ -155,6 +156,7 @@ PAIR = np.full((40, 2), 0.1), np.full((40, 2), 0.1)
 PAIR[0][7], PAIR[1][7] = [1.0, 0.0], [0.0, 1.0]
 
 
+@pytest.mark.lemma("principal-components.md#theorem-1")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replay_finds_what_is_declared(method):
     model = PrivatePCA(1.0, 1e-2, n_components=2, method=method, center=False, bad_rows="null")

@@ -171,6 +171,7 @@ def test_pure_privacy_for_corners_by_exponential_sampling():
     assert "exponential" in plan.reason
 
 
+@pytest.mark.lemma("own-losses.md#section-4")
 def test_absolute_errors_are_robust():
     y = np.clip(X @ [0.5, -0.5, 0.2] + 0.2, -1, 1)
     y[::10] = 1.0

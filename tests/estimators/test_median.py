@@ -105,6 +105,7 @@ def test_replays_find_nothing_and_the_worst_pair_attains_the_sensitivity(relatio
     assert 0.95 < found.worst_ratio <= 1.0
 
 
+@pytest.mark.lemma("geometric-median.md#theorem-2")
 @pytest.mark.parametrize("relation", list(Neighboring))
 def test_pure_noise_costs_epsilon_and_no_delta(relation):
     plan = MedianDescent().plan(LocationProblem(2000, 4, 1.0), Guarantee(0.7, 0.0, relation))

@@ -92,6 +92,7 @@ def test_a_function_cannot_change_its_arguments():
     assert not theta.any()
 
 
+@pytest.mark.lemma("own-losses.md#theorem-1")
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("relation", list(Neighboring))
 def test_sums_of_neighbors_are_within_the_declared_distance_and_attain_it(relation, batch):

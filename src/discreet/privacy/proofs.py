@@ -39,6 +39,8 @@ _TRIES = (
 _TERMS = ("evaluation.md#lemma-1",)
 _SECOND = ("second-order-regression.md#theorem-1", "second-order-regression.md#theorem-2")
 _CURVES = "composition.md#section-4"
+_COMPONENTS = ("principal-components.md#theorem-1", "principal-components.md#theorem-2", _ADAPTIVE)
+_MEDIAN = ("geometric-median.md#theorem-1", "geometric-median.md#theorem-2", _ADAPTIVE)
 
 #: Class, function or module below ``discreet``, and the lemmas that prove the constants inside it.
 PROVED_BY: dict[str, tuple[str, ...]] = {
@@ -71,7 +73,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.base.PlannedRelease": (_CURVES, _ADAPTIVE),
     "solvers.base.calibrated_unit": (_ADAPTIVE,),
     "solvers.base.share_event": (_GRID,),
-    "solvers.base.single_release": (_GRID, _CURVES),
+    "mechanisms.noisy_vector.NoisyVectorPlan": (_GRID, _CURVES),
     # mechanisms
     "mechanisms.additive.GaussianMechanism": (
         "discrete-noise.md#section-1",
@@ -106,13 +108,19 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "objective-perturbation.md#theorem-1",
     ),
     "losses.classification.Hinge": ("gradient-methods.md#theorem-2",),
-    "losses.multiclass.Softmax": ("gradient-methods.md#theorem-2", "objective-perturbation.md#theorem-3"),
+    "losses.multiclass.Softmax": (
+        "gradient-methods.md#theorem-2",
+        "objective-perturbation.md#theorem-3",
+        "own-losses.md#theorem-2",
+    ),
     "losses.multiclass.CappedSoftmax": ("gradient-methods.md#theorem-2",),
     "losses.regression.Squared": ("gradient-methods.md#theorem-2", "objective-perturbation.md#theorem-1"),
     "losses.regression.HuberRegression": (
         "gradient-methods.md#theorem-2",
         "objective-perturbation.md#theorem-1",
     ),
+    "losses.regression.Absolute": ("gradient-methods.md#theorem-2", "own-losses.md#section-4"),
+    "losses.row_gradients.GradientLoss": ("own-losses.md#theorem-1",),
     "losses.regression.Quantile": ("gradient-methods.md#theorem-2",),
     "losses.regression.Linear": ("gradient-methods.md#theorem-2",),
     "losses.regression.Poisson": ("gradient-methods.md#theorem-2", "objective-perturbation.md#theorem-1"),
@@ -136,24 +144,26 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "gradient-methods.md#theorem-9",
     ),
     "solvers.gradients.row_centering.leveled_mechanism": ("gradient-methods.md#theorem-8",),
-    "solvers.gradients.newton.NoisyNewton": ("gradient-methods.md#theorem-7", _ADAPTIVE),
-    "solvers.gradients.newton.NoisyNewtonPlan": (
+    "solvers.second_order.newton.NoisyNewton": ("gradient-methods.md#theorem-7", _ADAPTIVE),
+    "solvers.second_order.newton.NoisyNewtonPlan": (
         *_BALL,
         "gradient-methods.md#theorem-4",
         "gradient-methods.md#theorem-7",
         "gradient-methods.md#theorem-10",
+        "gradient-methods.md#theorem-11",
     ),
-    "solvers.gradients.frequencies.SpectrumMechanism": ("gradient-methods.md#theorem-10",),
-    "solvers.gradients.newton_regression.plan_regression": ("second-order-regression.md#theorem-3",),
-    "solvers.gradients.newton_regression.NewtonRegressionPlan": (
+    "solvers.second_order.coordinates.SpectrumMechanism": ("gradient-methods.md#theorem-10",),
+    "solvers.second_order.margins.MarginMechanism": ("gradient-methods.md#theorem-11",),
+    "solvers.second_order.regression.plan_regression": ("second-order-regression.md#theorem-3",),
+    "solvers.second_order.regression.NewtonRegressionPlan": (
         *_SECOND,
         "second-order-regression.md#theorem-3",
         "gradient-methods.md#theorem-4",
     ),
-    "solvers.gradients.clipped_gradients.ClippedGradientMechanism": _SECOND,
-    "solvers.gradients.class_sums.ClassSumsMechanism": ("discriminant.md#theorem-1",),
-    "solvers.gradients.discriminant.NoisyDiscriminant": ("discriminant.md#theorem-2",),
-    "solvers.gradients.discriminant.NoisyDiscriminantPlan": (
+    "solvers.second_order.clipped_gradients.ClippedGradientMechanism": _SECOND,
+    "solvers.class_sums.mechanism.ClassSumsMechanism": ("discriminant.md#theorem-1",),
+    "solvers.class_sums.discriminant.NoisyDiscriminant": ("discriminant.md#theorem-2",),
+    "solvers.class_sums.discriminant.NoisyDiscriminantPlan": (
         "discriminant.md#theorem-1",
         "discriminant.md#theorem-2",
         *_BALL,
@@ -166,8 +176,10 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.statistics.MomentMechanism": ("gradient-methods.md#theorem-4",),
     "solvers.statistics.SufficientStatistics": ("gradient-methods.md#theorem-4", _GRID),
     "solvers.statistics.SufficientStatisticsPlan": ("gradient-methods.md#theorem-4", _GRID),
-    "solvers.median.MedianDescent": ("geometric-median.md#theorem-1", _ADAPTIVE),
-    "solvers.median.MedianPlan": ("geometric-median.md#theorem-1", _ADAPTIVE),
+    "solvers.components.NoisyComponents": _COMPONENTS,
+    "solvers.components.ComponentsPlan": _COMPONENTS,
+    "solvers.median.MedianDescent": _MEDIAN,
+    "solvers.median.MedianPlan": _MEDIAN,
     "solvers.perturbation.objective._calibrated_stddev": _OBJECTIVE,
     "solvers.perturbation.objective._event": _OBJECTIVE,
     "solvers.perturbation.objective.ObjectivePerturbationPlan": (
@@ -213,8 +225,8 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.sampling.exponential.ExponentialPlan": (*_EXPONENTIAL, "exponential-sampling.md#lemma-4"),
     "solvers.sampling.localized.LocalizedPlan": ("exponential-sampling.md#theorem-7", *_EXPONENTIAL),
     "solvers.sampling.grid_walk.GridWalk": ("exponential-sampling.md#theorem-9",),
-    "solvers.wide.refocused.RefocusedSums": ("text.md#theorem-2",),
-    "solvers.wide.refocused.RefocusedPlan": ("text.md#theorem-1", "text.md#theorem-2", *_BALL),
+    "solvers.class_sums.refocused.RefocusedSums": ("text.md#theorem-2",),
+    "solvers.class_sums.refocused.RefocusedPlan": ("text.md#theorem-1", "text.md#theorem-2", *_BALL),
     # everything around a fit
     "estimators.groups.plan_for_groups": ("groups.md#theorem-1", "groups.md#theorem-2"),
     "additive.bins.HistogramMechanism": ("additive-models.md#theorem-1",),

@@ -33,6 +33,7 @@ def mechanism(neighboring, theta_norm=1.0, n_samples=100):
     return MarginMechanism(n_samples, 2, 1, 1.0, theta_norm, neighboring, 2.0)
 
 
+@pytest.mark.lemma("gradient-methods.md#theorem-11")
 def test_the_sensitivity_is_attained_and_never_exceeded():
     theta = np.array([4.0, 0.0])
     at_knots = counted([0.5, 0.0], 1.0, theta) - counted([0.25, 0.0], -1.0, theta)
