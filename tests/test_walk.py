@@ -6,8 +6,10 @@ from benchmarks.walk import walked, walks
 
 # Files and changes of file, a little above what the calls take today; `benchmarks.walk.LIMITS` is the goal.
 MOST = {
-    "PrivateLogisticRegression.fit": (28, 148),
-    "Ledger.charge": (8, 17),
+    "PrivateLogisticRegression.fit": (30, 160),
+    "PrivateMatrixCompletion.fit": (20, 61),
+    "PrivateTransferClassifier.fit": (24, 79),
+    "Ledger.charge": (7, 15),
 }
 
 

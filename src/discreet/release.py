@@ -122,7 +122,7 @@ def carry_out(
     with releasing(label) as tell, calm():
         check(plan, data)
         account = opened(ledger)
-        if account is None and running.get() == label:
+        if account is None and running.get() == label and noise_is_secret():
             warn_uncharged(plan.guarantee)
         tell("charge", price(plan.guarantee))
         receipt = charge(account, plan, label)

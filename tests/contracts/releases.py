@@ -450,6 +450,7 @@ WAYS = {
     "additive.base": "PrivateAdditiveRegressor",
     "description.describe": "describe",
     "description.quantiles": "private_quantiles",
+    "estimators.components": "PrivatePCA svd",
     "estimators.linear": "PrivateRidge",
     "estimators.median": "PrivateMedian",
     "evaluation.evaluate": "evaluate regressor",

@@ -75,6 +75,7 @@ def hostile(action, said):
     printed = io.StringIO()
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
+    handler.addFilter(lambda record: not record.name.startswith("numba."))  # compiles once in a process
     with contextlib.suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
     random.seed(0)

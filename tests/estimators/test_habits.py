@@ -25,6 +25,8 @@ from discreet import (
     release,
 )
 from discreet._checks import _HABITS
+from discreet.audit.replay import replay
+from discreet.audit.trace import fitting
 from discreet.cli import catalog
 from discreet.estimators.rehearsal import simulate
 
@@ -92,15 +94,6 @@ def test_target_bounds_name_what_finds_them():
 # --- fits without a ledger ---
 
 
-@pytest.fixture
-def counting(monkeypatch):
-    """The genuine count, from nothing."""
-    import conftest
-
-    monkeypatch.setattr(release, "_uncharged", [])
-    monkeypatch.setattr(release, "warn_uncharged", conftest.warn_uncharged)
-
-
 def said(call):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -113,7 +106,7 @@ LABELS = (ROWS[:, 0] > 0).astype(int)
 MODEL = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], solver="output")
 
 
-def test_the_first_fit_without_a_ledger_is_warned_of(counting):
+def test_the_first_fit_without_a_ledger_is_warned_of(counted_fits):
     (first,) = said(lambda: MODEL.fit(ROWS, LABELS))
     assert "no ledger was given" in first
     assert "pass ledger=Ledger(" in first
@@ -123,7 +116,7 @@ def test_the_first_fit_without_a_ledger_is_warned_of(counting):
     assert said(lambda: MODEL.fit(ROWS, LABELS)) == []  # not at every one
 
 
-def test_habits_that_fit_often_name_the_total(counting):
+def test_habits_that_fit_often_name_the_total(counted_fits):
     (*_, last) = said(lambda: cross_val_score(MODEL, ROWS, LABELS, cv=4))
     assert "4 releases" in last
     assert "up to epsilon 4, delta 4e-06" in last
@@ -131,20 +124,20 @@ def test_habits_that_fit_often_name_the_total(counting):
     assert any("8 releases" in one for one in said(lambda: grid.fit(ROWS, LABELS)))
 
 
-def test_what_is_said_depends_on_calls_alone(counting, monkeypatch):
+def test_what_is_said_depends_on_calls_alone(counted_fits, monkeypatch):
     first = [said(lambda: MODEL.fit(ROWS, LABELS)) for _ in range(4)]
     monkeypatch.setattr(release, "_uncharged", [])
     assert [said(lambda: MODEL.fit(-ROWS, 1 - LABELS)) for _ in range(4)] == first
 
 
-def test_promises_of_different_kinds_are_not_added(counting):
+def test_promises_of_different_kinds_are_not_added(counted_fits):
     said(lambda: MODEL.fit(ROWS, LABELS))
     other = clone(MODEL).set_params(neighboring="zero-out")
     (text,) = said(lambda: other.fit(ROWS, LABELS))
     assert "their prices add up;" in text
 
 
-def test_a_ledger_rehearsals_and_tries_are_not_warned_of(counting, tmp_path):
+def test_a_ledger_rehearsals_and_tries_are_not_warned_of(counted_fits, tmp_path):
     ledger = Ledger(tmp_path / "l", 10.0, 1e-3)
     paid = clone(MODEL).set_params(ledger=ledger)
     assert said(lambda: paid.fit(ROWS, LABELS)) == []
@@ -155,3 +148,12 @@ def test_a_ledger_rehearsals_and_tries_are_not_warned_of(counting, tmp_path):
         len(said(lambda: search.fit(ROWS, LABELS))) == 1
     )  # the search itself; the number of tries is secret
     assert len(release._uncharged) == 1
+
+
+def test_audits_are_not_warned_of(counted_fits):
+    """Their noise is seeded: nothing private is released, and neighbors must be told the same."""
+    other = ROWS.copy()
+    other[0] = 0.5
+    found = replay(fitting(MODEL), (ROWS, LABELS), (other, LABELS))
+    assert found.passed, str(found)
+    assert release._uncharged == []

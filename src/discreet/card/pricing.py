@@ -79,7 +79,7 @@ def _work(counts: dict[Event, int]) -> float:
         return math.inf
     if len(counts) == 1 and runs <= 1:
         return 0.0025 + 1e-6 * _profiles(slow[0]) if slow else 0.0002
-    return 0.0002 + 0.9 * len(slow) + 0.006 * (len(others) - len(slow)) + 0.0001 * math.pow(runs, 0.7)
+    return 0.0002 + 0.9 * len(slow) + 0.02 * (len(others) - len(slow)) + 0.0001 * math.pow(runs, 0.7)
 
 
 def _compositions(event: Event, asked: int) -> Iterator[tuple[dict[Event, int], int]]:
