@@ -32,6 +32,7 @@ def test_a_record_in_a_ball_changes_the_energy_by_its_whole_range(solver, relati
         assert 0.99 < found.worst_input_ratio <= 1.0
 
 
+@pytest.mark.nightly
 def test_half_the_noise_around_a_noisy_minimizer_is_caught():
     model = PrivateLinearSVC(1.0, 1e-2, solver=subjects.brief("localized"), classes=[0, 1])
     subject = subjects.of(model)

@@ -334,6 +334,7 @@ def test_plain_steps_reach_the_least_tolerance_over_sets(monkeypatch, rows, geom
         minimize_over(goal, geometry, constrained.reachable_distance(*goal.sizes, geometry))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("n_draws", [1, 30])
 def test_mirror_descent_reaches_the_least_tolerance(monkeypatch, rows, n_draws):

@@ -356,6 +356,7 @@ def test_the_problems_ball_is_used():
     assert ExponentialSampling(radius=3.0).plan(problem, Guarantee(1.0)).radius == 0.7
 
 
+@pytest.mark.nightly
 def test_default_radius_shrinks_until_it_is_practical():
     problem = Problem(Logistic(), Bounds(), 20_000, 30)
     free = ExponentialSampling(most_tries=1e9).plan(problem, Guarantee(1.0))
@@ -457,6 +458,7 @@ def test_one_category_needs_no_more_tries_than_foretold(rare, loss):
     assert needed < 2 * plan.expected_tries <= 2 * 2e4
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("labels", ["explained", "coin", "one"])
 def test_even_rows_need_no_more_tries_than_foretold(labels):
     """A hinge whose labels nothing explains is flat at the bottom, which parabolas fit badly."""
@@ -476,6 +478,7 @@ def test_a_fit_on_one_rare_category_ends():
     assert np.all(model.fit(rows, y).coef_ < -1.0)
 
 
+@pytest.mark.nightly
 def test_forecast_foretells_the_tries():
     records = invented(3000, 12, seed=8)
     plan = plan_of(records, 2.0, 1.0)
