@@ -4,6 +4,7 @@ FROM python:3.12-slim
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src src
+COPY docs/proofs docs/proofs
 RUN python -m pip install --no-cache-dir --constraint constraints.txt ".[report,onnx]" && rm -rf /build
 
 RUN useradd --uid 10001 --create-home discreet
