@@ -186,6 +186,14 @@ def test_a_page_for_people(shell, tmp_path):
     assert "ward=south" in page or "south" in page
 
 
+def test_a_dossier_for_those_who_must_judge(shell, tmp_path):
+    shell("card model.json --dossier --output dossier.md")
+    text = (tmp_path / "dossier.md").read_text()
+    assert text.startswith("# Dossier: PrivateLogisticRegression")
+    assert "NIST SP 800-226" in text
+    assert "to be answered by the controller" in text
+
+
 def test_a_saved_model_reads_raw_tables(shell):
     model = card.load("model.json")
     raw = {"age": [10, 90], "ward": ["north", "south"], "smoker": [False, True]}

@@ -15,6 +15,7 @@ from typing import Any
 
 from discreet.card.files import read
 from discreet.card.verification import Verification, verify
+from discreet.display.console import printable
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.statement import PrivacyStatement
 
@@ -53,10 +54,10 @@ class Dossier:
         ]
 
     def __str__(self) -> str:
-        lines = [f"# Dossier: {self.subject}"]
+        lines = [f"# Dossier: {printable(self.subject)}"]
         for name, section in self.sections.items():
             lines += ["", f"## {name}", ""]
-            lines += [f"- **{question}.** {answer}" for question, answer in section.items()]
+            lines += [f"- **{question}.** {printable(answer)}" for question, answer in section.items()]
         return "\n".join(lines)
 
 

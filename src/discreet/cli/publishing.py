@@ -62,26 +62,38 @@ def show(arguments: argparse.Namespace) -> None:
     argument(
         "--ledger", type=input_file("ledger"), metavar="FILE", help="that paid, to show what was spent in all"
     ),
+    argument(
+        "--dossier",
+        action="store_true",
+        help="verify the file and write a dossier in Markdown instead: NIST SP 800-226, EDPB 28/2024, ISO/IEC 27559",
+    ),
     section(
         "what you declare",
         *(argument(f"--{name}", metavar="TEXT", help=words) for name, words in ABOUT.items()),
     ),
-    *to_write("page to write", required=True, metavar="FILE.html"),
+    *to_write("page or dossier to write", required=True, metavar="FILE"),
     examples=(
         "discreet card model.json --output model.html",
+        "discreet card model.json --dossier --ledger budget.db --output dossier.md",
         "discreet card model.json --purpose 'planning beds' --owner 'ward office' --output model.html",
     ),
 )
 def card(arguments: argparse.Namespace) -> None:
     """Load, draw, write."""
     from discreet import card as cards
+    from discreet._files import write_atomically
     from discreet.card.about import About
+    from discreet.card.dossier import dossier
     from discreet.display.console import say
 
     read = cards.read(arguments.model)
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     declared = {name: getattr(arguments, name) for name in ABOUT if getattr(arguments, name) is not None}
     with options.output(arguments, size=1 << 20):
+        if arguments.dossier:
+            write_atomically(arguments.output, f"{dossier(arguments.model, ledger=ledger)}\n".encode())
+            say(f"Written to {arguments.output}")
+            return
         cards.to_html(read, arguments.output, about=About(**(read.about.to_dict() | declared)), ledger=ledger)
     say(f"Written to {arguments.output}")
 
