@@ -159,4 +159,4 @@ def test_a_card_shows_what_was_declared_and_what_was_not(written):
     assert bare.count("not recorded") >= 6
     assert "no evaluation was attached" in bare
     assert "charge 1 of this ledger" in declared
-    assert np.isfinite(float(re.search(r"odds change by a factor of at most ([\d.]+)", declared)[1]))
+    assert np.isfinite(float(re.search(r"changes the odds by a factor of at most (\d+\.?\d*)", declared)[1]))
