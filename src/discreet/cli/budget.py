@@ -99,14 +99,11 @@ def shares(ledger: Any, charges: list[Any]) -> list[tuple[str, int, str]]:
 
 def by_person(ledger: Any) -> list[tuple[str, int, str]]:
     """Everybody in the ledger, with the number and the price of their charges, largest first."""
-    from discreet.privacy.events import Composed
+    from discreet.privacy.ledger.page import by_person as priced
 
-    events: dict[str, list[Any]] = {}
-    for charge in ledger.history():
-        events.setdefault(charge.who, []).append(charge.event)
-    prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
-    order = sorted(events, key=lambda who: -prices[who])
-    return [(who or "(unknown)", len(events[who]), f"{prices[who]:.4g}") for who in order]
+    return [
+        (who or "(unknown)", count, f"{price:.4g}") for who, count, price in priced(ledger, ledger.history())
+    ]
 
 
 @command("history", "every charge, in order", None, _LEDGER)

@@ -337,15 +337,9 @@ _MANY = 1000
 
 def more_like(ledger: Any, event: Any) -> str:
     """How many more releases of the same price the ledger would admit, in words."""
-    from discreet.privacy.events import Repeated
+    from discreet.privacy.ledger.page import further
 
-    fits, step = 0, 1  # the largest number that is known to fit; steps double, then halve
-    growing = True
-    while step and fits < _MANY:
-        if ledger.admits(event if fits + step == 1 else Repeated(event, fits + step)):
-            fits, step = fits + step, 2 * step if growing else step // 2
-        else:
-            growing, step = False, step // 2
+    fits = further(ledger, event, _MANY)
     if fits == 0:
         return "No room for another release"
     number = f"at least {_MANY}" if fits >= _MANY else f"about {fits}"

@@ -102,20 +102,19 @@ def further(ledger: Ledger, event: Event, most: int = _MOST) -> int:
     return low
 
 
-def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
-    """Everybody with the price of their charges, largest first."""
+def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
+    """Everybody with the number of their charges and the price of these alone, largest first."""
     events: dict[str, list[Event]] = {}
     for charge in charges:
         events.setdefault(charge.who, []).append(charge.event)
     prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
+    return [(who, len(events[who]), prices[who]) for who in sorted(events, key=lambda who: -prices[who])]
+
+
+def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
     return [
-        Bar(
-            who or "(unknown)",
-            prices[who],
-            f"{prices[who]:.3g}",
-            note=f"{len(events[who])} charge{'' if len(events[who]) == 1 else 's'}",
-        )
-        for who in sorted(events, key=lambda who: -prices[who])
+        Bar(who or "(unknown)", price, f"{price:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
+        for who, count, price in by_person(ledger, charges)
     ]
 
 
