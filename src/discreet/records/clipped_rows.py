@@ -10,6 +10,7 @@ import copy
 import itertools
 import math
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -530,12 +531,16 @@ class OneBlasThread:
         self._lock = threading.Lock()
         self._users = 0
         self._controller: Any = None
+        self._modules = (
+            0  # loaded when the controller was made: a later one may have brought a BLAS of its own
+        )
         self._limit: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
-                self._controller = self._controller or ThreadpoolController()
+                if self._modules != len(sys.modules):
+                    self._modules, self._controller = len(sys.modules), ThreadpoolController()
                 self._limit = self._controller.limit(limits=1, user_api="blas")
             self._users += 1
 
