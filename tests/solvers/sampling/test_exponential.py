@@ -131,7 +131,6 @@ def test_law_in_two_dimensions_against_quadrature(radius):
         assert distance.statistic < 0.006 + scipy.stats.kstwobign.isf(FAILURE) / math.sqrt(4000)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("p", "radius", "epsilon"), [(3, 2.0, 1.0), (10, 1.5, 1.0), (40, 1.0, 1.0), (100, 1.0, 0.5)]
 )

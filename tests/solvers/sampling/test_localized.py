@@ -108,7 +108,6 @@ def test_law_on_two_balls_against_quadrature():
         assert test.statistic < 0.008 + scipy.stats.kstwobign.isf(FAILURE) / math.sqrt(3000)
 
 
-@pytest.mark.nightly
 def test_it_beats_the_plain_mechanism_by_about_the_foretold_factor():
     """Excess of the regularized sum of losses, strongly convex, against p / rate of both."""
     records = invented(6000, 5, seed=2)
