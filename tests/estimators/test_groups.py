@@ -409,9 +409,7 @@ VISITS = {
     "a": np.linspace(-1, 1, 60),
     "y": np.tile([0, 1], 30),
 }
-OF_PEOPLE = discreet.Schema(
-    {"a": discreet.Numeric(-1, 1)}, discreet.Target("y", classes=(0, 1)), group="who"
-)
+OF_PEOPLE = discreet.Schema({"a": discreet.Numeric(-1, 1)}, discreet.Target("y", classes=(0, 1)), group="who")
 
 
 def fits_of_visits(**most):
