@@ -106,13 +106,8 @@ class PrivateAdditiveModel(AdditiveParameters):
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         columns, cells, bad, y = self._read(X, y, strict)
         per_group = self._rows_per_group()
-        if (
-            groups is None
-            and per_group is not None
-            and self.schema is not None
-            and self.schema.group is not None
-        ):
-            groups = self.schema.groups(X)
+        if groups is None and self.schema is not None and self.schema.group is not None:
+            groups = self.schema.groups(X)  # refused below if no number of rows was declared
         padded = relation_of(self.neighboring).size_is_public
         slots = bounded_rows(groups, per_group, len(y), strict=strict, padded=padded)
         if slots is not None:

@@ -23,7 +23,7 @@ from discreet.privacy import events
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import MAX_CHUNK_ROWS, UNIT_ROUNDOFF, Bounds
+from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, chunked_sum
 from discreet.solvers.base import PlannedRelease, multiplier, share_event
 from discreet.solvers.gradients.descent import reshaped_cap
 from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
@@ -101,9 +101,8 @@ class ResidualMechanism(ClippedGradientMechanism):
         squares = np.square(np.minimum(sizes / self.cap, 1.0))
         exchanged = self.neighboring.contributions == 2
         terms = np.where(records.scales == 0, 0.0, squares if exchanged else 1 - squares)
-        pieces = [terms[at : at + MAX_CHUNK_ROWS].sum() for at in range(0, len(terms), MAX_CHUNK_ROWS)]
         sums = [records.weighted_sum(one) for one in clipped.T]
-        noisy = self.gaussian.release(np.append(sums, self.weight * math.fsum(pieces)), entropy)
+        noisy = self.gaussian.release(np.append(sums, self.weight * chunked_sum(terms)), entropy)
         companion = float(noisy[-1]) / (self.weight * self.n_samples)
         gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
         stddev = self.gaussian.stddev

@@ -307,6 +307,14 @@ def worst_additions(n_samples: int) -> int:
     return min(n_samples, MAX_CHUNK_ROWS + n_samples // 256 + 64)
 
 
+def chunked_sum(terms: Array) -> Array:
+    """Sum over the first axis, chunk by chunk: no term passes through more additions than `worst_additions` counts."""
+    pieces = [
+        terms[start : start + MAX_CHUNK_ROWS].sum(axis=0) for start in range(0, len(terms), MAX_CHUNK_ROWS)
+    ]
+    return np.asarray(np.sum(pieces, axis=0) if pieces else np.zeros(terms.shape[1:]))
+
+
 def gradient_rounding(
     loss: Loss,
     n_samples: int,

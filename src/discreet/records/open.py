@@ -36,6 +36,7 @@ from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
+from discreet.tables.schema import RowsOfPeople
 
 if TYPE_CHECKING:
     from discreet.records.partitioned import PartitionedRecords
@@ -320,6 +321,13 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
         return _noted(model, X, reset=reset)
+    if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
+        raise ParameterError(
+            "max_rows_per_group",
+            "must be given: the schema that made these rows has a group column, so a person can have several of them",
+            Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
+            "use a schema without a group column if each person has one row",
+        )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
     validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
