@@ -1,5 +1,6 @@
 """The parts of ``make attest``: lemmas and their tests, kills, materials, rows of the table, the page."""
 
+import contextlib
 import hashlib
 import json
 
@@ -9,6 +10,7 @@ from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
 from benchmarks.attest import build, faults
 from benchmarks.attest.page import page
+from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
 from discreet.card import attestation
 
@@ -20,23 +22,47 @@ def test_every_lemma_in_use_has_tests_with_names():
     assert "tests/mechanisms/test_tree.py::" in found["online.md#theorem-2"]["tests"][0]
 
 
-def test_killed_writers_lose_nothing():
-    found = faults.kills(12, seed=1)
+def troubled(kind, count, monkeypatch):
+    """So many kills of one kind; skipped where it cannot be tried."""
+    if kind not in faults._ANYWHERE and faults.kills(0).left_out:
+        pytest.skip("nothing can be mounted here")
+    monkeypatch.setattr(faults, "KINDS", {kind: 1})
+    monkeypatch.setattr(faults, "_ANYWHERE", (kind,))
+    found = faults.kills(count, seed=1)
+    assert found.kinds == {kind: count}
+    return found
+
+
+@pytest.mark.parametrize("kind", list(faults.KINDS))
+def test_killed_writers_lose_nothing(kind, monkeypatch):
+    found = troubled(kind, 25, monkeypatch)
     assert found.passed, found
     assert found.acknowledged > 0
+    if kind in ("full disk", "read-only"):
+        assert found.refused > 0
 
 
-def test_a_writer_that_acknowledges_too_early_is_caught(monkeypatch):
-    """The twin tells of a charge before it is made."""
+def hasty(path, say):
+    """A writer that tells of charges before they are made."""
+    faults.os.write(say, b"b")
+    while True:
+        faults.os.write(say, b"c")
+        faults.time.sleep(0.001)
 
-    def hasty(path, say):
-        faults.os.write(say, b"b")
-        while True:
-            faults.os.write(say, b"c")
-            faults.time.sleep(0.01)
 
-    monkeypatch.setattr(faults, "_write", hasty)
-    found = faults.kills(5, seed=1)
+def deaf(path, say):
+    """A writer that does not hear that a charge failed."""
+    faults.os.write(say, b"b")
+    while True:
+        with contextlib.suppress(LedgerError, BudgetExceeded):
+            Ledger(path).charge(faults.Pure(faults._STEP), label="kill")
+        faults.os.write(say, b"c")
+
+
+@pytest.mark.parametrize(("twin", "kind"), [(hasty, "kill"), (deaf, "full disk"), (deaf, "read-only")])
+def test_writers_that_acknowledge_too_much_are_caught(twin, kind, monkeypatch):
+    monkeypatch.setattr(faults, "_write", twin)
+    found = troubled(kind, 25, monkeypatch)
     assert found.lost > 0
     assert not found.passed
 
