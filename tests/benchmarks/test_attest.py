@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
-from benchmarks.attest import build, faults
+from benchmarks.attest import build, faults, fuzz
 from benchmarks.attest.page import page
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
@@ -67,6 +67,44 @@ def test_writers_that_acknowledge_too_much_are_caught(twin, kind, monkeypatch):
     assert not found.passed
 
 
+@pytest.mark.nightly
+def test_ten_thousand_kills():
+    found = faults.kills(10_000, seed=2)
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("kind", list(fuzz.KINDS))
+def test_hostile_inputs_meet_clear_errors_or_results(kind):
+    found = fuzz.fuzz(60, seed=3, kinds=[kind])
+    assert found.passed, found.surprises
+    assert found.refused[kind] > 5
+
+
+@pytest.mark.nightly
+def test_a_hundred_thousand_hostile_inputs():
+    found = fuzz.fuzz(100_000, seed=4)
+    assert found.passed, found.surprises
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "twin", "kind"),
+    [
+        (fuzz.card, "load", lambda path: fuzz.json.loads(path.read_bytes()), "models"),
+        (fuzz.Event, "from_dict", lambda fields: fields["kind"], "events"),
+        (fuzz.release, "run", lambda *arguments: 1 / 0, "rows"),
+    ],
+)
+def test_readers_that_believe_everything_are_caught(place, name, twin, kind, monkeypatch):
+    monkeypatch.setattr(place, name, twin)
+    found = fuzz.fuzz(60, seed=3, kinds=[kind])
+    assert not found.passed
+
+
+def test_a_ledger_that_forgets_is_caught(monkeypatch):
+    monkeypatch.setattr(fuzz.Ledger, "history", lambda self: [])
+    assert "0 of 3 charges" in fuzz.fuzz(30, seed=3, kinds=["ledgers"]).surprises[0]
+
+
 def test_the_bill_of_materials_names_what_is_needed():
     found = build.bill_of_materials()
     names = {part["name"] for part in found["components"]}
@@ -121,7 +159,8 @@ def test_the_page_says_what_was_found_and_what_was_not_tested():
         "exact": [],
         "attacks": [],
         "outside": [{**told, **prices, "tool": "t", "verdict": "skipped", "note": "not there"}],
-        "kills": {"kills": 5, "acknowledged": 4, "lost": 0, "beyond_cap": 0},
+        "kills": faults.Kills(kills=5, acknowledged=4, kinds={"full disk": 5}).to_dict(),
+        "fuzz": fuzz.Fuzzed(cases=7, refused={"models": 6}, accepted={"rows": 1}).to_dict(),
         "wheel": {"skipped": "no wheel"},
         "packages": {"numpy": "2"},
         "not_tested": ["<weather>"],
@@ -129,4 +168,6 @@ def test_the_page_says_what_was_found_and_what_was_not_tested():
     text = page(body)
     assert "&lt;weather&gt;" in text
     assert "online.md#theorem-2" in text
+    assert "full disk 5" in text
+    assert "7 fuzzed inputs" in text
     assert build.digest(b"") == hashlib.sha256(b"").hexdigest()
