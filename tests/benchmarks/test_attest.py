@@ -3,12 +3,13 @@
 import contextlib
 import hashlib
 import json
+import sys
 
 import pytest
 
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
-from benchmarks.attest import build, faults, fuzz
+from benchmarks.attest import build, faults, figures, fuzz
 from benchmarks.attest.page import page
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
@@ -171,3 +172,13 @@ def test_the_page_says_what_was_found_and_what_was_not_tested():
     assert "full disk 5" in text
     assert "7 fuzzed inputs" in text
     assert build.digest(b"") == hashlib.sha256(b"").hexdigest()
+
+
+def test_figures_are_kept_part_by_part(tmp_path, monkeypatch):
+    for part, count in (("kills", "2"), ("inputs", "9")):
+        command = ["figures", part, f"--{part}", count, "--output", str(tmp_path / "f.json")]
+        monkeypatch.setattr(sys, "argv", command)
+        assert figures.main() == 0
+    text = (tmp_path / "f.md").read_text()
+    assert "2 times a writer" in text
+    assert "9 cases" in text
