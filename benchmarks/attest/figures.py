@@ -40,7 +40,7 @@ def _killed(found: Mapping[str, Any]) -> list[str]:
     left_out = [f"Left out: {found['left_out']}."] if found["left_out"] else []
     return [
         *("", "## Killed writers of a ledger", "", f"{found['when']}; {found['seconds']:.0f} s.", ""),
-        f"{found['kills']} times a writer, or two at once, was killed: {found['acknowledged']} charges were acknowledged,",
+        f"{found['kills']} times a writer, or two at once, was killed: {found['acknowledged']} charges acknowledged, "
         f"{found['unacknowledged']} written and not acknowledged, {found['refused']} refused by the file system. Lost: "
         f"{found['lost']}. Ledgers damaged: {found['damaged']}.",
         f"Beyond the cap: {found['beyond_cap']}.",
