@@ -175,8 +175,8 @@ class PrivacyStatement:
                 event=Event.from_dict(fields["event"]),
                 mechanism=str(fields["mechanism"]),
                 theorem=str(fields["theorem"]),
-                noise=dict(fields["noise"]),
-                bounds=dict(fields["bounds"]),
+                noise=_numbers_or_words(fields["noise"]),
+                bounds=_numbers_or_words(fields["bounds"]),
                 assumptions=tuple(map(str, fields["assumptions"])),
                 not_covered=tuple(map(str, fields["not_covered"])),
                 secure=fields["private"] is True,
@@ -268,6 +268,16 @@ def _in_words(promise: Guarantee) -> str:
         f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
         f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
     )
+
+
+def _numbers_or_words(values: Any) -> dict[str, float | str]:
+    """Named values of a statement; raise ``TypeError`` for anything else."""
+    named = dict(values)
+    for name, value in named.items():
+        whole = isinstance(value, int) and value.bit_length() < 1024  # a float can hold it
+        if not isinstance(name, str) or not (whole or isinstance(value, float | str)):
+            raise TypeError("noise and bounds must be numbers or words, by name")
+    return named
 
 
 def _pairs(values: Mapping[str, float | str]) -> str:

@@ -147,7 +147,9 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     with np.errstate(invalid="ignore"):
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
-    bad = np.argwhere(~(np.abs(entries) <= largest))[0]
+    bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
+        0
+    ]  # beyond what float32 holds
     if sparse:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         bad = np.array([row, rows.indices[bad[0]]])
