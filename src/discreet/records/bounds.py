@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from discreet._checks import ParameterError
+from discreet._typing import Array
 
 if TYPE_CHECKING:
     from discreet.losses import Loss
