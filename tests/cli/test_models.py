@@ -97,6 +97,8 @@ def test_weights_of_classes(folder, tmp_path, monkeypatch, capsys):
     wrong = (
         "fit",
         folder / "visits.csv",
+        "--separator",
+        ";",
         "--output",
         tmp_path / "n.json",
         "--schema",
