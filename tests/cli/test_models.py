@@ -87,6 +87,28 @@ def test_a_plan_is_what_the_fit_runs(folder, tmp_path, monkeypatch, capsys, name
         assert read_table(tmp_path / "out.csv").num_rows == ROWS
 
 
+def test_weights_of_classes(folder, tmp_path, monkeypatch, capsys):
+    chosen = ("--schema", folder / "classes.toml", "--class-weight", "yes=3", *GUARANTEE)
+    plan = planned(monkeypatch, *chosen, "--rows", ROWS)
+    run("fit", folder / "visits.csv", "--separator", ";", "--output", tmp_path / "m.json", *chosen)
+    found = card.read(tmp_path / "m.json")
+    assert found.parameters["class_weight"] == {"yes": 3.0}
+    assert found.privacy.event == plan.event
+    wrong = (
+        "fit",
+        folder / "visits.csv",
+        "--separator",
+        ";",
+        "--output",
+        tmp_path / "n.json",
+        "--schema",
+        folder / "classes.toml",
+    )
+    assert "'perhaps', which is not among" in failure(
+        capsys, *wrong, *GUARANTEE, "--class-weight", "perhaps=3"
+    )
+
+
 @pytest.mark.parametrize("neighboring", ["add-remove-one", "zero-out"])
 def test_plans_under_other_relations(folder, tmp_path, monkeypatch, neighboring):
     chosen = ("--schema", folder / "number-people.toml", *GUARANTEE, "--neighboring", neighboring)

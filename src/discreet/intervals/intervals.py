@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, calm
+from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import as_fitted
@@ -211,6 +211,12 @@ def _check_model(model: Any) -> None:
             f"intervals need the linear model itself, got a {type(model).__name__}; pass {inside}"
         )
     check_is_fitted(model, ["coef_", "privacy_"])
+    if getattr(as_fitted(model), "class_weight", None) is not None:
+        raise ParameterError(
+            "class_weight",
+            "has no intervals: they would cover the coefficients of equal weights, not those of this model",
+            Setting("class_weight", None, purpose="and fit again"),
+        )
 
 
 def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, float, float]:

@@ -508,7 +508,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
     if classes is not None:
-        known = _declared(classes)
+        known = declared_classes(classes)
     else:
         if bad_rows == "null":
             raise ParameterError(
@@ -543,11 +543,11 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
 def class_count(n_classes: int | None, classes: Any) -> int:
     """How many classes to plan for: as many as are said, or declared; two where neither is known."""
     if n_classes is None:
-        return 2 if classes is None else len(_declared(classes))
+        return 2 if classes is None else len(declared_classes(classes))
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
-def _declared(classes: Any) -> NDArray[Any]:
+def declared_classes(classes: Any) -> NDArray[Any]:
     """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()
