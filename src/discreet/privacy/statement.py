@@ -229,7 +229,7 @@ class PrivacyStatement:
     def _repr_html_(self) -> str:
         from discreet.privacy.page import statement_page
 
-        return statement_page(self).fragment()
+        return statement_page(self, brief=True).fragment()
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the statement as a page for people."""

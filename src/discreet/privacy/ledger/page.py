@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from discreet.display.page import Bar, Page
-from discreet.privacy.events import Composed, Event, Repeated
+from discreet.privacy.events import Event, Repeated
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -33,21 +33,23 @@ def ledger_page(ledger: Ledger) -> Page:
             "Ledger": ledger.identity[:12],
         }
     )
-    page.heading("Who")
+    page.heading("Who spent it")
     page.bars(
         {"": _people(ledger, charges)},
-        ("person", "epsilon", "priced alone, beside the cap"),
+        ("person", "epsilon", f"of the cap of {ledger.epsilon:g}"),
         ends=(0, ledger.epsilon),
     )
     page.heading("When and what for")
     if len(charges) > _SHOWN:
         page.text(f"The latest {_SHOWN} of {len(charges)} charges.")
     page.table(
-        ("", "when (UTC)", "who", "what for", "alone", "spent by then", "release"), _history(ledger, charges)
+        ("", "when (UTC)", "who", "what for", "epsilon alone", "spent by then", "release"),
+        _history(ledger, charges),
     )
     page.text(
-        "A charge is written before its release runs and stays if the run fails. Prices of single charges do not add "
-        "up to what is spent: releases are composed, which costs less than the sum."
+        f"A charge is written before its release runs and stays if the run fails. Every epsilon on this page is at "
+        f"delta {ledger.delta:g}, the ledger's own, so it may differ from the one that was asked for. Together, "
+        "releases cost less than the sum of their prices."
     )
     with page.folded("What a further release can be, and how to check this page"):
         page.text(f"{ledger.remaining()}.")
@@ -73,7 +75,7 @@ def add_budget(page: Page, ledger: Ledger) -> None:
     page.shares(
         [
             ("spent", share, f"epsilon {spent.epsilon:.3g}"),
-            ("left for one release", 0.0, "nothing" if empty else f"epsilon {left.epsilon:.3g}"),
+            ("one more release could cost up to", 0.0, "nothing" if empty else f"epsilon {left.epsilon:.3g}"),
         ]
     )
 
@@ -103,12 +105,12 @@ def further(ledger: Ledger, event: Event, most: int = _MOST) -> int:
 
 
 def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
-    """Everybody with the number of their charges and the price of these alone, largest first."""
-    events: dict[str, list[Event]] = {}
+    """Everybody with the number of their charges and what these alone would have spent, largest first."""
+    theirs: dict[str, list[Charge]] = {}
     for charge in charges:
-        events.setdefault(charge.who, []).append(charge.event)
-    prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
-    return [(who, len(events[who]), prices[who]) for who in sorted(events, key=lambda who: -prices[who])]
+        theirs.setdefault(charge.who, []).append(charge)
+    spent = {who: ledger.spent_on(of_one) for who, of_one in theirs.items()}
+    return [(who, len(theirs[who]), spent[who]) for who in sorted(theirs, key=lambda who: -spent[who])]
 
 
 def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
