@@ -11,7 +11,7 @@ from __future__ import annotations
 import getpass
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -348,11 +348,6 @@ class Ledger:
             found.append(self._spent(account, self.delta, quickly=True).epsilon)
         return found
 
-    def spent_on(self, charges: Iterable[Charge]) -> float:
-        """The epsilon that these charges would have used alone, at the cap's delta, by the quick accountants."""
-        account = self._extended(Account(), charges)
-        return self._spent(account, self.delta, quickly=True).epsilon
-
     def _spent(self, account: Account, delta: float, quickly: bool = False) -> Spent:
         return Spent(self._rule.spent(account, delta, quickly), delta, self.neighboring, account.n_charges)
 
@@ -410,7 +405,7 @@ class Ledger:
         self._known = (account, news.tail)
         return account
 
-    def _extended(self, account: Account, news: Iterable[Charge]) -> Account:
+    def _extended(self, account: Account, news: list[Charge]) -> Account:
         for charge in news:
             account = account.plus(charge.event, self._rule.cap.cost(charge.event), charge.closes)
         return account

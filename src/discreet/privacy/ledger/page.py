@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from discreet.display.page import Bar, Page
-from discreet.privacy.events import Event, Repeated
+from discreet.privacy.events import Composed, Event, Repeated
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -105,18 +105,35 @@ def further(ledger: Ledger, event: Event, most: int = _MOST) -> int:
 
 
 def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
-    """Everybody with the number of their charges and what these alone would have spent, largest first."""
-    theirs: dict[str, list[Charge]] = {}
+    """Everybody with the number of their charges and the price of these alone, largest first."""
+    events: dict[str, list[Event]] = {}
     for charge in charges:
-        theirs.setdefault(charge.who, []).append(charge)
-    spent = {who: ledger.spent_on(of_one) for who, of_one in theirs.items()}
-    return [(who, len(theirs[who]), spent[who]) for who in sorted(theirs, key=lambda who: -spent[who])]
+        events.setdefault(charge.who, []).append(charge.event)
+    prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
+    return [(who, len(events[who]), prices[who]) for who in sorted(events, key=lambda who: -prices[who])]
+
+
+def shares(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
+    """Everybody with the number of their charges and by how much these raised what is spent, largest first.
+
+    Charges of one person that follow one another count together, so that a ledger of one person has one sum.
+    """
+    counts: dict[str, int] = {}
+    raised: dict[str, float] = {}
+    before = 0.0
+    for place, charge in enumerate(charges, 1):
+        counts[charge.who] = counts.get(charge.who, 0) + 1
+        if place == len(charges) or charges[place].who != charge.who:
+            spent = ledger.spent(first=charge.sequence).epsilon
+            raised[charge.who] = raised.get(charge.who, 0.0) + spent - before
+            before = spent
+    return [(who, counts[who], raised[who]) for who in sorted(raised, key=lambda who: -raised[who])]
 
 
 def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
     return [
-        Bar(who or "(unknown)", price, f"{price:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
-        for who, count, price in by_person(ledger, charges)
+        Bar(who or "(unknown)", spent, f"{spent:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
+        for who, count, spent in shares(ledger, charges)
     ]
 
 
