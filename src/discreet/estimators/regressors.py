@@ -270,7 +270,7 @@ _RANGE = 50.0  # highest over lowest predicted mean, unless the user says otherw
 
 @estimator
 class PrivatePoissonRegressor(PrivateLinearRegressor):
-    """Poisson regression under differential privacy: the mean of a count is exp(coef . x + intercept).
+    """Poisson regression under differential privacy: the mean of a count is the exponential of a score.
 
     An unbounded exponential has no bounded gradient. So predicted means are kept between ``least_mean`` and the highest
     target: beyond, the loss goes on along its tangent, and predictions are clipped.

@@ -121,9 +121,15 @@ def coefficient_intervals(
         grows by this factor, and so does the allowance for similar rows of a person.
     ledger : charged before anything private runs.
 
-    Privacy
+    Returns
     -------
-    (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
+    CoefficientIntervals
+        ``estimate``, ``lower`` and ``upper``, intercept last; the standard error and the part of it that is noise;
+        the statement as ``privacy_``.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
     docs/proofs/uncertainty.md. The intervals cover the population's coefficients of CLIPPED rows, without
     regularization, and do not account for a choice of columns on the same data.
 

@@ -69,6 +69,21 @@ class PrivacyStatement:
     paid : the charge that paid for the release, if a ledger did.
     proofs : the lemmas that the promise relies on (files of ``docs/proofs``, which the package holds as well), each
         with the SHA-256 of the file as it was; empty in statements that were written before.
+
+    Notes
+    -----
+    Privacy: all of it is public. It is true of what was released if its assumptions are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(5_000, 2))
+    >>> model = PrivateLogisticRegression(0.5, 1e-6, classes=[0, 1]).fit(X, (X[:, 0] > 0).astype(int))
+    >>> print(str(model.privacy_).splitlines()[2])
+    Guarantee:          (0.5, 1e-06)-differential privacy
+    >>> model.privacy_.delta_at(1.0) < 1e-6
+    True
     """
 
     guarantee: Guarantee
@@ -229,7 +244,7 @@ class PrivacyStatement:
     def _repr_html_(self) -> str:
         from discreet.privacy.page import statement_page
 
-        return statement_page(self).fragment()
+        return statement_page(self, brief=True).fragment()
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the statement as a page for people."""

@@ -55,11 +55,11 @@ class Schema:
     group : the column of person ids, if a person can have several rows; see `groups`.
     normalize : whether to scale every nonzero row to Euclidean norm 1.
 
-    Privacy
-    -------
-    Everything in a schema must be known without looking at the private table: from a code book, a form, the law. Bounds
-    or categories read off the private data would be a release that was not paid for. The transform is fixed, works row
-    by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
+    Notes
+    -----
+    Privacy: everything in a schema must be known without looking at the private table: from a code book, a form, the
+    law. Bounds or categories read off the private data would be a release that was not paid for. The transform is
+    fixed, works row by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
 
     Examples
     --------

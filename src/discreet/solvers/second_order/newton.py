@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import log_expit, logsumexp
 
 from discreet import _checks
-from discreet._checks import ParameterError
+from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
