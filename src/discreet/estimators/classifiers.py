@@ -63,8 +63,9 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         labels = read_labels(cells, self.classes, self.bad_rows)
         return rows, Targets(labels.codes, labels.codes < 0, (labels.assumption,), labels.classes)
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
-        solver = base.resolve(self.solver)
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
         return solver, *self._loss(solver, n_classes or 2), None
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from discreet.privacy.statement import (
     TIME_AND_MEMORY,
     UNPREDICTABLE,
     PrivacyStatement,
-    proofs_of,
 )
 from discreet.recommend.item_models import ItemModel, packed, published, unpacked
 from discreet.recommend.methods import IMPLICIT, METHODS
@@ -38,17 +37,10 @@ if TYPE_CHECKING:
 
 
 def state(
-    plan: CompletionPlan, scale: Scale | Clicks, users: Users, carried: Carried[Any], *, from_data: bool
+    facts: Facts, scale: Scale | Clicks, users: Users, carried: Carried[Any], *, from_data: bool
 ) -> PrivacyStatement:
-    """The statement of a run; ``from_data`` says that the catalog was not declared."""
-    facts = plan.facts
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
-        proofs=proofs_of(plan),
+    """Return the statement of a run; ``from_data`` says that the catalog was not declared."""
+    return carried.state(
         bounds={
             "users": float(facts.n_users),
             "items": float(facts.n_items),
@@ -77,8 +69,6 @@ def state(
             "test errors computed on private ratings and published afterwards",
             OTHER_RELEASES,
         ),
-        secure=carried.secure,
-        paid=carried.receipt,
     )
 
 
@@ -286,7 +276,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
         self.items_ = catalog
         self.method_ = plan.method.name
         self.released_ = dict(carried.published)
-        self.privacy_ = state(plan, scale, users, carried, from_data=self.items is None)
+        self.privacy_ = state(plan.facts, scale, users, carried, from_data=self.items is None)
         return self
 
     def _reading(self) -> tuple[Scale | Clicks, dict[str, str]]:

@@ -21,7 +21,6 @@ from discreet.privacy.statement import (
     PUBLIC_TYPES,
     UNPREDICTABLE,
     PrivacyStatement,
-    Stated,
 )
 from discreet.records.dask import is_dask, labels_of
 from discreet.records.open import Labels, Rows, open_rows, split_target
@@ -227,7 +226,6 @@ def check_same_columns(private: Columns, other: Any, name: str) -> None:
 
 
 def state(
-    plan: Stated,
     carried: Carried[Any],
     bounds: dict[str, float | str],
     assumptions: tuple[str, ...],
@@ -236,7 +234,7 @@ def state(
     """State the promise that travels with the answers and with whatever is trained on them."""
     where = rows.assumptions if isinstance(rows, Rows) else ()
     return carried.state(
-        plan, bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
+        bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
     )
 
 

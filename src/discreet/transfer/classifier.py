@@ -276,7 +276,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         self.n_answered_ = int((carried.release.codes >= 0).sum())
         note_columns(self, inputs.queries)
         stated = base.assumptions(labels, chosen.size, plan.guarantee, bool(self.label_private))
-        self.privacy_ = base.state(plan, carried, plan.sizes, stated, inputs.X)
+        self.privacy_ = base.state(carried, plan.sizes, stated, inputs.X)
         try:
             return self.fit_student(inputs.queries)
         except Exception as error:

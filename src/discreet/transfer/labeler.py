@@ -187,7 +187,7 @@ n_jobs, ledger, random_state :
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to check the columns of questions
         stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
-        self.privacy_ = base.state(plan, begun, plan.sizes, stated)
+        self.privacy_ = base.state(begun, plan.sizes, stated)
         self._stream: VoteRun = plan.start(begun.release)
         self._account, self._answers = begun.account, answers_digest([])
         self._process = os.getpid()
