@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.privacy.guarantee import guarantee_of
+from discreet.privacy.guarantee import Guarantee, guarantee_of
 from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import (
     OTHER_RELEASES,
@@ -203,11 +203,14 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
 
     def plan(self, n_users: int, n_items: int) -> CompletionPlan:
         """What a fit on so many users and items would run and cost; no data is needed."""
-        _checks.count("n_items", n_items)
         declared = self.n_users if self.n_users is not None else n_users
         guarantee, size = guarantee_of(
             self.epsilon, self.delta, self.neighboring, n_users, declared, "users", "n_users"
         )
+        return self._plan(guarantee, size, _checks.count("n_items", n_items))
+
+    def _plan(self, guarantee: Guarantee, size: int, n_items: int) -> CompletionPlan:
+        """Return the plan for a guarantee to each of ``size`` users."""
         if guarantee.delta == 0:
             raise ValueError(
                 "matrix completion adds Gaussian noise, which needs delta > 0; 1 / n_users**2 is common"
@@ -261,10 +264,10 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
             )
         scale, rules = self._reading()
         with calm(), opened(user_items, scale, self.items, **rules) as (users, catalog):
-            size = guarantee_of(
+            guarantee, size = guarantee_of(
                 self.epsilon, self.delta, self.neighboring, users.n_users, self.n_users, "users", "n_users"
-            )[1]
-            plan = self.plan(size, users.n_items)
+            )
+            plan = self._plan(guarantee, size, users.n_items)
             carried: Carried[ItemModel] = carry_out(
                 plan,
                 users,

@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from discreet._checks import ParameterError, Setting, is_from
 from discreet.estimators.groups import read_people
-from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of, relation_of
+from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of
 from discreet.privacy.statement import (
     OTHER_RELEASES,
     POPULATION,
@@ -63,15 +63,15 @@ def changed_teachers(neighboring: Neighboring, *, by_group: bool, label_private:
 def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: bool) -> Settings:
     """Return the requested guarantee, the public size and the votes that one unit can change."""
     label_private = bool(getattr(model, "label_private", False))
-    relation = relation_of(model.neighboring)
+    counted = "users" if by_group else "records"
+    promise, size = guarantee_of(model.epsilon, model.delta, model.neighboring, n_units, n_samples, counted)
+    relation = promise.neighboring
     if label_private and relation is not Neighboring.REPLACE_ONE:
         raise ParameterError(
             "label_private",
             "protects one person's label against being replaced by another; the rows themselves are public",
             Setting("neighboring", "replace-one"),
         )
-    counted = "users" if by_group else "records"
-    promise, size = guarantee_of(model.epsilon, model.delta, relation, n_units, n_samples, counted)
     unit = "user" if by_group else "record"
     if label_private:
         unit = LABEL_UNITS[by_group]
