@@ -370,7 +370,6 @@ class PrivateAdditiveModel(AdditiveParameters):
         """State the promise that travels with the released shapes."""
         size, columns = plan.problem.n_samples, plan.problem.columns
         return carried.state(
-            plan,
             bounds={
                 "norm of a record's coordinates": 1.0,
                 "records": float(size),

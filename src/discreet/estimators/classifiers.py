@@ -70,8 +70,9 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
             facts = (*facts, f"{chosen} (given by the user)")
         return rows, Targets(labels.codes, labels.codes < 0, facts, labels.classes)
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
-        solver = base.resolve(self.solver)
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
         loss, n_models = self._loss(solver, n_classes or 2)
         return solver, self._weighted(loss, n_models), n_models, None
 

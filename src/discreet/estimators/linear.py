@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterTypeError, calm
@@ -114,7 +113,7 @@ class PrivateLinearModel(LinearParameters):
         self._warn(plan)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
-        records = self._records(rows, targets.of_models(problem.loss.n_outputs), problem, null_rows)
+        records = self._records(rows, targets, problem, null_rows)
         carried = carry_out(
             plan,
             records,
@@ -130,8 +129,8 @@ class PrivateLinearModel(LinearParameters):
         self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
         if (certificate := getattr(carried.release, "certificate", None)) is not None:
             self.certificate_ = certificate
+        foreign = base.foreign_parts(self.solver, problem.geometry, problem.loss)
         self.privacy_ = carried.state(
-            plan,
             bounds={
                 **self._stated_bounds(problem.bounds),
                 "records": float(problem.n_samples),
@@ -140,7 +139,7 @@ class PrivateLinearModel(LinearParameters):
             assumptions=(
                 *targets.assumptions,
                 *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
-                *base.foreign_parts(self.solver, problem.geometry, problem.loss),
+                *foreign,
                 *(rows.assumptions if isinstance(rows, Rows) else ()),
                 unit_assumption(plan.guarantee),
                 "columns were scaled and chosen without looking at the private data (given by the user)",
@@ -158,7 +157,7 @@ class PrivateLinearModel(LinearParameters):
         self, guarantee: Guarantee, size: int, n_columns: int, n_classes: int | None = None, *, sparse: bool
     ) -> base.Plan:
         """Return the plan of a fit with these public sizes."""
-        solver, loss, n_models, label_bound = self._task(n_columns, n_classes)
+        solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
         rows = self._rows_per_group()
         if rows is None:
@@ -170,11 +169,11 @@ class PrivateLinearModel(LinearParameters):
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
 
     def _records(
-        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None
+        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
     ) -> list[Records]:
         """Return the bounded records of every model."""
-        clip = self._clip(rows.shape[1])
-        strict = self.bad_rows == "error"
+        strict, clip = self.bad_rows == "error", self._clip(rows.shape[1])
+        labels = targets.of_models(problem.loss.n_outputs)
         return as_records(rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=clip)
 
     # -- what a kind of label must say ----------------------------------------------------------------------
@@ -183,7 +182,9 @@ class PrivateLinearModel(LinearParameters):
         """Return checked rows, and what the loss is fitted to."""
         raise NotImplementedError
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
         """Return the solver, the loss, how many models it takes, and a bound on targets."""
         raise NotImplementedError
 

@@ -89,9 +89,10 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         middle, half_width = self._target_range()
         return np.asarray(np.clip((y - middle) / half_width, -1.0, 1.0))
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
-        loss = self._loss(self._target_range()[1])
-        return base.resolve(self.solver), loss, 1, 1.0
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        return solver, self._loss(self._target_range()[1]), 1, 1.0
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         middle, half_width = self._target_range()

@@ -208,7 +208,6 @@ class _Asked:
             self.guarantee.neighboring, self.size, self.rows_per_group, plan.guarantee.delta
         )
         return carried.state(
-            plan,
             assumptions=(given, *self.storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=_NOT_COVERED,
         )

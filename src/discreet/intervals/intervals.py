@@ -255,7 +255,6 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
 
 def _state(plan: IntervalPlan, carried: Carried[Landing]) -> PrivacyStatement:
     return carried.state(
-        plan,
         bounds={"records": float(plan.problem.n_samples), "row norm": plan.problem.bounds.feature_norm},
         assumptions=(unit_assumption(plan.guarantee), *_ASSUMPTIONS),
         not_covered=_NOT_COVERED,

@@ -102,24 +102,17 @@ class PrivacyStatement:
     def of(
         cls,
         plan: Stated,
-        *,
-        assumptions: tuple[str, ...],
-        not_covered: tuple[str, ...],
-        secure: bool,
-        bounds: Mapping[str, float | str] | None = None,
     ) -> PrivacyStatement:
-        """Return the statement of a run of ``plan``; the other arguments are attributes of the same names."""
+        """Return what a plan promises, and why; what it assumes and does not cover is for the caller to add."""
+        problem, event = getattr(plan, "problem", None), plan.event
+        parts = (plan, getattr(problem, "loss", None), getattr(problem, "geometry", None))
         return cls(
             guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=plan.mechanism,
+            event=event,
             theorem=plan.theorem,
             noise=plan.noise,
-            bounds=bounds or {},
-            assumptions=assumptions,
-            not_covered=not_covered,
-            secure=secure,
-            proofs=proofs_of(plan),
+            mechanism=plan.mechanism,
+            proofs=cited(*parts, *(leaf for leaf, _ in flatten(event))),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -251,13 +244,6 @@ class PrivacyStatement:
         from discreet.privacy.page import statement_page
 
         statement_page(self).write(path)
-
-
-def proofs_of(plan: Stated) -> dict[str, str]:
-    """The lemmas behind a plan, its loss, its set, and everything that it is charged for, with their hashes."""
-    problem = getattr(plan, "problem", None)
-    parts = [plan, getattr(problem, "loss", None), getattr(problem, "geometry", None)]
-    return cited(*parts, *(leaf for leaf, _ in flatten(plan.event)))
 
 
 def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:

@@ -454,23 +454,19 @@ def _check_one_per_row(what: str, rows: Any, values: NDArray[Any]) -> None:
         )
 
 
+_READ_FROM_DATA = (
+    "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has would be "
+    "revealed"
+)
+
+
 @dataclass(frozen=True)
 class Labels:
     """Labels as codes into a public label set; -1 marks a null record."""
 
     classes: NDArray[Any]
     codes: NDArray[np.int64]
-    declared: bool
-
-    @property
-    def assumption(self) -> str:
-        """What a promise assumes about the label set."""
-        if self.declared:
-            return "the label set was declared by the user"
-        return (
-            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
-            "would be revealed"
-        )
+    assumption: str  # of a promise, about the label set
 
 
 @dataclass(frozen=True)
@@ -537,7 +533,9 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             "correct the labels or classes",
             *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
         )
-    return Labels(known, codes, classes is not None)
+    return Labels(
+        known, codes, _READ_FROM_DATA if classes is None else "the label set was declared by the user"
+    )
 
 
 def class_count(n_classes: int | None, classes: Any) -> int:

@@ -293,7 +293,6 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
         )
         fit = carried.release.model.privacy_
         made = carried.state(
-            plan,
             bounds={
                 **fit.bounds,
                 "records": float(n_rows),

@@ -154,13 +154,14 @@ class NoisyNewton:
             share = _ONE_LOOK if ordered else MOMENT_SHARE
         looks = (share,) if ordered else (_FIRST_LOOK * share, (1 - _FIRST_LOOK) * share)
         probabilities = problem.n_models == 1 and not problem.l2 and "likelihood" in problem.loss.proved_for
-        shares = Shares(looks, _SPECTRUM_SHARE if ordered else 0.0, _MARGIN_SHARE if probabilities else 0.0)
-        if not (share > 0 and shares.gradients > 0):
-            most = 1 - shares.spectrum - shares.margins
+        spectrum, margins = _SPECTRUM_SHARE if ordered else 0.0, _MARGIN_SHARE if probabilities else 0.0
+        gradients = 1.0 - sum(looks) - spectrum - margins
+        if not (share > 0 and gradients > 0):
+            most = 1 - spectrum - margins
             raise ParameterError(
                 "moment_share", f"must lie between 0 and {most:g}, got {self.moment_share!r}"
             )
-        return shares
+        return Shares(looks, spectrum, margins, gradients)
 
 
 @dataclass(frozen=True)
@@ -170,11 +171,7 @@ class Shares:
     moments: tuple[float, ...]
     spectrum: float
     margins: float
-
-    @property
-    def gradients(self) -> float:
-        """For all gradients together."""
-        return 1.0 - sum(self.moments) - self.spectrum - self.margins
+    gradients: float
 
     def parts(self, problem: Problem, steps: int) -> list[Part]:
         """Return all releases with their sizes, in order."""
@@ -305,8 +302,9 @@ class NoisyNewtonPlan(base.Plan):
         ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix
 
         def noisy_gradient(point: Array) -> Array:
+            slope = _by_model(ridge, point)
             noisy = noisy_sum(parts, self.field, point, release, entropy)
-            return np.asarray(noisy / problem.n_samples + _by_model(ridge, point))
+            return np.asarray(noisy / problem.n_samples + slope)
 
         start = np.zeros((problem.n_models, *problem.shape))
         reached = self._descent(shape).run(start, noisy_gradient, progress)
