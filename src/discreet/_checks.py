@@ -214,8 +214,8 @@ _HABITS: dict[str, tuple[tuple[str, str], ...]] = {
     "class_weight": (
         (
             "",
-            "class counts are private, and weights raise the noise. Move the threshold after the fit instead, which is "
-            "free: sklearn.model_selection.FixedThresholdClassifier(model, threshold=...), or predict_proba",
+            "PrivateLogisticRegression and PrivateLinearSVC take weights that are public numbers. Moving the threshold "
+            "after the fit is free: sklearn.model_selection.FixedThresholdClassifier(model, threshold=...)",
         ),
     ),
     "max_iter": (

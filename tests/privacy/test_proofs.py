@@ -174,5 +174,6 @@ def test_statements_without_proofs_stay_as_they_were():
     fields = PrivacyStatement.of(plan).to_dict()
     del fields["proofs"]
     assert PrivacyStatement.from_dict(fields).to_dict() == fields
-    with pytest.raises(ValueError, match="not a privacy statement"):
-        PrivacyStatement.from_dict({**fields, "proofs": 7})
+    for wrong in ({"proofs": 7}, {"noise": {"scale": {}}}, {"bounds": {"records": 10**400}}, {"noise": [1]}):
+        with pytest.raises(ValueError, match="not a privacy statement"):
+            PrivacyStatement.from_dict({**fields, **wrong})

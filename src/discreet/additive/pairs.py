@@ -116,7 +116,7 @@ class PairSelection:
         inside = cells >= 0
         size = math.prod(table.sizes)
         sums = [np.bincount(cells[inside], output[inside], size) for output in residuals.T]
-        return float(np.linalg.norm(sums))
+        return math.sqrt(math.fsum(np.square(sums).ravel()))  # no rounding that grows with the table
 
     def choose(
         self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array, entropy: Entropy

@@ -78,7 +78,7 @@ class Logistic(MarginLoss):
     """
 
     family = "logistic"
-    proved_for = frozenset({"convex", "single-peaked", "classes", "likelihood", "counted"})
+    proved_for = frozenset({"convex", "single-peaked", "classes", "second-order", "likelihood", "counted"})
     lipschitz = 1.0
     smoothness = 0.25
     evaluation_error = EXP_ULPS + 4.0
@@ -225,7 +225,7 @@ class HuberHinge(MarginLoss):
 
     width: float = 0.5
 
-    proved_for = frozenset({"convex", "single-peaked", "classes", "counted"})
+    proved_for = frozenset({"convex", "single-peaked", "classes", "second-order", "counted"})
     lipschitz = 1.0
 
     def __post_init__(self) -> None:

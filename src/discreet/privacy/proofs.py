@@ -115,6 +115,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "objective-perturbation.md#theorem-3",
         "own-losses.md#theorem-2",
     ),
+    "losses.weighted.ClassWeighted": ("class-weights.md#theorem-1",),
     "losses.multiclass.CappedSoftmax": ("gradient-methods.md#theorem-2",),
     "losses.regression.Squared": ("gradient-methods.md#theorem-2", "objective-perturbation.md#theorem-1"),
     "losses.regression.HuberRegression": (

@@ -36,6 +36,7 @@ from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
+from discreet.tables.schema import RowsOfPeople
 
 if TYPE_CHECKING:
     from discreet.records.partitioned import PartitionedRecords
@@ -146,7 +147,9 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     with np.errstate(invalid="ignore"):
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
-    bad = np.argwhere(~(np.abs(entries) <= largest))[0]
+    bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
+        0
+    ]  # beyond what float32 holds
     if sparse:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         bad = np.array([row, rows.indices[bad[0]]])
@@ -320,6 +323,13 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
         return _noted(model, X, reset=reset)
+    if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
+        raise ParameterError(
+            "max_rows_per_group",
+            "must be given: the schema that made these rows has a group column, so a person can have several of them",
+            Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
+            "use a schema without a group column if each person has one row",
+        )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
     validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
@@ -494,7 +504,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
     if classes is not None:
-        known = _declared(classes)
+        known = declared_classes(classes)
     else:
         if bad_rows == "null":
             raise ParameterError(
@@ -531,11 +541,11 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
 def class_count(n_classes: int | None, classes: Any) -> int:
     """How many classes to plan for: as many as are said, or declared; two where neither is known."""
     if n_classes is None:
-        return 2 if classes is None else len(_declared(classes))
+        return 2 if classes is None else len(declared_classes(classes))
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
-def _declared(classes: Any) -> NDArray[Any]:
+def declared_classes(classes: Any) -> NDArray[Any]:
     """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()

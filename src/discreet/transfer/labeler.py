@@ -64,16 +64,16 @@ n_jobs, ledger, random_state :
     privacy_ : the statement about all answers of the labeler.
     plan_ : the plan.
 
-    Privacy
-    -------
-    All answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``. Until it
-    halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
-    noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and forking are
-    refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only the last
-    holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with ``close``,
-    its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and the
-    threshold are deleted, in the file as well. Only the number and names of the private table's columns remain, which
-    are public.
+    Notes
+    -----
+    Privacy: all answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``.
+    Until it halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool,
+    and the noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and
+    forking are refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only
+    the last holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with
+    ``close``, its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and
+    the threshold are deleted, in the file as well. Only the number and names of the private table's columns remain,
+    which are public.
 
     Examples
     --------

@@ -126,7 +126,7 @@ class NoisyNewton:
         if loss.aims_at is not None:
             settings = self.n_iterations, self.moment_share, self.radius, self.cap, self.clip
             return plan_regression(self.name, problem, guarantee, *settings)
-        base.require(self.name, problem, "classes", "noisy-gd", "objective")
+        base.require(self.name, problem, "second-order", "noisy-gd", "objective")
         steps = _STEPS if self.n_iterations is None else _checks.count("n_iterations", self.n_iterations)
         shares = self._shares(problem, guarantee)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
