@@ -32,18 +32,24 @@ Answers = Mapping[str, tuple[Estimate, float, tuple[float, float]]]
 RESULTS = Path(__file__).parent / "results" / "coverage_near_noise.md"
 NOMINAL, LEAST = 0.95, 0.93
 CLASSES = np.array([0, 1])
-CLASSIFIERS = tuple(
-    # (records, expected positives, bins, epsilon, delta)
-    (4_000, positives, bins, 1.0, delta)
-    for delta in (1e-6, 0.0)
-    for bins in (20, 100)
-    for positives in (30, 60, 100, 200)
+CLASSIFIERS = (
+    # (records, expected positives, bins, epsilon, delta, rows of a person)
+    *(
+        (4_000, positives, bins, 1.0, delta, 1)
+        for delta in (1e-6, 0.0)
+        for bins in (20, 100)
+        for positives in (30, 60, 100, 200)
+    ),
+    *((4_000, positives, 20, 1.0, 1e-6, 2) for positives in (60, 120, 200, 400)),
 )
-REGRESSORS = tuple(
-    # (records, largest target, epsilon, delta): the fewer, or the smaller, the less rises above the noise
-    (records, largest, 1.0, delta)
-    for delta in (1e-6, 0.0)
-    for records, largest in ((30, 0.8), (60, 0.8), (150, 0.8), (1_000, 0.1), (1_000, 0.2), (1_000, 0.3))
+REGRESSORS = (
+    # (records, largest target, epsilon, delta, rows of a person): the fewer, or the smaller, the less rises above noise
+    *(
+        (records, largest, 1.0, delta, 1)
+        for delta in (1e-6, 0.0)
+        for records, largest in ((30, 0.8), (60, 0.8), (150, 0.8), (1_000, 0.1), (1_000, 0.2), (1_000, 0.3))
+    ),
+    *((records, largest, 1.0, 1e-6, 2) for records, largest in ((120, 0.8), (300, 0.8), (2_000, 0.3))),
 )
 
 
@@ -98,17 +104,24 @@ def _pair(part: float, coverage: float) -> tuple[str, str]:
 
 
 def classified(
-    rng: np.random.Generator, n: int, positives: float, bins: int, epsilon: float, delta: float
+    rng: np.random.Generator, n: int, positives: float, bins: int, epsilon: float, delta: float, rows: int = 1
 ) -> Answers:
-    """One evaluation of a classifier with few positives, and with a subgroup of one in twenty records."""
+    """One evaluation of a classifier with few positives, and with a subgroup of one in twenty records.
+
+    All ``rows`` of a person are alike, which is the worst case of what intervals allow for.
+    """
     law = _law(positives / n, bins)
-    plan = CountPlan(Guarantee(epsilon, delta), ((2, 2, 2), (2, 2, bins)), 2, 0.5 / bins)
-    counts = np.stack(
-        [rng.multinomial(part, law.ravel()).reshape(2, bins) for part in (n // 20, n - n // 20)]
+    plan = CountPlan(_promise(epsilon, delta, rows), ((2, 2, 2), (2, 2, bins)), 2, 0.5 / bins, max_rows=rows)
+    people = n // rows
+    counts = rows * np.stack(
+        [
+            rng.multinomial(part, law.ravel()).reshape(2, bins)
+            for part in (people // 20, people - people // 20)
+        ]
     ).astype(np.float64)
-    spread = rng.normal(size=2) * np.sqrt(counts.sum(axis=(1, 2)) / 12) / bins
+    spread = rng.normal(size=2) * np.sqrt(rows * counts.sum(axis=(1, 2)) / 12) / bins
     tables = _released(plan, [_predicted(counts), counts, spread])
-    noise, truth = Noise(plan.variance, NOMINAL, delta > 0), _true(law)
+    noise, truth = Noise(plan.variance, NOMINAL, delta > 0, rows), _true(law)
     whole = [table.sum(axis=0) for table in tables]
     found = {
         name: (one, truth[name], (-1.0 if "mean" in name else 0.0, 1.0))
@@ -149,20 +162,27 @@ def _true(law: Array) -> dict[str, float]:
     }
 
 
-def regressed(rng: np.random.Generator, n: int, largest: float, epsilon: float, delta: float) -> Answers:
+def regressed(
+    rng: np.random.Generator, n: int, largest: float, epsilon: float, delta: float, rows: int = 1
+) -> Answers:
     """One evaluation of a regressor on targets within ``largest`` of 0, of which it explains three quarters."""
-    x = largest * rng.uniform(-1, 1, size=n) * math.sqrt(0.75)
-    error = largest * rng.uniform(-1, 1, size=n) * 0.5
-    plan = SumPlan(Guarantee(epsilon, delta), 1)
+    x, error = (
+        np.repeat(largest * rng.uniform(-1, 1, size=n // rows), rows) * share for share in (0.75**0.5, 0.5)
+    )
+    plan = SumPlan(_promise(epsilon, delta, rows), 1, rows)
     y, q = x + error, error**2 / 4
     terms = np.stack([np.ones(n), y, y**2, q, y**3, y**4, q * y, q * y**2, q * q]).sum(axis=1)
     weights = np.array([weight for *_, weight in TERMS])
     (sums,) = _released(plan, [terms * weights])
-    found = regressor_metrics(sums / weights, Noise(plan.variance, NOMINAL, delta > 0), 1.0)
+    found = regressor_metrics(sums / weights, Noise(plan.variance, NOMINAL, delta > 0, rows), 1.0)
     return {
         "R^2": (found["R^2"], 0.75, (-math.inf, 1.0)),
         "mean squared error": (found["mean squared error"], largest**2 / 12, (0.0, 4.0)),
     }
+
+
+def _promise(epsilon: float, delta: float, rows: int) -> Guarantee:
+    return Guarantee(epsilon, delta, unit="user" if rows > 1 else "record")
 
 
 def _released(plan: CountPlan | SumPlan, parts: list[Array]) -> list[Array]:
@@ -174,16 +194,18 @@ def _released(plan: CountPlan | SumPlan, parts: list[Array]) -> list[Array]:
 
 def settings() -> Iterator[tuple[str, Callable[[np.random.Generator], Answers]]]:
     """Every setting by name."""
-    for n, positives, bins, epsilon, delta in CLASSIFIERS:
-        kind = "Gaussian" if delta > 0 else "Laplace"
-        what = f"{positives} positives of {n}, {bins} bins, {kind}"
-        yield (
-            what,
-            partial(classified, n=n, positives=positives, bins=bins, epsilon=epsilon, delta=delta),
-        )
-    for n, largest, epsilon, delta in REGRESSORS:
-        what = f"{n} targets within {largest:g}, {'Gaussian' if delta > 0 else 'Laplace'}"
-        yield what, partial(regressed, n=n, largest=largest, epsilon=epsilon, delta=delta)
+    for n, positives, bins, epsilon, delta, rows in CLASSIFIERS:
+        what = f"{positives} positives of {n}, {bins} bins, {_kind(delta, rows)}"
+        law = {"n": n, "positives": positives, "bins": bins}
+        yield what, partial(classified, **law, epsilon=epsilon, delta=delta, rows=rows)
+    for n, largest, epsilon, delta, rows in REGRESSORS:
+        what = f"{n} targets within {largest:g}, {_kind(delta, rows)}"
+        yield what, partial(regressed, n=n, largest=largest, epsilon=epsilon, delta=delta, rows=rows)
+
+
+def _kind(delta: float, rows: int) -> str:
+    noise = "Gaussian" if delta > 0 else "Laplace"
+    return noise if rows == 1 else f"{noise}, people of {rows} equal rows"
 
 
 def measure(
