@@ -253,7 +253,7 @@ still be the whole range. An interval above the truth flatters the model, except
 
 
 def report(repeats: int, path: Path = RESULTS, only: str = "") -> list[Row]:
-    """Measure all settings, or those whose names hold ``only``; print the rows, and keep them where 1,000 were asked for.
+    """Measure all settings, or those whose names hold ``only``; print the rows, and keep those of 1,000 repetitions.
 
     Rows of other settings stay as they were.
     """
