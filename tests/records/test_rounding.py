@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from discreet.losses import CappedLogistic, CappedSoftmax, HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords, gradient_rounding
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import gamma, worst_additions
+from discreet.records.bounds import Bounds, gamma, worst_additions
 from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.vertices import paced_walk
 

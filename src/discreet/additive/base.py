@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,7 +75,7 @@ class AdditiveParameters(PrivacyParameters):
 class PrivateAdditiveModel(AdditiveParameters):
     """What both additive models share: columns, bins, shapes, files."""
 
-    _task: ClassVar[Task]
+    _task: Task
     model_: AdditiveModel
     reads_tables_: bool
     classes_: NDArray[Any]
@@ -147,6 +147,10 @@ class PrivateAdditiveModel(AdditiveParameters):
     def _planned(self, n_samples: int, columns: tuple[Column, ...]) -> AdditivePlan:
         """The plan, with what is public about the labels."""
         raise NotImplementedError
+
+    def _reach(self) -> float:
+        """Of counts, the largest absolute logarithm of a predicted mean."""
+        return 1.0
 
     def _finished(self, release: AdditiveRelease, signs: Mapping[int, int]) -> AdditiveModel:
         """The model in the units of the labels, with monotone shapes where they were asked for."""
@@ -226,7 +230,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         n_pairs = _checks.count("pairs", self.pairs, at_least=0)
         problem = AdditiveProblem(
-            columns, self._task, size, n_classes, n_pairs, self.max_bins, self.n_iterations
+            columns, self._task, size, n_classes, n_pairs, self.max_bins, self.n_iterations, self._reach()
         )
         self._signs(columns)
         rows = self._rows_per_group()
@@ -366,7 +370,6 @@ class PrivateAdditiveModel(AdditiveParameters):
         """State the promise that travels with the released shapes."""
         size, columns = plan.problem.n_samples, plan.problem.columns
         return carried.state(
-            plan,
             bounds={
                 "norm of a record's coordinates": 1.0,
                 "records": float(size),

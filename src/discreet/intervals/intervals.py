@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, calm
+from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
 from discreet.estimators.groups import bounded_rows, check_people
 from discreet.estimators.linear import as_fitted
@@ -121,9 +121,15 @@ def coefficient_intervals(
         grows by this factor, and so does the allowance for similar rows of a person.
     ledger : charged before anything private runs.
 
-    Privacy
+    Returns
     -------
-    (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
+    CoefficientIntervals
+        ``estimate``, ``lower`` and ``upper``, intercept last; the standard error and the part of it that is noise;
+        the statement as ``privacy_``.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
     docs/proofs/uncertainty.md. The intervals cover the population's coefficients of CLIPPED rows, without
     regularization, and do not account for a choice of columns on the same data.
 
@@ -212,6 +218,12 @@ def _check_model(model: Any) -> None:
             f"intervals need the linear model itself, got a {type(model).__name__}; pass {inside}"
         )
     check_is_fitted(model, ["coef_", "privacy_"])
+    if getattr(as_fitted(model), "class_weight", None) is not None:
+        raise ParameterError(
+            "class_weight",
+            "has no intervals: they would cover the coefficients of equal weights, not those of this model",
+            Setting("class_weight", None, purpose="and fit again"),
+        )
 
 
 def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, float, float]:
@@ -244,7 +256,6 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
 
 def _state(plan: IntervalPlan, carried: Carried[Landing]) -> PrivacyStatement:
     return carried.state(
-        plan,
         bounds={"records": float(plan.problem.n_samples), "row norm": plan.problem.bounds.feature_norm},
         assumptions=(unit_assumption(plan.guarantee), *_ASSUMPTIONS),
         not_covered=_NOT_COVERED,

@@ -55,11 +55,11 @@ class Schema:
     group : the column of person ids, if a person can have several rows; see `groups`.
     normalize : whether to scale every nonzero row to Euclidean norm 1.
 
-    Privacy
-    -------
-    Everything in a schema must be known without looking at the private table: from a code book, a form, the law. Bounds
-    or categories read off the private data would be a release that was not paid for. The transform is fixed, works row
-    by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
+    Notes
+    -----
+    Privacy: everything in a schema must be known without looking at the private table: from a code book, a form, the
+    law. Bounds or categories read off the private data would be a release that was not paid for. The transform is
+    fixed, works row by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
 
     Examples
     --------
@@ -352,7 +352,8 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
 
 
 def _domain_from_dict(name: str, content: Any) -> Domain:
-    if not isinstance(content, Mapping) or content.get("kind") not in DOMAINS:
+    told = content.get("kind") if isinstance(content, Mapping) else None
+    if not isinstance(told, str) or told not in DOMAINS:
         raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
     values = dict(content)
     kind = DOMAINS[values.pop("kind")]

@@ -21,8 +21,7 @@ from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, chunked_sum, gamma, worst_additions
-from discreet.solvers.statistics import summation_rounding
+from discreet.records.bounds import UNIT_ROUNDOFF, chunked_sum, gamma, summation_rounding, worst_additions
 
 
 def companion_weight(neighboring: Neighboring) -> float:

@@ -33,8 +33,7 @@ from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.privacy.guarantee import SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import BoxBounds
-from discreet.records.kernels.passes import chunked_sum
+from discreet.records.bounds import BoxBounds, chunked_sum
 from discreet.sets import L1Ball
 from discreet.solvers.certificates import slope
 
