@@ -214,7 +214,12 @@ def test_options_reach_the_estimators(folder, tmp_path):
         ),
         ("lasso", "number", ("--l1-radius", 10), {"l1_radius": 10.0}),
         ("median", "none", ("--radius", 3), {"radius": 3.0}),
-        ("additive", "number", ("--max-bins", 4, "--monotonic", "age=rising"), {"max_bins": 4}),
+        (
+            "additive",
+            "number",
+            ("--max-bins", 4, "--monotonic", "age=rising", "--loss", "poisson", "--least-mean", 1),
+            {"max_bins": 4, "loss": "poisson", "least_mean": 1.0},
+        ),
         ("logistic", "classes", ("--l2", 0.1, "--feature-bound", 1.5), {"l2": 0.1, "feature_bound": 1.5}),
     ):
         output = tmp_path / f"{name}.json"
@@ -222,6 +227,21 @@ def test_options_reach_the_estimators(folder, tmp_path):
         parameters = card.read(output).parameters
         assert {one: parameters[one] for one in expected} == expected
     assert np.all(np.diff(card.load(tmp_path / "additive.json").shapes_["age"]["value"]) >= 0)
+
+
+def test_counts_need_a_number(folder, tmp_path, capsys):
+    fit = (
+        "fit",
+        folder / "visits.csv",
+        "--separator",
+        ";",
+        *GUARANTEE,
+        "--output",
+        tmp_path / "x",
+        "--model",
+    )
+    chosen = ("additive", "--schema", folder / "classes.toml", "--loss", "poisson")
+    assert "--loss is for another kind of target" in failure(capsys, *fit, *chosen)
 
 
 def test_the_model_follows_the_target(folder, tmp_path, capsys):
@@ -304,14 +324,11 @@ def test_the_catalog_names_parameters_that_estimators_declare():
     python |= {"duplicates"}
     used = set()
     for name, model in catalog.MODELS.items():
-        for estimator in model.estimators.values():
-            kind = getattr(discreet, estimator)
-            parameters = set(inspect.signature(kind).parameters)
+        kinds = [getattr(discreet, estimator) for estimator in model.estimators.values()]
+        declared = [set(inspect.signature(kind).parameters) for kind in kinds]
+        assert set(model.options) <= set.union(*declared)
+        for parameters in declared:
             without = {"solver"} if name == "median" else set()
-            for_classes = (
-                {"X_public", "aggregator", "expected_unstable"} if "Regressor" in estimator else set()
-            )
-            assert set(model.options) - (for_classes if name == "transfer" else set()) <= parameters
             assert parameters <= set(model.options) | shared | by_schema | python | without, name
         used |= set(model.options)
     assert used == set(catalog.OPTIONS)

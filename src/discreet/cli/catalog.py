@@ -44,7 +44,7 @@ def _number(name: str) -> Mapping[str, str]:
 
 
 _LINEAR = ("feature_bound", "fit_intercept", "solver")
-_SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic")
+_SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic", "loss", "least_mean")
 MODELS: Mapping[str, Model] = {
     "logistic": Model(
         "logistic regression",
@@ -89,7 +89,7 @@ MODELS: Mapping[str, Model] = {
         "least squares with few columns", _number("PrivateLasso"), (*_LINEAR, "l1_radius"), "entries"
     ),
     "additive": Model(
-        "one readable shape per column, for classes and numbers",
+        "one readable shape per column, for classes, numbers and counts",
         {"classes": "PrivateAdditiveClassifier", "number": "PrivateAdditiveRegressor"},
         _SHAPES,
         "table",
@@ -191,6 +191,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "help": "where the loss becomes linear: in units of the target, or of the hinge",
     },
     "quantile": {"type": fraction, "metavar": "Q", "help": "which quantile (default: 0.5, the median)"},
+    "loss": {"choices": ("squared", "poisson"), "help": "poisson for a target that counts something"},
     "least_mean": {"type": positive, "metavar": "M", "help": "lowest mean that is predicted"},
     "l1_radius": {"type": positive, "metavar": "S", "help": "how far predictions may reach"},
     "max_columns": {
@@ -331,6 +332,9 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
     facts = {**_public_facts(model, target, schema, given), **shared}
     facts |= {one: getattr(arguments, one) for one in ("epsilon", "delta", "neighboring")}
     known = set(kind._get_param_names())
+    for parameter in given:
+        if parameter not in known:
+            raise ValueError(f"{flag(parameter)} is for another kind of target than {schema.target.column!r}")
     for parameter, value in shared.items():
         if parameter not in known and value not in (None, "error"):
             raise ValueError(f"{name} has no {parameter.replace('_', ' ')}, got {value!r}")

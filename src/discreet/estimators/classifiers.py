@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import (
     ClassifierParameters,
@@ -27,8 +27,9 @@ from discreet.estimators.parameters import (
 )
 from discreet.losses import ClassWeighted, Hinge, HuberHinge, Logistic, Loss, Softmax
 from discreet.losses.weighted import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
-from discreet.records.open import Labels, checked_classes, class_count, declared_classes, read_labels
+from discreet.records.open import Targets, checked_classes, class_count, declared_classes, read_labels
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -56,11 +57,24 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        _checks.count("n_features", n_features)
-        solver = base.resolve(self.solver)
-        loss, n_models = self._loss(solver, class_count(n_classes, self.classes))
-        loss = self._weighted(loss, n_models)
-        return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        n_columns, known = _checks.count("n_features", n_features), class_count(n_classes, self.classes)
+        return self._plan(guarantee, size, n_columns, known, sparse=sparse)
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        rows, cells = checked_classes(self, X, y, strict=self.bad_rows == "error")
+        labels = read_labels(cells, self.classes, self.bad_rows)
+        facts: tuple[str, ...] = (labels.assumption,)
+        if (weights := getattr(self, "class_weight", None)) is not None:
+            chosen = f"the weights of classes, {weights}, were chosen without looking at the private data"
+            facts = (*facts, f"{chosen} (given by the user)")
+        return rows, Targets(labels.codes, labels.codes < 0, facts, labels.classes)
+
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        loss, n_models = self._loss(solver, n_classes or 2)
+        return solver, self._weighted(loss, n_models), n_models, None
 
     def _weighted(self, loss: Loss, n_models: int) -> Loss:
         """The loss with the weights of classes, if there are any."""
@@ -75,38 +89,11 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
             )
         return ClassWeighted(cast(Any, loss), weights)
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        return checked_classes(self, X, y, strict=strict)
-
-    def _targets(self, y: NDArray[Any]) -> Labels:
-        return read_labels(y, self.classes, self.bad_rows)
-
-    def _planned(self, n_samples: int, n_columns: int, targets: Labels, *, sparse: bool) -> base.Plan:
-        return self.plan(n_samples, n_columns, len(targets.classes), sparse=sparse)
-
-    def _labels(self, targets: Labels, problem: Problem) -> list[NDArray[Any]]:
-        if problem.loss.n_outputs > 1:
-            return [targets.codes]
-        positives = [1] if len(targets.classes) == 2 else range(len(targets.classes))
-        return [np.where(targets.codes == k, 1.0, -1.0) for k in positives]
-
-    def _null(self, targets: Labels) -> Mask:
-        return targets.codes < 0
-
-    def _numbers(self, theta: Array, targets: Labels, problem: Problem) -> dict[str, Any]:
-        coef, intercept = self._split(theta[0].T if problem.loss.n_outputs > 1 else theta)
-        return {"coef_": coef, "intercept_": intercept}
-
-    def _about(self, targets: Labels, problem: Problem) -> dict[str, Any]:
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         joint = problem.loss.n_outputs > 1
-        return {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
-
-    def _facts(self, targets: Labels) -> tuple[str, ...]:
-        weights = getattr(self, "class_weight", None)
-        if weights is None:
-            return (targets.assumption,)
-        chosen = f"the weights of classes, {weights}, were chosen without looking at the private data"
-        return targets.assumption, f"{chosen} (given by the user)"
+        coef, intercept = self._split(theta[0].T if joint else theta)
+        facts = {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
+        return {"coef_": coef, "intercept_": intercept, **facts}
 
     def decision_function(self, X: Any) -> Array:
         """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""

@@ -97,10 +97,16 @@ def evaluate(
         pipeline that starts with a `SchemaEncoder`; other cells count as missing.
     group_values : refused; use ``by`` and ``by_values`` for subgroups.
 
-    Privacy
+    Returns
     -------
-    (epsilon, delta)-DP of all metrics together, including subgroups: docs/proofs/evaluation.md. Intervals are functions
-    of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
+    Evaluation
+        Metrics by name (``result["accuracy"]``), each with its interval; those of subgroups in ``by_group``; the
+        statement as ``privacy_``; a page by ``to_html``.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of all metrics together, including subgroups: docs/proofs/evaluation.md. Intervals are
+    functions of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
 
     Examples
     --------
@@ -202,7 +208,6 @@ class _Asked:
             self.guarantee.neighboring, self.size, self.rows_per_group, plan.guarantee.delta
         )
         return carried.state(
-            plan,
             assumptions=(given, *self.storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=_NOT_COVERED,
         )

@@ -78,7 +78,7 @@ class ClassWeighted(Loss):
         return self.loss.label_bound
 
     @property
-    def n_outputs(self) -> int:
+    def n_outputs(self) -> int:  # type: ignore[override]
         """That of the loss."""
         return self.loss.n_outputs
 
