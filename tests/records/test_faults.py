@@ -109,7 +109,7 @@ def test_a_partition_that_changes_is_noticed(change):
     assert checksum(X) == checksum(X.copy())
     assert checksum(other) != checksum(X)
     with pytest.raises(ValueError, match="other rows than before"):
-        clusters._records(lambda rows: rows, other, Y[: len(other)], BOUNDS, None, checksum(X))
+        clusters._records((lambda rows: rows, BOUNDS, [None, None], []), other, checksum(X))
 
 
 def test_labels_travel_as_bytes_where_they_can():

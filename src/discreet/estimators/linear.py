@@ -6,6 +6,7 @@ refused or interrupted leaves the model unchanged.
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping
@@ -116,7 +117,7 @@ class PrivateLinearModel(LinearParameters):
         empty = None if slots is None else slots.empty
         nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
         about = self._about(targets, problem)
-        null_rows = np.logical_or.reduce(nulls) if nulls else None
+        null_rows = functools.reduce(np.logical_or, nulls) if nulls else None
         records = self._records(rows, self._labels(targets, problem), problem, null_rows, strict)
         carried = carry_out(
             plan,

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,12 +33,10 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
+from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
-
-if TYPE_CHECKING:
-    from discreet.records.partitioned import PartitionedRecords
 
 
 def as_numbers(values: Any) -> Any:
@@ -266,8 +264,9 @@ def open_rows(
     if collections is not None:
         from discreet.records.dask import DaskRows, labels_of
 
-        y = labels_of(y) if collections.is_dask_collection(y) else y
         X = DaskRows(X) if collections.is_dask_collection(X) else X
+        if collections.is_dask_collection(y):
+            y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
     yield X, y
 
 
@@ -334,12 +333,13 @@ def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, N
     """Rows and one label per row, of any type that can be a class."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    labels = _one_label_each(y) if strict else as_cells(y)
+    there = isinstance(y, Column)  # with the rows, elsewhere
+    labels = y if there else _one_label_each(y) if strict else as_cells(y)
     _check_one_per_row("label", rows, labels)
     if strict:
-        if (none := missing(labels)).any():
+        if (none := labels.of(missing) if there else missing(labels)).any():
             refuse_label(int(np.argmax(none)))
-        check_classification_targets(labels)
+        (labels.answers if there else lambda check: check(labels))(check_classification_targets)
     return rows, labels
 
 
@@ -347,11 +347,16 @@ def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, A
     """Rows and one real target per row."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    targets = np.asarray(as_numbers(y), dtype=np.float64)
+    there = isinstance(y, Column)
+    targets = y.of(_targets) if there else _targets(y)
     _check_one_per_row("target", rows, targets)
     if strict and not np.all(finite := np.isfinite(targets)):
         refuse_target(int(np.argmin(finite)))
     return rows, targets
+
+
+def _targets(y: Any) -> Array:
+    return np.asarray(as_numbers(y), dtype=np.float64)
 
 
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
@@ -396,7 +401,8 @@ def as_records(
         if not strict:
             bad = ~rows.valid(bounds)
             null_rows = bad if null_rows is None else bad | null_rows
-        whole = rows.records(np.asarray(labels[0], dtype=np.float64), bounds, null_rows, clip or _unchanged)
+        first = labels[0] if isinstance(labels[0], Column) else np.asarray(labels[0], dtype=np.float64)
+        whole = rows.records(first, bounds, null_rows, clip or _unchanged)
         return cast(list[Records], [whole, *(whole.with_labels(other) for other in labels[1:])])
     if not strict:
         bad = ~bounds.valid_rows(rows)
@@ -489,7 +495,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             PrivacyWarning,
             stacklevel=4,
         )
-    codes = class_codes(y, known)
+    codes = y.of(class_codes, known).computed() if isinstance(y, Column) else class_codes(y, known)
     if bad_rows == "error" and np.any(codes < 0):
         raise ParameterError(
             "y",
