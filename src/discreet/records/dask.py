@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -162,15 +162,25 @@ class Cluster:
 
     def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
         """Blocks in the memory of the workers."""
-        return self.kept(form, self._client.compute(list(blocks), retries=_RETRIES))
+        from dask import delayed
+
+        task = delayed(partial(silently, form), pure=False)
+        return list(self._client.compute([task(block) for block in blocks], retries=_RETRIES))
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """Results, in the memory of the workers."""
         return list(self._client.map(partial(silently, function), *columns, pure=False, retries=_RETRIES))
 
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """Results, in order."""
-        return self.gathered(self.kept(function, *columns))
+        """Results, in order: one task for all that a worker has of the first column."""
+        if not (columns and columns[0]):
+            return []
+        shares = list(self.places(columns[0]).values())
+        tasks = []
+        for share in shares:
+            entries = [column[place] for column in columns for place in share]
+            tasks.append(self.combined(_rows, (len(share), function), *entries))
+        return _in_order(shares, self.gathered(tasks))
 
     def gathered(self, entries: Sequence[Any]) -> list[Any]:
         """Results, in order; raises if workers keep dying meanwhile."""
@@ -239,16 +249,17 @@ class Cluster:
         """One actor on every worker that holds entries."""
         return ClusterCrew(self, entries)
 
-    def actor(self, worker: str, entries: Sequence[Any]) -> Any:
-        """The future of a `Held` on this worker; None where entries would fill too much of its memory."""
-        known = self._info().get(worker)
-        if known is None:
-            return None
-        sizes, most = self._client.nbytes(summary=False), known.get("memory_limit") or float("inf")
-        if sum(sizes.get(entry.key, 0) for entry in entries) > _HELD * most:
-            return None
-        where = {"workers": [worker], "actor": True, "pure": False}
-        return self._client.submit(Held, known.get("nthreads", 1), *entries, **where)
+    def actors(self, entries: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """Futures of `Held` on the workers that have these entries, but where they fill too much of the memory."""
+        known, sizes = self._info(), self._client.nbytes(summary=False)
+        started = {}
+        for worker, own in entries.items():
+            facts = known.get(worker, {"memory_limit": -1})
+            most = facts.get("memory_limit") or float("inf")
+            if sum(sizes.get(entry.key, 0) for entry in own) <= _HELD * most:
+                where = {"workers": [worker], "actor": True, "pure": False}
+                started[worker] = self._client.submit(Held, facts.get("nthreads", 1), *own, **where)
+        return started
 
     def finished(self, work: Any, worker: str) -> Any:
         """What an actor answers or its future gives; raises if its worker is lost meanwhile."""
@@ -285,32 +296,27 @@ class ClusterCrew:
         """The answers of all entries, in their order."""
         members = self._members or self._found()
         told = [None if one.actor is None else one.actor.ask(question, arguments) for one in members]
-        answers: list[Any] = [None] * len(self._entries)
-        late = []
-        for member, message in zip(members, told, strict=True):
-            found = self._result(member, message)
-            if found is None:
-                entries = [self._entries[place] for place in member.places]
-                late.append((member, self._cluster.combined(_each, (arguments, question), *entries)))
-                continue
-            for place, answer in zip(member.places, found, strict=True):
-                answers[place] = answer
-        again = self._cluster.gathered([task for _, task in late])
-        for (member, _), found in zip(late, again, strict=True):
-            for place, answer in zip(member.places, found, strict=True):
-                answers[place] = answer
-        lost = any(member.actor is not None for member, _ in late)
+        answers = [self._result(member, message) for member, message in zip(members, told, strict=True)]
+        late = [number for number, found in enumerate(answers) if found is None]
+        if late:
+            asked = arguments, question
+            tasks = [self._cluster.combined(_each, asked, *self._of(members[number])) for number in late]
+            for number, found in zip(late, self._cluster.gathered(tasks), strict=True):
+                answers[number] = found
+        lost = any(members[number].actor is not None for number in late)
         self._members = [] if lost else members
-        return answers
+        return _in_order([member.places for member in members], answers)
+
+    def _of(self, member: _Member) -> list[Any]:
+        return [self._entries[place] for place in member.places]
 
     def _found(self) -> list[_Member]:
         """A new crew: who has which entries now."""
-        members = []
-        for worker, places in self._cluster.places(self._entries).items():
-            entries = [self._entries[place] for place in places]
-            members.append(_Member(worker, places, self._cluster.actor(worker, entries)))
+        found = self._cluster.places(self._entries)
+        members = [_Member(worker, places, None) for worker, places in found.items()]
+        started = self._cluster.actors({member.worker: self._of(member) for member in members})
         for member in members:
-            member.actor = self._result(member, member.actor)
+            member.actor = self._result(member, started.get(member.worker))
         return members
 
     def _result(self, member: _Member, work: Any) -> Any:
@@ -365,8 +371,11 @@ class DaskRows(Rows):
         facts = self._workers.answers(_label_facts, cells)
         if [size for size, _ in facts] != self._sizes:
             return labels_of(y)
-        kept = self._workers.kept(_unchanged, cells, [found for _, found in facts])
-        return Column.kept_as(self._workers, self._sizes, kept)
+        kept, sums = (
+            Column.kept_as(self._workers, self._sizes, entries)
+            for entries in (cells, [found for _, found in facts])
+        )
+        return kept.of(_unchanged, sums)
 
     def valid(self, bounds: Bounds) -> Any:
         """Which rows are finite and not absurd."""
@@ -512,6 +521,23 @@ def _matrix(block: Any, dtype: type[np.floating[Any]]) -> Any:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _in_order(shares: Sequence[Sequence[int]], answers: Sequence[Sequence[Any]]) -> list[Any]:
+    """Answers of shares in the order of the places that these name."""
+    found = {
+        place: one
+        for share, own in zip(shares, answers, strict=True)
+        for place, one in zip(share, own, strict=True)
+    }
+    return [found[place] for place in range(len(found))]
+
+
+def _rows(told: tuple[int, Callable[..., Any]], *entries: Any) -> list[Any]:
+    """``function`` of each row of columns that follow each other; a tuple that begins with a function Dask may run."""
+    height, function = told
+    columns = [entries[start : start + height] for start in range(0, len(entries), height)]
+    return [function(*row) for row in zip(*columns, strict=True)]
 
 
 def _each(asked: tuple[tuple[Any, ...], Callable[..., Any]], *parts: Any) -> list[Any]:

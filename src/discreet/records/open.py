@@ -337,10 +337,18 @@ def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, N
     labels = y if there else _one_label_each(y) if strict else as_cells(y)
     _check_one_per_row("label", rows, labels)
     if strict:
-        if (none := labels.of(missing) if there else missing(labels)).any():
-            refuse_label(int(np.argmax(none)))
-        (labels.answers if there else lambda check: check(labels))(check_classification_targets)
+        row = labels.first(_first_missing) if there else _first_missing(labels)
+        if row is not None:
+            refuse_label(row)
     return rows, labels
+
+
+def _first_missing(labels: NDArray[Any]) -> int | None:
+    """The row of the first missing label; raises for labels of which none can be a class."""
+    if (none := missing(labels)).any():
+        return int(np.argmax(none))
+    check_classification_targets(labels)
+    return None
 
 
 def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, Array]:

@@ -140,7 +140,7 @@ class Column(NDArrayOperatorsMixin):
 
     def of(self, function: Callable[..., Any], *arguments: Any) -> Column:
         """The column of ``function(values, *arguments)``, one value for each; not computed yet."""
-        return Column(self._keepers, self._sizes, self.entries, Formula(function, (self.formula, *arguments)))
+        return _combined(function, (self, *arguments))
 
     def computed(self) -> Column:
         """The same values, computed now and kept."""
@@ -148,11 +148,14 @@ class Column(NDArrayOperatorsMixin):
 
     def answers(self, question: Callable[[NDArray[Any]], Any]) -> list[Any]:
         """``question(values)`` of every part."""
-        return self._keepers.answers(_answered, [question] * len(self._sizes), *self._asked())
+        columns = self._asked()
+        return self._keepers.answers(
+            _answered, *columns[:-1], [(columns[-1][0], question)] * len(self._sizes)
+        )
 
     def _asked(self) -> list[Sequence[Any]]:
-        count = len(self._sizes)
-        return [[self.formula] * count, [tuple(self.entries)] * count, *self.entries.values()]
+        """The entries, and what to make of them."""
+        return [*self.entries.values(), [(tuple(self.entries), self.formula)] * len(self._sizes)]
 
     # -- as an array -----------------------------------------------------------------------------------------------
 
@@ -188,6 +191,12 @@ class Column(NDArrayOperatorsMixin):
         """The values in another type."""
         return self.of(np.asarray, dtype)
 
+    def first(self, place: Callable[[NDArray[Any]], int | None]) -> int | None:
+        """The first place that ``place`` finds in a part, counted from the first part."""
+        found = self.answers(place)
+        starts = itertools.accumulate(self._sizes, initial=0)
+        return next((start + one for start, one in zip(starts, found, strict=False) if one is not None), None)
+
     def any(self) -> bool:
         """Whether any value is true."""
         return any(self.answers(np.any))
@@ -212,21 +221,11 @@ def _here(inputs: Sequence[Any]) -> list[Any]:
     return [np.asarray(value) if isinstance(value, Column) else value for value in inputs]
 
 
-def _first(column: Column) -> int:
-    """The place of the first true value, 0 if there is none, as NumPy's argmax says."""
-    start = 0
-    for size, place in zip(column._sizes, column.answers(_place), strict=True):
-        if place is not None:
-            return start + int(place)
-        start += size
-    return 0
-
-
 _SMALL_ANSWERS: dict[Callable[..., Any], Callable[[Column], Any]] = {
     np.any: Column.any,
     np.all: lambda column: all(column.answers(np.all)),
-    np.argmax: _first,
-    np.argmin: lambda column: _first(~column),
+    np.argmax: lambda column: column.first(_place) or 0,
+    np.argmin: lambda column: (~column).first(_place) or 0,
     np.unique: lambda column: np.unique(joined(column.answers(np.unique))),
 }
 
@@ -238,12 +237,14 @@ def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def _made(formula: Formula, names: Sequence[int], *entries: Any) -> NDArray[Any]:
+def _made(*given: Any) -> NDArray[Any]:
+    *entries, (names, formula) = given
     return np.asarray(formula(dict(zip(names, entries, strict=True))))
 
 
-def _answered(question: Callable[[Any], Any], formula: Formula, names: Sequence[int], *entries: Any) -> Any:
-    return question(_made(formula, names, *entries))
+def _answered(*given: Any) -> Any:
+    *entries, (told, question) = given
+    return question(_made(*entries, told))
 
 
 def _same(values: NDArray[Any]) -> NDArray[Any]:
