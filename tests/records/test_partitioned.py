@@ -3,12 +3,21 @@
 import os
 import signal
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
+from discreet import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    insecure_noise,
+)
 from discreet.losses import Logistic, Softmax
 from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
@@ -189,7 +198,7 @@ MODELS = [
     PrivateLinearSVC(delta=1e-6, classes=[-1, 0, 1], solver="objective"),
     PrivateLogisticRegression(delta=1e-6, classes=[-1, 0, 1], bad_rows="null"),
     PrivateRidge(target_bounds=(-1, 1), delta=1e-6, solver="statistics", bad_rows="null"),
-    PrivateHuber(target_bounds=(-1, 1), delta=1e-6),
+    PrivateHuberRegressor(target_bounds=(-1, 1), delta=1e-6),
 ]
 
 

@@ -10,6 +10,7 @@ import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
@@ -214,6 +215,73 @@ def test_every_estimator_releases_the_same_from_every_source(estimator, source, 
     for one, other in zip(found, expected, strict=True):
         assert np.array_equal(one, other)
     assert (OWN_ROWS in privacy.assumptions) == (source in QUERIES)
+
+
+PEOPLE = pa.array(RNG.integers(0, 70, size=N))
+TEXTS = pa.array([f" p{number} " for number in PEOPLE.to_pylist()])
+BY_PERSON = PrivateLogisticRegression(
+    epsilon=2.0, delta=1e-6, feature_bound=3.0, classes=[0, 1], solver="noisy-gd", max_rows_per_group=2
+)
+
+
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove-one"])
+@pytest.mark.parametrize("ids", [PEOPLE, TEXTS], ids=["numbers", "texts"])
+@pytest.mark.parametrize("source", [*SOURCES, "Dask"])
+def test_rows_of_people_release_the_same_from_every_source(source, ids, neighboring, tmp_path, recwarn):
+    """Bit for bit: at most two rows of each, chosen by a keyed hash of the id, in the order of first appearance."""
+    n_people = None if neighboring == "replace-one" else 200
+    model = clone(BY_PERSON).set_params(neighboring=neighboring, n_samples=n_people)
+    table = NUMBERS.append_column("id", ids)
+    features = np.column_stack([NUMBERS.column(name).to_numpy() for name in ("a", "b", "sick")]).astype(float)
+    for rules, rows in (
+        ({"target": "y"}, (features, NUMBERS.column("y").to_numpy())),
+        ({"schema": BY_SCHEMA}, BY_SCHEMA.encode(table)),
+    ):
+        with insecure_noise(7):
+            expected = clone(model).fit(*rows, ids.to_numpy(zero_copy_only=False)).coef_
+        data = as_dask(table) if source == "Dask" else SOURCES[source](table, tmp_path)
+        for where in (data, table):
+            with insecure_noise(7):
+                found = clone(model).fit(where, groups="id", **rules)
+            assert found.privacy_.guarantee.unit == "user"
+            assert np.array_equal(found.coef_, expected)
+
+
+BY_SCHEMA = Schema(
+    {"a": Numeric(-9, 9), "b": Numeric(0, 9), "sick": Boolean()},
+    Target("y", (0, 1)),
+    group="id",
+    normalize=False,
+)
+
+
+def as_dask(table, npartitions=3):
+    import dask.dataframe as dd
+
+    return dd.from_pandas(table.to_pandas(), npartitions=npartitions)
+
+
+def test_people_are_refused_before_the_charge_where_they_cannot_be_told_apart(tmp_path):
+    import dask.array as da
+
+    ledger = Ledger(tmp_path / "budget", 10.0, 1e-3)
+    model = clone(BY_PERSON).set_params(ledger=ledger)
+    rows = parquet(NUMBERS.append_column("id", PEOPLE), tmp_path)
+    y = NUMBERS.column("y").to_numpy()
+    for fit, error in [
+        (lambda: model.fit(rows, target="y", groups="nobody"), "no column 'nobody'"),
+        (lambda: model.fit(rows, target="y", groups="a"), "holds numbers of type double"),
+        (lambda: model.fit(rows, target="y"), "must be given"),
+        (lambda: model.fit(da.ones((N, 2), chunks=(80, 2)), y, PEOPLE.to_numpy()), "on a cluster"),
+        (lambda: model.fit(np.ones((N, 2)), y, "id"), "names a column"),
+        (
+            lambda: clone(model).set_params(max_rows_per_group=None).fit(rows, target="y", groups="id"),
+            "must be declared",
+        ),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=error):
+            fit()
+    assert ledger.history() == []
 
 
 def test_a_pipeline_is_evaluated_on_raw_batches(tmp_path):

@@ -219,6 +219,7 @@ def open_rows(
     schema: Any = None,
     classes: Any = None,
     bad_rows: str = "error",
+    ids: str | None = None,
     sums: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Rows and labels: sources are mapped, collections of clusters stay there, all else is as it is.
@@ -231,7 +232,8 @@ def open_rows(
     schema : a `Schema` that makes rows of raw tables.
     classes : the public labels, as which cells of CSV files are read.
     bad_rows : {"error", "null"}, of the estimator.
-    sums : whether nothing but sums over rows will be asked for: then those of a Spark frame stay where they are.
+    ids : the column that says whose row each is; only for sources, whose rows then have ``ids``.
+    sums : whether nothing but sums over rows will be asked for: then those of a cluster stay where they are.
     """
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
@@ -239,19 +241,21 @@ def open_rows(
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and target is schema is None:
         yield X, y
         return
-    target = _target(X, y, target, schema)
-    table = source_of(X, bad_rows=bad_rows)
+    there = sums and ids is None  # where it may stay if it is a frame of a cluster
+    cluster = there and schema is None and is_from(X, "dask.dataframe", "DataFrame")
+    target = _target(X, None if cluster and target is None else y, target, schema, ids)
+    table = None if cluster else source_of(X, bad_rows=bad_rows)
     if table is not None:
         from discreet.records import arrow
 
         rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
-        if sums and is_from(X, "pyspark.sql", "DataFrame"):
+        if there and is_from(X, "pyspark.sql", "DataFrame"):
             from discreet.records.spark import SparkRows
 
             opened: Any = SparkRows(X, target, **rules)
         else:
             whole = X if isinstance(X, str | os.PathLike) else table
-            opened = arrow.opened(whole, target=target, **rules)
+            opened = arrow.opened(whole, target=target, ids=ids, **rules)
         with opened as rows:
             yield rows, rows.labels
         return
@@ -270,10 +274,10 @@ def open_rows(
     yield X, y
 
 
-def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
+def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) -> str | None:
     """The column of labels; raises where labels come in two ways, or rows of people would be taken for people."""
     if schema is not None:
-        if schema.group is not None:
+        if schema.group is not None and schema.group != ids:
             raise ParameterError(
                 "schema",
                 "declares a group column, which fit does not read from a table",
@@ -290,14 +294,27 @@ def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
     return target
 
 
-def split_target(table: Any, target: str) -> tuple[Any, Any]:
+def split_groups(X: Any, groups: Any, schema: Any) -> tuple[Any, Any, str | None]:
+    """Rows, ids of people, and the name of their column: without the ids, where they are yet to be read."""
+    name = groups if groups is not None or schema is None else schema.group
+    if not isinstance(name, str):
+        return X, groups, None
+    if is_source(X):
+        return X, None, name
+    if schema is not None:
+        return X, raw_column(X, name), name
+    return *split_target(X, name, "groups"), None
+
+
+def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, Any]:
     """A frame without one of its columns, and that column."""
     dask_frame = is_from(table, "dask.dataframe", "DataFrame")
     if not (dask_frame or is_frame(table)):
-        raise ParameterError("target", "names a column of a file or a frame", "with an array pass y")
+        given = "y" if name == "target" else "one id per row"
+        raise ParameterError(name, "names a column of a file or a frame", f"with an array pass {given}")
     names = [str(name) for name in table.columns] if dask_frame else column_names(table)
     if names.count(target) != 1:
-        raise ParameterError("target", f"must name one column of X, got {target!r}")
+        raise ParameterError(name, f"must name one column of X, got {target!r}")
     if is_from(table, "pyarrow", "Table", "RecordBatch"):
         return table.drop_columns([target]), table.column(target)
     if is_from(table, "polars", "DataFrame"):
@@ -370,7 +387,14 @@ def _targets(y: Any) -> Array:
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
     """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
     if isinstance(rows, Rows):
-        raise ValueError("groups need rows in memory; fit on an array or a data frame")
+        if hasattr(rows, "regrouped"):
+            return rows.regrouped(places)
+        raise ParameterError(
+            "groups",
+            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
+            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
+            "write the rows to Parquet files and fit on their folder",
+        )
     return rows[places]
 
 
