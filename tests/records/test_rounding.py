@@ -9,8 +9,7 @@ import scipy.sparse as sp
 
 from discreet.losses import CappedLogistic, CappedSoftmax, HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords, gradient_rounding
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import gamma, worst_additions
+from discreet.records.bounds import Bounds, gamma, worst_additions
 
 CAPPED = [CappedLogistic(0.6), CappedSoftmax(3, 0.4)]
 LOSSES = [Logistic(), HuberHinge(0.5), HuberHinge(0.01), HuberRegression(0.3), Softmax(3), *CAPPED]

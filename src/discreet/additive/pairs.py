@@ -22,7 +22,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import BoundedRange, Event
 from discreet.privacy.guarantee import SLACK, Neighboring, sum_sensitivity
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import gamma
 
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair

@@ -23,16 +23,17 @@ from discreet.privacy import events
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF
+from discreet.records.bounds import MAX_CHUNK_ROWS, UNIT_ROUNDOFF, Bounds
 from discreet.solvers.base import PlannedRelease, multiplier, share_event
+from discreet.solvers.gradients.descent import reshaped_cap
 from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
+    MomentMechanism,
+    NoisyMoments,
     Reshaping,
-    look_mechanism,
     mapped,
+    moment_mechanism,
     reshaped,
-    reshaped_cap,
     row_error,
 )
 from discreet.solvers.second_order.posterior import (
@@ -42,7 +43,6 @@ from discreet.solvers.second_order.posterior import (
     prior_root,
     unclipped_share,
 )
-from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
 Task = Literal["classes", "target"]
 Slopes = Callable[[Array], Array]
@@ -184,7 +184,7 @@ class Stage:
     def look(self, place: int, width: int, norm: float) -> MomentMechanism:
         """The release of the second moment of records of this width and norm."""
         noise = multiplier(self.unit, self.share * _LOOKS[place])
-        return look_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
+        return moment_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
 
     def _problem(self, width: int) -> Problem:
         return Problem(self.loss, Bounds(1.0, intercept=False), self.n_samples, width)

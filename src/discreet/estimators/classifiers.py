@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import (
     ClassifierParameters,
@@ -24,8 +24,9 @@ from discreet.estimators.parameters import (
     ridge,
 )
 from discreet.losses import Hinge, HuberHinge, Logistic, Loss, Softmax
+from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
-from discreet.records.open import Labels, checked_classes, class_count, read_labels
+from discreet.records.open import Targets, checked_classes, class_count, read_labels
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -53,39 +54,24 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        _checks.count("n_features", n_features)
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        n_columns, known = _checks.count("n_features", n_features), class_count(n_classes, self.classes)
+        return self._plan(guarantee, size, n_columns, known, sparse=sparse)
+
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        rows, cells = checked_classes(self, X, y, strict=self.bad_rows == "error")
+        labels = read_labels(cells, self.classes, self.bad_rows)
+        return rows, Targets(labels.codes, labels.codes < 0, (labels.assumption,), labels.classes)
+
+    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
         solver = base.resolve(self.solver)
-        loss, n_models = self._loss(solver, class_count(n_classes, self.classes))
-        return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
+        return solver, *self._loss(solver, n_classes or 2), None
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        return checked_classes(self, X, y, strict=strict)
-
-    def _targets(self, y: NDArray[Any]) -> Labels:
-        return read_labels(y, self.classes, self.bad_rows)
-
-    def _planned(self, n_samples: int, n_columns: int, targets: Labels, *, sparse: bool) -> base.Plan:
-        return self.plan(n_samples, n_columns, len(targets.classes), sparse=sparse)
-
-    def _labels(self, targets: Labels, problem: Problem) -> list[NDArray[Any]]:
-        if problem.loss.n_outputs > 1:
-            return [targets.codes]
-        positives = [1] if len(targets.classes) == 2 else range(len(targets.classes))
-        return [np.where(targets.codes == k, 1.0, -1.0) for k in positives]
-
-    def _null(self, targets: Labels) -> Mask:
-        return targets.codes < 0
-
-    def _numbers(self, theta: Array, targets: Labels, problem: Problem) -> dict[str, Any]:
-        coef, intercept = self._split(theta[0].T if problem.loss.n_outputs > 1 else theta)
-        return {"coef_": coef, "intercept_": intercept}
-
-    def _about(self, targets: Labels, problem: Problem) -> dict[str, Any]:
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         joint = problem.loss.n_outputs > 1
-        return {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
-
-    def _facts(self, targets: Labels) -> tuple[str, ...]:
-        return (targets.assumption,)
+        coef, intercept = self._split(theta[0].T if joint else theta)
+        facts = {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
+        return {"coef_": coef, "intercept_": intercept, **facts}
 
     def decision_function(self, X: Any) -> Array:
         """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""

@@ -181,7 +181,7 @@ class PrivateMedian(PrivacyParameters):
                 "center and radius were chosen without looking at the private data (given by the user)",
                 *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
                 unit_assumption(plan.guarantee),
-                *base.believed(cast(Any, self.solver)),
+                *base.foreign_parts(cast(Any, self.solver)),
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,

@@ -23,7 +23,7 @@ from discreet.privacy.events import Composed, Event, Repeated
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, worst_additions
+from discreet.records.bounds import UNIT_ROUNDOFF, gamma, worst_additions
 from discreet.solvers.base import gradient_mechanism
 
 

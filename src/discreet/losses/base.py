@@ -137,6 +137,7 @@ class Loss(ABC):
     label_bound: float | None = None
     prediction_bound: float = math.inf
     curvature_slope: float = math.inf
+    n_outputs: int = 1
     linear: bool = True
     placeless: bool = False
 
@@ -178,11 +179,6 @@ class Loss(ABC):
     def kernel(self) -> Kernel | None:
         """The compiled form."""
         return None
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of raw predictions per record."""
-        return 1
 
     @abstractmethod
     def valid_labels(self, y: ArrayLike) -> Mask:

@@ -16,7 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -499,6 +499,35 @@ class Labels:
             "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
             "would be revealed"
         )
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a loss is fitted to, one value per row.
+
+    Attributes
+    ----------
+    values : codes of classes, or numbers in the units of the loss.
+    null : rows without a valid value, which must contribute nothing.
+    assumptions : what the guarantee assumes about the values.
+    classes : the public label set; None for numbers.
+    """
+
+    values: NDArray[Any]
+    null: Mask
+    assumptions: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> Targets:
+        """Return the targets of some rows, possibly more than once."""
+        return replace(self, values=self.values[rows], null=self.null[rows])
+
+    def of_models(self, n_outputs: int) -> list[NDArray[Any]]:
+        """Return the labels of every model: the values, or -1 and +1 for one class against the rest."""
+        if self.classes is None or n_outputs > 1:
+            return [self.values]
+        positives = [1] if len(self.classes) == 2 else range(len(self.classes))
+        return [np.where(self.values == k, 1.0, -1.0) for k in positives]
 
 
 def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:

@@ -61,6 +61,12 @@ class Source(ABC):
         """
         return rebatched(self.batches(columns), height)
 
+    def columns(self, names: Sequence[str]) -> Any:
+        """Some columns of all rows as an Arrow table in memory."""
+        self.require(names)
+        kinds = pa.schema([self.schema.field(name) for name in names])
+        return pa.Table.from_batches(self.batches(names), schema=kinds)
+
     def require(self, columns: Sequence[str]) -> None:
         """Raise unless each of these columns is there exactly once."""
         names = self.schema.names

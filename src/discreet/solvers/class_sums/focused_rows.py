@@ -17,8 +17,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, without_duplicates
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import Bounds, gamma, without_duplicates
 
 UNIT = Bounds(1.0, intercept=False)
 _LARGEST_LOG = 10.0  # row lengths are clipped to between 2^-10 and 2^10 times the bound

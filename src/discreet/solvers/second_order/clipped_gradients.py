@@ -21,8 +21,7 @@ from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF, gamma, worst_additions
-from discreet.solvers.statistics import summation_rounding
+from discreet.records.bounds import MAX_CHUNK_ROWS, UNIT_ROUNDOFF, gamma, summation_rounding, worst_additions
 
 
 def companion_weight(neighboring: Neighboring) -> float:

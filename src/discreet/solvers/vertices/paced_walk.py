@@ -25,8 +25,7 @@ from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import BoxBounds
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.bounds import BoxBounds, gamma, gradient_rounding, summation_rounding
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.certificates import (
@@ -36,7 +35,6 @@ from discreet.solvers.certificates import (
     slope,
     with_bounded_labels,
 )
-from discreet.solvers.statistics import summation_rounding
 from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
 from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 
