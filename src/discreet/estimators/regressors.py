@@ -336,7 +336,7 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
     def _scaled(self, y: Array) -> Array:
         """Return counts in units of the mean at raw prediction 0."""
         middle, half_width = self._target_range()
-        return cast(Array, np.clip(y, middle - half_width, middle + half_width) / self._middle()[0])
+        return np.clip(y, middle - half_width, middle + half_width) / self._middle()[0]
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         coef, intercept = self._split(theta[0])

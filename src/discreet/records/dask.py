@@ -364,7 +364,7 @@ class DaskRows(Rows):
 
     def labels(self, y: Any) -> Any:
         """Labels of a Dask collection, one for every row: left with the workers if its partitions are those of X."""
-        blocks = np.ravel(y.to_delayed()) if getattr(y, "ndim", 1) == 1 else []
+        blocks: Any = np.ravel(y.to_delayed()) if getattr(y, "ndim", 1) == 1 else []
         if len(blocks) != len(self._blocks):
             return labels_of(y)
         cells = self._workers.opened(list(blocks), as_cells)
@@ -561,14 +561,16 @@ def _shape(block: Any) -> tuple[int, int, bool, int]:
     return (*block.shape, not isinstance(block, np.ndarray), checksum(block))
 
 
-Told = tuple[Callable[[Any], Any], Bounds, list[Formula | None], list[int]]
+Told = tuple[
+    Callable[[Any], Any], Bounds, list[Any], list[int]
+]  # formulas of labels and of null rows, if any
 
 
 def _records(told: Told, block: Any, expected: int, *entries: Any) -> ArrayRecords:
     clip, bounds, formulas, names = told
     values = dict(zip(names, entries, strict=True))
-    labels, null = (None if formula is None else formula(values) for formula in formulas)
     rows = _unchanged(block, expected)
+    labels, null = (formula and formula(values) for formula in formulas)
     return ArrayRecords(clip(rows), labels, bounds, None if null is None else null.astype(bool), n_threads=1)
 
 

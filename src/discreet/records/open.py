@@ -351,7 +351,7 @@ def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, N
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
     there = isinstance(y, Column)  # with the rows, elsewhere
-    labels = y if there else _one_label_each(y) if strict else as_cells(y)
+    labels: Any = y if there else _one_label_each(y) if strict else as_cells(y)
     _check_one_per_row("label", rows, labels)
     if strict:
         row = labels.first(_first_missing) if there else _first_missing(labels)
@@ -433,8 +433,9 @@ def as_records(
         if not strict:
             bad = ~rows.valid(bounds)
             null_rows = bad if null_rows is None else bad | null_rows
-        first = labels[0] if isinstance(labels[0], Column) else np.asarray(labels[0], dtype=np.float64)
-        whole = rows.records(first, bounds, null_rows, clip or _unchanged)
+        own: Any = labels[0]
+        given: Any = own if isinstance(own, Column) else np.asarray(own, dtype=np.float64)
+        whole = rows.records(given, bounds, null_rows, clip or _unchanged)
         return cast(list[Records], [whole, *(whole.with_labels(other) for other in labels[1:])])
     if not strict:
         bad = ~bounds.valid_rows(rows)
@@ -530,7 +531,7 @@ class Targets:
         return [np.where(self.values == k, 1.0, -1.0) for k in positives]
 
 
-def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
+def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
     """Codes of the labels; the label set is the declared one, or read from the data with a warning.
 
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
@@ -556,7 +557,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             PrivacyWarning,
             stacklevel=4,
         )
-    codes = y.of(class_codes, known).computed() if isinstance(y, Column) else class_codes(y, known)
+    codes: Any = y.of(class_codes, known).computed() if isinstance(y, Column) else class_codes(y, known)
     if bad_rows == "error" and np.any(codes < 0):
         raise ParameterError(
             "y",

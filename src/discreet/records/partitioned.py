@@ -184,7 +184,8 @@ class Column(NDArrayOperatorsMixin):
     def __getitem__(self, chosen: Any) -> NDArray[Any]:
         if isinstance(chosen, Column):
             return joined(_combined(np.ndarray.__getitem__, (self, chosen)).answers(_same))
-        return np.asarray(self)[chosen]
+        values: NDArray[Any] = np.asarray(self)[chosen]
+        return values
 
     def astype(self, dtype: Any) -> Column:
         """The values in another type."""
