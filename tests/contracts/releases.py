@@ -270,7 +270,7 @@ def asked(data):
     def larger(rows):
         return int(rows[:, 0].mean() > rows[:, 1].mean())
 
-    stream = PrivateQueries(n_queries=2, epsilon=20.0, delta=1e-2).fit(data[0])
+    stream = PrivateQueries(n_queries=2, max_unstable=3, epsilon=2.0, delta=1e-2).fit(data[0])
     answers = stream.ask(larger, CLASSES), stream.ask(lambda rows: len(rows) % 2, CLASSES)
     left = stream.halted, stream.remaining
     stream.close()

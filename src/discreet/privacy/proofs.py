@@ -258,7 +258,11 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "transfer.error_rate.ErrorRatePlan": ("sparse-vector.md#section-10",),
     "transfer.plan._Sizes": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
     "transfer.plan.TransferPlan": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
-    "transfer.queries.QueryPlan": ("sparse-vector.md#theorem-11", *_SPARSE_VECTOR, "sparse-vector.md#section-8"),
+    "transfer.queries.QueryPlan": (
+        "sparse-vector.md#theorem-11",
+        *_SPARSE_VECTOR,
+        "sparse-vector.md#section-8",
+    ),
     "transfer.regressor.MeanPlan": ("sparse-vector.md#section-9", "sparse-vector.md#section-8"),
     "transfer.regressor.PrivateTransferRegressor": ("sparse-vector.md#section-9",),
     "transfer.subsample.SubsamplePlan": ("sparse-vector.md#section-5", "sparse-vector.md#section-6"),
