@@ -274,7 +274,8 @@ def asked(data):
     answers = stream.ask(larger, CLASSES), stream.ask(lambda rows: len(rows) % 2, CLASSES)
     left = stream.halted, stream.remaining
     stream.close()
-    return answers, *left, stream.privacy_
+    texts = [None if answer is None else repr(answer) for answer in answers]  # as the digest has them
+    return texts, *left, stream.privacy_
 
 
 def completed(method, feedback):

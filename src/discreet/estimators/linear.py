@@ -111,6 +111,8 @@ class PrivateLinearModel(LinearParameters):
         plan = self._planned(size, n_columns, targets, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         warn_if_noise(problem, plan.record_guarantee)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=3)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
         empty = None if slots is None else slots.empty

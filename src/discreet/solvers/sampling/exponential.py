@@ -323,15 +323,20 @@ class ExponentialPlan(base.Plan):
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.set_tries(self.shape, self.domain, not self.structured)
             more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
+        return {**more, "radius": self.doubt} if self.doubt else more
+
+    @property
+    def doubt(self) -> str:
+        """Why the result may be poor, from public numbers; empty if nothing speaks against it."""
         worthwhile = _default_radii(self.problem, self.epsilon)[0]
-        if self.problem.geometry is None and self.radius < _CRAMPED * worthwhile:
-            more["radius"] = (
-                f"{self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling would take too "
-                "long on rows of the hardest kinds, and so small a ball may hold little but the majority class. "
-                "solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
-                "pass solver=ExponentialSampling(structured=True)"
-            )
-        return more
+        if self.problem.geometry is not None or self.radius >= _CRAMPED * worthwhile:
+            return ""
+        return (
+            f"the radius is {self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling "
+            "would take too long on rows of the hardest kinds, and so small a ball may hold little but the majority "
+            "class. solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
+            "pass solver=ExponentialSampling(structured=True)"
+        )
 
 
 def envelope_of(energy: Energy, limits: Sequence[Limit], grid: float, tilt_floor: float) -> Envelope:
