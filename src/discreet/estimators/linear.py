@@ -167,8 +167,10 @@ class PrivateLinearModel(LinearParameters):
         return plan_for_groups(solver, problem, guarantee, rows)
 
     def _warn(self, plan: base.Plan) -> None:
-        """Warn, from public facts only, if the result will be mostly noise."""
+        """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
 
     def _records(
         self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
