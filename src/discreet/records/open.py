@@ -212,6 +212,15 @@ class Rows(ABC):
     ) -> PartitionedRecords:
         """Records of the rows with these labels; ``null_rows`` contribute nothing."""
 
+    def regrouped(self, places: NDArray[np.int64]) -> Rows:
+        """Some of the rows, possibly more than once; refused where single rows cannot be reached."""
+        raise ParameterError(
+            "groups",
+            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
+            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
+            "write the rows to Parquet files and fit on their folder",
+        )
+
 
 @contextmanager
 def open_rows(
@@ -397,14 +406,7 @@ def _targets(y: Any) -> Array:
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
     """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
     if isinstance(rows, Rows):
-        if hasattr(rows, "regrouped"):
-            return rows.regrouped(places)
-        raise ParameterError(
-            "groups",
-            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
-            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
-            "write the rows to Parquet files and fit on their folder",
-        )
+        return rows.regrouped(places)
     return rows[places]
 
 
