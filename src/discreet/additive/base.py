@@ -95,7 +95,7 @@ class PrivateAdditiveModel(AdditiveParameters):
             shape (n_samples, n_features).
         y : one label or target per row; None to take the target of the schema from the table.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``. None takes the group column of
-            the schema, if rows per group are bounded.
+            the schema, if it has one.
         """
         fitted = unfitted(self)
         table = source_of(X, bad_rows=self.bad_rows)
