@@ -12,7 +12,9 @@ from benchmarks import first_minute
 README = Path(__file__).parents[1] / "README.md"
 COUNTED = """
 import json, sys
-sys.modules["pandas"] = None  # scikit-learn would import it where it is installed, and it pyarrow
+sys.modules["pandas"] = None  # scikit-learn imports it where it is installed, and it pyarrow
+import sklearn.utils
+del sys.modules["pandas"]
 import numba.core.event as event
 
 class Compilations(event.Listener):
