@@ -27,6 +27,8 @@ from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
+    BY_SCHEMA,
+    NOT_CHECKED,
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
     carry_out,
@@ -94,12 +96,13 @@ class PrivateLinearModel(LinearParameters):
         }
         X, groups, ids = split_groups(X, groups, schema)
         with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
-            fitted._fit(rows, labels, groups if ids is None or groups is not None else rows.ids)
+            whose = groups if ids is None or groups is not None else rows.ids
+            fitted._fit(rows, labels, whose, schema=schema is not None)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any) -> None:
-        """Read, bound, plan, run, state."""
+    def _fit(self, X: Any, y: Any, groups: Any, *, schema: bool) -> None:
+        """Read, bound, plan, run, state; ``schema`` says whether one made the rows."""
         rows, targets = self._read(X, y)
         null_rows = None if self.bad_rows == "error" else targets.null
         slots = self._slots(groups, rows.shape[0])
@@ -144,7 +147,7 @@ class PrivateLinearModel(LinearParameters):
                 *foreign,
                 *(rows.assumptions if isinstance(rows, Rows) else ()),
                 unit_assumption(plan.guarantee),
-                "columns were scaled and chosen without looking at the private data (given by the user)",
+                BY_SCHEMA if schema else NOT_CHECKED,
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,

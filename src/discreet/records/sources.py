@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from discreet._checks import is_from
 from discreet.tables.reading import TableError, as_column
 
@@ -99,6 +97,8 @@ def _joined(batches: Sequence[Any]) -> Any:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
+    import pyarrow as pa
+
     table = pa.Table.from_batches(batches).combine_chunks()
     return table.to_batches()[0] if table.num_rows else batches[0]
 
@@ -203,7 +203,8 @@ def is_source(data: Any) -> bool:
     named = isinstance(data, str | os.PathLike)
     return (
         named
-        or isinstance(data, Source | pa.RecordBatchReader)
+        or isinstance(data, Source)
+        or is_from(data, "pyarrow", "RecordBatchReader")
         or any(is_from(data, *kind) for kind in _QUERIES)
     )
 
@@ -219,7 +220,7 @@ def source_of(data: Any, *, bad_rows: str = "error") -> Source | None:
     """
     if isinstance(data, Source) or not is_source(data):
         return data if isinstance(data, Source) else None
-    if isinstance(data, pa.RecordBatchReader):
+    if is_from(data, "pyarrow", "RecordBatchReader"):
         return Stream(data)
     for kind, make in _QUERIES.items():
         if is_from(data, *kind):
