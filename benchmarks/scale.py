@@ -173,7 +173,7 @@ def sections() -> dict[str, Section]:
     from benchmarks.scale_model import measure_model
     from benchmarks.scale_ratings import measure_ratings
     from benchmarks.scale_sources import measure_clusters, measure_folder, measure_raw
-    from benchmarks.scale_workers import measure_fits, measure_tasks, measure_workers
+    from benchmarks.scale_workers import measure_fits, measure_growth, measure_tasks, measure_workers
 
     plain = ("what", "measured")
     return {
@@ -234,6 +234,11 @@ def sections() -> dict[str, Section]:
                 "seconds",
             ),
             lambda rows: measure_model(),
+        ),
+        "growth": Section(
+            "Growth of a pass in memory, one thread, in processor time",
+            ("in", "from, to", "milliseconds", "exponent"),
+            lambda rows: measure_growth(),
         ),
         "tasks": Section(
             "What a partition costs on two processes",

@@ -145,7 +145,7 @@ def expected(workers: int, partitions: int, passes: int) -> dict[str, int]:
     }
 
 
-# Seconds, measured by `python -m benchmarks.scale tasks` and `workers` on a busy machine of two cores: rounded up.
+# Seconds and rates that the model assumes; `python -m benchmarks.scale tasks` measures the first two on a machine.
 PER_MESSAGE = 0.002  # to one worker and back, through the scheduler
 PER_TASK = 0.002
 PER_QUESTION = 0.005

@@ -20,13 +20,14 @@ import scipy.sparse as sp
 from benchmarks.scale import COLUMNS, best_time, invented
 from benchmarks.speed import exponent
 from discreet import PrivateLogisticRegression
-from discreet.losses import Logistic
+from discreet.losses import Logistic, Softmax
 from discreet.recommend import sources
 from discreet.recommend.completion import PrivateMatrixCompletion
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods import profile, subspace
 from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Scale, Users, read
+from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows
 from discreet.transfer.teachers import collect_votes
@@ -166,6 +167,39 @@ def measure_workers(scale: float = 1.0) -> list[tuple[str, ...]]:
 def _timed(work: Work, repeats: int = 5) -> float:
     work()  # compiles on the workers
     return best_time(work, repeats)
+
+
+def measure_growth() -> list[tuple[str, ...]]:
+    """Exponents of one pass of one thread in memory, in processor time: rows, columns, classes."""
+    rows, columns, classes = (25_000, 50_000, 100_000, 200_000), (16, 32, 64, 128), (3, 6, 12, 24)
+    cases: dict[str, list[tuple[int, int, int]]] = {
+        "rows (64 columns, 2 classes)": [(size, 64, 2) for size in rows],
+        "columns (100,000 rows, 2 classes)": [(100_000, width, 2) for width in columns],
+        "classes, softmax (50,000 rows, 32 columns)": [(50_000, 32, count) for count in classes],
+    }
+    found: list[tuple[str, ...]] = []
+    for (name, shapes), sizes in zip(cases.items(), (rows, columns, classes), strict=True):
+        times = [_pass_time(*shape) for shape in shapes]
+        shown = " / ".join(f"{1000 * value:.1f}" for value in times)
+        found.append((name, f"{sizes[0]:,} to {sizes[-1]:,}", shown, f"{exponent(sizes, times):.2f}"))
+    return found
+
+
+def _pass_time(rows: int, columns: int, classes: int) -> float:
+    """Processor time of the fastest of seven passes."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(rows, columns)).astype(np.float32)
+    codes = rng.integers(0, classes, rows)
+    loss: Any = Logistic() if classes == 2 else Softmax(classes)
+    labels = np.where(codes > 0, 1.0, -1.0) if classes == 2 else codes.astype(np.float64)
+    records = ArrayRecords(X, labels, Bounds(5.0), n_threads=1)
+    theta = np.zeros((columns + 1,) if classes == 2 else (columns + 1, classes))
+    times = []
+    for _ in range(8):
+        begin = time.process_time()
+        records.value_and_gradient(loss, theta)
+        times.append(time.process_time() - begin)
+    return min(times[1:])
 
 
 def measure_fits(
