@@ -143,3 +143,60 @@ def expected(workers: int, partitions: int, passes: int) -> dict[str, int]:
         "tasks": 4 * partitions + 6 * workers,
         "questions to the scheduler": 13,
     }
+
+
+# Seconds and rates that the model assumes; `python -m benchmarks.scale tasks` measures the first two on a machine.
+PER_MESSAGE = 0.002  # to one worker and back, through the scheduler
+PER_TASK = 0.002
+PER_QUESTION = 0.005
+BYTES_PER_SECOND = 5e9  # of rows that one thread reads in a pass
+NETWORK = 1e9  # bytes per second of the driver
+
+
+def seconds(
+    rows: int, columns: int, outputs: int, partitions: int, workers: int, threads: int, passes: int
+) -> float:
+    """What a fit takes by the model of docs/scale.md, rows in float32 in the memory of the workers."""
+    counts = expected(workers, partitions, passes)
+    reading = passes * 4 * rows * columns * max(1, outputs / 2) / (workers * threads * BYTES_PER_SECOND)
+    talking = (
+        PER_MESSAGE * counts["messages to workers"]
+        + PER_TASK * counts["tasks"]
+        + PER_QUESTION * counts["questions to the scheduler"]
+    )
+    return reading + talking + through_driver(columns, outputs, partitions, workers, passes) / NETWORK
+
+
+def through_driver(columns: int, outputs: int, partitions: int, workers: int, passes: int) -> float:
+    """Bytes of points that go out and gradients that come back."""
+    return 8.0 * (columns + 1) * outputs * passes * (workers + partitions)
+
+
+CASES = (
+    (500_000, 40, 1, 8, 2, 1, 100),
+    (3_000_000, 40, 1, 12, 2, 1, 100),
+    (1_000_000_000, 100, 1, 800, 100, 8, 30),
+    (1_000_000_000, 100, 1, 800, 100, 8, 100),
+    (1_000_000_000, 100, 10, 800, 100, 8, 100),
+)
+
+
+def measure_model() -> list[tuple[str, ...]]:
+    """The model's answers; the counts of the large cases are checked by a simulation of one pass and of three."""
+    found = []
+    for case in CASES:
+        rows, columns, outputs, partitions, workers, threads, passes = case
+        for few in (1, 3):
+            counts = counted(workers, threads, partitions, few)
+            assert all(counts[what] == count for what, count in expected(workers, partitions, few).items())
+        counts = expected(workers, partitions, passes)
+        moved = through_driver(columns, outputs, partitions, workers, passes)
+        found.append(
+            (
+                f"{rows:,} x {columns} ({outputs} outputs), {partitions}, {workers} x {threads}, {passes}",
+                f"{sum(counts.values()):,}",
+                f"{moved / 2**20:.0f} MB",
+                f"{seconds(*case):.1f}",
+            )
+        )
+    return found

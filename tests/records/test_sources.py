@@ -307,6 +307,44 @@ def test_a_pipeline_is_evaluated_on_raw_batches(tmp_path):
         assert found["accuracy"].value == whole["accuracy"].value
 
 
+# --- an object store ---
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A server of the S3 protocol on this machine, with an empty bucket."""
+    moto = pytest.importorskip("moto.server", reason="moto, a server of the S3 protocol, is not installed")
+    s3fs = pytest.importorskip("s3fs", reason="s3fs, fsspec's driver for S3, is not installed")
+    import fsspec
+
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    told = {"key": "somebody", "secret": "something", "endpoint_url": f"http://{host}:{port}"}
+    monkeypatch.setitem(fsspec.config.conf, "s3", told)
+    system = s3fs.S3FileSystem(**told)
+    if not system.exists("lake"):  # the server keeps what it has as long as the process lives
+        system.mkdir("lake")
+    yield system
+    server.stop()
+
+
+@pytest.mark.parametrize("address", ["s3://lake/visits", "s3://lake/visits/**/*.parquet"])
+@pytest.mark.parametrize("estimator", ["linear", "schema", "recommender", "describe"])
+def test_an_object_store_gives_the_rows_of_the_table(estimator, address, bucket):
+    """Also where its folders are Hive partitions, whose names hold no feature that a schema does not declare."""
+    table = TABLES.get(estimator, NUMBERS)
+    for number, part in enumerate([table.slice(0, 90), table.slice(90)]):
+        with bucket.open(f"lake/visits/year={number}/part.parquet", "wb") as stream:
+            pq.write_table(part, stream)
+    with insecure_noise(7):
+        expected, _ = release(estimator, table)
+    with insecure_noise(7):
+        found, _ = release(estimator, address)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other)
+
+
 # --- a cell means what it means alone ---
 
 

@@ -211,7 +211,7 @@ class Cluster:
         stuck = all(worker.get("status") == "paused" for worker in known.values())  # or there is none
         self._paused = self._paused + 1 if stuck else 0
         if self._lost > _MOST_LOST or self._paused > _LONGEST_PAUSE:
-            raise WorkersLost
+            raise WorkersLost from None
 
     def _info(self) -> dict[str, dict[str, Any]]:
         """What the scheduler knows of every worker."""
@@ -295,7 +295,7 @@ class ClusterCrew:
     def ask(self, question: Callable[..., Any], arguments: tuple[Any, ...]) -> list[Any]:
         """The answers of all entries, in their order."""
         members = self._members or self._found()
-        told = [None if one.actor is None else one.actor.ask(question, arguments) for one in members]
+        told = [_told(member.actor, question, arguments) for member in members]
         answers = [self._result(member, message) for member, message in zip(members, told, strict=True)]
         late = [number for number, found in enumerate(answers) if found is None]
         if late:
@@ -327,6 +327,14 @@ class ClusterCrew:
             raise
         except Exception:  # of the question, or because the worker is gone: tasks tell
             return None
+
+
+def _told(actor: Any, question: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """The answers of an actor, yet to come; None where there is none or its worker is known to be lost."""
+    try:
+        return None if actor is None else actor.ask(question, arguments)
+    except Exception:  # RuntimeError of Dask's
+        return None
 
 
 class DaskRows(Rows):
