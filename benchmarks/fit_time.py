@@ -20,7 +20,16 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.papers.datasets import MissingData, splits
 from discreet import PrivateLogisticRegression
 
-SETS = ("adult", "kddcup99", "reuters_moneyfx", "clothing_reviews", "covtype", "mnist", "synthetic-L", "synthetic-H")
+SETS = (
+    "adult",
+    "kddcup99",
+    "reuters_moneyfx",
+    "clothing_reviews",
+    "covtype",
+    "mnist",
+    "synthetic-L",
+    "synthetic-H",
+)
 
 
 def seconds(fit: Callable[[], Any]) -> float:

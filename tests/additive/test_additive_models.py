@@ -134,7 +134,9 @@ def test_the_example_of_the_guide_runs(capsys):
 
 
 def test_groups_come_from_the_schema():
-    with pytest.raises(ValueError, match="max_rows_per_group"):  # the fit of single rows would be a false promise
+    with pytest.raises(
+        ValueError, match="max_rows_per_group"
+    ):  # the fit of single rows would be a false promise
         PrivateAdditiveClassifier(2.0, 1e-6, schema=OF_PEOPLE).fit(people())
     model = PrivateAdditiveClassifier(2.0, 1e-6, schema=OF_PEOPLE, max_rows_per_group=2, n_iterations=2)
     fitted = model.fit(people())
