@@ -30,11 +30,12 @@ from discreet.audit.subjects import (
 from discreet.audit.trace import trace
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.sets import L1Ball, L2Ball
+from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball
 from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
+_THIN = 0.05  # of one coefficient, over which the change of the energy is linear
 _TWO, _THREE = [0, 1], [0, 1, 2]
 _RELATIONS = ("replace-one", "zero-out")
 
@@ -67,6 +68,7 @@ def _in_sets() -> Iterator[Row]:
     for solver, inside in (
         ("noisy-gd", L2Ball(_SMALL, 2)),
         ("objective", L2Ball(_SMALL, 2)),
+        ("objective", GroupedL1Ball(_SMALL, 2, 1)),
         ("output", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L2Ball(_SMALL, 2)),
@@ -90,6 +92,11 @@ def _pure() -> Iterator[Row]:
     for solver in ("output", "objective"):
         for relation in _RELATIONS:
             yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
+    for solver in ("exponential", "localized"):
+        for inside in (Box((-_THIN,), (_THIN,)), L1Ball(_THIN, 1)):
+            name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
+            model = _svc(delta=0.0, solver=solver, constraint=inside, fit_intercept=False)
+            yield name, "replace-one", model
     for kind in (discreet.PrivateHuberRegressor, discreet.PrivateLasso):
         yield f"{kind.__name__}, pure", "replace-one", kind(EPSILON, 0.0, target_bounds=(-1.0, 1.0))
 
