@@ -197,15 +197,18 @@ def _agreement(name: str) -> Subject:
 
 
 def _queries(name: str) -> Subject:
-    """A question on which chunks agree just so, then another one: one chunk changes its mind about both."""
-    plan = PrivateQueries(n_queries=2, epsilon=EPSILON, delta=DELTA).plan()
-    lead = plan.lead_needed // 2
-    votes = [np.array([[lead + gap, lead - gap]] * 2) for gap in (lead // 2, lead // 2 - 1)]
+    """Four questions near the margin: one chunk changes its mind, three become easier and the last one harder."""
+    plan = PrivateQueries(n_queries=8, epsilon=EPSILON, delta=DELTA).plan()
+    margin = plan.votes.vector.margin
+
+    def votes(distances: list[int]) -> Any:
+        gaps = 2 * (np.array(distances) + margin) + 1
+        return np.column_stack([1000 + (gaps + 1) // 2, 1000 - gaps // 2])
 
     def answers(counts: Any) -> ArrayLike:
         return np.asarray(plan.start(fresh_entropy()).answer(counts), dtype=np.float64)
 
-    return subject_of(name, answers, votes[0], votes[1], plan.event)
+    return subject_of(name, answers, votes([2, 2, 2, 0]), votes([1, 1, 1, 1]), plan.event)
 
 
 _PROGRAMS = {
