@@ -49,8 +49,8 @@ class OutputPerturbation:
     -------
     (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative; without
     a constraint, or over an L2, L1 or grouped ball, a simplex or a box. For delta = 0 the noise has a density
-    proportional to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy in
-    that case.
+    proportional to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy
+    in that case.
 
     References
     ----------
