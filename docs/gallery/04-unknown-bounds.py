@@ -25,7 +25,9 @@ X = np.column_stack([years, training])
 from discreet import PrivateRidge, private_quantiles
 
 candidates = np.concatenate([[0.0], np.geomspace(1, 1e6, 700)])
-low, high = private_quantiles(wage, [0.01, 0.99], candidates=candidates, epsilon=0.1).values[0]
+low, high = private_quantiles(
+    wage, [0.01, 0.99], candidates=candidates, epsilon=0.1
+).values[0]
 top = private_quantiles(X, 0.98, candidates=candidates, epsilon=0.1).values.ravel()
 print(f"wages between {low:.0f} and {high:.0f}; columns up to {top.round(1)}")
 
@@ -38,7 +40,10 @@ import pandas as pd
 
 truth = 900 + X @ [45, 130]
 rows = []
-bounds = {"paid for": (low, high, top), "ten times too wide": (0.0, 10 * high, 10 * top)}
+bounds = {
+    "paid for": (low, high, top),
+    "ten times too wide": (0.0, 10 * high, 10 * top),
+}
 for name, (lower, upper, scale) in bounds.items():
     for _ in range(5):
         model = PrivateRidge(0.3, 1e-6, target_bounds=(lower, upper), feature_bound=1.7)
@@ -50,7 +55,9 @@ table = pd.DataFrame(rows)
 # %%
 import altair as alt
 
-chart = alt.Chart(table, title="Error of predictions beside the truth, five fits each", width=480, height=160)
+chart = alt.Chart(
+    table, title="Error of predictions, five fits each", width=480, height=160
+)
 chart.mark_circle(size=80, color="#0072B2").encode(
     alt.X("error:Q", title="root mean square error", scale=alt.Scale(type="log")),
     alt.Y("bounds:N", title=None),

@@ -55,6 +55,11 @@ def on_progress(listener: Listener) -> Iterator[None]:
     listener : called in the thread of the release, in the order of phases; an error that it raises ends the run,
         which stays charged.
 
+    Yields
+    ------
+    None
+        It is a context manager.
+
     Notes
     -----
     Privacy: calls and what they hold are fixed by public facts, whatever the data. When they come is not: whoever sees

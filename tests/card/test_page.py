@@ -1,4 +1,4 @@
-"""The card for people: what is promised, what was declared, and coefficients beside a reference level."""
+"""The card for people: what is promised, what was declared, and coefficients compared with a reference level."""
 
 import math
 import re
@@ -69,9 +69,9 @@ def test_words_are_left_out_and_the_reference_is_named(model, tmp_path):
     text = page_of(model, tmp_path, schema=SCHEMA)
     assert "letter#" not in text.partition("<details>")[0]
     assert "16 hashed words of &#x27;letter&#x27;" in text
-    assert "ward, beside north" in text
-    odds = math.exp(model.coef_[0, 6] - model.coef_[0, 5])  # south beside north
-    assert f'south</th><td class="number">{odds:.3g}<' in text
+    assert "ward, compared with north" in text
+    odds = math.exp(model.coef_[0, 6] - model.coef_[0, 5])  # south compared with north
+    assert f'south</th><td class="number">×{odds:#.3g}<' in text
 
 
 def test_the_promise_is_a_picture(model, tmp_path):
@@ -79,7 +79,7 @@ def test_the_promise_is_a_picture(model, tmp_path):
     assert f"50% → {believed(0.5, 1.0):.0%}" in text
     assert f"one row changes the odds by a factor of at most {math.e:.3g}" in text
     assert "Privacy statement" in text  # folded
-    assert text.index("Somebody had") < text.index("<details>") < text.index("Privacy statement")
+    assert text.index("Suppose someone had") < text.index("<details>") < text.index("Privacy statement")
     for value in model.coef_[0]:
         assert f"{value:.8f}"[:-2] in text.partition("coef_ = ")[2]
 

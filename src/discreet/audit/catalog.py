@@ -280,7 +280,7 @@ def _users(method: str) -> Iterator[Subject]:
 
     others = np.array([[3.0, 4.0, 0.0, 2.0], [0.0, 2.0, 5.0, 3.0], [1.0, 0.0, 4.0, 0.0]])
     # Single random vectors: among many, some lie in the plane of the two rows.
-    rounds = {"n_iterations": 20} if method == "frank-wolfe-oja" else {}
+    rounds: dict[str, Any] = {"n_iterations": 20} if method == "frank-wolfe-oja" else {}
     model = PrivateMatrixCompletion(method, EPSILON, DELTA, rank=3, **rounds)
     plan = model.plan(len(others) + 1, 4)
 

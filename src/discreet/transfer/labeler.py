@@ -19,7 +19,7 @@ from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import Columns, as_table, check_same_columns
 from discreet.transfer.held_stream import BudgetSpent, HeldStream
-from discreet.transfer.plan import TransferPlan, plan_transfer
+from discreet.transfer.plan import TransferPlan, plan_votes
 from discreet.transfer.teachers import assign
 
 if TYPE_CHECKING:
@@ -56,16 +56,16 @@ n_jobs, ledger, random_state :
     privacy_ : the statement about all answers of the labeler.
     plan_ : the plan.
 
-    Privacy
-    -------
-    All answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``. Until it
-    halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
-    noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and forking are
-    refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only the last
-    holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with ``close``,
-    its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and the
-    threshold are deleted, in the file as well. Only the number and names of the private table's columns remain, which
-    are public.
+    Notes
+    -----
+    Privacy: all answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``.
+    Until it halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool,
+    and the noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and
+    forking are refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only
+    the last holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with
+    ``close``, its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and
+    the threshold are deleted, in the file as well. Only the number and names of the private table's columns remain,
+    which are public.
 
     Examples
     --------
@@ -127,18 +127,7 @@ n_jobs, ledger, random_state :
         ``n_classes`` None stands for those that are declared in ``classes``, or 2.
         """
         chosen = base.settings(self, None, n_samples, by_group)
-        return plan_transfer(
-            chosen.guarantee,
-            chosen.size,
-            class_count(n_classes, self.classes),
-            self.n_queries,
-            n_teachers=self.n_teachers,
-            aggregator=self.aggregator,
-            max_unstable=self.max_unstable,
-            expected_unstable=self.expected_unstable,
-            changed=chosen.changed,
-            stream=True,
-        )
+        return plan_votes(self, chosen, class_count(n_classes, self.classes), self.n_queries, stream=True)
 
     def fit(
         self, X: Any, y: ArrayLike, *, pool: Any = None, groups: ArrayLike | None = None
@@ -158,7 +147,7 @@ n_jobs, ledger, random_state :
         labels = read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
         chosen = base.settings(self, inputs.n_units, self.n_samples, by_group)
-        plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
+        plan = plan_votes(self, chosen, len(labels.classes), self.n_queries, stream=True)
         if pool is not None:
             teachers.rehearse(
                 self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers
@@ -180,7 +169,7 @@ n_jobs, ledger, random_state :
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to check the columns of questions
         stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
-        self.privacy_ = base.state(plan, begun, plan.sizes, stated)
+        self.privacy_ = base.state(begun, plan.sizes, stated)
         self._begin(plan.start(begun.release), begun)
         return self
 

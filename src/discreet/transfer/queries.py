@@ -209,7 +209,7 @@ class PrivateQueries(HeldStream):
             self._chunks = assign(table.shape[0], groups, plan.n_chunks, begun.release)
         self._rows, self.plan_ = table, plan
         stated = ("the questions and their lists of answers are public (given by the user)",)
-        self.privacy_ = base.state(plan, begun, dict(plan.noise), stated)
+        self.privacy_ = base.state(begun, dict(plan.noise), stated)
         self._begin(plan.start(begun.release), begun)
         return self
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from discreet import _checks
 from discreet._checks import ParameterError, calm
-from discreet.estimators.groups import read_people
+from discreet.estimators.groups import check_people, read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import StableRelease
 from discreet.mechanisms.voting import stability
@@ -132,6 +132,7 @@ def subsample_and_aggregate(
     >>> subsample_and_aggregate(larger, rows, ["first", "second"], n_chunks=100, epsilon=1.0, delta=1e-6).value
     'second'
     """
+    check_people(X, groups)
     X = base.as_table("X", X)
     relation = relation_of(neighboring)
     if len(candidates) < 2:
@@ -166,7 +167,7 @@ def subsample_and_aggregate(
     )
     bounds: dict[str, float | str] = {"chunks": float(plan.n_chunks), "candidates": float(len(candidates))}
     stated = ("the candidates are public (given by the user)",)
-    return Agreement(value_of(carried.release), base.state(plan, carried, bounds, stated))
+    return Agreement(value_of(carried.release), base.state(carried, bounds, stated))
 
 
 def counted_votes(

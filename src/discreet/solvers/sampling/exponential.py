@@ -366,7 +366,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
             f"{name!r} is practical up to {_MOST_FEATURES} coefficients, and this problem has {problem.n_features}",
             Setting("solver", "objective", purpose="(pure as well)"),
         )
-    base.require(name, problem, "single-peaked", Setting("solver", "objective"))
+    base.require(name, problem, "single-peaked", "objective")
     if label_bound(problem) is None:
         raise ValueError(
             f"solver {name!r} needs bounded targets for {problem.loss}: declare label_bound, to which they are clipped"
