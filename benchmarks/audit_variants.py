@@ -33,11 +33,12 @@ from discreet.audit.worst_pairs import neighbors_of, worst_pair
 from discreet.losses import Hinge
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.sets import L1Ball, L2Ball
+from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball
 from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
+_THIN = 0.05  # of one coefficient, over which the change of the energy is linear
 _TWO, _THREE = [0, 1], [0, 1, 2]
 _RELATIONS = ("replace-one", "zero-out")
 
@@ -70,6 +71,7 @@ def _in_sets() -> Iterator[Row]:
     for solver, inside in (
         ("noisy-gd", L2Ball(_SMALL, 2)),
         ("objective", L2Ball(_SMALL, 2)),
+        ("objective", GroupedL1Ball(_SMALL, 2, 1)),
         ("output", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L2Ball(_SMALL, 2)),
@@ -93,6 +95,11 @@ def _pure() -> Iterator[Row]:
     for solver in ("output", "objective"):
         for relation in _RELATIONS:
             yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
+    for solver in ("exponential", "localized"):
+        for inside in (Box((-_THIN,), (_THIN,)), L1Ball(_THIN, 1)):
+            name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
+            model = _svc(delta=0.0, solver=solver, constraint=inside, fit_intercept=False)
+            yield name, "replace-one", model
     for kind in (discreet.PrivateHuberRegressor, discreet.PrivateLasso):
         yield f"{kind.__name__}, pure", "replace-one", kind(EPSILON, 0.0, target_bounds=(-1.0, 1.0))
 
@@ -264,15 +271,18 @@ def _agreement(name: str) -> Subject:
 
 
 def _queries(name: str) -> Subject:
-    """A question on which chunks agree just so, then another one: one chunk changes its mind about both."""
-    plan = PrivateQueries(n_queries=2, epsilon=EPSILON, delta=DELTA).plan()
-    lead = plan.lead_needed // 2
-    votes = [np.array([[lead + gap, lead - gap]] * 2) for gap in (lead // 2, lead // 2 - 1)]
+    """Four questions near the margin: one chunk changes its mind, three become easier and the last one harder."""
+    plan = PrivateQueries(n_queries=8, epsilon=EPSILON, delta=DELTA).plan()
+    margin = plan.votes.vector.margin
+
+    def votes(distances: list[int]) -> Any:
+        gaps = 2 * (np.array(distances) + margin) + 1
+        return np.column_stack([1000 + (gaps + 1) // 2, 1000 - gaps // 2])
 
     def answers(counts: Any) -> ArrayLike:
         return np.asarray(plan.start(fresh_entropy()).answer(counts), dtype=np.float64)
 
-    return subject_of(name, answers, votes[0], votes[1], plan.event)
+    return subject_of(name, answers, votes([2, 2, 2, 0]), votes([1, 1, 1, 1]), plan.event)
 
 
 _PROGRAMS = {

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge
@@ -243,6 +244,26 @@ def test_estimators_release_points_of_the_set(geometry, solver, tmp_path):
     np.testing.assert_allclose(geometry.project(theta), theta, atol=1e-12)
     assert ledger.remaining().epsilon < 1e-6
     assert 0 < model.certificate_.likely < 0.2
+
+
+@pytest.mark.parametrize(
+    "solver", [ExponentialSampling(clock=False), Localized(clock=False)], ids=lambda s: s.name
+)
+def test_certificates_hold_on_average(solver):
+    """The mean excess over the minimum in the set, against the bound from public numbers."""
+    box, records = Box((-0.5, 0.0), (1.0, 2.0)), invented(400, 2)
+    problem = Problem(Logistic(), records.bounds, 400, 2, l2=0.05, geometry=box)
+    plan = solver.plan(problem, Guarantee(2.0))
+
+    def risk(theta):
+        value, slope = records.value_and_gradient(Logistic(), theta)
+        return value / 400 + 0.025 * theta @ theta, slope / 400 + 0.05 * theta
+
+    bounds = list(zip(box.lower, box.upper, strict=True))
+    least = scipy.optimize.minimize(risk, [0.0, 0.5], jac=True, bounds=bounds, tol=1e-12).fun
+    drawn = [risk(plan.run([records], fresh_entropy()).theta[0])[0] - least for _ in range(12)]
+    assert min(drawn) > -1e-9
+    assert np.mean(drawn) < plan.certificate.expected < 0.3
 
 
 def test_several_models_and_regression():

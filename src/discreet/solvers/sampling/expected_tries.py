@@ -135,12 +135,12 @@ def _log_mass(
         factor = scipy.linalg.cholesky(bends + matrix, lower=True)
         mean = scipy.linalg.cho_solve((factor, True), pull - linear)
         points = mean + scipy.linalg.solve_triangular(factor, normal.T, lower=True, trans=1).T
-        logs = 0.5 * np.square(normal).sum(axis=1) - energy.at(points)
+        inside = np.ones(count, dtype=bool) if region is None else region.contains(points)
         for ball in balls_of(limits):
-            logs[np.square(points - np.array(ball.center)).sum(axis=1) > ball.radius**2] = -math.inf
-        if region is not None:
-            logs[~region.contains(points)] = -math.inf
-        found = float(logsumexp(logs)) - math.log(count) - float(np.log(np.diag(factor)).sum())
+            inside &= np.square(points - np.array(ball.center)).sum(axis=1) <= ball.radius**2
+        logs = 0.5 * np.square(normal[inside]).sum(axis=1) - energy.at(points[inside])
+        total = float(logsumexp(logs)) if len(logs) else -math.inf
+        found = total - math.log(count) - float(np.log(np.diag(factor)).sum())
         best = max(best, found)
         reach = centers.spread_of(records, bends + matrix)  # then average corners over this spread
     return best
