@@ -22,7 +22,7 @@ from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
-from discreet.problem import Problem, gradient_signal
+from discreet.problem import Problem, noise_over_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
@@ -322,24 +322,6 @@ _FINE = 0.03  # below this ratio noise costs at most a few points of accuracy
 
 class NoiseWarning(UserWarning):
     """Public facts show that the result will be mostly noise."""
-
-
-def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
-
-    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
-    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
-
-    >>> from discreet.records.bounds import Bounds
-    >>> from discreet.losses import Logistic
-    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
-    >>> round(noise_over_signal(many, Guarantee(1.0, 1e-10)), 5)
-    0.00052
-    """
-    if guarantee.delta == 0:
-        moved = guarantee.neighboring.contributions / problem.n_samples
-        return moved * problem.n_coefficients / guarantee.epsilon
-    return 1 / gradient_signal(problem, guarantee)
 
 
 def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -> None:

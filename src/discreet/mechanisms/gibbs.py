@@ -29,11 +29,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.recording import foretold, observed
-from discreet.mechanisms.samplers.discrete import MAX_WIDTH, Integers, discrete_gaussian, exact_coin
+from discreet.mechanisms.samplers.discrete import MAX_WIDTH, discrete_gaussian, exact_coin
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import BoundedRange, Event
+from discreet.privacy.guarantee import SLACK
 
 TABLE_SCALE = 256  # standard deviation of the table's distribution; a coordinate's is this times its width
 
@@ -95,8 +96,8 @@ class LatticeGaussian:
         Centers are off by half a step and by the rounding of a sum of p products (section 2 of the proof).
         """
         p = len(self.mean)
-        size = float(np.linalg.norm(self.factor)) * (1 + 2.0**-40)
-        norm = float(np.linalg.norm(self.mean)) * (1 + 2.0**-40)
+        size = float(np.linalg.norm(self.factor)) * SLACK
+        norm = float(np.linalg.norm(self.mean)) * SLACK
         unit = (p + 8) * 2.0**-52
         length = size * (radius + norm)
         shift = size * (self.grid / 2 + unit * (radius + 2 * norm))

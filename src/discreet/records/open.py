@@ -1,7 +1,7 @@
 """Where data become records: read and check what users pass, and hand solvers what they sum over.
 
 Everything that knows how data are stored is here. An estimator asks for checked rows and labels, and later hands them
-back to get records; it never looks inside. Kinds of data are told apart by their types.
+back to get records; it never looks inside. Kinds of data are distinguished by type.
 
 Errors name a place and quote nothing. With ``bad_rows="null"`` what becomes of a cell depends on that cell alone: a
 word in one person's row neither raises an error nor changes how the rows of others are read.
@@ -334,7 +334,7 @@ def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, An
     return table.drop(columns=target), table[target]
 
 
-def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
+def _note_columns(model: Any, rows: Rows, *, reset: bool) -> Rows:
     """The rows, with their number and names of columns noted on the model as scikit-learn does."""
     if not reset:
         raise ValueError("predict on rows in memory: pass one partition or batch at a time")
@@ -347,7 +347,7 @@ def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
 def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False) -> Any:
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
-        return _noted(model, X, reset=reset)
+        return _note_columns(model, X, reset=reset)
     if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
         raise ParameterError(
             "max_rows_per_group",

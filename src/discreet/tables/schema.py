@@ -353,8 +353,8 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
 
 
 def _domain_from_dict(name: str, content: Any) -> Domain:
-    told = content.get("kind") if isinstance(content, Mapping) else None
-    if not isinstance(told, str) or told not in DOMAINS:
+    named = content.get("kind") if isinstance(content, Mapping) else None
+    if not isinstance(named, str) or named not in DOMAINS:
         raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
     values = dict(content)
     kind = DOMAINS[values.pop("kind")]

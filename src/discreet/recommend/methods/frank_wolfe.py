@@ -18,9 +18,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.recommend import replay_kernels as replay
 from discreet.recommend.item_models import ReplayModel
@@ -29,8 +28,6 @@ from discreet.recommend.methods.subspace import RANK_ONE, add_covariance, check_
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.solvers.components import block_iteration, largest
-
-Integers = NDArray[np.int64]
 
 _COVARIANCE, _LENGTH = "residual covariance", "singular value"
 _LENGTH_SHARE = 0.1

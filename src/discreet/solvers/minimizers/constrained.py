@@ -322,7 +322,7 @@ def check(name: str, problem: Problem) -> None:
             Setting("solver", "noisy-gd"),
         )
     refuse_field(name, problem)
-    if not one_line(problem.loss):
+    if not problem.loss.known_hessian:
         raise ParameterError(
             "solver",
             f"{name!r} is proved for the softmax with equal weights, and for two classes with any",
@@ -330,11 +330,6 @@ def check(name: str, problem: Problem) -> None:
         )
     if problem.geometry is not None:
         require_known(name, geometry_of(problem, name))
-
-
-def one_line(loss: Loss) -> bool:
-    """Whether a record's Hessian has the form that minimizers and their proofs use: one direction, or a softmax."""
-    return loss.n_outputs == 1 or loss.family == "softmax"
 
 
 def refuse_field(name: str, problem: Problem) -> None:

@@ -59,10 +59,10 @@ from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_
 
 #: Part of the squared Gaussian-DP parameter for two releases of the second moment.
 MOMENT_SHARE = 0.1
-_FIRST_LOOK = 0.3  # of that share; the second release needs less noise, because records are shorter
+_FIRST_SHARE = 0.3  # of that share; the second release needs less noise, because records are shorter
 _SPECTRUM_SHARE = 0.01
 _MARGIN_SHARE = 0.02  # for calibrating probabilities
-_ONE_LOOK = 0.03  # where frequencies tell most of what a second would
+_SINGLE_SHARE = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
 _STEPS = 100
@@ -151,17 +151,17 @@ class NoisyNewton:
             ordered = problem.n_features >= _MANY_COLUMNS and seen >= _VISIBLE
         share = self.moment_share
         if share is None:
-            share = _ONE_LOOK if ordered else MOMENT_SHARE
-        looks = (share,) if ordered else (_FIRST_LOOK * share, (1 - _FIRST_LOOK) * share)
+            share = _SINGLE_SHARE if ordered else MOMENT_SHARE
+        moments = (share,) if ordered else (_FIRST_SHARE * share, (1 - _FIRST_SHARE) * share)
         probabilities = problem.n_models == 1 and not problem.l2 and "likelihood" in problem.loss.proved_for
         spectrum, margins = _SPECTRUM_SHARE if ordered else 0.0, _MARGIN_SHARE if probabilities else 0.0
-        gradients = 1.0 - sum(looks) - spectrum - margins
+        gradients = 1.0 - sum(moments) - spectrum - margins
         if not (share > 0 and gradients > 0):
             most = 1 - spectrum - margins
             raise ParameterError(
                 "moment_share", f"must lie between 0 and {most:g}, got {self.moment_share!r}"
             )
-        return Shares(looks, spectrum, margins, gradients)
+        return Shares(moments, spectrum, margins, gradients)
 
 
 @dataclass(frozen=True)
@@ -253,10 +253,10 @@ class NoisyNewtonPlan(base.Plan):
     @property
     def how(self) -> str:
         """A description of how noise is added."""
-        looks = ", twice" if self.shares.spectrum == 0 else ", on energies of frequencies"
+        also = ", twice" if self.shares.spectrum == 0 else ", on energies of frequencies"
         margins = "" if self.shares.margins == 0 else ", and on a histogram of margins"
         gradients = f"on {self.n_iterations} gradients of reshaped records"
-        return f"Gaussian noise on the second moment{looks}, {gradients}{margins}"
+        return f"Gaussian noise on the second moment{also}, {gradients}{margins}"
 
     proof = (
         "sensitivity of second moments (Theorem 4), of energies (Theorem 10), of gradients on a ball (Theorems 1 and "
