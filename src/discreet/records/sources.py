@@ -17,7 +17,7 @@ import pyarrow as pa
 from discreet._checks import is_from
 from discreet.tables.reading import TableError
 
-BATCH_ROWS = 1 << 16
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 27
 SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")
 
 OWN_ROWS = (
@@ -97,6 +97,21 @@ def _joined(batches: Sequence[Any]) -> Any:
     return table.to_batches()[0] if table.num_rows else batches[0]
 
 
+def list_length(kind: Any) -> int:
+    """The length of every cell of a column of vectors; 0 for any other type.
+
+    >>> list_length(pa.list_(pa.float32(), 3)), list_length(pa.list_(pa.float32())), list_length(pa.float32())
+    (3, 0, 0)
+    """
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
+
+
+def batch_rows(schema: Any, columns: Sequence[str]) -> int:
+    """How many rows of these columns to ask for at once: fewer if they are wide."""
+    width = sum(max(list_length(schema.field(name).type), 1) for name in columns)
+    return int(min(_BATCH_ROWS, max(1024, _BATCH_BYTES // (8 * max(width, 1)))))
+
+
 class Dataset(Source):
     """A ``pyarrow.dataset``: files of one schema, perhaps with partitions, as whoever made it declared them."""
 
@@ -106,7 +121,8 @@ class Dataset(Source):
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches in the order of the fragments, with little read ahead."""
         ahead = {"batch_readahead": 1, "fragment_readahead": 1}
-        yield from self._data.to_batches(columns=list(columns), batch_size=BATCH_ROWS, **ahead)
+        rows = batch_rows(self.schema, columns)
+        yield from self._data.to_batches(columns=list(columns), batch_size=rows, **ahead)
 
 
 class DuckQuery(Source):
@@ -121,7 +137,7 @@ class DuckQuery(Source):
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches as DuckDB gives them."""
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-        yield from self._relation.project(names).to_arrow_reader(BATCH_ROWS)
+        yield from self._relation.project(names).to_arrow_reader(batch_rows(self.schema, columns))
 
 
 class LazyQuery(Source):
@@ -136,7 +152,8 @@ class LazyQuery(Source):
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches in the order of the query."""
         chosen = self._frame.select(list(columns))
-        for frame in chosen.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+        rows = batch_rows(self.schema, columns)
+        for frame in chosen.collect_batches(chunk_size=rows, maintain_order=True):
             yield from frame.to_arrow().to_batches()
 
 

@@ -305,7 +305,8 @@ class NoisyNewtonPlan(base.Plan):
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
         """Release the second moment, reshape the records, then descend along noisy gradients."""
         problem = self.problem
-        shape = self.reshaping(self.moments.release(records[0], entropy))
+        seen = self.moments.release(records[0], entropy)
+        shape = self.reshaping(seen)
         first = mapped(records[0], shape.matrix, shape.norm)
         for share in self.shares.moments[1:]:
             noisy = self.look_again(shape.norm, share).release(first, entropy)
@@ -330,7 +331,10 @@ class NoisyNewtonPlan(base.Plan):
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             counts = margins.release(records[0], theta[0], entropy)
             default = default_scale(self.field, self.signal)
-            theta = theta * calibrated_scale(counts, margins.gaussian.stddev, default)
+            outputs = problem.loss.n_outputs
+            spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
+            scale = calibrated_scale(counts, margins.gaussian.stddev, default, outputs, max(spread, 0.0))
+            theta = theta * scale
         return base.Release(theta, entropy.secure)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
