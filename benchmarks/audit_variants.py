@@ -127,11 +127,13 @@ def _additive(name: str) -> Subject:
     """A record that shares every bin with another and whose residual is clipped on the other side."""
     classifies = "Classifier" in name
     told: dict[str, Any] = {"classes": _TWO} if classifies else {"target_bounds": (-1.0, 1.0)}
-    model = getattr(discreet, name)(
+    if "counts" in name:
+        told = {"target_bounds": (0.0, 1.0), "loss": "poisson"}
+    model = getattr(discreet, name.split(",")[0])(
         EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told
     )
     rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
-    y = np.zeros(60, dtype=int) if classifies else np.full(60, -1.0)
+    y = np.zeros(60, dtype=int) if classifies else np.full(60, told["target_bounds"][0])
     rows[0], y[0] = [0.9, 0.9], 1
     other, labels = rows.copy(), y.copy()
     other[0], labels[0] = [-0.9, -0.9], y[1]
@@ -192,6 +194,7 @@ _PROGRAMS = {
     "PrivateLinearSVC, refocused-sums": _texts,
     "PrivateAdditiveClassifier": _additive,
     "PrivateAdditiveRegressor": _additive,
+    "PrivateAdditiveRegressor, counts": _additive,
     "PrivateTransferClassifier, labels alone": _labels,
     "subsample_and_aggregate": _agreement,
 }

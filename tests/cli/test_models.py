@@ -87,6 +87,28 @@ def test_a_plan_is_what_the_fit_runs(folder, tmp_path, monkeypatch, capsys, name
         assert read_table(tmp_path / "out.csv").num_rows == ROWS
 
 
+def test_weights_of_classes(folder, tmp_path, monkeypatch, capsys):
+    chosen = ("--schema", folder / "classes.toml", "--class-weight", "yes=3", *GUARANTEE)
+    plan = planned(monkeypatch, *chosen, "--rows", ROWS)
+    run("fit", folder / "visits.csv", "--separator", ";", "--output", tmp_path / "m.json", *chosen)
+    found = card.read(tmp_path / "m.json")
+    assert found.parameters["class_weight"] == {"yes": 3.0}
+    assert found.privacy.event == plan.event
+    wrong = (
+        "fit",
+        folder / "visits.csv",
+        "--separator",
+        ";",
+        "--output",
+        tmp_path / "n.json",
+        "--schema",
+        folder / "classes.toml",
+    )
+    assert "'perhaps', which is not among" in failure(
+        capsys, *wrong, *GUARANTEE, "--class-weight", "perhaps=3"
+    )
+
+
 @pytest.mark.parametrize("neighboring", ["add-remove-one", "zero-out"])
 def test_plans_under_other_relations(folder, tmp_path, monkeypatch, neighboring):
     chosen = ("--schema", folder / "number-people.toml", *GUARANTEE, "--neighboring", neighboring)
@@ -153,7 +175,12 @@ def test_options_reach_the_estimators(folder, tmp_path):
         ),
         ("lasso", "number", ("--l1-radius", 10), {"l1_radius": 10.0}),
         ("median", "none", ("--radius", 3), {"radius": 3.0}),
-        ("additive", "number", ("--max-bins", 4, "--monotonic", "age=rising"), {"max_bins": 4}),
+        (
+            "additive",
+            "number",
+            ("--max-bins", 4, "--monotonic", "age=rising", "--loss", "poisson", "--least-mean", 1),
+            {"max_bins": 4, "loss": "poisson", "least_mean": 1.0},
+        ),
         ("logistic", "classes", ("--l2", 0.1, "--feature-bound", 1.5), {"l2": 0.1, "feature_bound": 1.5}),
     ):
         output = tmp_path / f"{name}.json"
@@ -161,6 +188,21 @@ def test_options_reach_the_estimators(folder, tmp_path):
         parameters = card.read(output).parameters
         assert {one: parameters[one] for one in expected} == expected
     assert np.all(np.diff(card.load(tmp_path / "additive.json").shapes_["age"]["value"]) >= 0)
+
+
+def test_counts_need_a_number(folder, tmp_path, capsys):
+    fit = (
+        "fit",
+        folder / "visits.csv",
+        "--separator",
+        ";",
+        *GUARANTEE,
+        "--output",
+        tmp_path / "x",
+        "--model",
+    )
+    chosen = ("additive", "--schema", folder / "classes.toml", "--loss", "poisson")
+    assert "--loss is for another kind of target" in failure(capsys, *fit, *chosen)
 
 
 def test_the_model_follows_the_target(folder, tmp_path, capsys):
@@ -240,11 +282,11 @@ def test_the_catalog_names_parameters_that_estimators_declare():
     python |= {"duplicates"}
     used = set()
     for name, model in catalog.MODELS.items():
-        for estimator in model.estimators.values():
-            kind = getattr(discreet, estimator)
-            parameters = set(inspect.signature(kind).parameters)
+        kinds = [getattr(discreet, estimator) for estimator in model.estimators.values()]
+        declared = [set(inspect.signature(kind).parameters) for kind in kinds]
+        assert set(model.options) <= set.union(*declared)
+        for parameters in declared:
             without = {"solver"} if name == "median" else set()
-            assert set(model.options) <= parameters
             assert parameters <= set(model.options) | shared | by_schema | python | without, name
         used |= set(model.options)
     assert used == set(catalog.OPTIONS)

@@ -416,6 +416,9 @@ PROGRAMS = {
     "PrivateAdditiveClassifier pairs": additive("PrivateAdditiveClassifier", pairs=1),
     "PrivateAdditiveClassifier 3 classes": additive("PrivateAdditiveClassifier", classes=[0, 1, 2]),
     "PrivateAdditiveRegressor": additive("PrivateAdditiveRegressor"),
+    "PrivateAdditiveRegressor counts": additive(
+        "PrivateAdditiveRegressor", target_bounds=(0.0, 10.0), loss="poisson", pairs=1
+    ),
     "PrivateAdditiveRegressor pairs": additive("PrivateAdditiveRegressor", pairs=1, monotonic={"x0": 1}),
     **{f"PrivateSelection {method}": selected(method) for method in ("tries", "split", "split-parallel")},
     "PrivateSearchCV": searched,

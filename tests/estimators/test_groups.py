@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
 import discreet
 from discreet import (
@@ -399,3 +400,42 @@ def test_every_estimator_learns_with_groups_and_says_so(model, tmp_path):
     assert dataclasses.replace(sparse.privacy_, assumptions=()) == dataclasses.replace(
         dense.privacy_, assumptions=(), paid=None
     )
+
+
+# -- schemas that say whose row each row is --------------------------------------------------------------------------
+
+VISITS = {
+    "who": np.repeat([f"p{k}" for k in range(30)], 2),
+    "a": np.linspace(-1, 1, 60),
+    "y": np.tile([0, 1], 30),
+}
+OF_PEOPLE = discreet.Schema({"a": discreet.Numeric(-1, 1)}, discreet.Target("y", classes=(0, 1)), group="who")
+
+
+def fits_of_visits(**most):
+    """Every way from a table with a group column to a fit; those that read ids themselves need none."""
+    linear_model = PrivateLogisticRegression(5.0, 1e-3, classes=[0, 1], **most)
+    additive = discreet.PrivateAdditiveClassifier(5.0, 1e-3, schema=OF_PEOPLE, n_iterations=2, **most)
+    search = discreet.PrivateSearchCV(
+        PrivateLogisticRegression(classes=[0, 1]), {"l2": [0.1, 1.0]}, 5.0, 1e-3, **most
+    )
+    pipeline = make_pipeline(discreet.SchemaEncoder(OF_PEOPLE), linear_model)
+    ids = {"groups": OF_PEOPLE.groups(VISITS)} if most else {}
+    rows, labels = OF_PEOPLE.encode(VISITS)
+    named = {f"privatelogisticregression__{name}": value for name, value in ids.items()}
+    return {
+        "additive": lambda: additive.fit(VISITS),
+        "encoded": lambda: linear_model.fit(rows, labels, **ids),
+        "pipeline": lambda: pipeline.fit(VISITS, VISITS["y"], **named)[-1],
+        "search": lambda: search.fit(rows, labels, **ids),
+        "components": lambda: discreet.PrivatePCA(5.0, 1e-3, n_components=1, **most).fit(rows, **ids),
+        "median": lambda: discreet.PrivateMedian(5.0, 1e-3, radius=2.0, **most).fit(rows, **ids),
+    }
+
+
+@pytest.mark.parametrize("way", fits_of_visits())
+def test_a_table_of_people_is_not_fitted_row_by_row(way):
+    """Who has four rows would be protected at four times epsilon, beside a statement that each person is one row."""
+    with pytest.raises(ValueError, match="max_rows_per_group"):
+        fits_of_visits()[way]()
+    assert fits_of_visits(max_rows_per_group=2)[way]().privacy_.guarantee.unit == "user"

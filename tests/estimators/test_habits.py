@@ -21,6 +21,7 @@ from discreet import (
     PrivateMedian,
     PrivateRidge,
     PrivateSearchCV,
+    PrivateSparseLogisticRegression,
     PrivateTransferClassifier,
     release,
 )
@@ -38,8 +39,12 @@ from discreet.estimators.rehearsal import simulate
         (PrivateLasso, {"alpha": 0.1}, "l1_radius bounds the coefficients"),
         (PrivateRidge, {"alpha": 0.1}, "alpha / n_samples"),
         (PrivateLogisticRegression, {"penalty": "l1"}, "PrivateSparseLogisticRegression"),
-        (PrivateLogisticRegression, {"class_weight": "balanced"}, "FixedThresholdClassifier"),
-        (PrivateLogisticRegression, {"class_weight": {0: 1, 1: 5}}, "class counts are private"),
+        (PrivateSparseLogisticRegression, {"class_weight": "balanced"}, "FixedThresholdClassifier"),
+        (
+            PrivateSparseLogisticRegression,
+            {"class_weight": {0: 1}},
+            "PrivateLinearSVC take weights that are public",
+        ),
         (PrivateLogisticRegression, {"max_iter": 100}, r"NoisyGradientDescent\(n_iterations=100\)"),
         (PrivateRidge, {"tol": 1e-4}, "must not depend on the data"),
         (PrivateRidge, {"n_jobs": -1}, "OMP_NUM_THREADS"),

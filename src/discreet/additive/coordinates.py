@@ -64,6 +64,16 @@ class Coordinates:
             rows[:, -1] = self.constant
         return rows
 
+    def mean(self, bins: Sequence[Bins]) -> Array:
+        """The mean record, by the noisy counts of bins."""
+        row = np.zeros(self.width)
+        for table, part, one in zip(self.tables, self.parts, bins, strict=True):
+            mass = np.maximum(one.counts, 0.0)
+            row[part] = mass @ table / max(float(mass.sum()), 1.0)
+        if self.constant > 0:
+            row[-1] = self.constant
+        return row
+
     def shapes(self, theta: Array) -> tuple[list[Array], Array]:
         """What coefficients give each bin of each column, and the constant they add; outputs are the last axis."""
         shapes = [table @ theta[part] for table, part in zip(self.tables, self.parts, strict=True)]

@@ -22,7 +22,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import BoundedRange, Event
 from discreet.privacy.guarantee import SLACK, Neighboring, sum_sensitivity
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import gamma
 
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair
@@ -116,7 +116,7 @@ class PairSelection:
         inside = cells >= 0
         size = math.prod(table.sizes)
         sums = [np.bincount(cells[inside], output[inside], size) for output in residuals.T]
-        return float(np.linalg.norm(sums))
+        return math.sqrt(math.fsum(np.square(sums).ravel()))  # no rounding that grows with the table
 
     def choose(
         self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array, entropy: Entropy

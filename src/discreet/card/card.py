@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from discreet import __version__
 from discreet.card import kinds
 from discreet.card.about import About
-from discreet.card.kinds import CardError, from_array, labels, plain, strings, to_array, typed
+from discreet.card.kinds import CardError, from_array, labels, plain, strings, to_array, typed, unpaired
 from discreet.card.pricing import check_size
 from discreet.estimators.linear import FACTS, PrivateLinearModel, released
 from discreet.privacy.statement import PrivacyStatement, release_digest
@@ -113,7 +113,7 @@ class Card:
             if parameter in _NOT_SAVED:
                 continue
             try:
-                exact[parameter] = plain(value)
+                exact[parameter] = unpaired(plain(value))
             except TypeError:
                 described[parameter] = repr(value)
         names = getattr(model, "feature_names_in_", None)
@@ -174,7 +174,7 @@ class Card:
         return {
             "library": self.library,
             "estimator": self.estimator,
-            "parameters": dict(self.parameters),
+            "parameters": {name: plain(value) for name, value in self.parameters.items()},
             "described": dict(self.described),
             "classes": None if self.classes is None else plain(self.classes),
             "facts": dict(self.facts),
@@ -250,7 +250,7 @@ def _settable(parameters: dict[str, Any]) -> dict[str, Any]:
     for name in _NOT_SAVED:
         if name in parameters:
             raise CardError(f"a model file cannot set {name}: that is for who fits")
-    return parameters
+    return {name: unpaired(value) for name, value in parameters.items()}
 
 
 def _facts(facts: dict[str, Any]) -> dict[str, Any]:

@@ -184,11 +184,25 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {"pairs": [[plain(key), plain(item)] for key, item in value.items()]}  # keys need not be text
     if isinstance(value, str):
         return str(value)  # an enumeration member becomes its text
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise TypeError(f"JSON cannot hold {type(value).__name__}")
+
+
+def unpaired(value: Any) -> Any:
+    """A value as it was before ``plain`` wrote a dict as pairs."""
+    if not isinstance(value, dict):
+        return value
+    pairs = typed(value.get("pairs"), list)
+    if len(value) > 1 or any(
+        len(typed(pair, list)) != 2 or isinstance(pair[0], list | dict) for pair in pairs
+    ):
+        raise ValueError("not the description of a dict")
+    return {key: unpaired(item) for key, item in pairs}
 
 
 def from_array(array: NDArray[Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ spelled out because help must not import NumPy; a test compares them with the pa
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -44,15 +44,17 @@ def _number(name: str) -> Mapping[str, str]:
 
 
 _LINEAR = ("feature_bound", "fit_intercept", "solver")
-_SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic")
+_SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic", "loss", "least_mean")
 MODELS: Mapping[str, Model] = {
     "logistic": Model(
-        "logistic regression", _classes("PrivateLogisticRegression"), (*_LINEAR, "l2", "multi_class")
+        "logistic regression",
+        _classes("PrivateLogisticRegression"),
+        (*_LINEAR, "l2", "multi_class", "class_weight"),
     ),
     "svm": Model(
         "linear support vectors",
         _classes("PrivateLinearSVC"),
-        (*_LINEAR, "l2", "huber_width", "multi_class"),
+        (*_LINEAR, "l2", "huber_width", "multi_class", "class_weight"),
     ),
     "sparse-logistic": Model(
         "logistic regression with few columns",
@@ -87,7 +89,7 @@ MODELS: Mapping[str, Model] = {
         "least squares with few columns", _number("PrivateLasso"), (*_LINEAR, "l1_radius"), "entries"
     ),
     "additive": Model(
-        "one readable shape per column, for classes and numbers",
+        "one readable shape per column, for classes, numbers and counts",
         {"classes": "PrivateAdditiveClassifier", "number": "PrivateAdditiveRegressor"},
         _SHAPES,
         "table",
@@ -132,6 +134,13 @@ def _monotonic(text: str) -> tuple[str, int]:
     return name, 1 if sign == "rising" else -1
 
 
+def _class_weight(text: str) -> tuple[str, float]:
+    label, separator, weight = text.rpartition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"must be LABEL=WEIGHT, got {text!r}")
+    return label, positive(weight)
+
+
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "solver": {"metavar": "NAME", "help": "default: auto, by public facts"},
     "feature_bound": {
@@ -150,12 +159,19 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "choices": ("auto", "softmax", "joint", "ovr"),
         "help": "one softmax, one joint hinge, or one model per class",
     },
+    "class_weight": {
+        "type": _class_weight,
+        "action": "append",
+        "metavar": "LABEL=W",
+        "help": "public weight of a class, raises the noise; may be repeated",
+    },
     "huber_width": {
         "type": positive,
         "metavar": "W",
         "help": "where the loss becomes linear: in units of the target, or of the hinge",
     },
     "quantile": {"type": fraction, "metavar": "Q", "help": "which quantile (default: 0.5, the median)"},
+    "loss": {"choices": ("squared", "poisson"), "help": "poisson for a target that counts something"},
     "least_mean": {"type": positive, "metavar": "M", "help": "lowest mean that is predicted"},
     "l1_radius": {"type": positive, "metavar": "S", "help": "how far predictions may reach"},
     "max_columns": {
@@ -267,11 +283,14 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
     facts = {**_public_facts(model, target, schema, given), **shared}
     facts |= {one: getattr(arguments, one) for one in ("epsilon", "delta", "neighboring")}
     known = set(kind._get_param_names())
+    for parameter in given:
+        if parameter not in known:
+            raise ValueError(f"{flag(parameter)} is for another kind of target than {schema.target.column!r}")
     for parameter, value in shared.items():
         if parameter not in known and value not in (None, "error"):
             raise ValueError(f"{name} has no {parameter.replace('_', ' ')}, got {value!r}")
     parameters = {parameter: value for parameter, value in facts.items() if parameter in known}
-    return kind(**parameters | _values(given))
+    return kind(**parameters | _values(given, parameters.get("classes") or ()))
 
 
 def _estimator_name(name: str, target: str, schema: Any) -> str:
@@ -312,9 +331,12 @@ def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, An
     return facts
 
 
-def _values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as the parameters want them."""
+def _values(given: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
+    """Options as the parameters want them; labels are those of the schema."""
     values = dict(given)
+    if "class_weight" in values:
+        labels = {str(label): label for label in classes}
+        values["class_weight"] = {labels.get(text, text): weight for text, weight in values["class_weight"]}
     if "monotonic" in values:
         values["monotonic"] = dict(values["monotonic"])
     if "rating_bounds" in values:

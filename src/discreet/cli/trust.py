@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -314,14 +316,37 @@ def audit(arguments: argparse.Namespace) -> int:
 
 
 def _attacked(arguments: argparse.Namespace) -> Any:
+    with _many_fits(arguments.runs):
+        return _audited(arguments)
+
+
+def attack_file(path: str, runs: int) -> Any:
+    """The report of an attack on the configuration of a model file, for its dossier."""
+    from discreet.audit import report
+
+    with _many_fits(runs):
+        return report.audit(_configured(path, None), runs=max(20, runs), with_twin=True)
+
+
+@contextmanager
+def _many_fits(runs: int) -> Iterator[None]:
+    """Say what is going on. Worst cases are a few invented records, of which every fit would warn."""
     from discreet import NoiseWarning, PrivacyWarning
     from discreet.display.console import working
 
-    with working(f"fitting {2 * arguments.runs} models"), warnings.catch_warnings():
-        # Worst cases are a few invented records, of which every fit would warn.
+    with working(f"fitting {2 * runs} models"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)
         warnings.simplefilter("ignore", PrivacyWarning)
-        return _audited(arguments)
+        yield
+
+
+def _configured(path: str, solver: str | None) -> Any:
+    """An estimator with the promise, the parameters and the solver of a model file."""
+    from discreet import card
+    from discreet.audit.subjects import pinned
+
+    found = card.read(path)
+    return pinned(found.model(), solver or found.parameters.get("solver"))
 
 
 def _audited(arguments: argparse.Namespace) -> Any:
@@ -345,12 +370,8 @@ def _audited(arguments: argparse.Namespace) -> Any:
 def _subject(arguments: argparse.Namespace) -> Any:
     """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
     if arguments.subject not in options.AUDITED:
-        from discreet import card
-        from discreet.audit.subjects import pinned
-
         _refuse(arguments, "epsilon", "delta", "neighboring")
-        found = card.read(arguments.subject)
-        return pinned(found.model(), arguments.solver or found.parameters.get("solver"))
+        return _configured(arguments.subject, arguments.solver)
     from discreet.estimators import classifiers
 
     kind = getattr(classifiers, options.AUDITED[arguments.subject])

@@ -132,7 +132,6 @@ def describe(
     total = float(n_rows) if relation.size_is_public and slots is None else None
     carried = carry_out(plan, places, ledger, "describe", published=released_numbers)
     statement = carried.state(
-        plan,
         bounds={"rows per unit": float(plan.max_rows)},
         assumptions=(
             *size_facts(relation, size, rows, delta),

@@ -502,7 +502,6 @@ def _candidates(candidates: ArrayLike) -> tuple[float, ...]:
 
 def _statement(plan: QuantilePlan, carried: Carried[Array], ends: Mapping[str, float]) -> PrivacyStatement:
     return carried.state(
-        plan,
         bounds={**ends, "rows per unit": float(plan.rows)},
         assumptions=(
             "the candidates were chosen without looking at the private data (given by the user)",

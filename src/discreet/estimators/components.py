@@ -178,7 +178,6 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
     def _state(self, plan: base.Plan, carried: Carried[Any]) -> PrivacyStatement:
         size = plan.problem.n_samples
         return carried.state(
-            plan,
             bounds={"row norm": float(self.feature_bound), "records": float(size)},
             assumptions=(
                 *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),

@@ -17,6 +17,7 @@ _BASELINE = "majority baseline"
 _NOTES = {
     _BASELINE: "always answering with the most frequent class",
     "AUC": "0.5 is a guess, 1 sorts perfectly",
+    "AUC (mean of classes)": "each class against the rest; 0.5 is a guess",
     "R^2": "1 is perfect, 0 is the mean of the target",
 }
 
@@ -92,7 +93,7 @@ def _add_bars(page: Page, metrics: Mapping[str, Estimate]) -> None:
 
 
 def _is_share(name: str) -> bool:
-    return name in {"accuracy", _BASELINE, "AUC"} or name.startswith(("recall of", "precision of"))
+    return name in {"accuracy", _BASELINE} or name.startswith(("AUC", "recall of", "precision of"))
 
 
 def _bar(name: str, one: Estimate, note: str) -> Bar:
@@ -104,4 +105,4 @@ def _bar(name: str, one: Estimate, note: str) -> Bar:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.3g}" if name in ("R^2", "mean squared error", "AUC") else f"{value:.1%}"
+    return f"{value:.3g}" if name.startswith(("R^2", "mean squared error", "AUC")) else f"{value:.1%}"

@@ -6,7 +6,7 @@ import enum
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
@@ -34,6 +34,8 @@ class Neighboring(enum.StrEnum):
 
     Attributes
     ----------
+    contributions : how many records' contributions to a sum differ between neighbors; the only factor of the relation.
+    size_is_public : whether neighbors have the same number of records, so that it may be used freely.
     meaning : the relation in words.
 
     Notes
@@ -47,28 +49,31 @@ class Neighboring(enum.StrEnum):
     "one person's record is blanked out; the number of records is public"
     """
 
-    REPLACE_ONE = "replace-one"
-    ADD_REMOVE_ONE = "add-remove-one"
-    ZERO_OUT = "zero-out"
+    contributions: int
+    size_is_public: bool
+    meaning: str
 
-    @property
-    def contributions(self) -> int:
-        """How many records' contributions to a sum differ between neighbors; the only factor of the relation."""
-        return 2 if self is Neighboring.REPLACE_ONE else 1
+    def __new__(
+        cls, name: str, contributions: int = 0, size_is_public: bool = False, meaning: str = ""
+    ) -> Self:
+        """Make a member from its line below; a call with a name alone looks the member up, as for every enum."""
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.contributions, made.size_is_public, made.meaning = contributions, size_is_public, meaning
+        return made
 
-    @property
-    def size_is_public(self) -> bool:
-        """Whether neighbors have the same number of records, so that it may be used freely."""
-        return self is not Neighboring.ADD_REMOVE_ONE
-
-    @property
-    def meaning(self) -> str:
-        """A description of the relation."""
-        return {
-            Neighboring.REPLACE_ONE: "one person's record is exchanged for any other; the number of records is public",
-            Neighboring.ADD_REMOVE_ONE: "one person's record is added or removed; the number of records is private",
-            Neighboring.ZERO_OUT: "one person's record is blanked out; the number of records is public",
-        }[self]
+    REPLACE_ONE = (
+        "replace-one", 2, True,
+        "one person's record is exchanged for any other; the number of records is public",
+    )  # fmt: skip
+    ADD_REMOVE_ONE = (
+        "add-remove-one", 1, False,
+        "one person's record is added or removed; the number of records is private",
+    )  # fmt: skip
+    ZERO_OUT = (
+        "zero-out", 1, True,
+        "one person's record is blanked out; the number of records is public",
+    )  # fmt: skip
 
 
 LABEL_UNITS = ("label of one record", "all labels of one user")

@@ -102,24 +102,17 @@ class PrivacyStatement:
     def of(
         cls,
         plan: Stated,
-        *,
-        assumptions: tuple[str, ...],
-        not_covered: tuple[str, ...],
-        secure: bool,
-        bounds: Mapping[str, float | str] | None = None,
     ) -> PrivacyStatement:
-        """Return the statement of a run of ``plan``; the other arguments are attributes of the same names."""
+        """Return what a plan promises, and why; what it assumes and does not cover is for the caller to add."""
+        problem, event = getattr(plan, "problem", None), plan.event
+        parts = (plan, getattr(problem, "loss", None), getattr(problem, "geometry", None))
         return cls(
             guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=plan.mechanism,
+            event=event,
             theorem=plan.theorem,
             noise=plan.noise,
-            bounds=bounds or {},
-            assumptions=assumptions,
-            not_covered=not_covered,
-            secure=secure,
-            proofs=proofs_of(plan),
+            mechanism=plan.mechanism,
+            proofs=cited(*parts, *(leaf for leaf, _ in flatten(event))),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -190,8 +183,8 @@ class PrivacyStatement:
                 event=Event.from_dict(fields["event"]),
                 mechanism=str(fields["mechanism"]),
                 theorem=str(fields["theorem"]),
-                noise=dict(fields["noise"]),
-                bounds=dict(fields["bounds"]),
+                noise=_numbers_or_words(fields["noise"]),
+                bounds=_numbers_or_words(fields["bounds"]),
                 assumptions=tuple(map(str, fields["assumptions"])),
                 not_covered=tuple(map(str, fields["not_covered"])),
                 secure=fields["private"] is True,
@@ -253,13 +246,6 @@ class PrivacyStatement:
         statement_page(self).write(path)
 
 
-def proofs_of(plan: Stated) -> dict[str, str]:
-    """The lemmas behind a plan, its loss, its set, and everything that it is charged for, with their hashes."""
-    problem = getattr(plan, "problem", None)
-    parts = [plan, getattr(problem, "loss", None), getattr(problem, "geometry", None)]
-    return cited(*parts, *(leaf for leaf, _ in flatten(plan.event)))
-
-
 def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:
     """Format a plan: the guarantee, public ``sizes``, the noise, and ``more`` lines."""
     promise = plan.guarantee
@@ -283,6 +269,16 @@ def _in_words(promise: Guarantee) -> str:
         f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
         f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
     )
+
+
+def _numbers_or_words(values: Any) -> dict[str, float | str]:
+    """Named values of a statement; raise ``TypeError`` for anything else."""
+    named = dict(values)
+    for name, value in named.items():
+        whole = isinstance(value, int) and value.bit_length() < 1024  # a float can hold it
+        if not isinstance(name, str) or not (whole or isinstance(value, float | str)):
+            raise TypeError("noise and bounds must be numbers or words, by name")
+    return named
 
 
 def _pairs(values: Mapping[str, float | str]) -> str:

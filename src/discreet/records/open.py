@@ -16,7 +16,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
@@ -36,6 +36,7 @@ from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
+from discreet.tables.schema import RowsOfPeople
 
 if TYPE_CHECKING:
     from discreet.records.partitioned import PartitionedRecords
@@ -146,7 +147,9 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     with np.errstate(invalid="ignore"):
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
-    bad = np.argwhere(~(np.abs(entries) <= largest))[0]
+    bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
+        0
+    ]  # beyond what float32 holds
     if sparse:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         bad = np.array([row, rows.indices[bad[0]]])
@@ -320,6 +323,13 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
         return _noted(model, X, reset=reset)
+    if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
+        raise ParameterError(
+            "max_rows_per_group",
+            "must be given: the schema that made these rows has a group column, so a person can have several of them",
+            Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
+            "use a schema without a group column if each person has one row",
+        )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
     validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
@@ -444,23 +454,48 @@ def _check_one_per_row(what: str, rows: Any, values: NDArray[Any]) -> None:
         )
 
 
+_READ_FROM_DATA = (
+    "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has would be "
+    "revealed"
+)
+
+
 @dataclass(frozen=True)
 class Labels:
     """Labels as codes into a public label set; -1 marks a null record."""
 
     classes: NDArray[Any]
     codes: NDArray[np.int64]
-    declared: bool
+    assumption: str  # of a promise, about the label set
 
-    @property
-    def assumption(self) -> str:
-        """What a promise assumes about the label set."""
-        if self.declared:
-            return "the label set was declared by the user"
-        return (
-            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
-            "would be revealed"
-        )
+
+@dataclass(frozen=True)
+class Targets:
+    """What a loss is fitted to, one value per row.
+
+    Attributes
+    ----------
+    values : codes of classes, or numbers in the units of the loss.
+    null : rows without a valid value, which must contribute nothing.
+    assumptions : what the guarantee assumes about the values.
+    classes : the public label set; None for numbers.
+    """
+
+    values: NDArray[Any]
+    null: Mask
+    assumptions: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> Targets:
+        """Return the targets of some rows, possibly more than once."""
+        return replace(self, values=self.values[rows], null=self.null[rows])
+
+    def of_models(self, n_outputs: int) -> list[NDArray[Any]]:
+        """Return the labels of every model: the values, or -1 and +1 for one class against the rest."""
+        if self.classes is None or n_outputs > 1:
+            return [self.values]
+        positives = [1] if len(self.classes) == 2 else range(len(self.classes))
+        return [np.where(self.values == k, 1.0, -1.0) for k in positives]
 
 
 def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
@@ -469,7 +504,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
     if classes is not None:
-        known = _declared(classes)
+        known = declared_classes(classes)
     else:
         if bad_rows == "null":
             raise ParameterError(
@@ -498,17 +533,19 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             "correct the labels or classes",
             *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
         )
-    return Labels(known, codes, classes is not None)
+    return Labels(
+        known, codes, _READ_FROM_DATA if classes is None else "the label set was declared by the user"
+    )
 
 
 def class_count(n_classes: int | None, classes: Any) -> int:
     """How many classes to plan for: as many as are said, or declared; two where neither is known."""
     if n_classes is None:
-        return 2 if classes is None else len(_declared(classes))
+        return 2 if classes is None else len(declared_classes(classes))
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
-def _declared(classes: Any) -> NDArray[Any]:
+def declared_classes(classes: Any) -> NDArray[Any]:
     """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()

@@ -21,8 +21,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds
-from discreet.records.kernels import passes
+from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds
 
 
 class WorkersLost(RuntimeError):
@@ -200,7 +199,7 @@ class LocalParts:
 def _check_parts(sizes: Sequence[int]) -> None:
     """Refuse parts so many and so small that adding them up would round more than `worst_additions` allows."""
     total, largest = sum(sizes), max(sizes, default=0)
-    if total > passes.MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
+    if total > MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
         raise ValueError(
             "there are too many small partitions to add up with a proved rounding error; use partitions of at least "
             "256 rows"

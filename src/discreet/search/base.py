@@ -285,7 +285,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
             given.append(labels.assumption)
         for candidate in self._checked():  # any of them may have been tried
             inside = getattr(candidate, "constraint", None)
-            given += [fact for fact in base.believed(candidate.solver, inside) if fact not in given]
+            given += [fact for fact in base.foreign_parts(candidate.solver, inside) if fact not in given]
         time = (
             "HOW LONG THE SEARCH TOOK: it reveals the number of tries, which must stay secret for the guarantee to hold"
             if self.method == "tries"
@@ -293,7 +293,6 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
         )
         fit = carried.release.model.privacy_
         made = carried.state(
-            plan,
             bounds={
                 **fit.bounds,
                 "records": float(n_rows),

@@ -15,8 +15,7 @@ from discreet._typing import Array
 from discreet.privacy.guarantee import SLACK
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.bounds import BoxBounds
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.bounds import BoxBounds, gamma, gradient_rounding
 from discreet.sets import Geometry
 from discreet.solvers import base
 

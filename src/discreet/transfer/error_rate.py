@@ -208,4 +208,4 @@ def private_error_rate(
         "a model predicts the label of a row from that row alone, not from others asked with it (given by the user)",
     )
     bounds: dict[str, float | str] = {"teachers": float(count), "held-out rows": float(plan.n_validation)}
-    return ErrorRate(rate, upper, base.state(plan, carried, bounds, stated))
+    return ErrorRate(rate, upper, base.state(carried, bounds, stated))

@@ -24,7 +24,7 @@ from discreet.release import Budget, begin, bind, resume
 from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import VoteRun, labels_of
 from discreet.transfer.base import Columns, as_table, check_same_columns
-from discreet.transfer.plan import TransferPlan, plan_transfer
+from discreet.transfer.plan import TransferPlan, plan_votes
 from discreet.transfer.teachers import assign
 
 if TYPE_CHECKING:
@@ -134,18 +134,7 @@ n_jobs, ledger, random_state :
         ``n_classes`` None stands for those that are declared in ``classes``, or 2.
         """
         chosen = base.settings(self, None, n_samples, by_group)
-        return plan_transfer(
-            chosen.guarantee,
-            chosen.size,
-            class_count(n_classes, self.classes),
-            self.n_queries,
-            n_teachers=self.n_teachers,
-            aggregator=self.aggregator,
-            max_unstable=self.max_unstable,
-            expected_unstable=self.expected_unstable,
-            changed=chosen.changed,
-            stream=True,
-        )
+        return plan_votes(self, chosen, class_count(n_classes, self.classes), self.n_queries, stream=True)
 
     def fit(
         self, X: Any, y: ArrayLike, *, pool: Any = None, groups: ArrayLike | None = None
@@ -165,7 +154,7 @@ n_jobs, ledger, random_state :
         labels = read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
         chosen = base.settings(self, inputs.n_units, self.n_samples, by_group)
-        plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
+        plan = plan_votes(self, chosen, len(labels.classes), self.n_queries, stream=True)
         if pool is not None:
             teachers.rehearse(
                 self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers
@@ -187,7 +176,7 @@ n_jobs, ledger, random_state :
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to check the columns of questions
         stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
-        self.privacy_ = base.state(plan, begun, plan.sizes, stated)
+        self.privacy_ = base.state(begun, plan.sizes, stated)
         self._stream: VoteRun = plan.start(begun.release)
         self._account, self._answers = begun.account, answers_digest([])
         self._process = os.getpid()

@@ -266,6 +266,24 @@ _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
 _SHARE_NOISE = 1.25
 
 
+def plan_votes(
+    model: Any, chosen: base.Settings, n_classes: int, n_queries: int, *, stream: bool = False
+) -> TransferPlan:
+    """Return the plan of a classifier or labeler, from its parameters and public sizes."""
+    return plan_transfer(
+        chosen.guarantee,
+        chosen.size,
+        n_classes,
+        n_queries,
+        n_teachers=model.n_teachers,
+        aggregator=model.aggregator,
+        max_unstable=model.max_unstable,
+        expected_unstable=model.expected_unstable,
+        changed=chosen.changed,
+        stream=stream,
+    )
+
+
 def plan_transfer(
     guarantee: Guarantee,
     n_samples: int,

@@ -229,7 +229,7 @@ class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimat
             "y to": plan.high,
             "teachers": float(plan.n_teachers),
         }
-        self.privacy_ = base.state(plan, carried, bounds, stated)
+        self.privacy_ = base.state(carried, bounds, stated)
         base.note_columns(self, inputs.queries)
         student = self.estimator if self.student is None else self.student
         try:

@@ -170,7 +170,7 @@ def subsample_and_aggregate(
     )
     bounds: dict[str, float | str] = {"chunks": float(plan.n_chunks), "candidates": float(len(candidates))}
     stated = ("the candidates are public (given by the user)",)
-    return Agreement(value_of(carried.release), base.state(plan, carried, bounds, stated))
+    return Agreement(value_of(carried.release), base.state(carried, bounds, stated))
 
 
 def _named(value: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.solvers.second_order.coordinates import NoisyMoments
 from discreet.solvers.second_order.posterior import (
     Curvature,
     PosteriorMean,
@@ -14,7 +15,6 @@ from discreet.solvers.second_order.posterior import (
     prior_root,
     unclipped_share,
 )
-from discreet.solvers.statistics import NoisyMoments
 
 
 def problem(seed=0, n=400, p=5):

@@ -22,7 +22,7 @@ from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.kernels import passes
+from discreet.records.bounds import UNIT_ROUNDOFF, gradient_rounding
 from discreet.sets import Box, Geometry, L1Ball, L2Ball, Simplex
 from discreet.solvers import base
 from discreet.solvers.certificates import geometry_of
@@ -37,7 +37,7 @@ from discreet.solvers.minimizers.minimizer import (
     smallest_tolerance,
 )
 
-_U = passes.UNIT_ROUNDOFF
+_U = UNIT_ROUNDOFF
 _WORST_CONDITION = 2.0**47  # above this, every point of the set is within the tolerance
 #: Sets whose support function and distance from a point are known to full precision.
 SETS = (L2Ball, L1Ball, Simplex, Box)
@@ -243,7 +243,7 @@ def smallest_distance(
     """
     radius = geometry.radius(2.0)
     curvature = n_samples * loss.smoothness * feature_norm**2 + l2
-    rounding = passes.gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
+    rounding = gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
     pull = n_samples * loss.lipschitz * feature_norm + l2 * radius + linear_norm
     outside = (8 + 2 * math.sqrt(geometry.n_features)) * _U * radius
     linear = (rounding + 16 * _U * pull + curvature * outside) / l2
@@ -267,7 +267,7 @@ def reachable_distance(
     radius, p = geometry.radius(2.0), geometry.n_features
     sums = isinstance(geometry, L1Ball | Simplex)
     slip, turn = (24 * p + 32, 4 * math.sqrt(p)) if sums else (24, 1.0)
-    rounding = passes.gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
+    rounding = gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
     pull = n_samples * loss.lipschitz * feature_norm + l2 * radius + linear_norm
     curvature = largest_curvature(loss, n_samples, feature_norm, l2)
     error = rounding + slip * _U * curvature * radius + 40 * _U * pull + 2.0**-500
@@ -286,19 +286,24 @@ def check(name: str, problem: Problem) -> None:
             Setting("solver", "noisy-gd"),
         )
     refuse_field(name, problem)
+    if not one_line(problem.loss):
+        raise ParameterError(
+            "solver",
+            f"{name!r} is proved for the softmax with equal weights, and for two classes with any",
+            Setting("solver", "noisy-gd", "newton", purpose="which pay for every step"),
+        )
     if problem.geometry is not None:
         require_known(name, geometry_of(problem, name))
 
 
+def one_line(loss: Loss) -> bool:
+    """Whether a record's Hessian has the form that minimizers and their proofs use: one direction, or a softmax."""
+    return loss.n_outputs == 1 or loss.family == "softmax"
+
+
 def refuse_field(name: str, problem: Problem) -> None:
     """Refuse losses that are not convex. A softmax with capped derivatives is not a gradient and has no minimizer."""
-    base.require(
-        name,
-        problem,
-        "convex",
-        "use Softmax",
-        Setting("solver", "noisy-gd", purpose="which pays for every step"),
-    )
+    base.require(name, problem, "convex", "noisy-gd", hint="use Softmax")
 
 
 def least_tolerance(problem: Problem, total_l2: float, linear_norm: float) -> float:

@@ -24,8 +24,7 @@ from discreet.losses import Loss
 from discreet.mechanisms.gibbs import Ball, Envelope, LatticeGaussian, power_of_two_below
 from discreet.privacy.guarantee import SLACK, Neighboring
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import _squared_norms
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, worst_additions
+from discreet.records.bounds import UNIT_ROUNDOFF, _squared_norms, gamma, worst_additions
 
 
 def energy_range(

@@ -331,7 +331,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
             f"{name!r} draws from an L2 ball, not from {problem.geometry!r}",
             Setting("solver", "frank-wolfe", "mirror-descent", purpose="for other sets"),
         )
-    base.require(name, problem, "single-peaked", Setting("solver", "objective"))
+    base.require(name, problem, "single-peaked", "objective")
     if label_bound(problem) is None:
         raise ValueError(
             f"solver {name!r} needs bounded targets for {problem.loss}: declare label_bound, to which they are clipped"

@@ -20,24 +20,23 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy import events
-from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, record_signal
 from discreet.records.base import Records
 from discreet.solvers import base
-from discreet.solvers.base import calibrated_unit, multiplier, share_event
+from discreet.solvers.base import Part, multiplier, split_unit
 from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
+    MomentMechanism,
+    NoisyMoments,
     Reshaping,
-    look_mechanism,
     mapped,
+    moment_mechanism,
     most_stretched,
     reshaped,
     row_error,
 )
 from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, aims_of, prior_root
-from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
 _STEPS = 20
 _MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two releases of the second moment
@@ -49,14 +48,8 @@ _PRIOR, _CONSTANT_PRIOR = (
     0.1,
 )  # variance of predictions, in units of the squared half range of the targets
 _LEAST_MASS = 0.05  # of the squared norm of records
-# Below this signal (see `signal_of`) only the constant is fitted, with tighter clipping and a tighter prior.
+# Below this signal (see `record_signal`) only the constant is fitted, with tighter clipping and a tighter prior.
 _BLIND, _BLIND_CLIP, _BLIND_PRIOR = 8.0, 1.05, 0.025
-
-
-def signal_of(problem: Problem, guarantee: Guarantee) -> float:
-    """Return n_samples over the noise that hides one record, if the whole budget were one release."""
-    budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-    return problem.n_samples * budget / guarantee.neighboring.contributions
 
 
 def row_clip(signal: float) -> float:
@@ -89,12 +82,14 @@ def plan_regression(
     if not 0 < share < 1:
         raise ParameterError("moment_share", f"must lie between 0 and 1, got {moment_share!r}")
     looks = _FIRST_LOOK * share, (1 - _FIRST_LOOK) * share
-    signal = signal_of(problem, guarantee)
+    signal = record_signal(problem, guarantee)
     blind = signal < _BLIND and problem.bounds.intercept
     fitted = _constant_only(problem) if blind else problem
-    unit = calibrated_unit(lambda m: _event(fitted.n_features, m, steps, looks), guarantee)
+    width = fitted.n_features
+    moments = [Part(share, width * (width + 1) // 2) for share in looks]
+    unit = split_unit([*moments, Part(1 - sum(looks), width + 1, steps)], guarantee)
     if radius is None:
-        look = look_mechanism(fitted, guarantee.neighboring, multiplier(unit, looks[-1]))
+        look = moment_mechanism(fitted, guarantee.neighboring, multiplier(unit, looks[-1]))
         radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(look)
     return NewtonRegressionPlan(
         problem, guarantee, fitted, steps, looks, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
@@ -115,7 +110,7 @@ class NewtonRegressionPlan(base.Plan):
     n_iterations, radius, clip : as in `NoisyNewton`.
     looks : shares of the squared Gaussian-DP parameter for the releases of the second moment.
     unit : noise multiplier of a single release with the whole budget.
-    signal : records over noise, see `signal_of`.
+    signal : records over noise, see `record_signal`.
     cap : the largest derivative of a record; None for the public rule.
     """
 
@@ -148,7 +143,7 @@ class NewtonRegressionPlan(base.Plan):
 
     def look(self, share: float, norm: float | None = None) -> MomentMechanism:
         """The release of the second moment, for records reshaped and clipped to ``norm`` if given."""
-        return look_mechanism(
+        return moment_mechanism(
             self.fitted, self.record_guarantee.neighboring, multiplier(self.unit, share), norm
         )
 
@@ -294,10 +289,3 @@ class _Seen:
             ridge = l2 * self.problem.n_samples * matrix.T @ matrix
             theta = np.asarray(np.linalg.solve(self.curvature.matrix + ridge, self.curvature.matrix @ theta))
         return np.asarray(matrix @ theta)
-
-
-def _event(width: int, unit: float, steps: int, looks: tuple[float, ...]) -> events.Event:
-    """Return the event of all releases for this unit."""
-    seen = [share_event(unit, share, width * (width + 1) // 2) for share in looks]
-    gradient = share_event(unit, (1 - sum(looks)) / steps, width + 1)
-    return events.Composed((*seen, events.Repeated(gradient, steps)))

@@ -25,8 +25,7 @@ from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import BoxBounds
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.bounds import BoxBounds, chunked_sum, gamma, gradient_rounding, summation_rounding
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.certificates import (
@@ -36,7 +35,6 @@ from discreet.solvers.certificates import (
     slope,
     with_bounded_labels,
 )
-from discreet.solvers.statistics import summation_rounding
 from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
 from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 
@@ -383,14 +381,14 @@ def _stddev(release: Noisy) -> float:
 def derivatives(records: ArrayRecords, loss: Loss, point: Array) -> Array:
     """Sum the derivative of the loss times the constant over the records."""
     raw = records.raw_predictions(point)
-    return np.array([records.scales @ loss.derivative(_labels(records), raw)])
+    return chunked_sum((records.scales * loss.derivative(_labels(records), raw))[:, None])
 
 
 def along(records: ArrayRecords, loss: Loss, point: Array, offset: float, longest: float) -> Array:
     """Sum over the records: scores times the negative derivative at the center, scores, and squared scores."""
     scores = np.clip(records.raw_predictions(point), -longest, longest)
     fall = -loss.derivative(_labels(records), offset * np.minimum(records.scales, 1.0))
-    return np.array([fall @ scores, scores.sum(), scores @ scores])
+    return chunked_sum(np.column_stack([fall * scores, scores, np.square(scores)]))
 
 
 def _labels(records: ArrayRecords) -> Array:

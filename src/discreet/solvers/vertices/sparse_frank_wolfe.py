@@ -33,7 +33,7 @@ from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.privacy.guarantee import SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import BoxBounds
+from discreet.records.bounds import BoxBounds, chunked_sum
 from discreet.sets import L1Ball
 from discreet.solvers.certificates import slope
 
@@ -226,7 +226,7 @@ class IncrementalSteps:
         factor = self.ball.size / self._totals[len(self._chosen)] / 2 ** self.grids[1].entry_bits
         labels = np.where(constants > 0, self.labels, 1.0)
         slopes = self.problem.loss.derivative(labels, factor * self._margins + offset * constants)
-        return np.array([constants @ slopes])
+        return chunked_sum((constants * slopes)[:, None])
 
     @property
     def theta(self) -> Array:
