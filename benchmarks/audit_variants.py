@@ -31,6 +31,7 @@ from discreet.audit.trace import trace
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.sets import L1Ball, L2Ball
+from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
@@ -190,6 +191,18 @@ def _agreement(name: str) -> Subject:
     return subject_of(name, decided, [24, 17], [23, 18], plan.event)
 
 
+def _queries(name: str) -> Subject:
+    """A question on which chunks agree just so, then another one: one chunk changes its mind about both."""
+    plan = PrivateQueries(n_queries=2, epsilon=EPSILON, delta=DELTA).plan()
+    lead = plan.lead_needed // 2
+    votes = [np.array([[lead + gap, lead - gap]] * 2) for gap in (lead // 2, lead // 2 - 1)]
+
+    def answers(counts: Any) -> ArrayLike:
+        return np.asarray(plan.start(fresh_entropy()).answer(counts), dtype=np.float64)
+
+    return subject_of(name, answers, votes[0], votes[1], plan.event)
+
+
 _PROGRAMS = {
     "PrivateLinearSVC, refocused-sums": _texts,
     "PrivateAdditiveClassifier": _additive,
@@ -197,4 +210,5 @@ _PROGRAMS = {
     "PrivateAdditiveRegressor, counts": _additive,
     "PrivateTransferClassifier, labels alone": _labels,
     "subsample_and_aggregate": _agreement,
+    "PrivateQueries": _queries,
 }

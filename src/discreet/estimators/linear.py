@@ -25,7 +25,7 @@ from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem, gradient_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, take
+from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -76,8 +76,9 @@ class PrivateLinearModel(LinearParameters):
             ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
             array or data frame or a Spark frame, which stay where they are: only sums travel (docs/scale.md).
         y : one label or target per row.
-        groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
-            all rows of one group together.
+        groups : one id per row that says whose row it is, or the name of the column of X with these ids; by default
+            the group column of the schema. Needs ``max_rows_per_group``, and then the promise is about all rows of one
+            group together.
         target : name of the column of labels, if they are a column of X.
         schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
@@ -91,8 +92,9 @@ class PrivateLinearModel(LinearParameters):
             "classes": getattr(self, "classes", None),
             "bad_rows": self.bad_rows,
         }
-        with calm(), open_rows(X, y, target, sums=True, **rules) as (rows, labels):
-            fitted._fit(rows, labels, groups)
+        X, groups, ids = split_groups(X, groups, schema)
+        with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
+            fitted._fit(rows, labels, groups if ids is None or groups is not None else rows.ids)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -165,8 +167,10 @@ class PrivateLinearModel(LinearParameters):
         return plan_for_groups(solver, problem, guarantee, rows)
 
     def _warn(self, plan: base.Plan) -> None:
-        """Warn, from public facts only, if the result will be mostly noise."""
+        """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
 
     def _records(
         self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None

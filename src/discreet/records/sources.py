@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from discreet._checks import is_from
-from discreet.tables.reading import TableError
+from discreet.tables.reading import TableError, as_column
 
 BATCH_ROWS = 1 << 16
 SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")
@@ -60,6 +60,12 @@ class Source(ABC):
         source is cut into files, groups or batches.
         """
         return rebatched(self.batches(columns), height)
+
+    def columns(self, names: Sequence[str]) -> Any:
+        """Some columns of all rows as an Arrow table in memory."""
+        self.require(names)
+        kinds = pa.schema([self.schema.field(name) for name in names])
+        return pa.Table.from_batches(self.batches(names), schema=kinds)
 
     def require(self, columns: Sequence[str]) -> None:
         """Raise unless each of these columns is there exactly once."""
@@ -155,6 +161,32 @@ class Stream(Source):
             yield batch.select(list(columns))
 
 
+class DaskTable(Source):
+    """A Dask data frame as a table: for what needs single rows, its partitions come here one after the other.
+
+    Cells of columns of any object are taken as text, each by itself, as those of CSV files are.
+    """
+
+    assumptions = (OWN_ROWS,)
+
+    def __init__(self, frame: Any) -> None:
+        self.name, self._frame = "the Dask frame", frame
+        self.untyped = frozenset(str(name) for name, kind in frame.dtypes.items() if kind.kind == "O")
+        kinds = pa.Schema.from_pandas(frame._meta.drop(columns=list(self.untyped)), preserve_index=False)
+        types = {field.name: getattr(field.type, "value_type", field.type) for field in kinds}
+        self.schema = pa.schema([(str(name), types.get(str(name), pa.string())) for name in frame.columns])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """One partition after the other."""
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for part in self._frame[list(columns)].to_delayed():
+            held = part.compute()
+            cells = [
+                as_column(held[name], name).cast(wanted.field(name).type, safe=False) for name in columns
+            ]
+            yield pa.record_batch(cells, schema=wanted)
+
+
 def _spark(frame: Any) -> Source:
     from discreet.records.spark import SparkTable
 
@@ -182,7 +214,7 @@ def source_of(data: Any, *, bad_rows: str = "error") -> Source | None:
     Parameters
     ----------
     data : a path, folder, glob or address of `fsspec`, or a list of them; a ``pyarrow.dataset``; a DuckDB relation; a
-        polars LazyFrame; a Spark data frame; a ``pyarrow.RecordBatchReader``.
+        polars LazyFrame; a Spark or Dask data frame; a ``pyarrow.RecordBatchReader``.
     bad_rows : with "null", no line of a CSV file raises an error.
     """
     if isinstance(data, Source) or not is_source(data):
@@ -201,5 +233,6 @@ _QUERIES: dict[tuple[str, str], Callable[[Any], Source]] = {
     ("pyarrow.dataset", "Dataset"): Dataset,
     ("duckdb", "DuckDBPyRelation"): DuckQuery,
     ("polars", "LazyFrame"): LazyQuery,
+    ("dask.dataframe", "DataFrame"): DaskTable,
     ("pyspark.sql", "DataFrame"): _spark,
 }
