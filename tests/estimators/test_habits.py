@@ -21,6 +21,7 @@ from discreet import (
     PrivateMedian,
     PrivateRidge,
     PrivateSearchCV,
+    PrivateSparseLogisticRegression,
     PrivateTransferClassifier,
     release,
 )
@@ -38,8 +39,12 @@ from discreet.estimators.rehearsal import simulate
         (PrivateLasso, {"alpha": 0.1}, "l1_radius bounds the coefficients"),
         (PrivateRidge, {"alpha": 0.1}, "alpha / n_samples"),
         (PrivateLogisticRegression, {"penalty": "l1"}, "PrivateSparseLogisticRegression"),
-        (PrivateLogisticRegression, {"class_weight": "balanced"}, "FixedThresholdClassifier"),
-        (PrivateLogisticRegression, {"class_weight": {0: 1, 1: 5}}, "class counts are private"),
+        (PrivateSparseLogisticRegression, {"class_weight": "balanced"}, "FixedThresholdClassifier"),
+        (
+            PrivateSparseLogisticRegression,
+            {"class_weight": {0: 1}},
+            "PrivateLinearSVC take weights that are public",
+        ),
         (PrivateLogisticRegression, {"max_iter": 100}, r"NoisyGradientDescent\(n_iterations=100\)"),
         (PrivateRidge, {"tol": 1e-4}, "must not depend on the data"),
         (PrivateRidge, {"n_jobs": -1}, "OMP_NUM_THREADS"),
@@ -157,3 +162,16 @@ def test_audits_are_not_warned_of(counted_fits):
     found = replay(fitting(MODEL), (ROWS, LABELS), (other, LABELS))
     assert found.passed, str(found)
     assert release._uncharged == []
+
+
+def test_a_statement_says_that_nobody_checked_how_columns_were_made(tmp_path):
+    """What was scaled before a fit cannot be seen by it; a schema can."""
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 98, 400)
+    y = (age > 58).astype(int)
+    plain = PrivateLogisticRegression(classes=[0, 1]).fit(age[:, None] / 98, y)
+    assert "not checked: how columns were scaled and chosen" in str(plain.privacy_)
+    schema = discreet.Schema({"age": discreet.Numeric(18, 98)}, discreet.Target("old", (0, 1)))
+    made = PrivateLogisticRegression(classes=[0, 1]).fit({"age": age, "old": y}, schema=schema, target="old")
+    assert "not checked" not in str(made.privacy_)
+    assert "columns were scaled and chosen by a schema" in str(made.privacy_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -76,7 +76,7 @@ class AdditiveParameters(PrivacyParameters):
 class PrivateAdditiveModel(AdditiveParameters):
     """What both additive models share: columns, bins, shapes, files."""
 
-    _task: ClassVar[Task]
+    _task: Task
     model_: AdditiveModel
     reads_tables_: bool
     classes_: NDArray[Any]
@@ -95,7 +95,7 @@ class PrivateAdditiveModel(AdditiveParameters):
             shape (n_samples, n_features).
         y : one label or target per row; None to take the target of the schema from the table.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``. None takes the group column of
-            the schema, if rows per group are bounded.
+            the schema, if it has one.
         """
         fitted = unfitted(self)
         table = source_of(X, bad_rows=self.bad_rows)
@@ -112,13 +112,8 @@ class PrivateAdditiveModel(AdditiveParameters):
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         columns, cells, bad, y = self._read(X, y, strict)
         per_group = self._rows_per_group()
-        if (
-            groups is None
-            and per_group is not None
-            and self.schema is not None
-            and self.schema.group is not None
-        ):
-            groups = self.schema.groups(X)
+        if groups is None and self.schema is not None and self.schema.group is not None:
+            groups = self.schema.groups(X)  # refused below if no number of rows was declared
         padded = relation_of(self.neighboring).size_is_public
         slots = bounded_rows(groups, per_group, len(y), strict=strict, padded=padded)
         if slots is not None:
@@ -158,6 +153,10 @@ class PrivateAdditiveModel(AdditiveParameters):
     def _planned(self, n_samples: int, columns: tuple[Column, ...]) -> AdditivePlan:
         """The plan, with what is public about the labels."""
         raise NotImplementedError
+
+    def _reach(self) -> float:
+        """Of counts, the largest absolute logarithm of a predicted mean."""
+        return 1.0
 
     def _finished(self, release: AdditiveRelease, signs: Mapping[int, int]) -> AdditiveModel:
         """The model in the units of the labels, with monotone shapes where they were asked for."""
@@ -247,7 +246,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         n_pairs = _checks.count("pairs", self.pairs, at_least=0)
         problem = AdditiveProblem(
-            columns, self._task, size, n_classes, n_pairs, self.max_bins, self.n_iterations
+            columns, self._task, size, n_classes, n_pairs, self.max_bins, self.n_iterations, self._reach()
         )
         self._signs(columns)
         rows = self._rows_per_group()
@@ -387,7 +386,6 @@ class PrivateAdditiveModel(AdditiveParameters):
         """State the promise that travels with the released shapes."""
         size, columns = plan.problem.n_samples, plan.problem.columns
         return carried.state(
-            plan,
             bounds={
                 "norm of a record's coordinates": 1.0,
                 "records": float(size),

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.columns import Integers
 from discreet.additive.coordinates import Coordinates, kernel_root, unit_rows
 from discreet.additive.shapes import pair_cells
 from discreet.mechanisms.samplers.entropy import Entropy
@@ -116,7 +115,7 @@ class PairSelection:
         inside = cells >= 0
         size = math.prod(table.sizes)
         sums = [np.bincount(cells[inside], output[inside], size) for output in residuals.T]
-        return float(np.linalg.norm(sums))
+        return math.sqrt(math.fsum(np.square(sums).ravel()))  # no rounding that grows with the table
 
     def choose(
         self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array, entropy: Entropy

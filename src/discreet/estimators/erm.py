@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -136,8 +135,10 @@ class PrivateERM(PrivateLinearModel):
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         return self._plan(guarantee, size, _checks.count("n_features", n_features), sparse=sparse)
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
-        loss, solver = self._checked_loss(), base.resolve(self.solver)
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        loss = self._checked_loss()
         bound = None if self.label_bound is None else _checks.real("label_bound", self.label_bound, above=0)
         if not loss.linear:
             _refuse_solver(solver)
@@ -214,16 +215,16 @@ class PrivateERM(PrivateLinearModel):
         return (alone, "in a batch it has the same bits as by itself (given by the user)")
 
     def _records(
-        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None
+        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
     ) -> list[Records]:
         if problem.loss.linear:
-            return super()._records(rows, labels, problem, null_rows)
+            return super()._records(rows, targets, problem, null_rows)
         if isinstance(rows, Rows):
             raise ParameterError("X", "must be in memory for a GradientLoss, which is asked row by row")
         null = np.zeros(rows.shape[0], dtype=bool) if null_rows is None else null_rows
         if self.bad_rows == "null":
             null = null | ~problem.bounds.valid_rows(rows)
-        return cast(list[Records], [RowGradients(rows, labels[0], null)])
+        return cast(list[Records], [RowGradients(rows, targets.values, null)])
 
     # -- what is released --------------------------------------------------------------------------------------
 

@@ -204,9 +204,11 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
         if self.max_columns is None:
-            return super()._task(n_columns, n_classes)
+            return super()._task(solver, n_columns, n_classes)
         if self.solver not in ("frank-wolfe", RefocusedSums.name):
             raise ParameterError(
                 "max_columns",

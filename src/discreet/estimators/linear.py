@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterTypeError, calm
@@ -23,11 +22,13 @@ from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
-from discreet.problem import Problem, gradient_signal
+from discreet.problem import Problem, noise_over_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
+    BY_SCHEMA,
+    NOT_CHECKED,
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
     carry_out,
@@ -95,12 +96,13 @@ class PrivateLinearModel(LinearParameters):
         }
         X, groups, ids = split_groups(X, groups, schema)
         with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
-            fitted._fit(rows, labels, groups if ids is None or groups is not None else rows.ids)
+            whose = groups if ids is None or groups is not None else rows.ids
+            fitted._fit(rows, labels, whose, schema=schema is not None)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any) -> None:
-        """Read, bound, plan, run, state."""
+    def _fit(self, X: Any, y: Any, groups: Any, *, schema: bool) -> None:
+        """Read, bound, plan, run, state; ``schema`` says whether one made the rows."""
         rows, targets = self._read(X, y)
         null_rows = None if self.bad_rows == "error" else targets.null
         slots = self._slots(groups, rows.shape[0])
@@ -116,7 +118,7 @@ class PrivateLinearModel(LinearParameters):
         self._warn(plan)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
-        records = self._records(rows, targets.of_models(problem.loss.n_outputs), problem, null_rows)
+        records = self._records(rows, targets, problem, null_rows)
         carried = carry_out(
             plan,
             records,
@@ -132,8 +134,8 @@ class PrivateLinearModel(LinearParameters):
         self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
         if (certificate := getattr(carried.release, "certificate", None)) is not None:
             self.certificate_ = certificate
+        foreign = base.foreign_parts(self.solver, problem.geometry, problem.loss)
         self.privacy_ = carried.state(
-            plan,
             bounds={
                 **self._stated_bounds(problem.bounds),
                 "records": float(problem.n_samples),
@@ -142,10 +144,10 @@ class PrivateLinearModel(LinearParameters):
             assumptions=(
                 *targets.assumptions,
                 *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
-                *base.foreign_parts(self.solver, problem.geometry, problem.loss),
+                *foreign,
                 *(rows.assumptions if isinstance(rows, Rows) else ()),
                 unit_assumption(plan.guarantee),
-                "columns were scaled and chosen without looking at the private data (given by the user)",
+                BY_SCHEMA if schema else NOT_CHECKED,
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,
@@ -160,7 +162,7 @@ class PrivateLinearModel(LinearParameters):
         self, guarantee: Guarantee, size: int, n_columns: int, n_classes: int | None = None, *, sparse: bool
     ) -> base.Plan:
         """Return the plan of a fit with these public sizes."""
-        solver, loss, n_models, label_bound = self._task(n_columns, n_classes)
+        solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
         rows = self._rows_per_group()
         if rows is None:
@@ -168,15 +170,17 @@ class PrivateLinearModel(LinearParameters):
         return plan_for_groups(solver, problem, guarantee, rows)
 
     def _warn(self, plan: base.Plan) -> None:
-        """Warn, from public facts only, if the result will be mostly noise."""
+        """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
 
     def _records(
-        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None
+        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
     ) -> list[Records]:
         """Return the bounded records of every model."""
-        clip = self._clip(rows.shape[1])
-        strict = self.bad_rows == "error"
+        strict, clip = self.bad_rows == "error", self._clip(rows.shape[1])
+        labels = targets.of_models(problem.loss.n_outputs)
         return as_records(rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=clip)
 
     # -- what a kind of label must say ----------------------------------------------------------------------
@@ -185,7 +189,9 @@ class PrivateLinearModel(LinearParameters):
         """Return checked rows, and what the loss is fitted to."""
         raise NotImplementedError
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
         """Return the solver, the loss, how many models it takes, and a bound on targets."""
         raise NotImplementedError
 
@@ -316,24 +322,6 @@ _FINE = 0.03  # below this ratio noise costs at most a few points of accuracy
 
 class NoiseWarning(UserWarning):
     """Public facts show that the result will be mostly noise."""
-
-
-def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
-
-    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
-    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
-
-    >>> from discreet.records.bounds import Bounds
-    >>> from discreet.losses import Logistic
-    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
-    >>> round(noise_over_signal(many, Guarantee(1.0, 1e-10)), 5)
-    0.00052
-    """
-    if guarantee.delta == 0:
-        moved = guarantee.neighboring.contributions / problem.n_samples
-        return moved * problem.n_coefficients / guarantee.epsilon
-    return 1 / gradient_signal(problem, guarantee)
 
 
 def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -> None:

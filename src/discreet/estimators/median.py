@@ -171,7 +171,6 @@ class PrivateMedian(PrivacyParameters):
         """Return the privacy statement of the released point."""
         size = plan.problem.n_samples
         return carried.state(
-            plan,
             bounds={
                 "radius of the ball": float(self.radius),  # type: ignore[arg-type]
                 "records": float(size),

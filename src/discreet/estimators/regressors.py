@@ -89,9 +89,10 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         middle, half_width = self._target_range()
         return cast(Array, np.clip((y - middle) / half_width, -1.0, 1.0))
 
-    def _task(self, n_columns: int, n_classes: int | None) -> tuple[base.Solver, Loss, int, float | None]:
-        loss = self._loss(self._target_range()[1])
-        return base.resolve(self.solver), loss, 1, 1.0
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        return solver, self._loss(self._target_range()[1]), 1, 1.0
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         middle, half_width = self._target_range()
@@ -270,7 +271,7 @@ _RANGE = 50.0  # highest over lowest predicted mean, unless the user says otherw
 
 @estimator
 class PrivatePoissonRegressor(PrivateLinearRegressor):
-    """Poisson regression under differential privacy: the mean of a count is exp(coef . x + intercept).
+    """Poisson regression under differential privacy: the mean of a count is the exponential of a score.
 
     An unbounded exponential has no bounded gradient. So predicted means are kept between ``least_mean`` and the highest
     target: beyond, the loss goes on along its tangent, and predictions are clipped.
@@ -313,16 +314,7 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
 
     def _means(self) -> tuple[float, float]:
         """The lowest and highest mean that is predicted."""
-        middle, half_width = self._target_range()
-        if middle < half_width:
-            raise ValueError(f"counts are at least 0; target_bounds must be too, got {self.target_bounds!r}")
-        high = middle + half_width
-        if self.least_mean is None:
-            return high / _RANGE, high
-        least = _checks.real("least_mean", self.least_mean, above=0)
-        if not least < high:
-            raise ParameterError("least_mean", f"must lie below the highest target {high:g}, got {least!r}")
-        return least, high
+        return range_of_means(*self._target_range(), self.least_mean)
 
     def _middle(self) -> tuple[float, float]:
         """The mean predicted at raw prediction 0, and the largest raw prediction."""
@@ -349,3 +341,18 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
         middle, reach = fitted._middle()
         raw = fitted._raw(self._rows(X), self.coef_, self.intercept_ - math.log(middle))
         return np.asarray(middle * np.exp(np.clip(raw, -reach, reach)))
+
+
+def range_of_means(middle: float, half_width: float, least_mean: float | None) -> tuple[float, float]:
+    """Return the lowest and highest mean that is predicted of counts between these bounds."""
+    low, high = middle - half_width, middle + half_width
+    if low < 0:
+        raise ParameterError(
+            "target_bounds", f"must not lie below 0, where there are no counts, got ({low:g}, {high:g})"
+        )
+    if least_mean is None:
+        return high / _RANGE, high
+    least = _checks.real("least_mean", least_mean, above=0)
+    if not least < high:
+        raise ParameterError("least_mean", f"must lie below the highest target {high:g}, got {least!r}")
+    return least, high

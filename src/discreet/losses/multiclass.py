@@ -37,7 +37,7 @@ class Softmax(Loss):
     margin: float = 0.0
 
     family = "softmax"
-    proved_for = frozenset({"convex", "classes", "likelihood"})
+    proved_for = frozenset({"convex", "classes", "second-order", "likelihood"})
     lipschitz = math.sqrt(2.0)  # the nearest double lies above
     smoothness = 0.5
 

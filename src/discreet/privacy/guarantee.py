@@ -27,11 +27,26 @@ class Neighboring(enum.StrEnum):
     ``ADD_REMOVE_ONE``: one record is present or absent; the number of records is private.
     ``ZERO_OUT``: one record is replaced by a null record that contributes nothing; the number is public.
 
+    Parameters
+    ----------
+    value : {"replace-one", "add-remove-one", "zero-out"}
+        The name that estimators take as ``neighboring=``.
+
     Attributes
     ----------
     contributions : how many records' contributions to a sum differ between neighbors; the only factor of the relation.
     size_is_public : whether neighbors have the same number of records, so that it may be used freely.
-    meaning : a description of the relation.
+    meaning : the relation in words.
+
+    Notes
+    -----
+    Privacy: replacing a record is removing one and adding another. A promise of epsilon under "add-remove-one" or
+    "zero-out" is therefore one of 2 epsilon, with a larger delta, under "replace-one".
+
+    Examples
+    --------
+    >>> Neighboring("zero-out").meaning
+    "one person's record is blanked out; the number of records is public"
     """
 
     contributions: int
@@ -72,6 +87,23 @@ LARGE_DELTA = 1e-3
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta)-differential privacy under one neighboring relation.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, greater than 0.
+    delta : float, default 0.0
+        Probability with which epsilon may be exceeded, at least 0 and less than 1.
+    neighboring : Neighboring
+        Which data sets must be indistinguishable.
+    unit : {"record", "user", "label of one record", "all labels of one user"}
+        What differs between neighbors.
+    kind : {"dp", "joint-dp"}
+        "joint-dp": each user may see what was computed for them alone.
+
+    Notes
+    -----
+    Privacy: only a description of a promise. Estimators calibrate their noise to it.
 
     Examples
     --------

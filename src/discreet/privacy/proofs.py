@@ -115,6 +115,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "objective-perturbation.md#theorem-3",
         "own-losses.md#theorem-2",
     ),
+    "losses.weighted.ClassWeighted": ("class-weights.md#theorem-1",),
     "losses.multiclass.CappedSoftmax": ("gradient-methods.md#theorem-2",),
     "losses.regression.Squared": ("gradient-methods.md#theorem-2", "objective-perturbation.md#theorem-1"),
     "losses.regression.HuberRegression": (
@@ -226,6 +227,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.sampling.exponential.epsilon_of_one": _EXPONENTIAL,
     "solvers.sampling.exponential.ExponentialPlan": (*_EXPONENTIAL, "exponential-sampling.md#lemma-4"),
     "solvers.sampling.localized.LocalizedPlan": ("exponential-sampling.md#theorem-7", *_EXPONENTIAL),
+    "solvers.sampling.domains.Domain": ("exponential-sampling.md#theorem-10",),
     "solvers.sampling.grid_walk.GridWalk": ("exponential-sampling.md#theorem-9",),
     "solvers.class_sums.refocused.RefocusedSums": ("text.md#theorem-2",),
     "solvers.class_sums.refocused.RefocusedPlan": ("text.md#theorem-1", "text.md#theorem-2", *_BALL),
@@ -259,6 +261,11 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "transfer.error_rate.ErrorRatePlan": ("sparse-vector.md#section-10",),
     "transfer.plan._Sizes": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
     "transfer.plan.TransferPlan": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
+    "transfer.queries.QueryPlan": (
+        "sparse-vector.md#theorem-11",
+        *_SPARSE_VECTOR,
+        "sparse-vector.md#section-8",
+    ),
     "transfer.regressor.MeanPlan": ("sparse-vector.md#section-9", "sparse-vector.md#section-8"),
     "transfer.regressor.PrivateTransferRegressor": ("sparse-vector.md#section-9",),
     "transfer.subsample.SubsamplePlan": ("sparse-vector.md#section-5", "sparse-vector.md#section-6"),

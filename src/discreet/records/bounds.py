@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from discreet._checks import ParameterError
+from discreet._typing import Array
 
 if TYPE_CHECKING:
     from discreet.losses import Loss
@@ -305,6 +306,14 @@ def gamma(k: float) -> float:
 def worst_additions(n_samples: int) -> int:
     """Return the most additions any record's term passes through, for any storage and split of the rows."""
     return min(n_samples, MAX_CHUNK_ROWS + n_samples // 256 + 64)
+
+
+def chunked_sum(terms: Array) -> Array:
+    """Sum over the first axis, chunk by chunk: no term passes through more additions than `worst_additions` counts."""
+    pieces = [
+        terms[start : start + MAX_CHUNK_ROWS].sum(axis=0) for start in range(0, len(terms), MAX_CHUNK_ROWS)
+    ]
+    return np.asarray(np.sum(pieces, axis=0) if pieces else np.zeros(terms.shape[1:]))
 
 
 def gradient_rounding(

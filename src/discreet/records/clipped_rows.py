@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
@@ -531,7 +532,7 @@ def by_row(scales: Array, values: Array) -> Array:
 class OneBlasThread:
     """Limit BLAS to one thread while any thread is inside, because our threads already use the processors.
 
-    Entries are counted because the limit is global: the last thread to leave restores it.
+    Entries are counted because the limit is global: the last thread to leave restores it, whichever it is.
     """
 
     def __init__(self) -> None:
@@ -548,14 +549,30 @@ class OneBlasThread:
             if self._users == 0:
                 if self._modules != len(sys.modules):
                     self._modules, self._controller = len(sys.modules), ThreadpoolController()
-                self._limit = self._controller.limit(limits=1, user_api="blas")
+                with self._anybody():
+                    self._limit = self._controller.limit(limits=1, user_api="blas")
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._limit.restore_original_limits()
+                with self._anybody():
+                    self._limit.restore_original_limits()
+
+    @contextmanager
+    def _anybody(self) -> Iterator[None]:
+        """Let any thread set the limit. threadpoolctl obeys the first one that did, and ignores all others silently."""
+        free = [
+            library.clear_controlling_thread
+            for library in self._controller.lib_controllers
+            if hasattr(library, "clear_controlling_thread")
+        ]
+        for clear in free:
+            clear(force=True)
+        yield
+        for clear in free:
+            clear(force=True)
 
 
 one_blas_thread = OneBlasThread()

@@ -1,7 +1,7 @@
 """Where data become records: read and check what users pass, and hand solvers what they sum over.
 
 Everything that knows how data are stored is here. An estimator asks for checked rows and labels, and later hands them
-back to get records; it never looks inside. Kinds of data are told apart by their types.
+back to get records; it never looks inside. Kinds of data are distinguished by type.
 
 Errors name a place and quote nothing. With ``bad_rows="null"`` what becomes of a cell depends on that cell alone: a
 word in one person's row neither raises an error nor changes how the rows of others are read.
@@ -37,6 +37,7 @@ from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
+from discreet.tables.schema import RowsOfPeople
 
 
 def as_numbers(values: Any) -> Any:
@@ -144,7 +145,9 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     with np.errstate(invalid="ignore"):
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
-    bad = np.argwhere(~(np.abs(entries) <= largest))[0]
+    bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
+        0
+    ]  # beyond what float32 holds
     if sparse:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         bad = np.array([row, rows.indices[bad[0]]])
@@ -208,6 +211,15 @@ class Rows(ABC):
         self, labels: NDArray[Any], bounds: Bounds, null_rows: Mask | None, clip: Callable[[Any], Any]
     ) -> PartitionedRecords:
         """Records of the rows with these labels; ``null_rows`` contribute nothing."""
+
+    def regrouped(self, places: NDArray[np.int64]) -> Rows:
+        """Some of the rows, possibly more than once; refused where single rows cannot be reached."""
+        raise ParameterError(
+            "groups",
+            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
+            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
+            "write the rows to Parquet files and fit on their folder",
+        )
 
 
 @contextmanager
@@ -322,7 +334,7 @@ def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, An
     return table.drop(columns=target), table[target]
 
 
-def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
+def _note_columns(model: Any, rows: Rows, *, reset: bool) -> Rows:
     """The rows, with their number and names of columns noted on the model as scikit-learn does."""
     if not reset:
         raise ValueError("predict on rows in memory: pass one partition or batch at a time")
@@ -335,7 +347,14 @@ def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
 def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False) -> Any:
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
-        return _noted(model, X, reset=reset)
+        return _note_columns(model, X, reset=reset)
+    if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
+        raise ParameterError(
+            "max_rows_per_group",
+            "must be given: the schema that made these rows has a group column, so a person can have several of them",
+            Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
+            "use a schema without a group column if each person has one row",
+        )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
     validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
@@ -387,14 +406,7 @@ def _targets(y: Any) -> Array:
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
     """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
     if isinstance(rows, Rows):
-        if hasattr(rows, "regrouped"):
-            return rows.regrouped(places)
-        raise ParameterError(
-            "groups",
-            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
-            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
-            "write the rows to Parquet files and fit on their folder",
-        )
+        return rows.regrouped(places)
     return rows[places]
 
 
@@ -483,23 +495,19 @@ def _check_one_per_row(what: str, rows: Any, values: NDArray[Any]) -> None:
         )
 
 
+_READ_FROM_DATA = (
+    "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has would be "
+    "revealed"
+)
+
+
 @dataclass(frozen=True)
 class Labels:
     """Labels as codes into a public label set; -1 marks a null record."""
 
     classes: NDArray[Any]
     codes: NDArray[np.int64]
-    declared: bool
-
-    @property
-    def assumption(self) -> str:
-        """What a promise assumes about the label set."""
-        if self.declared:
-            return "the label set was declared by the user"
-        return (
-            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
-            "would be revealed"
-        )
+    assumption: str  # of a promise, about the label set
 
 
 @dataclass(frozen=True)
@@ -537,7 +545,7 @@ def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) 
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
     if classes is not None:
-        known = _declared(classes)
+        known = declared_classes(classes)
     else:
         if bad_rows == "null":
             raise ParameterError(
@@ -566,17 +574,19 @@ def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) 
             "correct the labels or classes",
             *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
         )
-    return Labels(known, codes, classes is not None)
+    return Labels(
+        known, codes, _READ_FROM_DATA if classes is None else "the label set was declared by the user"
+    )
 
 
 def class_count(n_classes: int | None, classes: Any) -> int:
     """How many classes to plan for: as many as are said, or declared; two where neither is known."""
     if n_classes is None:
-        return 2 if classes is None else len(_declared(classes))
+        return 2 if classes is None else len(declared_classes(classes))
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
-def _declared(classes: Any) -> NDArray[Any]:
+def declared_classes(classes: Any) -> NDArray[Any]:
     """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()

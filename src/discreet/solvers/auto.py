@@ -98,7 +98,11 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
     if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):
         return FrankWolfe(), "entries are bounded one by one, so choosing a vertex needs little noise"
-    verified = isinstance(geometry, CERTIFIED_SETS) and "convex" in problem.loss.proved_for
+    verified = (
+        isinstance(geometry, CERTIFIED_SETS)
+        and "convex" in problem.loss.proved_for
+        and problem.loss.known_hessian
+    )
     if guarantee.delta == 0:
         if isinstance(geometry, Polytope) and not verified:
             return FrankWolfe(), "delta = 0 rules out Gaussian noise, and the set has a list of vertices"
@@ -135,7 +139,9 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
         return _regression(problem, guarantee)
-    if "classes" not in problem.loss.proved_for or problem.l2 is not None:
+    if problem.loss.known_hessian and (
+        "second-order" not in problem.loss.proved_for or problem.l2 is not None
+    ):
         return (
             ObjectivePerturbation(),
             "this loss, or the requested ridge, works best with a minimizer",
@@ -144,16 +150,21 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
     wide = problem.n_features > _MOST_COLUMNS
     large = problem.n_samples * problem.n_features >= _LARGE
     ample = _AMPLE if large or wide else _NOISELESS
-    if ratio >= ample:
+    if ratio >= ample and problem.loss.known_hessian:
         return (
             ObjectivePerturbation(),
             f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
         )
-    special = _wide(problem, guarantee, ratio) if wide else _narrow(problem, guarantee)
+    if not wide:
+        special = _narrow(problem, guarantee)
+    else:
+        special = _wide(problem, guarantee, ratio) if "classes" in problem.loss.proved_for else None
     if special is not None:
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:
         return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
+    if not problem.loss.known_hessian:
+        return NoisyGradientDescent(), "several classes with weights are proved for noisy gradients"
     if ratio < _LEVEL:
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise dominates"
     reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: little noise, so minimize fully"

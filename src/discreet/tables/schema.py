@@ -39,6 +39,10 @@ __all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError
 BadRows = Literal["error", "null"]
 
 
+class RowsOfPeople(np.ndarray[Any, np.dtype[np.float64]]):
+    """Rows made by a schema with a group column: a fit that would protect single rows refuses them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Schema:
     """Public facts about a table: the columns to use, the domain of each, and the column to predict.
@@ -51,11 +55,11 @@ class Schema:
     group : the column of person ids, if a person can have several rows; see `groups`.
     normalize : whether to scale every nonzero row to Euclidean norm 1.
 
-    Privacy
-    -------
-    Everything in a schema must be known without looking at the private table: from a code book, a form, the law. Bounds
-    or categories read off the private data would be a release that was not paid for. The transform is fixed, works row
-    by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
+    Notes
+    -----
+    Privacy: everything in a schema must be known without looking at the private table: from a code book, a form, the
+    law. Bounds or categories read off the private data would be a release that was not paid for. The transform is
+    fixed, works row by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
 
     Examples
     --------
@@ -205,7 +209,7 @@ class Schema:
             norms = np.linalg.norm(rows, axis=1)
             rows /= np.where(norms > 0, norms, 1.0)[:, None]
         rows[malformed] = np.nan
-        return rows
+        return rows if self.group is None else rows.view(RowsOfPeople)
 
     def target_codes(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[np.int64]:
         """Return the position of each row's label among the classes; -1 for invalid ones if ``bad_rows="null"``."""
@@ -349,7 +353,8 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
 
 
 def _domain_from_dict(name: str, content: Any) -> Domain:
-    if not isinstance(content, Mapping) or content.get("kind") not in DOMAINS:
+    named = content.get("kind") if isinstance(content, Mapping) else None
+    if not isinstance(named, str) or named not in DOMAINS:
         raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
     values = dict(content)
     kind = DOMAINS[values.pop("kind")]

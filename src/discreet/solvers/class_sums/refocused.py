@@ -415,12 +415,13 @@ class RefocusedPlan(base.Plan):
             n * (weights if outputs == 1 else weights[:, None]) * (spread[-1] if outputs == 1 else spread)
         )
         curvature = np.maximum(curvature, 6 * gradient.stddev / math.sqrt(_STEPS))
-        point, total, averaged = start, np.zeros_like(start), 0
+        point, total, averaged = project(start[None], _RADIUS)[0], np.zeros_like(start), 0
         for step in range(_STEPS):
             noisy = noisy_sum([along], field, point[None], gradient, entropy)[0]
-            point = project((point - 0.4 * noisy / curvature)[None], _RADIUS)[0]
+            point = point - 0.4 * noisy / curvature
             if outputs == 1:
                 point[0] = max(point[0], _LEAST_SLOPE)
+            point = project(point[None], _RADIUS)[0]
             if step >= _STEPS // 4:
                 total, averaged = total + point, averaged + 1
         return np.asarray(matrix @ (total / averaged))

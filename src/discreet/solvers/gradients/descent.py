@@ -89,8 +89,9 @@ class Descent:
         n_averaged = max(1, round(self.averaging * self.n_iterations))
         for step in range(self.n_iterations):
             point = self._projected(theta + self.momentum * (theta - before))
+            rate = self._rate(step)
             gradient = noisy_gradient(point)
-            before, theta = theta, self._projected(point - self._rate(step) * gradient)
+            before, theta = theta, self._projected(point - rate * gradient)
             if step >= self.n_iterations - n_averaged:
                 weight = step + 1.0 if self.strength else 1.0
                 total += weight * theta
