@@ -65,7 +65,7 @@ def gradient_signal(problem: Problem, guarantee: Guarantee) -> float:
     >>> from discreet.losses import Logistic
     >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
     >>> round(gradient_signal(many, Guarantee(1.0, 1e-10)))
-    1909
+    1905
     """
     if guarantee.delta == 0:
         return math.inf

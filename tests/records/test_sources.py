@@ -461,7 +461,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(tmp_path):
     pq.write_table(NUMBERS.slice(0, 0), tmp_path / "none.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
     (tmp_path / "words.csv").write_text("a,y\n1,0\nx,1\n")
-    grouped = Schema({"a": Boolean()}, Target("y", (0, 1)), group="b")
+    grouped = Schema({"a": Numeric(-9, 9)}, Target("y", (0, 1)), group="b")
     for data, rules, error in [
         ([tmp_path / "a.parquet", tmp_path / "b.parquet"], {"target": "y"}, "of the same types"),
         (tmp_path / "empty", {"target": "y"}, "there is no file in"),
@@ -470,7 +470,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(tmp_path):
         (tmp_path / "broken.parquet", {"target": "y"}, "is not a readable Parquet file"),
         (tmp_path / "a.parquet", {}, "name the column of labels"),
         (tmp_path / "a.parquet", {"y": [0, 1]}, "labels are read from the file"),
-        (tmp_path / "a.parquet", {"schema": grouped}, "declares a group column"),
+        (tmp_path / "a.parquet", {"schema": grouped}, "max_rows_per_group"),
         (tmp_path / "words.csv", {"target": "y"}, "not finite"),
         ([tmp_path / "a.parquet", tmp_path / "words.csv"], {"target": "y"}, "files of one kind"),
         (np.eye(2), {"target": "y"}, "names a column of a file or a frame"),
@@ -509,3 +509,39 @@ def test_csv_writers_do_not_matter(tmp_path):
         ) as rows:
             assert rows.matrix().tolist() == [[1.5], [2.5]]
             assert rows.labels.tolist() == ["yes", "no"]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64(), pa.int8()], ids=str)
+def test_vectors_are_as_many_features_as_they_have_entries(kind, tmp_path, monkeypatch):
+    """A column of embeddings gives the rows of its matrix; a missing vector or entry touches no other row."""
+    monkeypatch.setattr(batches, "PART_BYTES", 1 << 12)
+    rng = np.random.default_rng(4)
+    rows = (rng.integers(-3, 4, size=(3000, 5)) / (1 if kind == pa.int8() else 4)).tolist()
+    table = {"age": pa.array(rng.normal(size=3000)), "y": pa.array(rng.integers(0, 2, size=3000))}
+    whole = pa.table(table | {"embedding": pa.array(rows, type=pa.list_(kind, 5))})
+    rows[7], rows[11] = None, [1, None, 2, 0, 1]
+    holes = pa.table(table | {"embedding": pa.array(rows, type=pa.list_(kind, 5))})
+    found = []
+    for number, one in enumerate((whole, holes)):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(one, path, row_group_size=700)
+        with arrow.opened(path, target="y") as opened:
+            assert opened.feature_names == ("age", *(f"embedding[{place}]" for place in range(5)))
+            found.append(opened.matrix())
+    expected = np.column_stack([whole["age"], np.array(whole["embedding"].to_pylist(), dtype=float)])
+    np.testing.assert_array_equal(found[0], expected)
+    assert np.isnan(found[1][7, 1:]).all()
+    assert np.isnan(found[1][11]).tolist() == [False, False, True, False, False, False]
+    others = np.setdiff1d(np.arange(3000), [7, 11])
+    np.testing.assert_array_equal(found[1][others], expected[others])
+
+
+def test_narrow_vectors_stay_narrow_and_lists_of_any_length_are_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    cells = [[0.5, 1.0]] * 20
+    pq.write_table(pa.table({"e": pa.array(cells, type=pa.list_(pa.float16(), 2)), "y": [0, 1] * 10}), path)
+    with arrow.opened(path, target="y") as opened:
+        assert opened.matrix().dtype == np.float32
+    pq.write_table(pa.table({"e": pa.array(cells), "y": [0, 1] * 10}), path)
+    with pytest.raises(ValueError, match="vectors of one length"):
+        arrow.opened(path, target="y")
