@@ -65,12 +65,24 @@ def gradient_signal(problem: Problem, guarantee: Guarantee) -> float:
     >>> from discreet.losses import Logistic
     >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
     >>> round(gradient_signal(many, Guarantee(1.0, 1e-10)))
-    1909
+    1905
     """
     if guarantee.delta == 0:
         return math.inf
     multiplier = guarantee.neighboring.contributions / gaussian_mu(guarantee.epsilon, guarantee.delta)
     return problem.n_samples / (multiplier * math.sqrt(problem.n_coefficients))
+
+
+def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
+
+    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
+    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
+    """
+    if guarantee.delta == 0:
+        moved = guarantee.neighboring.contributions / problem.n_samples
+        return moved * problem.n_coefficients / guarantee.epsilon
+    return 1 / gradient_signal(problem, guarantee)
 
 
 def class_signal(problem: Problem, guarantee: Guarantee, field: Loss, budget: float) -> float:

@@ -88,12 +88,12 @@ def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
     inside = running.get() is not None
     token = running.set("" if inside else label)
 
-    def tell(phase: str, detail: str) -> None:
+    def report(phase: str, detail: str) -> None:
         if not inside:
-            _tell(Report(label, phase, detail), logging.INFO)
+            _send(Report(label, phase, detail), logging.INFO)
 
     try:
-        yield tell
+        yield report
     finally:
         running.reset(token)
 
@@ -101,10 +101,10 @@ def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
 def step(done: int, steps: int) -> None:
     """Report a step of the release that runs, for loops whose number of steps is part of their plan."""
     if label := running.get():
-        _tell(Report(label, "run", step=done, steps=steps), logging.DEBUG)
+        _send(Report(label, "run", step=done, steps=steps), logging.DEBUG)
 
 
-def _tell(report: Report, level: int) -> None:
+def _send(report: Report, level: int) -> None:
     logger.log(level, "%s", report)
     for listener in _listeners.get():
         listener(report)

@@ -9,7 +9,7 @@ import pytest
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, card, coefficient_intervals
 from discreet.card.coefficients import effects
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.privacy.page import believed
+from discreet.privacy.page import posterior
 from discreet.tables.schema import Binned, Boolean, Categorical, Numeric, Schema, Target, Text
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -76,7 +76,7 @@ def test_words_are_left_out_and_the_reference_is_named(model, tmp_path):
 
 def test_the_promise_is_a_picture(model, tmp_path):
     text = page_of(model, tmp_path)
-    assert f"50% → {believed(0.5, 1.0):.0%}" in text
+    assert f"50% → {posterior(0.5, 1.0):.0%}" in text
     assert f"one row changes the odds by a factor of at most {math.e:.3g}" in text
     assert "Privacy statement" in text  # folded
     assert text.index("Suppose someone had") < text.index("<details>") < text.index("Privacy statement")
@@ -87,7 +87,7 @@ def test_the_promise_is_a_picture(model, tmp_path):
 def test_belief_follows_the_odds():
     for prior in (0.01, 0.5, 0.9):
         for epsilon in (0.1, 1.0, 5.0):
-            after = believed(prior, epsilon)
+            after = posterior(prior, epsilon)
             assert after / (1 - after) == pytest.approx(math.exp(epsilon) * prior / (1 - prior))
 
 

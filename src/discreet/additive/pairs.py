@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.columns import Integers
 from discreet.additive.coordinates import Coordinates, kernel_root, unit_rows
 from discreet.additive.shapes import pair_cells
 from discreet.mechanisms.samplers.entropy import Entropy

@@ -241,7 +241,7 @@ class Stage:
         second = self._reshaped(noisy, first.norm)
         shape = first.then(second)
         shaped = mapped(records, shape.matrix, shape.norm).in_memory()
-        curvature = Curvature.seen(noisy, second.matrix)
+        curvature = Curvature.from_moments(noisy, second.matrix)
         root = prior_root(shape.matrix, np.full(width, self.prior))
         weight = _CURVATURE_WEIGHT[self.task]
         means = [

@@ -64,11 +64,11 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
     def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         rows, cells = checked_classes(self, X, y, strict=self.bad_rows == "error")
         labels = read_labels(cells, self.classes, self.bad_rows)
-        facts: tuple[str, ...] = (labels.assumption,)
-        if (weights := getattr(self, "class_weight", None)) is not None:
+        facts, weights = [labels.assumption], getattr(self, "class_weight", None)
+        if weights is not None:
             chosen = f"the weights of classes, {weights}, were chosen without looking at the private data"
-            facts = (*facts, f"{chosen} (given by the user)")
-        return rows, Targets(labels.codes, labels.codes < 0, facts, labels.classes)
+            facts.append(f"{chosen} (given by the user)")
+        return rows, Targets(labels.codes, labels.codes < 0, tuple(facts), labels.classes)
 
     def _task(
         self, solver: base.Solver, n_columns: int, n_classes: int | None

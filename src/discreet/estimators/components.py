@@ -129,7 +129,7 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``.
         """
         fitted = unfitted(self)
-        with calm(), open_rows(X, None, None) as (rows, _):
+        with calm(), open_rows(X, None, None, sums=True) as (rows, _):
             fitted._fit(rows, groups)
         self.__dict__ = fitted.__dict__
         return self

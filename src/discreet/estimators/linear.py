@@ -22,10 +22,10 @@ from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
-from discreet.problem import Problem, gradient_signal
+from discreet.problem import Problem, noise_over_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, take
+from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
     BY_SCHEMA,
     NOT_CHECKED,
@@ -79,8 +79,9 @@ class PrivateLinearModel(LinearParameters):
             ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
             array or data frame or a Spark frame, which stay where they are: only sums travel (docs/scale.md).
         y : one label or target per row.
-        groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
-            all rows of one group together.
+        groups : one id per row that says whose row it is, or the name of the column of X with these ids; by default
+            the group column of the schema. Needs ``max_rows_per_group``, and then the promise is about all rows of one
+            group together.
         target : name of the column of labels, if they are a column of X.
         schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
@@ -94,8 +95,10 @@ class PrivateLinearModel(LinearParameters):
             "classes": getattr(self, "classes", None),
             "bad_rows": self.bad_rows,
         }
-        with calm(), open_rows(X, y, target, sums=True, **rules) as (rows, labels):
-            fitted._fit(rows, labels, groups, schema=schema is not None)
+        X, groups, ids = split_groups(X, groups, schema)
+        with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
+            whose = groups if ids is None or groups is not None else rows.ids
+            fitted._fit(rows, labels, whose, schema=schema is not None)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -168,8 +171,10 @@ class PrivateLinearModel(LinearParameters):
         return plan_for_groups(solver, problem, guarantee, rows)
 
     def _warn(self, plan: base.Plan) -> None:
-        """Warn, from public facts only, if the result will be mostly noise."""
+        """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
 
     def _records(
         self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
@@ -319,24 +324,6 @@ _FINE = 0.03  # below this ratio noise costs at most a few points of accuracy
 
 class NoiseWarning(UserWarning):
     """Public facts show that the result will be mostly noise."""
-
-
-def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
-
-    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
-    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
-
-    >>> from discreet.records.bounds import Bounds
-    >>> from discreet.losses import Logistic
-    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
-    >>> round(noise_over_signal(many, Guarantee(1.0, 1e-10)), 5)
-    0.00052
-    """
-    if guarantee.delta == 0:
-        moved = guarantee.neighboring.contributions / problem.n_samples
-        return moved * problem.n_coefficients / guarantee.epsilon
-    return 1 / gradient_signal(problem, guarantee)
 
 
 def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -> None:

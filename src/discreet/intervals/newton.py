@@ -18,6 +18,7 @@ from scipy.stats import chi2
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.matrices import half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated
@@ -81,14 +82,9 @@ def release_matrix(
     mechanism: GaussianMechanism, records: ArrayRecords, weight: Weight, theta: Array, entropy: Entropy
 ) -> Array:
     """Release the noisy symmetric matrix; its noise has variance s^2 on the diagonal and s^2 / 2 elsewhere."""
-    p = records.n_features
     records.check_labels(weight.loss)
     matrix = records.gram(weight(records.labels, records.raw_predictions(theta)))
-    rows, columns = np.triu_indices(p)
-    scales = np.where(rows == columns, 1.0, math.sqrt(2.0))
-    noisy = np.zeros((p, p))
-    noisy[rows, columns] = mechanism.release(matrix[rows, columns] * scales, entropy) / scales
-    return np.asarray(noisy + np.triu(noisy, 1).T)
+    return symmetric_matrix(mechanism.release(half_vector(matrix), entropy), records.n_features)
 
 
 def residual_mechanism(

@@ -226,6 +226,11 @@ class Loss(ABC):
         raise ValueError(f"cap applies to logistic and softmax losses, not to {self}; leave it at None")
 
     @property
+    def known_hessian(self) -> bool:
+        """Whether a record's Hessian has the form that minimizers and their proofs use: one direction, or a softmax."""
+        return self.n_outputs == 1 or self.family == "softmax"
+
+    @property
     def typical_curvature(self) -> float:
         """Curvature of the mean loss at theta = 0 for rows in one direction."""
         return min(1.0, self.smoothness)  # rounded corners are steep, but few records are near them

@@ -27,10 +27,10 @@ _ONE = {
 }
 
 
-def believed(prior: float, epsilon: float) -> float:
+def posterior(prior: float, epsilon: float) -> float:
     """How sure somebody can become who was sure with probability ``prior``.
 
-    >>> round(believed(0.5, 1.0), 3), believed(0.5, 1e4)
+    >>> round(posterior(0.5, 1.0), 3), posterior(0.5, 1e4)
     (0.731, 1.0)
     """
     return prior / (prior + (1 - prior) * math.exp(-min(epsilon, 700.0)))
@@ -81,8 +81,8 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     lines = [
         Bar(
             name="a 50:50 guess" if prior == 0.5 else f"a suspicion of {prior:.0%}",
-            value=believed(prior, promise.epsilon),
-            text=f"{prior:.0%} → {believed(prior, promise.epsilon):.{0 if prior == 0.5 else 1}%}",
+            value=posterior(prior, promise.epsilon),
+            text=f"{prior:.0%} → {posterior(prior, promise.epsilon):.{0 if prior == 0.5 else 1}%}",
             before=prior,
         )
         for prior in _PRIORS

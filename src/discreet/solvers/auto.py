@@ -35,7 +35,6 @@ from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
-from discreet.solvers.minimizers.constrained import one_line
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
 from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.second_order.newton import MOMENT_SHARE, NoisyNewton
@@ -102,7 +101,7 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
     verified = (
         isinstance(geometry, CERTIFIED_SETS)
         and "convex" in problem.loss.proved_for
-        and one_line(problem.loss)
+        and problem.loss.known_hessian
     )
     if guarantee.delta == 0:
         if isinstance(geometry, Polytope) and not verified:
@@ -140,7 +139,9 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
         return _regression(problem, guarantee)
-    if one_line(problem.loss) and ("second-order" not in problem.loss.proved_for or problem.l2 is not None):
+    if problem.loss.known_hessian and (
+        "second-order" not in problem.loss.proved_for or problem.l2 is not None
+    ):
         return (
             ObjectivePerturbation(),
             "this loss, or the requested ridge, works best with a minimizer",
@@ -149,7 +150,7 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
     wide = problem.n_features > _MOST_COLUMNS
     large = problem.n_samples * problem.n_features >= _LARGE
     ample = _AMPLE if large or wide else _NOISELESS
-    if ratio >= ample and one_line(problem.loss):
+    if ratio >= ample and problem.loss.known_hessian:
         return (
             ObjectivePerturbation(),
             f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
@@ -162,7 +163,7 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:
         return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
-    if not one_line(problem.loss):
+    if not problem.loss.known_hessian:
         return NoisyGradientDescent(), "several classes with weights are proved for noisy gradients"
     if ratio < _LEVEL:
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise dominates"

@@ -363,7 +363,11 @@ class ComponentsPlan(base.Plan):
             values, vectors = largest(covariance, problem.n_components)
         edge = noisy.matrix_noise / n
         return ComponentsRelease(
-            mean, _signed(vectors.T), _believed(values, edge), float(np.trace(covariance)), entropy.secure
+            mean,
+            _signed(vectors.T),
+            _denoised_variances(values, edge),
+            float(np.trace(covariance)),
+            entropy.secure,
         )
 
     def _by_products(self, records: Records, entropy: Entropy) -> ComponentsRelease:
@@ -380,7 +384,8 @@ class ComponentsPlan(base.Plan):
             return np.asarray(noisy / n - np.outer(mean, mean @ block))
 
         # A public start; where it points does not matter for privacy.
-        start = np.linalg.qr(np.random.default_rng(0).normal(size=(p, k)))[0]
+        generator = np.random.default_rng(0)  # any start is post-processing
+        start = np.linalg.qr(generator.normal(size=(p, k)))[0]
         noisy = block_iteration(start, noisy_product, self.n_iterations, self._rate)
         left, lengths, overlaps = block_spikes(noisy, self.product.stddev * math.sqrt(p) / n)
         return ComponentsRelease(mean, _signed(left.T), lengths * overlaps, None, entropy.secure)
@@ -401,7 +406,7 @@ def products(records: Records, block: Array) -> Array:
     return np.column_stack([rows.weighted_sum(rows.raw_predictions(column)) for column in block.T])
 
 
-def _believed(values: Array, edge: float) -> Array:
+def _denoised_variances(values: Array, edge: float) -> Array:
     """Variances along noisy eigenvectors, with the noise's share removed; 0 where noise alone could be as large."""
     true, overlaps = without_noise(values, edge)
     return np.where(values > _EDGE_MARGIN * edge, true * overlaps, 0.0)

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet._checks import HintedError
+from discreet._typing import Array, Mask
 from discreet.tables.meaning import MISSING_WORDS, cell_text, text_number
 from discreet.tables.reading import as_column
 
-Array: TypeAlias = NDArray[np.float64]
-Mask: TypeAlias = NDArray[np.bool_]
 Label: TypeAlias = str | int | bool
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})

@@ -199,14 +199,13 @@ class Schema:
         """
         _check_bad_rows(bad_rows)
         require_columns(table, list(self.columns))
-        blocks: list[Array] = []
-        malformed = np.zeros(0, dtype=bool)
+        rows, malformed, place = np.zeros((0, 0)), np.zeros(0, dtype=bool), 0
         for name, domain in self.columns.items():
             try:
                 block, bad = domain.encode(column(table, name))
             except SchemaError as error:
                 raise SchemaError(f"column {name!r}, declared {domain.kind}, {error}") from None
-            if blocks and len(block) != len(malformed):
+            if place and len(block) != len(malformed):
                 raise TableError(
                     f"column {name!r} has {len(block)} rows, the ones before it {len(malformed)}"
                 )
@@ -218,9 +217,11 @@ class Schema:
                     "leave them empty",
                     Setting("bad_rows", "null", purpose="to ignore such rows"),
                 )
-            malformed = bad | malformed if blocks else bad
-            blocks.append(block)
-        rows: Array = np.concatenate(blocks, axis=1)
+            if not place:  # one matrix, filled column by column: blocks beside it would hold everything twice
+                rows, malformed = np.empty((len(block), len(self.feature_names))), bad
+            malformed = bad | malformed
+            rows[:, place : place + block.shape[1]] = block
+            place += block.shape[1]
         if self.normalize:
             norms = np.linalg.norm(rows, axis=1)
             rows /= np.where(norms > 0, norms, 1.0)[:, None]
@@ -369,8 +370,8 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
 
 
 def _domain_from_dict(name: str, content: Any) -> Domain:
-    told = content.get("kind") if isinstance(content, Mapping) else None
-    if not isinstance(told, str) or told not in DOMAINS:
+    named = content.get("kind") if isinstance(content, Mapping) else None
+    if not isinstance(named, str) or named not in DOMAINS:
         raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
     values = dict(content)
     kind = DOMAINS[values.pop("kind")]

@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import Habits
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan, ShowsPromise
 from discreet.release import carry_out
 from discreet.transfer import base, students
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
     from discreet.privacy.statement import PrivacyStatement
 
-Integers = NDArray[np.int64]
 
 _STEPS = 1 << 20  # a teacher's prediction is rounded to this many steps between the bounds
 _LEAST_ROWS = 50
@@ -87,7 +86,7 @@ class MeanPlan(ShowsPlan):
 
     @cached_property
     def _mechanism(self) -> GaussianMechanism:
-        steps = self.changed * _STEPS * math.sqrt(self.n_queries) * (1 + 2**-40)
+        steps = self.changed * _STEPS * math.sqrt(self.n_queries) * SLACK
         return GaussianMechanism(Sensitivity(steps), self.noise_multiplier, self.n_queries)
 
     def run(self, sums: Integers, entropy: Entropy) -> Array:

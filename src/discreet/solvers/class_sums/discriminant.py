@@ -104,12 +104,12 @@ def row_length(left: float) -> float:
 
 def class_shares(counts: Array, variance: float) -> Array:
     """Return the class shares, shrunk towards equal shares by the amount that noise explains (James and Stein)."""
-    believed = np.maximum(counts, 0.0) + 1.0
-    even = believed.mean()
-    differences = believed - even
+    smoothed = np.maximum(counts, 0.0) + 1.0
+    even = smoothed.mean()
+    differences = smoothed - even
     noise = (len(counts) - 1) * variance
     kept = max(0.0, 1.0 - noise / max(float(differences @ differences), noise))
-    return np.asarray((even + kept * differences) / believed.sum())
+    return np.asarray((even + kept * differences) / smoothed.sum())
 
 
 def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]:

@@ -26,6 +26,7 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
 from discreet.losses import Squared
 from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.matrices import half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
@@ -143,17 +144,13 @@ class MomentMechanism:
     def release(self, records: Records, entropy: Entropy) -> NoisyMoments:
         """Release the noisy moments of the records."""
         p = self.n_features
-        rows, columns = np.triu_indices(p)
-        scales = np.where(rows == columns, 1.0, math.sqrt(2.0))
-        parts = [records.gram()[rows, columns] * scales]
+        parts = [half_vector(records.gram())]
         if self.label_bound > 0:
             targets = np.clip(records.labels, -self.label_bound, self.label_bound)
             parts.append(self.weight * records.weighted_sum(targets))
         noisy = self.gaussian.release(np.concatenate(parts), entropy)
-        second = np.zeros((p, p))
-        second[rows, columns] = noisy[: len(rows)] / scales
-        second = second + np.triu(second, 1).T
-        cross = noisy[len(rows) :] / self.weight if self.label_bound > 0 else np.zeros(p)
+        second = symmetric_matrix(noisy[: len(parts[0])], p)
+        cross = noisy[len(parts[0]) :] / self.weight if self.label_bound > 0 else np.zeros(p)
         stddev = self.gaussian.stddev
         return NoisyMoments(second, cross, stddev, stddev / self.weight)
 
@@ -204,10 +201,10 @@ def row_error(problem: Problem) -> float:
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
-def most_stretched(look: MomentMechanism) -> float:
+def most_stretched(moments: MomentMechanism) -> float:
     """Bound how much coefficients grow in the new coordinates: the inverse of how much records shrink."""
-    noise = look.gaussian.stddev * math.sqrt(2 * look.n_features)  # as `NoisyMoments.matrix_noise`
-    return math.sqrt(1 + look.n_samples * look.feature_norm**2 / noise)
+    noise = moments.gaussian.stddev * math.sqrt(2 * moments.n_features)  # as `NoisyMoments.matrix_noise`
+    return math.sqrt(1 + moments.n_samples * moments.feature_norm**2 / noise)
 
 
 def reshaped(

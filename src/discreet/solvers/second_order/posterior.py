@@ -36,7 +36,7 @@ class Curvature:
     error: float
 
     @classmethod
-    def seen(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
+    def from_moments(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
         """Return the second moment of the records shape^T v, from the noisy one of the records v.
 
         Eigenvalues hidden by noise are not known individually, but their sum is: each is replaced by their mean plus a

@@ -40,7 +40,7 @@ from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, ai
 
 _STEPS = 20
 _MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two releases of the second moment
-_FIRST_LOOK = 0.3  # of that share
+_FIRST_SHARE = 0.3  # of that share
 _LEVEL = 1.0  # directions are shrunk to the noise in the second moment
 _UNSURE = 2.0  # standard deviations added to the mean square of reshaped records
 _PRIOR, _CONSTANT_PRIOR = (
@@ -81,18 +81,18 @@ def plan_regression(
     share = _MOMENT_SHARE if moment_share is None else moment_share
     if not 0 < share < 1:
         raise ParameterError("moment_share", f"must lie between 0 and 1, got {moment_share!r}")
-    looks = _FIRST_LOOK * share, (1 - _FIRST_LOOK) * share
+    shares = _FIRST_SHARE * share, (1 - _FIRST_SHARE) * share
     signal = record_signal(problem, guarantee)
     blind = signal < _BLIND and problem.bounds.intercept
     fitted = _constant_only(problem) if blind else problem
     width = fitted.n_features
-    moments = [Part(share, width * (width + 1) // 2) for share in looks]
-    unit = split_unit([*moments, Part(1 - sum(looks), width + 1, steps)], guarantee)
+    moments = [Part(share, width * (width + 1) // 2) for share in shares]
+    unit = split_unit([*moments, Part(1 - sum(shares), width + 1, steps)], guarantee)
     if radius is None:
-        look = moment_mechanism(fitted, guarantee.neighboring, multiplier(unit, looks[-1]))
-        radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(look)
+        later = moment_mechanism(fitted, guarantee.neighboring, multiplier(unit, shares[-1]))
+        radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(later)
     return NewtonRegressionPlan(
-        problem, guarantee, fitted, steps, looks, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
+        problem, guarantee, fitted, steps, shares, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
     )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ class NewtonRegressionPlan(base.Plan):
     ----------
     fitted : the problem that is solved: the problem itself, or that of the constant alone.
     n_iterations, radius, clip : as in `NoisyNewton`.
-    looks : shares of the squared Gaussian-DP parameter for the releases of the second moment.
+    moment_shares : shares of the squared Gaussian-DP parameter for the releases of the second moment.
     unit : noise multiplier of a single release with the whole budget.
     signal : records over noise, see `record_signal`.
     cap : the largest derivative of a record; None for the public rule.
@@ -116,7 +116,7 @@ class NewtonRegressionPlan(base.Plan):
 
     fitted: Problem
     n_iterations: int
-    looks: tuple[float, ...]
+    moment_shares: tuple[float, ...]
     unit: float
     signal: float
     radius: float
@@ -141,7 +141,7 @@ class NewtonRegressionPlan(base.Plan):
         """Whether only the constant is fitted."""
         return self.fitted.n_features < self.problem.n_features
 
-    def look(self, share: float, norm: float | None = None) -> MomentMechanism:
+    def moments(self, share: float, norm: float | None = None) -> MomentMechanism:
         """The release of the second moment, for records reshaped and clipped to ``norm`` if given."""
         return moment_mechanism(
             self.fitted, self.record_guarantee.neighboring, multiplier(self.unit, share), norm
@@ -149,7 +149,7 @@ class NewtonRegressionPlan(base.Plan):
 
     def gradient(self, norm: float, loss: Loss, cap: float) -> ClippedGradientMechanism:
         """The release of a clipped gradient of records reshaped and clipped to ``norm``; its price is fixed."""
-        share = (1 - sum(self.looks)) / self.n_iterations
+        share = (1 - sum(self.moment_shares)) / self.n_iterations
         return ClippedGradientMechanism(
             loss, cap, self.fitted.n_samples, self.fitted.n_features, norm, self.radius,
             self.record_guarantee.neighboring, multiplier(self.unit, share), row_error(self.problem),
@@ -165,8 +165,10 @@ class NewtonRegressionPlan(base.Plan):
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order."""
         norm = self.problem.bounds.feature_norm
-        looks = [base.PlannedRelease(self.look(share, norm), "second moment") for share in self.looks]
-        return (*looks, base.PlannedRelease(self.largest, "clipped gradients", self.n_iterations))
+        shares = [
+            base.PlannedRelease(self.moments(share, norm), "second moment") for share in self.moment_shares
+        ]
+        return (*shares, base.PlannedRelease(self.largest, "clipped gradients", self.n_iterations))
 
     @property
     def how(self) -> str:
@@ -188,10 +190,10 @@ class NewtonRegressionPlan(base.Plan):
         norm = self.problem.bounds.feature_norm
         return {
             **{
-                f"second moment noise stddev, look {number} (sum scale)": self.look(
+                f"second moment noise stddev, look {number} (sum scale)": self.moments(
                     share, norm
                 ).gaussian.stddev
-                for number, share in enumerate(self.looks, start=1)
+                for number, share in enumerate(self.moment_shares, start=1)
             },
             "largest gradient noise stddev (sum scale)": self.largest.gaussian.stddev,
             "largest gradient sensitivity": self.largest.gaussian.sensitivity.value,
@@ -206,14 +208,14 @@ class NewtonRegressionPlan(base.Plan):
         rows, last = records[0], np.eye(self.problem.n_features)[:, -1:]
         if self.constant_only:
             rows = mapped(rows, last, self.problem.bounds.feature_norm)
-        first = self.look(self.looks[0]).release(rows, entropy)
+        first = self.moments(self.moment_shares[0]).release(rows, entropy)
         before = self._reshaping(first, self.problem.bounds.feature_norm)
-        second = self.look(self.looks[1], before.norm).release(
+        second = self.moments(self.moment_shares[1], before.norm).release(
             mapped(rows, before.matrix, before.norm), entropy
         )
         again = self._reshaping(second, before.norm)
         shape = before.then(again)
-        seen = _Seen(self.fitted, shape, Curvature.seen(second, again.matrix), first)
+        seen = _Seen(self.fitted, shape, Curvature.from_moments(second, again.matrix), first)
         theta = seen.with_ridge(self._search(mapped(rows, shape.matrix, shape.norm), seen, entropy, progress))
         return base.Release((last @ theta if self.constant_only else theta)[None], entropy.secure)
 

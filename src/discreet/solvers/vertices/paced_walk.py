@@ -159,7 +159,7 @@ class PacedWalkPlan(base.Plan):
         return self.walk.incremental
 
     @property
-    def apart(self) -> bool:
+    def has_intercept(self) -> bool:
         """Whether there is an intercept."""
         return self.problem.bounds.intercept
 
@@ -228,7 +228,7 @@ class PacedWalkPlan(base.Plan):
         """All releases of a run, in order."""
         models, (choices,) = self.problem.n_models, self.walk.releases
         made = [choices]
-        if self.apart:
+        if self.has_intercept:
             times = n_corrections(self.n_iterations) * models
             made.append(base.PlannedRelease(self.start, "the intercept to begin with", models))
             made.append(base.PlannedRelease(self.correction, "corrections of the intercept", times))
@@ -240,7 +240,9 @@ class PacedWalkPlan(base.Plan):
     def how(self) -> str:
         """A description of how noise is added."""
         law = "Laplace" if self.record_guarantee.delta == 0 else "Gaussian"
-        extra = ["the intercept"] * self.apart + ["the length of the walk"] * (self.evidence_share > 0)
+        extra = ["the intercept"] * self.has_intercept + ["the length of the walk"] * (
+            self.evidence_share > 0
+        )
         return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}"
 
     @property
@@ -286,7 +288,7 @@ class PacedWalkPlan(base.Plan):
     ) -> tuple[Array, Certificate]:
         start, curvature = self._start(records, entropy)
         offset, moved, totals = start, 0.0, np.cumsum(self.walk.parts)
-        times = correction_times(self.n_iterations) if self.apart else ()
+        times = correction_times(self.n_iterations) if self.has_intercept else ()
         for t in range(self.n_iterations):
             if t in times:
                 if isinstance(walk, IncrementalSteps):
@@ -302,12 +304,12 @@ class PacedWalkPlan(base.Plan):
             length = self._length(records, theta, start, curvature, entropy)
             theta *= length
             offset = start + length * (offset - start)
-        if self.apart:
+        if self.has_intercept:
             exact = self._derivatives(records, theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
             offset += step * (length > 0)  # the constant model already has its intercept
         found = self._certified(self.walk.certified(walk), length, moved, abs(offset - last))
-        return np.append(theta, offset) if self.apart else theta, found
+        return np.append(theta, offset) if self.has_intercept else theta, found
 
     def _certified(self, whole: Certificate, length: float, moved: float, ended: float) -> Certificate:
         """Certificate by convexity between center and end of the walk, plus the cost of the intercept's moves."""
@@ -322,7 +324,7 @@ class PacedWalkPlan(base.Plan):
     def _start(self, records: Records, entropy: Entropy) -> tuple[float, float]:
         """Return the intercept of the constant model, and the curvature of the loss there."""
         loss, n = self.problem.loss, self.problem.n_samples
-        if not self.apart:
+        if not self.has_intercept:
             return 0.0, loss.smoothness
         release = self.start
         exact = self._derivatives(records, np.zeros(self.walk.problem.n_features), 0.0)
@@ -354,12 +356,12 @@ class PacedWalkPlan(base.Plan):
         """Return the fraction of the walk that the evidence supports."""
         n, c, release = self.problem.n_samples, self.longest_score, self.evidence
         steepest = slope(self.problem, abs(start) * SLACK)
-        point = np.append(theta, 0.0) if self.apart else theta
+        point = np.append(theta, 0.0) if self.has_intercept else theta
         exact = records.sum_rows(along, self.problem.loss, point, start, c)
         weights = np.array([1 / steepest, _ASIDE, _ASIDE / c])
         noisy = release.release(exact * weights, entropy) / weights
         doubts = _stddev(release) / weights
-        squares = max(0.0, noisy[2] - noisy[1] ** 2 / n if self.apart else noisy[2])
+        squares = max(0.0, noisy[2] - noisy[1] ** 2 / n if self.has_intercept else noisy[2])
         down = noisy[0] - _DOUBT * doubts[0]
         return float(np.clip(down / (curvature * (squares + _BESIDE * doubts[2])), 0.0, 1.0))
 

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.losses.base import HINGE, LOGISTIC, hinge_slope, logistic_slope, residual_slope
 from discreet.mechanisms.level_selection import (
     LARGEST_TOTAL,
@@ -36,8 +36,6 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import BoxBounds, chunked_sum
 from discreet.sets import L1Ball
 from discreet.solvers.certificates import slope
-
-Integers = NDArray[np.int64]
 
 _SHARE = 1 / 16  # of the error of a choice that outdated derivatives may add
 _ENTRY_BITS = (12, 30)
