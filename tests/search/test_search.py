@@ -21,6 +21,7 @@ from discreet import (
     PrivateSelection,
     card,
     insecure_noise,
+    on_progress,
 )
 from discreet.audit.replay import replay
 from discreet.privacy.accounting import accountants
@@ -29,6 +30,7 @@ from discreet.privacy.ledger.ledger import BudgetExceeded
 from discreet.records.bounds import BoxBounds
 from discreet.records.open import blanked
 from discreet.search.trial import UNIT, record_scores
+from discreet.solvers.gradients.noisy_gd import NoisyGradientPlan
 
 MODEL = PrivateLogisticRegression(classes=[0, 1], solver="output")
 GRID = {"feature_bound": [0.01, 1.0, 2.0], "l2": [1e-4, 1e-3]}
@@ -380,3 +382,22 @@ def test_a_search_that_is_refused_keeps_what_was_found_before(data):
         search.fit(data[0][:, :2], data[1][:5])
     assert np.array_equal(search.predict(data[0]), before)
     assert search.privacy_ is found
+
+
+@pytest.mark.parametrize("method", ["tries", "split"])
+def test_two_candidates_take_a_few_fits_and_tell_nothing_of_how_far_they_are(data, method, monkeypatch):
+    """How many tries there were is secret: a listener hears the same of every search, whatever their number."""
+    X, y = data[:2]
+    runs, heard = [], []
+    genuine = NoisyGradientPlan.run
+    monkeypatch.setattr(NoisyGradientPlan, "run", lambda *given: runs.append(1) or genuine(*given))
+    model = PrivateLogisticRegression(classes=np.unique(y).tolist(), solver="noisy-gd")
+    for _ in range(4):
+        reports = []
+        with on_progress(reports.append):
+            PrivateSearchCV(model, {"feature_bound": [1.0, 2.0]}, method=method).fit(X, y)
+        heard.append([str(report) for report in reports])
+    assert len({tuple(reports) for reports in heard}) == 1
+    assert heard[0]
+    # Split: every candidate once. Tries: a random number with a mean of a few, of which four searches take not many.
+    assert len(runs) == 8 if method == "split" else len(runs) <= 80
