@@ -32,10 +32,12 @@ from discreet.audit.worst_pairs import neighbors_of, worst_pair
 from discreet.losses import Hinge
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.sets import L1Ball, L2Ball
+from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball
+from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
+_THIN = 0.05  # of one coefficient, over which the change of the energy is linear
 _TWO, _THREE = [0, 1], [0, 1, 2]
 _RELATIONS = ("replace-one", "zero-out")
 
@@ -68,6 +70,7 @@ def _in_sets() -> Iterator[Row]:
     for solver, inside in (
         ("noisy-gd", L2Ball(_SMALL, 2)),
         ("objective", L2Ball(_SMALL, 2)),
+        ("objective", GroupedL1Ball(_SMALL, 2, 1)),
         ("output", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L2Ball(_SMALL, 2)),
@@ -91,6 +94,11 @@ def _pure() -> Iterator[Row]:
     for solver in ("output", "objective"):
         for relation in _RELATIONS:
             yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
+    for solver in ("exponential", "localized"):
+        for inside in (Box((-_THIN,), (_THIN,)), L1Ball(_THIN, 1)):
+            name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
+            model = _svc(delta=0.0, solver=solver, constraint=inside, fit_intercept=False)
+            yield name, "replace-one", model
     for kind in (discreet.PrivateHuberRegressor, discreet.PrivateLasso):
         yield f"{kind.__name__}, pure", "replace-one", kind(EPSILON, 0.0, target_bounds=(-1.0, 1.0))
 
@@ -129,11 +137,13 @@ def _additive(name: str) -> Subject:
     """A record that shares every bin with another and whose residual is clipped on the other side."""
     classifies = "Classifier" in name
     told: dict[str, Any] = {"classes": _TWO} if classifies else {"target_bounds": (-1.0, 1.0)}
-    model = getattr(discreet, name)(
+    if "counts" in name:
+        told = {"target_bounds": (0.0, 1.0), "loss": "poisson"}
+    model = getattr(discreet, name.split(",")[0])(
         EPSILON, DELTA, feature_bounds=(-1.0, 1.0), n_iterations=2, pairs=0, **told
     )
     rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
-    y = np.zeros(60, dtype=int) if classifies else np.full(60, -1.0)
+    y = np.zeros(60, dtype=int) if classifies else np.full(60, told["target_bounds"][0])
     rows[0], y[0] = [0.9, 0.9], 1
     other, labels = rows.copy(), y.copy()
     other[0], labels[0] = [-0.9, -0.9], y[1]
@@ -253,12 +263,29 @@ def _agreement(name: str) -> Subject:
     return subject_of(name, decided, [24, 17], [23, 18], plan.event)
 
 
+def _queries(name: str) -> Subject:
+    """Four questions near the margin: one chunk changes its mind, three become easier and the last one harder."""
+    plan = PrivateQueries(n_queries=8, epsilon=EPSILON, delta=DELTA).plan()
+    margin = plan.votes.vector.margin
+
+    def votes(distances: list[int]) -> Any:
+        gaps = 2 * (np.array(distances) + margin) + 1
+        return np.column_stack([1000 + (gaps + 1) // 2, 1000 - gaps // 2])
+
+    def answers(counts: Any) -> ArrayLike:
+        return np.asarray(plan.start(fresh_entropy()).answer(counts), dtype=np.float64)
+
+    return subject_of(name, answers, votes([2, 2, 2, 0]), votes([1, 1, 1, 1]), plan.event)
+
+
 _PROGRAMS = {
     "PrivateLinearSVC, refocused-sums": _texts,
     "PrivateAdditiveClassifier": _additive,
     "PrivateAdditiveRegressor": _additive,
+    "PrivateAdditiveRegressor, counts": _additive,
     "PrivateTransferClassifier, labels alone": _labels,
     "subsample_and_aggregate": _agreement,
+    "PrivateQueries": _queries,
     "PrivateRidge, pure": _pure_ridge,
     "PrivatePCA, svd": _components,
     "PrivatePCA, centered": _components,

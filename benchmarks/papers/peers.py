@@ -62,7 +62,7 @@ def fit(name: str, split: Split, epsilon: float) -> Answer:
     rows = split.X_train.shape[0] + split.X_test.shape[0]
     if 8e-6 * rows * split.X_train.shape[1] > _DENSE_MEGABYTES:
         raise PeerFailed(f"not run: {name} needs dense rows, which would not fit into memory")
-    python = _python(name)
+    python = interpreter(name, environment)
     delta = split.delta if environment.delta is None else environment.delta
     with tempfile.TemporaryDirectory() as folder:
         given, answered = Path(folder) / "given.npz", Path(folder) / "answered.npz"
@@ -96,12 +96,12 @@ def _clipped(X: Any) -> NDArray[np.float64]:
 
 
 @lru_cache
-def _python(name: str) -> Path:
-    """The interpreter of the peer's environment, which is made where it is missing."""
+def interpreter(name: str, environment: Environment) -> Path:
+    """The interpreter of a peer's environment, which is made where it is missing."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(os.environ.get(VARIABLE) or Path(cache) / "discreet" / "peers") / name
     python, ready = folder / "bin" / "python", folder / "ready"
-    packages = list(ENVIRONMENTS[name].packages)
+    packages = list(environment.packages)
     if not ready.exists() or ready.read_text() != "\n".join(packages):
         failed = "could not be installed"
         _call([sys.executable, "-m", "venv", str(folder)], _INSTALL_SECONDS, failed)

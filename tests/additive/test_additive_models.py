@@ -39,8 +39,8 @@ SCHEMA = Schema(
         "smoker": Boolean(),
     },
     target=Target("ill", ("no", "yes")),
-    group="person",
 )
+OF_PEOPLE = Schema(dict(SCHEMA.columns), SCHEMA.target, group="person")
 
 
 def people(n=3000, seed=0):
@@ -134,7 +134,11 @@ def test_the_example_of_the_guide_runs(capsys):
 
 
 def test_groups_come_from_the_schema():
-    model = PrivateAdditiveClassifier(2.0, 1e-6, schema=SCHEMA, max_rows_per_group=2, n_iterations=2)
+    with pytest.raises(
+        ValueError, match="max_rows_per_group"
+    ):  # the fit of single rows would be a false promise
+        PrivateAdditiveClassifier(2.0, 1e-6, schema=OF_PEOPLE).fit(people())
+    model = PrivateAdditiveClassifier(2.0, 1e-6, schema=OF_PEOPLE, max_rows_per_group=2, n_iterations=2)
     fitted = model.fit(people())
     assert fitted.privacy_.guarantee.unit == "user"
     assert fitted.privacy_.event == model.plan(3000).event
@@ -179,7 +183,8 @@ def test_shapes_are_drawn_as_they_were_released(fitted):
     drawn = fitted.plot(["age", "ward"]).to_dict()
     assert len(drawn["vconcat"]) == 2
     for name, chart in zip(["age", "ward"], drawn["vconcat"], strict=True):
-        counts, values = (layer["data"]["values"] for layer in chart["layer"])
+        gray, front = chart["layer"]  # in front of the bars: a line at 0, and the values
+        counts, values = (layer["data"]["values"] for layer in (gray, front["layer"][-1]))
         table = fitted.shapes_[name]
         assert [one["value"] for one in values][: len(counts)] == table["value"][: len(counts)]
         assert [one["rows"] for one in counts] == [max(0.0, count) for count in table["count"][: len(counts)]]
@@ -206,6 +211,59 @@ def test_targets_are_fitted_in_their_units():
     assert np.all(np.diff(values) >= 0)
     assert values[-1] - values[0] == pytest.approx(5, rel=0.2)
     assert model.predict(X).max() <= 10
+
+
+def counts(n=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 3))
+    return X, rng.poisson(np.exp(1 + np.sin(3 * X[:, 0]) - 0.5 * X[:, 1]))
+
+
+def test_shapes_of_counts_multiply(tmp_path):
+    X, y = counts()
+    model = PrivateAdditiveRegressor(
+        5.0, 1e-6, feature_bounds=(-1, 1), target_bounds=(0, 40), loss="poisson", monotonic={"x1": -1}
+    )
+    with insecure_noise(0):
+        model.fit(X, y)
+    truth = np.exp(1 + np.sin(3 * X[:, 0]) - 0.5 * X[:, 1])
+    assert np.mean(np.abs(model.predict(X) / truth - 1)) < 0.1
+    falling = np.array(model.shapes_["x1"]["value"])
+    assert np.all(np.diff(falling) <= 0)
+    assert falling[0] - falling[-1] == pytest.approx(1.0, abs=0.25)
+    flat = PrivateAdditiveRegressor(**model.get_params() | {"loss": "squared", "monotonic": None}).fit(X, y)
+    assert model.score(X, truth) > flat.score(X, truth) + 0.05  # a sum of shapes cannot follow a product
+    card.save(model, tmp_path / "counts.json")
+    loaded = card.load(tmp_path / "counts.json")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    model.set_params(loss="squared", target_bounds=(0, 1))
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_predicted_counts_keep_their_range():
+    X, y = counts(400)
+    model = PrivateAdditiveRegressor(
+        0.01, 1e-6, feature_bounds=(-1, 1), target_bounds=(0, 40), loss="poisson", least_mean=0.5, pairs=1
+    ).fit(X, y)
+    found = model.predict(np.random.default_rng(1).uniform(-1, 1, size=(2000, 3)))
+    assert found.min() >= 0.5 * (1 - 1e-12)
+    assert found.max() <= 40 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"target_bounds": (-1, 5), "loss": "poisson"}, "target_bounds"),
+        ({"target_bounds": (0, 5), "loss": "poisson", "least_mean": 6.0}, "least_mean"),
+        ({"target_bounds": (0, 5), "loss": "poisson", "least_mean": 0.0}, "least_mean"),
+        ({"target_bounds": (0, 5), "least_mean": 0.1}, "least_mean"),
+        ({"target_bounds": (0, 5), "loss": "gamma"}, "loss"),
+    ],
+)
+def test_nonsense_about_counts_is_refused_before_any_data(parameters, named):
+    model = PrivateAdditiveRegressor(1.0, feature_bounds=(-1, 1), **parameters)
+    with pytest.raises(ValueError, match=named):
+        model.plan(1000, 3)
 
 
 def test_monotone_shapes_fall_where_they_must():
@@ -288,8 +346,9 @@ def worst(relation, kind):
     )
 
 
-def program(kind, relation, pairs=0):
+def program(kind, relation, pairs=0, **chosen):
     told = {"classes": [0, 1]} if kind is PrivateAdditiveClassifier else {"target_bounds": (-1.0, 1.0)}
+    told |= chosen
     model = kind(
         1.0,
         1e-2,
@@ -311,6 +370,18 @@ def test_a_replay_at_worst_neighbors_passes_and_comes_close(kind, relation):
     found = replay(program(kind, relation, pairs), *worst(relation, kind))
     assert found.passed, str(found)
     assert 0.95 < found.worst_input_ratio <= 1
+
+
+@pytest.mark.parametrize("relation", list(Neighboring))
+def test_a_replay_of_counts_passes_and_comes_close(relation):
+    """All counts are 0 but one, which is the highest: its residual is clipped, and so are all others."""
+    pairs = int(relation is Neighboring.REPLACE_ONE)
+    (X, y), (other, labels) = worst(relation, PrivateAdditiveRegressor)
+    chosen = {"target_bounds": (0.0, 10.0), "loss": "poisson"}
+    run = program(PrivateAdditiveRegressor, relation, pairs, **chosen)
+    found = replay(run, (X, 5 * (y + 1)), (other, 5 * (labels + 1)))
+    assert found.passed, str(found)
+    assert 0.9 < found.worst_input_ratio <= 1
 
 
 def test_exchanged_records_that_share_no_bin_attain_the_histograms():

@@ -8,7 +8,14 @@ from scipy.optimize import minimize
 
 from discreet.additive.bins import Bins
 from discreet.additive.coordinates import coordinates
-from discreet.additive.stages import ResidualMechanism, Stage, class_slopes, target_slopes
+from discreet.additive.stages import (
+    ResidualMechanism,
+    Stage,
+    class_slopes,
+    count_loss,
+    count_slopes,
+    target_slopes,
+)
 from discreet.losses import Logistic, Softmax
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.guarantee import Neighboring
@@ -148,6 +155,45 @@ def test_without_noise_the_fit_of_classes_is_logistic_regression_on_the_bins():
 
     expected = hot @ minimize(loss, np.zeros(9), method="L-BFGS-B", options={"maxiter": 500}).x
     assert np.abs(made.rows(codes) @ theta[:, 0] - expected).max() < 0.02
+
+
+def test_without_noise_the_fit_of_counts_is_poisson_regression_on_the_bins():
+    made, codes, signal, records, rng = sample(seed=3)
+    y = rng.poisson(np.exp(2 * signal)) / 1.0
+    slopes, reach = count_slopes(y, 2.5, np.zeros((1, 1))), 2.5
+    assert y.max() < math.exp(reach)
+
+    def rate(theta, square):
+        mean = float((made.rows(codes) @ theta).mean())
+        return math.exp(mean + max(square - mean**2, 0.0) / 2)
+
+    with insecure_noise(0):
+        theta = stage("count", reach=reach).run(records, slopes, fresh_entropy(), rate)
+    hot = np.column_stack([codes[0][:, None] == np.arange(6), codes[1][:, None] == np.arange(3)]).astype(
+        float
+    )
+
+    def loss(weights):
+        raw = hot @ weights
+        return np.exp(raw).sum() - y @ raw + 1e-6 * weights @ weights
+
+    expected = hot @ minimize(loss, np.zeros(9), method="L-BFGS-B", options={"maxiter": 500}).x
+    assert np.abs(made.rows(codes) @ theta[:, 0] - expected).max() < 0.02
+
+
+@pytest.mark.lemma("additive-models.md#theorem-3")
+def test_residuals_of_counts_are_those_of_the_bounded_loss():
+    """The slope that rounding is counted with, and the largest residual, hold for every prediction and count."""
+    reach = 1.7
+    made, loss = stage("count", reach=reach), count_loss(reach)
+    raw = np.linspace(-3 * reach, 3 * reach, 4001)
+    for count in (0.0, 1.0, math.exp(reach)):
+        found = count_slopes(np.full(len(raw), count), reach, np.zeros((1, 1)))(raw[:, None])[:, 0]
+        np.testing.assert_allclose(found, np.exp(np.clip(raw, -reach, reach)) - count, rtol=1e-14)
+        assert np.abs(found).max() <= made.largest_cap
+        assert np.max(np.diff(found) / np.diff(raw)) <= loss.smoothness
+    assert made.loss == loss
+    assert made.largest_cap == pytest.approx(math.exp(reach))
 
 
 def test_an_offset_is_fitted_around():

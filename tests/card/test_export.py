@@ -59,6 +59,97 @@ def test_an_onnx_graph_predicts_as_the_model_does(name, rows, tmp_path):
         np.testing.assert_allclose(outputs[1], model.predict_proba(rows), rtol=1e-7, atol=1e-14)
 
 
+SCHEMA = discreet.Schema(
+    {
+        "age": discreet.Numeric(0.0, 100.0),
+        "gain": discreet.Numeric(0.0, 1e5, logarithmic=True, missing_feature=True),
+        "weight": discreet.Numeric(0.0, 200.0, default=80.0),
+        "ward": discreet.Categorical(("a", "b", "c", "d", "e", "f")),
+        "unit": discreet.Categorical((1, 2, 3, 4, 5), unknown="bucket"),
+        "visits": discreet.Binned((1.0, 2.0, 5.0)),
+        "smoker": discreet.Boolean(),
+    }
+)
+ADDITIVE = {
+    "classes": (discreet.PrivateAdditiveClassifier, {"classes": ["no", "yes"], "pairs": 3}),
+    "three classes": (discreet.PrivateAdditiveClassifier, {"classes": [0, 1, 2], "pairs": 1}),
+    "target": (discreet.PrivateAdditiveRegressor, {"target_bounds": (-1.0, 3.0), "pairs": 2}),
+    "counts": (
+        discreet.PrivateAdditiveRegressor,
+        {"target_bounds": (0.0, 9.0), "loss": "poisson", "pairs": 2},
+    ),
+}
+
+
+def patients(n, seed):
+    """Cells of every kind, some missing, some undeclared, some on an edge."""
+    rng = np.random.default_rng(seed)
+
+    def holes(values, share=0.1):
+        return np.where(rng.uniform(size=n) < share, np.nan, values)
+
+    return {
+        "age": holes(np.round(rng.uniform(-5, 110, n))),
+        "gain": holes(np.exp(rng.uniform(0, 12, n)) - 1, 0.3),
+        "weight": holes(rng.uniform(40, 210, n)),
+        "ward": rng.choice(["a", "b", "c", "d", "e", "f", "other", "", "NA"], n),
+        "unit": rng.choice(["1", "2", "3", "4", "5", "6", "", "NaN", "?"], n),
+        "visits": holes(rng.integers(0, 7, n).astype(float)),
+        "smoker": holes(rng.integers(0, 2, n).astype(float)),
+    }
+
+
+def additive(name, **parameters):
+    kind, known = ADDITIVE[name]
+    model = kind(epsilon=5.0, delta=1e-6, n_iterations=5, **known, **parameters)
+    table = patients(N, 1)
+    y = np.nan_to_num(table["age"]) / 40 + (table["ward"] == "c")
+    if "target_bounds" not in known:
+        y = np.asarray(known["classes"])[np.digitize(y, [1.5] if name == "classes" else [1.0, 2.5])]
+    if "feature_bounds" in parameters:
+        return model.fit(np.nan_to_num(np.column_stack([table["age"], table["weight"]])), y)
+    return model.fit(table, y)
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+@pytest.mark.parametrize("source", ["table", "array"])
+def test_an_onnx_graph_of_an_additive_model_predicts_as_it_does(name, source, tmp_path):
+    if source == "table":
+        model, rows = additive(name, schema=SCHEMA), patients(500, 2)
+        inputs = {
+            column: cells if cells.dtype.kind == "f" else cells.astype(object)
+            for column, cells in rows.items()
+        }
+    else:
+        model, rows = additive(name, feature_bounds=[(0, 100), (0, 200)]), patients(500, 2)
+        rows = np.nan_to_num(np.column_stack([rows["age"], rows["weight"]]))
+        inputs = {"X": rows}
+    place = next(iter(model.shapes_))
+    edited = -np.asarray(model.model_.shapes[0].values)
+    model.set_shape(place, edited)  # what is exported is what predicts
+    card.to_onnx(model, tmp_path / "model.onnx")
+    outputs = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, inputs)
+    if hasattr(model, "classes_"):
+        np.testing.assert_array_equal(outputs[0].astype(model.classes_.dtype), model.predict(rows))
+        np.testing.assert_allclose(outputs[1], model.predict_proba(rows), rtol=1e-9, atol=1e-14)
+    else:
+        np.testing.assert_allclose(outputs[0], model.predict(rows), rtol=1e-11)
+        assert len(np.unique(outputs[0])) > 100
+
+
+def test_additive_models_that_other_tools_cannot_hold_are_refused(tmp_path):
+    model = additive("target", feature_bounds=[(0, 100), (0, 200)])
+    with pytest.raises(card.CardError, match="to_onnx"):
+        card.to_sklearn(model)
+    schema = discreet.Schema({"label": discreet.Numeric(0.0, 1.0)})
+    column = {"label": np.linspace(0, 1, 2000)}
+    model = discreet.PrivateAdditiveRegressor(
+        5.0, 1e-6, schema=schema, target_bounds=(0, 1), n_iterations=2
+    ).fit(column, column["label"])
+    with pytest.raises(card.CardError, match="rename"):
+        card.to_onnx(model, tmp_path / "model.onnx")
+
+
 @pytest.mark.parametrize(
     "name", [name for name in MODELS if name not in ("sparse", "ridge", "huber", "lasso")]
 )

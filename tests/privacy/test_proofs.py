@@ -13,7 +13,7 @@ import pytest
 from discreet import PrivateLogisticRegression, sets, solvers
 from discreet.losses.base import Loss
 from discreet.privacy import events, proofs
-from discreet.privacy.statement import PrivacyStatement, proofs_of
+from discreet.privacy.statement import PrivacyStatement
 from discreet.solvers import base
 
 ROOT = Path(__file__).parents[2]
@@ -160,18 +160,18 @@ def test_anchors_are_those_of_the_text():
 
 def test_statements_name_proofs_by_hash():
     plan = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], solver="objective").plan(1000, 4, 2)
-    statement = PrivacyStatement.of(plan, assumptions=(), not_covered=(), secure=True)
+    statement = PrivacyStatement.of(plan)
     text = (PROOFS / "objective-perturbation.md").read_bytes()
     assert statement.proofs["objective-perturbation.md#theorem-2"] == hashlib.sha256(text).hexdigest()
     assert "composition.md#lemma-1" not in statement.proofs  # one release: nothing is composed
     assert "objective-perturbation.md#theorem-2" in str(statement)
     again = PrivacyStatement.from_dict(statement.to_dict())
-    assert again.proofs == statement.proofs == proofs_of(plan)
+    assert again.proofs == statement.proofs
 
 
 def test_statements_without_proofs_stay_as_they_were():
     plan = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], solver="output").plan(1000, 4, 2)
-    fields = PrivacyStatement.of(plan, assumptions=(), not_covered=(), secure=True).to_dict()
+    fields = PrivacyStatement.of(plan).to_dict()
     del fields["proofs"]
     assert PrivacyStatement.from_dict(fields).to_dict() == fields
     for wrong in ({"proofs": 7}, {"noise": {"scale": {}}}, {"bounds": {"records": 10**400}}, {"noise": [1]}):

@@ -14,9 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.columns import Integers
 
 _RANGE = 0.1  # over which bins of a column are alike, in units of their number
 _LINEAR = 0.5  # of an ordered column's squared norm, for a straight line
@@ -63,6 +62,16 @@ class Coordinates:
         if self.constant > 0:
             rows[:, -1] = self.constant
         return rows
+
+    def mean(self, bins: Sequence[Bins]) -> Array:
+        """The mean record, by the noisy counts of bins."""
+        row = np.zeros(self.width)
+        for table, part, one in zip(self.tables, self.parts, bins, strict=True):
+            mass = np.maximum(one.counts, 0.0)
+            row[part] = mass @ table / max(float(mass.sum()), 1.0)
+        if self.constant > 0:
+            row[-1] = self.constant
+        return row
 
     def shapes(self, theta: Array) -> tuple[list[Array], Array]:
         """What coefficients give each bin of each column, and the constant they add; outputs are the last axis."""

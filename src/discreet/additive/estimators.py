@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,16 @@ from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from discreet import _checks
-from discreet._checks import ParameterError
+from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Mask
 from discreet.additive.base import PrivateAdditiveModel
 from discreet.additive.columns import Column
 from discreet.additive.plan import AdditivePlan, AdditiveRelease
 from discreet.additive.shapes import AdditiveModel
 from discreet.additive.stages import Task
+from discreet.estimators.linear import as_fitted
 from discreet.estimators.parameters import estimator, parameter
-from discreet.estimators.regressors import FIND_BOUNDS
+from discreet.estimators.regressors import FIND_BOUNDS, range_of_means
 from discreet.privacy.statement import PrivacyStatement
 from discreet.records.open import Labels, checked_classes, checked_targets, class_count, read_labels
 
@@ -67,7 +69,7 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):  # type:
     ['bin', 'lower', 'upper', 'value', 'count']
     """
 
-    _task: ClassVar[Task] = "classes"
+    _task = "classes"
 
     classes: Any = parameter(
         None,
@@ -138,8 +140,9 @@ class PrivateAdditiveClassifier(ClassifierMixin, PrivateAdditiveModel):  # type:
 class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: ignore[misc]
     """Additive regression under differential privacy: predictions are a sum of one shape per column.
 
-    Each shape is a table that can be read, drawn and edited. Bins are chosen inside the fit and paid for. Residuals are
-    clipped at a width that the fit follows at no further price.
+    With ``loss="poisson"`` the sum is the logarithm of a predicted count. Each shape is a table that can be read, drawn
+    and edited. Bins are chosen inside the fit and paid for. Residuals are clipped at a width that the fit follows at no
+    further price.
 
     Parameters
     ----------
@@ -149,7 +152,7 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
     ----------
     shapes_ : per column a table of bins, what each adds to a prediction, and released counts.
     pairs_ : tables of the pairs of columns that were chosen.
-    intercept_ : what the shapes add to.
+    intercept_ : what the shapes add to; of counts, the logarithm of a mean.
     importances_ : mean absolute value of every shape.
     {fitted}
 
@@ -171,15 +174,31 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
     >>> model = PrivateAdditiveRegressor(epsilon=1.0, target_bounds=(-1, 2), feature_bounds=(-1, 1)).fit(X, y)
     >>> bool(model.score(X, y) > 0.9)
     True
+    >>> visits = rng.poisson(np.exp(1 + X[:, 0]))
+    >>> model = PrivateAdditiveRegressor(
+    ...     epsilon=1.0, target_bounds=(0, 20), feature_bounds=(-1, 1), loss="poisson"
+    ... ).fit(X, visits)
+    >>> factors = np.exp(model.shapes_["x0"]["value"])
+    >>> bool(4 < factors[-1] / factors[0] < 10)
+    True
     """
-
-    _task: ClassVar[Task] = "target"
 
     target_bounds: tuple[float, float] | None = parameter(
         None,
         "(float, float)",
         "Lowest and highest target, declared from public knowledge; targets outside are clipped. None is those of the "
         "schema.",
+    )
+    loss: str = parameter(
+        "squared",
+        "str",
+        '"squared", or "poisson" for counts: shapes then add to the logarithm of the predicted mean, so that their '
+        "exponentials multiply it.",
+    )
+    least_mean: float | None = parameter(
+        None,
+        "float",
+        "Of counts: the lowest mean that is ever predicted, greater than 0; None is a fiftieth of the highest target.",
     )
 
     def plan(self, n_samples: int, n_features: int | None = None) -> AdditivePlan:
@@ -209,6 +228,27 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
         low, high = _checks.interval("target_bounds", bounds)
         return low / 2 + high / 2, high / 2 - low / 2
 
+    @property
+    def _task(self) -> Task:  # type: ignore[override]
+        """Whether targets are numbers or counts."""
+        known = _checks.choice("loss", self.loss, ("squared", "poisson"))
+        if known == "squared" and self.least_mean is not None:
+            raise ParameterError(
+                "least_mean",
+                "has a meaning for counts only",
+                Setting("loss", "poisson"),
+                Setting("least_mean", None),
+            )
+        return "count" if known == "poisson" else "target"
+
+    def _means(self, middle: float, half_width: float) -> tuple[float, float]:
+        """Of counts, the mean predicted at raw prediction 0 and the largest absolute raw prediction."""
+        least, most = range_of_means(middle, half_width, self.least_mean)
+        return math.sqrt(least * most), math.log(most / least) / 2
+
+    def _reach(self) -> float:
+        return self._means(*self._target_range())[1] if self._task == "count" else super()._reach()
+
     def _checked(self, rows: Any, y: Any, strict: bool) -> NDArray[Any]:
         return checked_targets(self, rows, y, strict=strict)[1]
 
@@ -216,17 +256,25 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
         self.target_range_ = self._target_range()
         middle, half_width = self.target_range_
         with np.errstate(all="ignore"):
-            scaled = np.clip((y - middle) / half_width, -1.0, 1.0)
+            if self._task == "count":
+                scaled = (
+                    np.clip(y, middle - half_width, middle + half_width) / self._means(middle, half_width)[0]
+                )
+            else:
+                scaled = np.clip((y - middle) / half_width, -1.0, 1.0)
         low, high = middle - half_width, middle + half_width
         fact = f"targets lie between {low:g} and {high:g}, or are clipped there (given by the user)"
-        return np.where(np.isfinite(y), scaled, 0.0), ~np.isfinite(y), (fact,)
+        return np.where(np.isfinite(scaled), scaled, 0.0), ~np.isfinite(y), (fact,)
 
     def _planned(self, n_samples: int, columns: tuple[Column, ...]) -> AdditivePlan:
         return self._calibrated(n_samples, columns, 1)
 
     def _finished(self, release: AdditiveRelease, signs: Mapping[int, int]) -> AdditiveModel:
+        model = super()._finished(release, signs)
+        if self._task == "count":
+            return model.scaled(1.0, math.log(self._means(*self.target_range_)[0]))
         middle, half_width = self.target_range_
-        return super()._finished(release, signs).scaled(half_width, middle)
+        return model.scaled(half_width, middle)
 
     def _arrays(self, model: AdditiveModel) -> dict[str, NDArray[Any]]:
         return {**super()._arrays(model), "target_range": np.array(self.target_range_)}
@@ -240,7 +288,11 @@ class PrivateAdditiveRegressor(RegressorMixin, PrivateAdditiveModel):  # type: i
         return model
 
     def predict(self, X: Any) -> Array:
-        """Predictions, within ``target_bounds``."""
+        """Predictions, within ``target_bounds``; of counts, means between ``least_mean`` and the highest target."""
         raw = self._raw(X)[:, 0]
+        fitted = as_fitted(self)
+        if fitted._task == "count":
+            middle, reach = fitted._means(*self.target_range_)
+            return np.asarray(middle * np.exp(np.clip(raw - math.log(middle), -reach, reach)))
         middle, half_width = self.target_range_
         return np.asarray(middle + np.clip(raw - middle, -half_width, half_width))

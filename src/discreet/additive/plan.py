@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Mask, Progress
+from discreet._typing import Array, Integers, Mask, Progress
 from discreet.additive import bins as binning
 from discreet.additive import pairs as pairing
 from discreet.additive.bins import Bins, HistogramMechanism
-from discreet.additive.columns import Column, Integers
+from discreet.additive.columns import Column
 from discreet.additive.coordinates import Coordinates, coordinates
 from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
 from discreet.additive.shapes import AdditiveModel, PairShape, Shape, predictions
-from discreet.additive.stages import Slopes, Stage, Task, class_slopes, target_slopes
+from discreet.additive.stages import Slopes, Stage, Task, class_slopes, count_slopes, target_slopes
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.gaussian import gaussian_mu
@@ -36,8 +36,14 @@ from discreet.solvers.base import calibrated_unit, multiplier, share_event
 
 _BINS = 0.07  # of the squared Gaussian-DP parameter
 _SELECTION, _PAIRS = 0.03, 0.30  # where there are pairs
-_PRIORS: Mapping[Task, tuple[float, float]] = {"classes": (4.0, 1.0), "target": (0.3, 0.1)}
-_PAIR_CLIPS: Mapping[Task, float] = {"classes": 0.5, "target": 0.3}
+# Of coefficients, in units of half the range of targets, or of the logarithm of counts.
+_PRIORS: Mapping[Task, tuple[float, float]] = {
+    "classes": (4.0, 1.0),
+    "target": (0.3, 0.1),
+    "count": (0.3, 0.1),
+}
+# Of residuals, in units of half the range of targets or counts.
+_PAIR_CLIPS: Mapping[Task, float] = {"classes": 0.5, "target": 0.3, "count": 0.4}
 _SCALES = (
     0.5,
     0.3,
@@ -51,11 +57,12 @@ class AdditiveProblem:
     Attributes
     ----------
     columns : names and domains.
-    task, n_classes : what is predicted: classes, or a target between bounds.
+    task, n_classes : what is predicted: classes, a target between bounds, or a count.
     n_samples : public number of records, or an upper bound.
     n_pairs : how many pairs of columns get a shape.
     max_bins : how many bins a range is merged to, about; None for the public rule.
     n_iterations : noisy gradients of a stage; None for the default.
+    reach : of counts, the largest absolute logarithm of a predicted mean.
     """
 
     columns: tuple[Column, ...]
@@ -65,6 +72,12 @@ class AdditiveProblem:
     n_pairs: int = 0
     max_bins: int | None = None
     n_iterations: int | None = None
+    reach: float = 1.0
+
+    @property
+    def half_range(self) -> float:
+        """Of targets and counts; 1 for classes."""
+        return math.exp(self.reach) / 2 if self.task == "count" else 1.0
 
     @property
     def n_features(self) -> int:
@@ -81,7 +94,7 @@ class AdditiveProblem:
 class Cells:
     """The private side: cells of every column, labels, and which records are null.
 
-    ``labels`` are class codes, or targets between -1 and 1.
+    ``labels`` are class codes, targets between -1 and 1, or counts in units of the mean at raw prediction 0.
     """
 
     columns: tuple[NDArray[Any], ...]
@@ -160,7 +173,7 @@ class Layout:
         """The choice of pairs: all choices together have the zCDP parameter of a Gaussian release of their share."""
         problem = self.problem
         epsilon = 2 * math.sqrt(_SELECTION / problem.n_pairs) / self.unit
-        clip = _PAIR_CLIPS[problem.task]
+        clip = _PAIR_CLIPS[problem.task] * problem.half_range
         return PairSelection(problem.n_pairs, problem.n_samples, clip, self.neighboring, epsilon)
 
     @property
@@ -182,10 +195,11 @@ class Layout:
             self.neighboring,
             self.unit,
             share,
-            _PRIORS[problem.task][place],
-            _SCALES[place],
+            _PRIORS[problem.task][place] * (problem.reach**2 if problem.task == "count" else 1.0),
+            _SCALES[place] * problem.half_range,
             2 * self.main.radius if place else 0.0,
             problem.n_iterations,
+            problem.reach,
             name=("columns", "pairs")[place],
         )
 
@@ -249,7 +263,7 @@ class AdditivePlan(base.Plan):
             for place in range(2):
                 name = f"second moment noise stddev, {stage.name}, look {place + 1} (sum scale)"
                 numbers[name] = stage.look(place, stage.most_features, 1.0).gaussian.stddev
-            largest = stage.residuals(stage.most_features, 1.0, 1.0).gaussian
+            largest = stage.residuals(stage.most_features, 1.0, stage.largest_cap).gaussian
             numbers[f"largest gradient noise stddev, {stage.name} (sum scale)"] = largest.stddev
             numbers[f"noisy steps, {stage.name}"] = float(stage.steps)
         if self.problem.n_pairs:
@@ -276,7 +290,8 @@ class AdditivePlan(base.Plan):
         codes = [np.where(cells.null, -1, code) for code in codes]
         zero = np.zeros((1, problem.n_outputs))
         made = coordinates(bins, ordered)
-        theta = layout.main.run(_records(made, codes, cells.null), self._slopes(cells, zero), entropy)
+        rate = _MeanRate(made.mean(bins), problem.reach) if problem.task == "count" else None
+        theta = layout.main.run(_records(made, codes, cells.null), self._slopes(cells, zero), entropy, rate)
         values, intercept = made.shapes(theta)
         shapes = [
             Shape(column, one, value, zero[0])
@@ -284,14 +299,21 @@ class AdditivePlan(base.Plan):
         ]
         pairs: tuple[PairShape, ...] = ()
         if problem.n_pairs:
-            pairs = self._pairs(bins, codes, cells, predictions(intercept, shapes, (), codes), entropy)
+            offset = predictions(intercept, shapes, (), codes)
+            pairs = self._pairs(bins, codes, cells, offset, entropy, rate)
         centered = [shape.centered() for shape in shapes]
         intercept = intercept + sum(mean for _, mean in centered)
         model = AdditiveModel(intercept, tuple(shape for shape, _ in centered), pairs)
         return AdditiveRelease(model, entropy.secure)
 
     def _pairs(
-        self, bins: Sequence[Bins], codes: Sequence[Integers], cells: Cells, offset: Array, entropy: Entropy
+        self,
+        bins: Sequence[Bins],
+        codes: Sequence[Integers],
+        cells: Cells,
+        offset: Array,
+        entropy: Entropy,
+        rate: _MeanRate | None,
     ) -> tuple[PairShape, ...]:
         """Pairs that explain what the shapes of columns left over, and their shapes."""
         layout = self.layout
@@ -306,7 +328,11 @@ class AdditivePlan(base.Plan):
             return ()
         made = pairing.pair_coordinates(chosen)
         records = _records(made, [table.cells(codes) for table in chosen], cells.null)
-        values, _ = made.shapes(layout.second.run(records, slopes, entropy))
+        found = None if rate is None else rate.found  # pairs leave the mean of the predicted means as it is
+        theta = layout.second.run(
+            records, slopes, entropy, None if found is None else lambda theta, square: found
+        )
+        values, _ = made.shapes(theta)
         return tuple(
             PairShape(table.columns, table.coarse, value.reshape(*table.sizes, -1))
             for table, value in zip(chosen, values, strict=True)
@@ -315,7 +341,25 @@ class AdditivePlan(base.Plan):
     def _slopes(self, cells: Cells, offset: Array) -> Slopes:
         if self.problem.task == "target":
             return target_slopes(cells.labels, offset)
+        if self.problem.task == "count":
+            return count_slopes(cells.labels, self.problem.reach, offset)
         return class_slopes(cells.labels, self.problem.n_outputs, offset)
+
+
+class _MeanRate:
+    """The mean of predicted means, as released counts of bins and the released second moment show it.
+
+    Raw predictions count as normal: their mean is exp(mean + variance / 2). ``found`` is the last answer.
+    """
+
+    def __init__(self, mean_row: Array, reach: float) -> None:
+        self._row, self._reach, self.found = mean_row, reach, 1.0
+
+    def __call__(self, theta: Array, square: float) -> float:
+        mean = float(self._row @ theta[:, 0])
+        log = mean + max(square - mean**2, 0.0) / 2
+        self.found = math.exp(min(self._reach, max(-self._reach, log)))
+        return self.found
 
 
 def _records(made: Coordinates, codes: Sequence[Integers], null: Mask) -> ArrayRecords:

@@ -16,43 +16,46 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from discreet._typing import Array
-from discreet.losses import HuberRegression, Logistic, Loss, Softmax
+from discreet.losses import HuberRegression, Logistic, Loss, Poisson, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF
+from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, chunked_sum
 from discreet.solvers.base import PlannedRelease, multiplier, share_event
+from discreet.solvers.gradients.descent import reshaped_cap
 from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
+    MomentMechanism,
+    NoisyMoments,
     Reshaping,
-    look_mechanism,
     mapped,
+    moment_mechanism,
     reshaped,
-    reshaped_cap,
     row_error,
 )
 from discreet.solvers.second_order.posterior import (
     Curvature,
     PosteriorMean,
     ResidualScale,
+    clip_multiple,
     prior_root,
     unclipped_share,
 )
-from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
-Task = Literal["classes", "target"]
+Task = Literal["classes", "target", "count"]
 Slopes = Callable[[Array], Array]
+Rate = Callable[[Array, float], float]
 
 _LOOKS = 0.05, 0.10  # of the stage's budget, for two looks at the second moment
 _CLIP = 1.5  # reshaped records are clipped to this multiple of their root mean square
 _UNSURE = 2.0  # standard deviations by which that mean square may be larger than it looks
 _REACH = 4.0  # coefficients stay within this multiple of the root mean square that the prior expects
-_STEPS = {"classes": 40, "target": 30}
-_CURVATURE_WEIGHT = {"classes": 1.0, "target": 0.25}
+_STEPS = {"classes": 40, "target": 30, "count": 30}
+_CURVATURE_WEIGHT = {"classes": 1.0, "target": 0.25, "count": 0.25}
+_DOUBT = {"classes": 0.0, "target": 0.0, "count": 0.5}  # relative error of the expected slope
 _SLOPE = 0.2  # of the logistic function, on average
 _FULL_CAP = 0.6  # a cap beyond which that slope is felt in full
 _LEAST_SHARE = 0.2
@@ -101,9 +104,8 @@ class ResidualMechanism(ClippedGradientMechanism):
         squares = np.square(np.minimum(sizes / self.cap, 1.0))
         exchanged = self.neighboring.contributions == 2
         terms = np.where(records.scales == 0, 0.0, squares if exchanged else 1 - squares)
-        pieces = [terms[at : at + MAX_CHUNK_ROWS].sum() for at in range(0, len(terms), MAX_CHUNK_ROWS)]
         sums = [records.weighted_sum(one) for one in clipped.T]
-        noisy = self.gaussian.release(np.append(sums, self.weight * math.fsum(pieces)), entropy)
+        noisy = self.gaussian.release(np.append(sums, self.weight * chunked_sum(terms)), entropy)
         companion = float(noisy[-1]) / (self.weight * self.n_samples)
         gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
         stddev = self.gaussian.stddev
@@ -121,7 +123,8 @@ class Stage:
 
     Parameters
     ----------
-    task : classes, whose residuals are probabilities minus labels, or a target between -1 and 1.
+    task : classes, whose residuals are probabilities minus labels; a target between -1 and 1; or a count, whose
+        residuals are predicted means minus counts.
     n_samples : public number of records, or an upper bound.
     most_features : the largest width that records can have, whatever bins are chosen.
     n_outputs : 1, or the number of classes if there are more than two.
@@ -131,6 +134,7 @@ class Stage:
     scale : standard deviation of residuals before any data.
     offset_bound : largest absolute offset of a record.
     n_iterations : noisy gradients; None for the default of the task.
+    reach : of counts: predicted means lie between exp(-reach) and exp(reach), and counts below the latter.
     """
 
     task: Task
@@ -144,6 +148,7 @@ class Stage:
     scale: float = 0.5
     offset_bound: float = 0.0
     n_iterations: int | None = None
+    reach: float = 1.0
     name: str = field(default="columns", kw_only=True)
 
     @property
@@ -167,6 +172,8 @@ class Stage:
         """Whose derivatives are the residuals: constants for the rounding of their sums."""
         if self.task == "target":
             return HuberRegression(1.0)
+        if self.task == "count":
+            return count_loss(self.reach)
         return Logistic() if self.n_outputs == 1 else Softmax(self.n_outputs)
 
     @property
@@ -184,7 +191,7 @@ class Stage:
     def look(self, place: int, width: int, norm: float) -> MomentMechanism:
         """The release of the second moment of records of this width and norm."""
         noise = multiplier(self.unit, self.share * _LOOKS[place])
-        return look_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
+        return moment_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
 
     def _problem(self, width: int) -> Problem:
         return Problem(self.loss, Bounds(1.0, intercept=False), self.n_samples, width)
@@ -213,11 +220,20 @@ class Stage:
             PlannedRelease(self.look(place, width, 1.0), f"second moment of {self.name}")
             for place in range(len(_LOOKS))
         ]
-        gradient = self.residuals(width, 1.0, 1.0)
+        gradient = self.residuals(width, 1.0, self.largest_cap)
         return (*looks, PlannedRelease(gradient, f"gradients of {self.name}", self.steps))
 
-    def run(self, records: ArrayRecords, slopes: Slopes, entropy: Entropy) -> Array:
-        """Coefficients of the records' coordinates, of shape (width, outputs)."""
+    @property
+    def largest_cap(self) -> float:
+        """The largest norm of residuals that is ever left of one record."""
+        return self.loss.lipschitz if self.task == "count" else 1.0
+
+    def run(self, records: ArrayRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None) -> Array:
+        """Coefficients of the records' coordinates, of shape (width, outputs).
+
+        ``rate`` gives the mean slope of residuals that are not clipped, from coefficients and the mean square of their
+        predictions; None for 1.
+        """
         width = records.n_features
         noisy = self.look(0, width, 1.0).release(records, entropy)
         first = self._reshaped(noisy, 1.0)
@@ -225,7 +241,7 @@ class Stage:
         second = self._reshaped(noisy, first.norm)
         shape = first.then(second)
         shaped = mapped(records, shape.matrix, shape.norm).in_memory()
-        curvature = Curvature.seen(noisy, second.matrix)
+        curvature = Curvature.from_moments(noisy, second.matrix)
         root = prior_root(shape.matrix, np.full(width, self.prior))
         weight = _CURVATURE_WEIGHT[self.task]
         means = [
@@ -236,10 +252,15 @@ class Stage:
         theta = np.zeros((width, self.n_outputs))
         for _ in range(self.steps):
             cap, factor = self._clipping(scale.scale, width)
+            if rate is not None:
+                square = float(theta[:, 0] @ curvature.matrix @ theta[:, 0]) / self.n_samples
+                factor *= rate(shape.matrix @ theta, max(square, 0.0))
             mechanism = self.residuals(width, shape.norm, cap)
             found = mechanism.release_sums(shaped, theta, slopes, entropy)
             for output, mean in enumerate(means):
-                theta[:, output] = mean.update(found.gradient[:, output], found.stddev, factor)
+                theta[:, output] = mean.update(
+                    found.gradient[:, output], found.stddev, factor, _DOUBT[self.task]
+                )
             scale.update(found.mean_square, found.mean_square_stddev, cap)
         return np.asarray(shape.matrix @ theta)
 
@@ -253,8 +274,12 @@ class Stage:
             cap = reshaped_cap(self.signal)
             several = 1.0 if self.n_outputs == 1 else 4 * max(1 / self.n_outputs, 0.3)
             return cap, _SLOPE * several * min(1.0, cap / _FULL_CAP)
-        multiple = min(4.0, max(0.8, 0.6 * (self.signal / width) ** 0.3))
-        cap = min(1.0, multiple * scale)
+        multiple = clip_multiple(self.signal / width)
+        if self.task == "count":
+            widest = 0.5 * self.largest_cap * min(2.0, max(1.0, multiple / 4))
+            cap = min(widest, multiple * scale)
+        else:
+            cap = min(1.0, min(4.0, multiple) * scale)
         return cap, max(_LEAST_SHARE, unclipped_share(cap / scale))
 
 
@@ -269,3 +294,14 @@ def class_slopes(codes: Array, n_outputs: int, offset: Array) -> Slopes:
 def target_slopes(targets: Array, offset: Array) -> Slopes:
     """Predictions minus targets."""
     return lambda raw: raw + offset - targets[:, None]
+
+
+def count_loss(reach: float) -> Poisson:
+    """The loss of counts in units of the mean at raw prediction 0, the geometric mean of the lowest and the highest."""
+    return Poisson(prediction_bound=reach, label_bound=math.exp(reach) * (1 + 1e-12))
+
+
+def count_slopes(counts: Array, reach: float, offset: Array) -> Slopes:
+    """Predicted means, kept within their range, minus counts."""
+    loss = count_loss(reach)
+    return lambda raw: loss.derivative(counts[:, None], raw + offset)

@@ -222,8 +222,8 @@ def _page(report: AuditReport) -> Page:
         out.verdict(
             "Nothing contradicts the promise.",
             f"{found.runs} runs on each of two neighboring data sets were attacked. They show an epsilon of at least "
-            f"{best:.3g} at delta {found.delta:g}, where {found.claimed:.3g} is claimed. This is no proof of the "
-            "promise: the proof is mathematical.",
+            f"{best:.3g} at delta {found.delta:g}, where the promise allows {found.claimed:.3g}. An attack that fails "
+            "proves nothing: the proof of the promise is mathematical.",
             "good",
         )
     else:
@@ -233,8 +233,8 @@ def _page(report: AuditReport) -> Page:
         {
             "Promised": in_short(promise),
             "Attacker saw": found.sees,
-            "Confidence": f"{found.bound.confidence:g}; alarms beyond 1e-6 of doubt",
-            "Data": "two invented neighbors, the worst that theory knows",
+            "Confidence": f"{found.bound.confidence:.0%}; a false alarm has probability 1e-6 at most",
+            "Data": "invented: the worst pair of neighbors that theory knows",
         }
     )
     out.heading("What was tried")

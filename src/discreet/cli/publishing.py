@@ -15,6 +15,7 @@ ABOUT = {  # the declarations of `discreet.card.About`
     "title": "a few words",
     "purpose": "what the model is for, and what it must not be used for",
     "data": "which table it was trained on",
+    "encoder": "which encoder made the features: name, version, hash of its weights",
     "period": "which time the table covers",
     "date": "when the model was released",
     "owner": "who answers for the model",
@@ -152,9 +153,10 @@ def sign(arguments: argparse.Namespace) -> None:
 
 @command(
     "export",
-    "hand a linear model to other tools: an ONNX graph, or a scikit-learn model",
+    "hand a model to other tools: an ONNX graph, or a scikit-learn model",
     "Write a linear model for other tools, with unchanged predictions (a scikit-learn model does not clip rows). "
-    "Both take rows as the schema encodes them. ONNX needs the extra `onnx`. A scikit-learn model is a joblib "
+    "Both take rows as the schema encodes them. An additive model becomes an ONNX graph that takes one input per "
+    "column of the table. ONNX needs the extra `onnx`. A scikit-learn model is a joblib "
     "file, which runs code when it is loaded: load only files that you wrote.",
     MODEL_FILE,
     argument("--format", choices=tuple(FORMATS), help="default: by the ending of --output, .onnx or .joblib"),
