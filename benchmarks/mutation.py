@@ -102,7 +102,7 @@ def _changeable(node: ast.AST) -> Iterator[Any]:
             yield from _changeable(child)
 
 
-def _within(node: ast.AST) -> Iterator[Any]:
+def _within(node: ast.stmt) -> Iterator[Any]:
     """The same of a statement, which is not its own child."""
     yield from _changeable(ast.Module(body=[node], type_ignores=[]))
 
@@ -146,7 +146,7 @@ class _Exchanged(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != self.name:
             return None
-        return importlib.util.spec_from_file_location(name, self.mutant.path, loader=self)  # type: ignore[arg-type]
+        return importlib.util.spec_from_file_location(name, self.mutant.path, loader=self)
 
     def get_source(self, fullname: str) -> str:
         return self.mutant.source
