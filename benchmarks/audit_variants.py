@@ -22,7 +22,6 @@ from discreet.audit.subjects import (
     _fitted,
     _pairs,
     brief,
-    most_different,
     of,
     planned_as,
     subject_of,
@@ -223,16 +222,10 @@ def _components(name: str) -> Subject:
         fitted = planned_as(unfitted(model), plan).fit(rows)
         return np.concatenate([fitted.components_.ravel(), fitted.explained_variance_])
 
-    far = np.array([1.0, 0.0])
-    others = [[-cosine, (1 - cosine**2) ** 0.5] for cosine in (0.0, 0.125, 0.25, 0.5, 1.0)]
-    rests = (np.zeros((3, 2)), np.tile(far, (3, 1)))
-    return most_different(
-        [
-            subject_of(name, directions, np.vstack([far, rest]), np.vstack([other, rest]), plan.event)
-            for other in others
-            for rest in rests
-        ]
-    )
+    cosine = 0.125 if method == "centered" else 0.0
+    first, second = np.zeros((4, 2)), np.zeros((4, 2))
+    first[0], second[0] = [1.0, 0.0], [-cosine, (1 - cosine**2) ** 0.5]
+    return subject_of(name, directions, first, second, plan.event)
 
 
 def _minimized(name: str) -> Subject:

@@ -263,7 +263,7 @@ def _fill(path: Path, pages: int) -> None:
 
 def _remount(folder: Path, flags: int) -> None:
     """Change what may be done; while a file is open for writing it stays as it is, so that it is tried again."""
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + 60.0
     while True:
         try:
             return _mount("tmpfs", str(folder), "tmpfs", _REMOUNT | flags, f"size={_SIZE}")

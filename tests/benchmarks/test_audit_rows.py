@@ -1,12 +1,22 @@
 """What pairs are worth: closed forms where they exist, nothing where questions depend on answers."""
 
+import importlib
+import inspect
+import pkgutil
+
 import pytest
 
+import discreet
+from benchmarks import audit, audit_variants
 from benchmarks.audit_rows import attained, pair_worth
-from discreet import PrivateLinearSVC, PrivateLogisticRegression
+from discreet import PrivateLinearSVC, PrivateLogisticRegression, _api, solvers
 from discreet.audit import catalog, subjects
 from discreet.audit.attack import claimed, gathered
 from discreet.audit.estimates import loss_bound
+from discreet.audit.replay import replay
+from discreet.audit.trace import fitting
+from discreet.audit.worst_pairs import worst_pair
+from discreet.solvers import base
 
 MECHANISMS = {subject.name: subject for subject in catalog.mechanisms()}
 
@@ -69,3 +79,75 @@ def test_less_than_the_claim_is_not_its_worst_case():
     subject = MECHANISMS["GaussianMechanism"]
     assert attained(subject, 0.96, 1.0)
     assert not attained(subject, 0.94, 1.0)
+
+
+def rows_of_the_table():
+    """Names of subjects in the stored table."""
+    return {subject for subject, _ in audit.stored_claims()}
+
+
+def released_names():
+    """Public names that release something about data."""
+    functions = ("describe", "evaluate", "coefficient_intervals")
+    return [name for name in _api.HOMES if name.lower().startswith("private") or name in functions]
+
+
+#: The other name of a search.
+SAME = {"PrivateSelection": "PrivateSearchCV"}
+#: Subjects of the audit whose rows are still to be measured (`make audit`); nothing else may go without one.
+UNMEASURED = {"PrivateSparseLinearSVC", "refocused-sums", "statistics"}
+
+
+def shown_by(name, rows):
+    return [row for row in rows if row == name or row.startswith(f"{name},")]
+
+
+def test_every_public_release_has_a_row():
+    assert len(released_names()) > 20
+    rows = rows_of_the_table()
+    missing = {name for name in released_names() if not shown_by(SAME.get(name, name), rows)}
+    assert missing - UNMEASURED == set()
+
+
+def test_every_registered_solver_has_a_row():
+    """By its own name, or as the default of a model whose row names none."""
+    for module in pkgutil.walk_packages(solvers.__path__, "discreet.solvers."):
+        importlib.import_module(module.name)
+    rows = rows_of_the_table()
+    defaults = {
+        getattr(discreet, row)().solver
+        for row in rows
+        if row.startswith("Private")
+        and hasattr(discreet, row)
+        and "solver" in inspect.signature(getattr(discreet, row)).parameters
+    }
+    named = {part for row in rows for part in row.split(", ")[1:]}
+    assert {name for name in base.names() if name not in named | defaults} - UNMEASURED == set()
+
+
+def test_what_is_unmeasured_is_a_subject():
+    assert "PrivateSparseLinearSVC" in subjects.LINEAR_MODELS
+    assert "statistics" in subjects.OTHER_SOLVERS["PrivateRidge"]
+    assert "PrivateLinearSVC, refocused-sums" in audit_variants._PROGRAMS
+
+
+@pytest.mark.parametrize("kind", ["estimator", "solver"])
+def test_something_new_without_a_row_is_noticed(kind, monkeypatch):
+    if kind == "estimator":
+        monkeypatch.setitem(_api.HOMES, "PrivateNovelty", "discreet.novelty")
+        with pytest.raises(AssertionError, match="PrivateNovelty"):
+            test_every_public_release_has_a_row()
+    else:
+        monkeypatch.setattr(base, "names", lambda: ["objective", "novel-descent"])
+        with pytest.raises(AssertionError, match="novel-descent"):
+            test_every_registered_solver_has_a_row()
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
+def test_pure_ridge_replays_at_the_declared_distance(relation):
+    model = discreet.PrivateRidge(1.0, 0.0, target_bounds=(-1.0, 1.0), neighboring=relation, bad_rows="null")
+    model.set_params(solver=subjects.brief("objective"), fit_intercept=False)
+    pair = worst_pair(relation, n_rest=3, fit_intercept=False, labels=(-1.0, 1.0))
+    found = replay(fitting(model), pair.first, pair.second)
+    assert found.passed, str(found)
+    assert 0.999 < found.worst_ratio <= 1 + 1e-9
