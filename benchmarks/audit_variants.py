@@ -37,7 +37,7 @@ from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
-_THIN = 0.05  # of one coefficient, over which the change of the energy is linear
+_WIDE = 1.5  # of one coefficient: where a hinge is bent, the change of the energy is steepest inside
 _TWO, _THREE = [0, 1], [0, 1, 2]
 _RELATIONS = ("replace-one", "zero-out")
 
@@ -95,7 +95,7 @@ def _pure() -> Iterator[Row]:
         for relation in _RELATIONS:
             yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
     for solver in ("exponential", "localized"):
-        for inside in (Box((-_THIN,), (_THIN,)), L1Ball(_THIN, 1)):
+        for inside in (Box((-_WIDE,), (_WIDE,)), L1Ball(_WIDE, 1)):
             name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
             model = _svc(delta=0.0, solver=solver, constraint=inside, fit_intercept=False)
             yield name, "replace-one", model
