@@ -5,8 +5,8 @@ draws its noise from a key made of its own name. ``pytest --fresh-noise`` draws 
 instead, as the library does for everybody else; tests marked ``fresh_noise`` always do.
 
 Tests with long lists of cases run a few of them, spread evenly over the list, and those marked ``slow`` one.
-``pytest --every-case`` runs all cases, and the tests marked ``nightly``, as `make nightly` does. ``pytest --quick`` runs
-the first case of every test.
+``pytest --every-case`` runs all cases, and the tests marked ``nightly``, as `make nightly` does. ``pytest --quick``
+runs the first case of every test.
 """
 
 import contextlib

@@ -146,6 +146,13 @@ def escaped(text: str) -> str:
     return "".join(pieces)
 
 
+def is_type(line: str, below: str, field: re.Match[str]) -> bool:
+    """Whether ``name : text`` names a type: then a sentence of its own follows, indented."""
+    told = below.strip()
+    follows = below.startswith(field[1] + " ") and not told[:1].islower()
+    return bool(told) and follows and not line.rstrip().endswith((".", ",", ";"))
+
+
 def tidy(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Keep the letters of formulas, and make a list of ``name : meaning`` lines that are in no section."""
     made: list[str] = []
@@ -155,8 +162,10 @@ def tidy(app: Any, what: str, name: str, value: Any, options: Any, lines: list[s
         field = FIELD.match(line)
         if line.lstrip().startswith((">>>", "...", ".. ")) or UNDERLINE.fullmatch(line.strip()):
             made.append(line)
-        elif field and in_section:
+        elif field and in_section and is_type(line, below, field):
             made.append(field[0] + escaped(line[field.end() :]))
+        elif field and in_section:  # a meaning, not a type
+            made += [f"{field[1]}{field[2]}", f"{field[1]}    {escaped(line[field.end() :])}"]
         elif field:
             indent = field[1] + " "
             names = ", ".join(f"``{name}``" for name in field[2].split(", "))

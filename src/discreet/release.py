@@ -307,6 +307,12 @@ def check_unit(model: Any, groups: Any) -> None:
         )
 
 
+NOT_CHECKED = (
+    "not checked: how columns were scaled and chosen; private rows must not decide it (given by the user)"
+)
+BY_SCHEMA = (
+    "columns were scaled and chosen by a schema, made without looking at the private data (given by the user)"
+)
 PLATFORM_ASSUMPTIONS = (
     statement.PUBLIC_TYPES,
     statement.UNPREDICTABLE,

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy import stats
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
 
 import discreet
 from discreet import (
@@ -28,6 +29,7 @@ from discreet import (
 )
 from discreet.audit.replay import replay
 from discreet.audit.trace import fitting
+from discreet.description.quantiles import private_norm_bound
 from discreet.estimators import groups, linear
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import PrivateLinearModel
@@ -57,6 +59,7 @@ from discreet.privacy.events import (
 )
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.solvers import base
+from discreet.transfer.subsample import subsample_and_aggregate
 
 PUBLIC_SIZE = ["replace-one", "zero-out"]
 
@@ -439,3 +442,33 @@ def test_a_table_of_people_is_not_fitted_row_by_row(way):
     with pytest.raises(ValueError, match="max_rows_per_group"):
         fits_of_visits()[way]()
     assert fits_of_visits(max_rows_per_group=2)[way]().privacy_.guarantee.unit == "user"
+
+
+ROWS_OF_PEOPLE = OF_PEOPLE.transform(VISITS)
+TREE = DecisionTreeClassifier(max_depth=1)
+#: Steps before and after a fit, and teachers, on rows that a schema with a group column has made.
+AROUND = {
+    "evaluate": lambda: discreet.evaluate(TREE.fit(ROWS_OF_PEOPLE, VISITS["y"]), ROWS_OF_PEOPLE, VISITS["y"]),
+    "intervals": lambda: discreet.coefficient_intervals(
+        PrivateRidge(1.0, 1e-3, target_bounds=(0, 1)).fit(np.asarray(ROWS_OF_PEOPLE), VISITS["y"]),
+        ROWS_OF_PEOPLE,
+        VISITS["y"],
+    ),
+    "quantiles": lambda: discreet.private_quantiles(ROWS_OF_PEOPLE, 0.5, candidates=[-1, 0, 1], epsilon=1.0),
+    "norm": lambda: private_norm_bound(ROWS_OF_PEOPLE, epsilon=1.0),
+    "teachers": lambda: discreet.PrivateTransferClassifier(
+        TREE, n_teachers=10, delta=1e-3, classes=[0, 1]
+    ).fit(ROWS_OF_PEOPLE, VISITS["y"], np.asarray(ROWS_OF_PEOPLE)),
+    "labeler": lambda: discreet.PrivateLabeler(TREE, 5, 10, delta=1e-3, classes=[0, 1]).fit(
+        ROWS_OF_PEOPLE, VISITS["y"]
+    ),
+    "chunks": lambda: subsample_and_aggregate(
+        len, ROWS_OF_PEOPLE, [1, 2], n_chunks=10, epsilon=1.0, delta=1e-3
+    ),
+}
+
+
+@pytest.mark.parametrize("step", AROUND)
+def test_rows_of_people_are_protected_one_by_one_nowhere(step):
+    with pytest.raises(ValueError, match=r"groups must be given.*group column"):
+        AROUND[step]()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from discreet.card.kinds import CardError
@@ -20,6 +20,7 @@ class About:
     title : of the model, in a few words.
     purpose : what the model is for, and what it must not be used for.
     data : which table it was trained on.
+    encoder : which fixed encoder made the features: its name, version, and the hash of its weights.
     period : which time the table covers.
     date : when the model was released.
     owner : who answers for the model.
@@ -38,6 +39,7 @@ class About:
     title: str = ""
     purpose: str = ""
     data: str = ""
+    encoder: str = field(default="", kw_only=True)
     period: str = ""
     date: str = ""
     owner: str = ""

@@ -15,6 +15,7 @@ ABOUT = {  # the declarations of `discreet.card.About`
     "title": "a few words",
     "purpose": "what the model is for, and what it must not be used for",
     "data": "which table it was trained on",
+    "encoder": "which encoder made the features: name, version, hash of its weights",
     "period": "which time the table covers",
     "date": "when the model was released",
     "owner": "who answers for the model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -260,6 +261,12 @@ def verify(arguments: argparse.Namespace) -> None:
         "recommender or model by its class name, such as GaussianMechanism, PrivateFTRL or PrivateRidge, at epsilon 1, "
         "delta 0.01",
     ),
+    argument(
+        "--program",
+        action="store_true",
+        help="MODEL_OR_ESTIMATOR is a command that runs somebody else's program and prints what it releases; see "
+        "docs/audit.md",
+    ),
     argument("--epsilon", type=epsilon, metavar="E", help="of an estimator (default: 1)"),
     argument("--delta", type=fraction, metavar="D", help="of an estimator (default: 0.01)"),
     argument("--neighboring", choices=options.NEIGHBORING, help="of an estimator (default: replace-one)"),
@@ -285,7 +292,11 @@ def verify(arguments: argparse.Namespace) -> None:
     ),
     argument("--plot", action="store_true", help="also draw the attacker's scores"),
     *to_write("write the report with its charts to a page", metavar="FILE.html"),
-    examples=("discreet audit logistic --runs 500 --twin", "discreet audit model.json --output audit.html"),
+    examples=(
+        "discreet audit logistic --runs 500 --twin",
+        "discreet audit model.json --output audit.html",
+        "discreet audit --program 'python theirs.py'",
+    ),
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Attack and print; 1 if the promise turned out to be false."""
@@ -352,6 +363,12 @@ def _configured(path: str, solver: str | None) -> Any:
 def _audited(arguments: argparse.Namespace) -> Any:
     from discreet.audit import catalog, report
 
+    if arguments.program:
+        _refuse(arguments, "epsilon", "delta", "neighboring", "solver", "seed")
+        if arguments.twin:
+            raise ValueError("--twin needs our own mechanisms: nobody can halve the noise of another program")
+        words = shlex.split(arguments.subject)
+        return report.audit_program(words, runs=arguments.runs, confidence=arguments.confidence)
     chosen = {
         "runs": arguments.runs,
         "delta": arguments.at_delta,

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows, read_people
+from discreet.estimators.groups import bounded_rows, check_people, read_people
 from discreet.estimators.linear import NoiseWarning
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
@@ -268,6 +268,7 @@ def _quantiles(
     bounds : the ends of the candidates by name, for the statement; None if those given are meant.
     """
     strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    check_people(X, groups)
     table = to_numbers(X)
     if table.ndim not in (1, 2) or table.size == 0 or len(table) > _MOST_ROWS:
         raise ParameterError(
@@ -337,6 +338,7 @@ def private_norm_bound(
     >>> bool(250 < private_norm_bound(X, epsilon=0.5).values[0, 0] < 400)
     True
     """
+    check_people(X, options.get("groups"))
     table = to_numbers(X)
     if table.ndim != 2:
         raise ParameterError("X", f"must have rows and columns, got shape {table.shape}")

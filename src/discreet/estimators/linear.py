@@ -25,8 +25,10 @@ from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem, noise_over_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, take
+from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
+    BY_SCHEMA,
+    NOT_CHECKED,
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
     carry_out,
@@ -36,7 +38,8 @@ from discreet.release import (
 )
 from discreet.sets import Geometry
 from discreet.solvers import base
-from discreet.tables.reading import is_frame
+from discreet.tables.reading import column_names, is_frame
+from discreet.tables.schema import named
 
 if TYPE_CHECKING:
     from discreet.privacy.statement import PrivacyStatement
@@ -76,8 +79,9 @@ class PrivateLinearModel(LinearParameters):
             ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
             array or data frame or a Spark frame, which stay where they are: only sums travel (docs/scale.md).
         y : one label or target per row.
-        groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
-            all rows of one group together.
+        groups : one id per row that says whose row it is, or the name of the column of X with these ids; by default
+            the group column of the schema. Needs ``max_rows_per_group``, and then the promise is about all rows of one
+            group together.
         target : name of the column of labels, if they are a column of X.
         schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
@@ -91,13 +95,15 @@ class PrivateLinearModel(LinearParameters):
             "classes": getattr(self, "classes", None),
             "bad_rows": self.bad_rows,
         }
-        with calm(), open_rows(X, y, target, sums=True, **rules) as (rows, labels):
-            fitted._fit(rows, labels, groups)
+        X, groups, ids = split_groups(X, groups, schema)
+        with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
+            whose = groups if ids is None or groups is not None else rows.ids
+            fitted._fit(rows, labels, whose, schema=schema is not None)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any) -> None:
-        """Read, bound, plan, run, state."""
+    def _fit(self, X: Any, y: Any, groups: Any, *, schema: bool) -> None:
+        """Read, bound, plan, run, state; ``schema`` says whether one made the rows."""
         rows, targets = self._read(X, y)
         null_rows = None if self.bad_rows == "error" else targets.null
         slots = self._slots(groups, rows.shape[0])
@@ -142,7 +148,7 @@ class PrivateLinearModel(LinearParameters):
                 *foreign,
                 *(rows.assumptions if isinstance(rows, Rows) else ()),
                 unit_assumption(plan.guarantee),
-                "columns were scaled and chosen without looking at the private data (given by the user)",
+                BY_SCHEMA if schema else NOT_CHECKED,
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,
@@ -165,8 +171,10 @@ class PrivateLinearModel(LinearParameters):
         return plan_for_groups(solver, problem, guarantee, rows)
 
     def _warn(self, plan: base.Plan) -> None:
-        """Warn, from public facts only, if the result will be mostly noise."""
+        """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
 
     def _records(
         self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
@@ -229,9 +237,10 @@ class PrivateLinearModel(LinearParameters):
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict for. A model that was loaded with its schema reads raw tables; arrays are rows already."""
-        schema = getattr(self, "schema_", None)
-        if schema is not None and not hasattr(self, "feature_names_in_"):
-            X = schema.transform(X) if is_frame(X) or isinstance(X, Mapping) else X
+        schema, names = getattr(self, "schema_", None), getattr(self, "feature_names_in_", ())
+        encoded = is_frame(X) and list(column_names(X)) == list(names)
+        if schema is not None and (is_frame(X) or isinstance(X, Mapping)) and not encoded:
+            X = named(schema.transform(X), schema.feature_names)
         return checked_rows(self, X)
 
     def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:

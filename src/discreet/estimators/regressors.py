@@ -8,7 +8,7 @@ Private Poisson regression: counts with a logarithmic link.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -87,7 +87,7 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
     def _scaled(self, y: Array) -> Array:
         """Return targets in the units of the loss: (y - middle) / half_width, clipped to [-1, 1]."""
         middle, half_width = self._target_range()
-        return np.asarray(np.clip((y - middle) / half_width, -1.0, 1.0))
+        return cast(Array, np.clip((y - middle) / half_width, -1.0, 1.0))
 
     def _task(
         self, solver: base.Solver, n_columns: int, n_classes: int | None
@@ -328,7 +328,7 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
     def _scaled(self, y: Array) -> Array:
         """Return counts in units of the mean at raw prediction 0."""
         middle, half_width = self._target_range()
-        return np.asarray(np.clip(y, middle - half_width, middle + half_width) / self._middle()[0])
+        return np.clip(y, middle - half_width, middle + half_width) / self._middle()[0]
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         coef, intercept = self._split(theta[0])

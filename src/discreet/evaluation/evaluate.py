@@ -15,7 +15,7 @@ from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
 from discreet.estimators.encoder import SchemaEncoder
-from discreet.estimators.groups import bounded_rows
+from discreet.estimators.groups import bounded_rows, check_people
 from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.evaluation.estimates import Estimate, Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
@@ -135,6 +135,7 @@ def evaluate(
         )
     check_unit(_innermost(model), groups)
     _check_schema(model, groups)
+    check_people(X, groups)
     if target_bounds is None:
         target_bounds = getattr(_innermost(model), "target_bounds", None)
     with opened(model, X, y, target, bad_rows, target_bounds) as (model, X, y, storage):

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows
+from discreet.estimators.groups import bounded_rows, check_people
 from discreet.estimators.linear import as_fitted
 from discreet.intervals.newton import NEAR, IntervalPlan, Landing, plan_intervals
 from discreet.losses import Logistic, Loss, Squared
@@ -150,6 +150,7 @@ def coefficient_intervals(
         raise ParameterError("level", f"must lie strictly between 0 and 1, got {level!r}")
     model = as_fitted(model)
     check_unit(model, groups)
+    check_people(X, groups)
     rows = checked_rows(model, X).astype(np.float64, copy=False)
     loss, start, labels, unit, shift = _public_parts(model, as_cells(y))
     bounds = Bounds(float(model.feature_bound), bool(model.fit_intercept))

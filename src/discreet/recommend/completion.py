@@ -86,7 +86,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
         declares that users rate half of the catalog or more. "profile": item effects and popularity,
         with every user's own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then
         latent directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe",
-        "frank-wolfe-printed", "pgd", "cleansing".
+        "frank-wolfe-oja", "frank-wolfe-printed", "pgd", "cleansing".
     epsilon : float, default 1.0
         Privacy budget of one fit, in nats, for the whole row of a user.
     delta : float, default None

@@ -198,11 +198,11 @@ def opened(
     from discreet.records.dask import is_dask
     from discreet.records.sources import is_source
 
-    if is_source(user_items):
+    if is_dask(user_items):
+        yield sources.opened_collection(user_items, scale, catalog, **rules)
+    elif is_source(user_items):
         with sources.opened_source(user_items, scale, catalog, **rules) as ready:
             yield ready
-    elif is_dask(user_items):
-        yield sources.opened_collection(user_items, scale, catalog, **rules)
     else:
         yield read(user_items, scale, catalog, **rules)
 

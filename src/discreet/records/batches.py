@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from discreet._checks import ParameterError, Setting
-from discreet.records.sources import Source
-from discreet.tables.domains import category_codes, read_numbers
+from discreet.records.sources import Source, list_length
+from discreet.tables.domains import category_codes, id_column, read_numbers
 from discreet.tables.meaning import as_cells
 from discreet.tables.reading import as_column
 
@@ -50,11 +51,41 @@ class Reading(ABC):
         return max(1024, PART_BYTES // (self.dtype.itemsize * len(self.names)))
 
 
+class WithIds(Reading):
+    """Another reading that also keeps whose row each is, as it goes by: ids and rows come from one look at a source.
+
+    Parameters
+    ----------
+    reading : makes rows and labels.
+    column : the ids of people.
+    """
+
+    def __init__(self, table: Source, reading: Reading, column: str) -> None:
+        table.require([column])
+        self._reading, self._column, self._found = reading, column, list[Any]()
+        self.names, self.dtype, self.label_type = reading.names, reading.dtype, reading.label_type
+        self.columns = tuple(dict.fromkeys([*reading.columns, column]))
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """Rows and labels; the ids are noted."""
+        self._found.append(id_column(batch.column(self._column), f"column {self._column!r}"))
+        return self._reading(batch)
+
+    @property
+    def ids(self) -> Any:
+        """All ids that went by, as one Arrow array."""
+        return pa.concat_arrays(self._found)
+
+
 @dataclass(frozen=True)
 class Numbers(Reading):
-    """Columns of numbers as they are; cells of CSV files as the numbers and classes that they spell."""
+    """Columns of numbers as they are; cells of CSV files as the numbers and classes that they spell.
 
-    names: tuple[str, ...]
+    A column of vectors of one length, such as embeddings, gives that many features; ``lengths`` has 0 for all others.
+    """
+
+    features: tuple[str, ...]
+    lengths: tuple[int, ...]
     target: str
     dtype: np.dtype[Any]
     label_type: Any
@@ -69,24 +100,40 @@ class Numbers(Reading):
         _check_columns(table, features, target)
         kinds = [np.float64 if name in table.untyped else _numpy_type(table, name) for name in features]
         dtype = np.dtype(np.result_type(np.float32, *kinds))
+        lengths = tuple(list_length(table.schema.field(name).type) for name in features)
         if target not in table.untyped or classes is None:
             kind = _label_type(table.schema.field(target).type)
-            return Numbers(tuple(features), target, dtype, kind, None, bad_rows)
+            return Numbers(tuple(features), lengths, target, dtype, kind, None, bad_rows)
         known = as_cells(classes).ravel().tolist()
         return Numbers(
-            tuple(features), target, dtype, _label_type(pa.array(known).type), tuple(known), bad_rows
+            tuple(features), lengths, target, dtype, _label_type(pa.array(known).type), tuple(known), bad_rows
         )
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         """Features and target."""
-        return (*self.names, self.target)
+        return (*self.features, self.target)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Names of the features; those of a vector are numbered."""
+        return tuple(
+            one
+            for name, length in zip(self.features, self.lengths, strict=True)
+            for one in ([f"{name}[{place}]" for place in range(length)] if length else [name])
+        )
 
     def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
         """The numbers of every column."""
         matrix = np.empty((batch.num_rows, len(self.names)), dtype=self.dtype)
-        for number, name in enumerate(self.names):
-            matrix[:, number] = read_numbers(as_column(batch.column(name), name))[0]
+        start = 0
+        for name, length in zip(self.features, self.lengths, strict=True):
+            cells = batch.column(name)
+            if length:
+                matrix[:, start : start + length] = _vectors(cells, length, self.dtype)
+            else:
+                matrix[:, start] = read_numbers(as_column(cells, name))[0]
+            start += max(length, 1)
         return matrix, self._labels(batch.column(self.target))
 
     def _labels(self, cells: Any) -> Any:
@@ -137,12 +184,33 @@ class Encoded(Reading):
         return rows, pa.array(labels.tolist()).cast(self.label_type)
 
 
+@dataclass(frozen=True)
+class Chosen(Reading):
+    """Rows that were read before."""
+
+    names: tuple[str, ...]
+    dtype: np.dtype[Any]
+    columns = ()
+    label_type = pa.int64()
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """Nothing is read again."""
+        raise NotImplementedError
+
+
 def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
     table.require([*features, target])
     if not features:
         raise ValueError(f"{table.name!r} has no column but the target")
     for name in features:
         kind = table.schema.field(name).type
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            raise ValueError(
+                f"column {name!r} holds lists of any length, {kind}; store vectors of one length, for example "
+                f"cast to pyarrow.list_({kind.value_type}, length)"
+            )
+        if list_length(kind):
+            kind = kind.value_type
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         if not (number or name in table.untyped):
             raise ValueError(
@@ -159,6 +227,8 @@ def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
 def _numpy_type(table: Source, name: str) -> Any:
     """The smaller floating type if it holds every value of a column's type, else the larger one."""
     kind = table.schema.field(name).type
+    if list_length(kind):
+        kind = kind.value_type
     if pa.types.is_boolean(kind) or kind in (
         pa.int8(),
         pa.uint8(),
@@ -169,6 +239,20 @@ def _numpy_type(table: Source, name: str) -> Any:
     ):
         return np.float32
     return np.float64
+
+
+def _vectors(cells: Any, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The vectors of a column as a matrix; a missing vector is a row of NaN, a missing entry is NaN."""
+    kind = pa.from_numpy_dtype(dtype)
+    there = cells.is_valid().to_numpy(zero_copy_only=False)
+    entries = (
+        cells.flatten().cast(kind, safe=False).to_numpy(zero_copy_only=False)
+    )  # of vectors that are there
+    if there.all():
+        return np.asarray(entries).reshape(-1, length)
+    matrix = np.full((len(cells), length), np.nan, dtype=dtype)
+    matrix[there] = entries.reshape(-1, length)
+    return matrix
 
 
 LABEL_TYPES = (pa.int64(), pa.uint64(), pa.float64(), pa.string())

@@ -93,6 +93,11 @@ class ClippedRows(Records):
         other._set_labels(y)
         return other
 
+    def __sizeof__(self) -> int:
+        """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
+        rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
+        return sum(array.nbytes for array in (*rows, self._scales, self._null, self._y))
+
     @property
     def matrix(self) -> Any:
         """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""

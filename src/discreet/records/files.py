@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from discreet.records.sources import BATCH_ROWS, SUFFIXES, Source
+from discreet.records.sources import SUFFIXES, Source, batch_rows
 from discreet.tables.reading import CsvFile, TableError
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -152,8 +152,9 @@ class _Parquet:
     def batches(self, file: File, columns: Sequence[str]) -> Iterator[Any]:
         """One row group after the other: asked for all at once, Arrow reads far ahead."""
         with self._opened(file) as opened:
+            rows = batch_rows(opened.schema_arrow, columns)
             for group in range(opened.metadata.num_row_groups):
-                yield from opened.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(columns))
+                yield from opened.iter_batches(rows, row_groups=[group], columns=list(columns))
                 pa.default_memory_pool().release_unused()
 
     @contextmanager

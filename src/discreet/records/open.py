@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,13 +33,11 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
+from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
-from discreet.tables.schema import RowsOfPeople
-
-if TYPE_CHECKING:
-    from discreet.records.partitioned import PartitionedRecords
+from discreet.tables.schema import NamedRows, RowsOfPeople
 
 
 def as_numbers(values: Any) -> Any:
@@ -214,6 +212,15 @@ class Rows(ABC):
     ) -> PartitionedRecords:
         """Records of the rows with these labels; ``null_rows`` contribute nothing."""
 
+    def regrouped(self, places: NDArray[np.int64]) -> Rows:
+        """Some of the rows, possibly more than once; refused where single rows cannot be reached."""
+        raise ParameterError(
+            "groups",
+            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
+            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
+            "write the rows to Parquet files and fit on their folder",
+        )
+
 
 @contextmanager
 def open_rows(
@@ -224,6 +231,7 @@ def open_rows(
     schema: Any = None,
     classes: Any = None,
     bad_rows: str = "error",
+    ids: str | None = None,
     sums: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Rows and labels: sources are mapped, collections of clusters stay there, all else is as it is.
@@ -236,7 +244,8 @@ def open_rows(
     schema : a `Schema` that makes rows of raw tables.
     classes : the public labels, as which cells of CSV files are read.
     bad_rows : {"error", "null"}, of the estimator.
-    sums : whether nothing but sums over rows will be asked for: then those of a Spark frame stay where they are.
+    ids : the column that says whose row each is; only for sources, whose rows then have ``ids``.
+    sums : whether nothing but sums over rows will be asked for: then those of a cluster stay where they are.
     """
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
@@ -244,19 +253,21 @@ def open_rows(
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and target is schema is None:
         yield X, y
         return
-    target = _target(X, y, target, schema)
-    table = source_of(X, bad_rows=bad_rows)
+    there = sums and ids is None  # where it may stay if it is a frame of a cluster
+    cluster = there and schema is None and is_from(X, "dask.dataframe", "DataFrame")
+    target = _target(X, None if cluster and target is None else y, target, schema, ids)
+    table = None if cluster else source_of(X, bad_rows=bad_rows)
     if table is not None:
         from discreet.records import arrow
 
         rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
-        if sums and is_from(X, "pyspark.sql", "DataFrame"):
+        if there and is_from(X, "pyspark.sql", "DataFrame"):
             from discreet.records.spark import SparkRows
 
             opened: Any = SparkRows(X, target, **rules)
         else:
             whole = X if isinstance(X, str | os.PathLike) else table
-            opened = arrow.opened(whole, target=target, **rules)
+            opened = arrow.opened(whole, target=target, ids=ids, **rules)
         with opened as rows:
             yield rows, rows.labels
         return
@@ -269,15 +280,16 @@ def open_rows(
     if collections is not None:
         from discreet.records.dask import DaskRows, labels_of
 
-        y = labels_of(y) if collections.is_dask_collection(y) else y
         X = DaskRows(X) if collections.is_dask_collection(X) else X
+        if collections.is_dask_collection(y):
+            y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
     yield X, y
 
 
-def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
+def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) -> str | None:
     """The column of labels; raises where labels come in two ways, or rows of people would be taken for people."""
     if schema is not None:
-        if schema.group is not None:
+        if schema.group is not None and schema.group != ids:
             raise ParameterError(
                 "schema",
                 "declares a group column, which fit does not read from a table",
@@ -294,14 +306,27 @@ def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
     return target
 
 
-def split_target(table: Any, target: str) -> tuple[Any, Any]:
+def split_groups(X: Any, groups: Any, schema: Any) -> tuple[Any, Any, str | None]:
+    """Rows, ids of people, and the name of their column: without the ids, where they are yet to be read."""
+    name = groups if groups is not None or schema is None else schema.group
+    if not isinstance(name, str):
+        return X, groups, None
+    if is_source(X):
+        return X, None, name
+    if schema is not None:
+        return X, raw_column(X, name), name
+    return *split_target(X, name, "groups"), None
+
+
+def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, Any]:
     """A frame without one of its columns, and that column."""
     dask_frame = is_from(table, "dask.dataframe", "DataFrame")
     if not (dask_frame or is_frame(table)):
-        raise ParameterError("target", "names a column of a file or a frame", "with an array pass y")
+        given = "y" if name == "target" else "one id per row"
+        raise ParameterError(name, "names a column of a file or a frame", f"with an array pass {given}")
     names = [str(name) for name in table.columns] if dask_frame else column_names(table)
     if names.count(target) != 1:
-        raise ParameterError("target", f"must name one column of X, got {target!r}")
+        raise ParameterError(name, f"must name one column of X, got {target!r}")
     if is_from(table, "pyarrow", "Table", "RecordBatch"):
         return table.drop_columns([target]), table.column(target)
     if is_from(table, "polars", "DataFrame"):
@@ -332,7 +357,7 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
         )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
-    validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
+    _note_columns(model, X, reset)
     if strict:
         refuse_words(X, values, fitting=reset)
         largest = LARGEST_ENTRY if reset else np.finfo(np.float64).max
@@ -340,34 +365,62 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
     return rows
 
 
+def _note_columns(model: Any, X: Any, reset: bool) -> None:
+    """Note the columns of a fit, and compare those of a prediction with them, as scikit-learn does for frames."""
+    names = X.feature_names if isinstance(X, NamedRows) else ()
+    known = getattr(model, "feature_names_in_", None)
+    if not names:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+    elif reset or known is None:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+        if reset:
+            model.feature_names_in_ = np.array(names, dtype=object)
+    elif list(known) != list(names):
+        raise ParameterError("X", "must have the columns that the model was fitted on, in the same order")
+
+
 def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, NDArray[Any]]:
     """Rows and one label per row, of any type that can be a class."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    labels = _one_label_each(y) if strict else as_cells(y)
+    there = isinstance(y, Column)  # with the rows, elsewhere
+    labels: Any = y if there else _one_label_each(y) if strict else as_cells(y)
     _check_one_per_row("label", rows, labels)
     if strict:
-        if (none := missing(labels)).any():
-            refuse_label(int(np.argmax(none)))
-        check_classification_targets(labels)
+        row = labels.first(_first_missing) if there else _first_missing(labels)
+        if row is not None:
+            refuse_label(row)
     return rows, labels
+
+
+def _first_missing(labels: NDArray[Any]) -> int | None:
+    """The row of the first missing label; raises for labels of which none can be a class."""
+    if (none := missing(labels)).any():
+        return int(np.argmax(none))
+    check_classification_targets(labels)
+    return None
 
 
 def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, Array]:
     """Rows and one real target per row."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    targets = np.asarray(as_numbers(y), dtype=np.float64)
+    there = isinstance(y, Column)
+    targets = y.of(_targets) if there else _targets(y)
     _check_one_per_row("target", rows, targets)
     if strict and not np.all(finite := np.isfinite(targets)):
         refuse_target(int(np.argmin(finite)))
     return rows, targets
 
 
+def _targets(y: Any) -> Array:
+    return np.asarray(as_numbers(y), dtype=np.float64)
+
+
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
     """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
     if isinstance(rows, Rows):
-        raise ValueError("groups need rows in memory; fit on an array or a data frame")
+        return rows.regrouped(places)
     return rows[places]
 
 
@@ -406,7 +459,9 @@ def as_records(
         if not strict:
             bad = ~rows.valid(bounds)
             null_rows = bad if null_rows is None else bad | null_rows
-        whole = rows.records(np.asarray(labels[0], dtype=np.float64), bounds, null_rows, clip or _unchanged)
+        own: Any = labels[0]
+        given: Any = own if isinstance(own, Column) else np.asarray(own, dtype=np.float64)
+        whole = rows.records(given, bounds, null_rows, clip or _unchanged)
         return cast(list[Records], [whole, *(whole.with_labels(other) for other in labels[1:])])
     if not strict:
         bad = ~bounds.valid_rows(rows)
@@ -498,7 +553,7 @@ class Targets:
         return [np.where(self.values == k, 1.0, -1.0) for k in positives]
 
 
-def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
+def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
     """Codes of the labels; the label set is the declared one, or read from the data with a warning.
 
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
@@ -524,7 +579,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             PrivacyWarning,
             stacklevel=4,
         )
-    codes = class_codes(y, known)
+    codes: Any = y.of(class_codes, known).computed() if isinstance(y, Column) else class_codes(y, known)
     if bad_rows == "error" and np.any(codes < 0):
         raise ParameterError(
             "y",

@@ -12,12 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from discreet._checks import is_from
-from discreet.tables.reading import TableError
+from discreet.tables.reading import TableError, as_column
 
-BATCH_ROWS = 1 << 16
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 27
 SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")
 
 OWN_ROWS = (
@@ -61,6 +59,14 @@ class Source(ABC):
         """
         return rebatched(self.batches(columns), height)
 
+    def columns(self, names: Sequence[str]) -> Any:
+        """Some columns of all rows as an Arrow table in memory."""
+        import pyarrow as pa
+
+        self.require(names)
+        kinds = pa.schema([self.schema.field(name) for name in names])
+        return pa.Table.from_batches(self.batches(names), schema=kinds)
+
     def require(self, columns: Sequence[str]) -> None:
         """Raise unless each of these columns is there exactly once."""
         names = self.schema.names
@@ -93,8 +99,28 @@ def _joined(batches: Sequence[Any]) -> Any:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
+    import pyarrow as pa
+
     table = pa.Table.from_batches(batches).combine_chunks()
     return table.to_batches()[0] if table.num_rows else batches[0]
+
+
+def list_length(kind: Any) -> int:
+    """The length of every cell of a column of vectors; 0 for any other type.
+
+    >>> import pyarrow as pa
+    >>> list_length(pa.list_(pa.float32(), 3)), list_length(pa.list_(pa.float32())), list_length(pa.float32())
+    (3, 0, 0)
+    """
+    import pyarrow as pa
+
+    return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
+
+
+def batch_rows(schema: Any, columns: Sequence[str]) -> int:
+    """How many rows of these columns to ask for at once: fewer if they are wide."""
+    width = sum(max(list_length(schema.field(name).type), 1) for name in columns)
+    return int(min(_BATCH_ROWS, max(1024, _BATCH_BYTES // (8 * max(width, 1)))))
 
 
 class Dataset(Source):
@@ -106,7 +132,8 @@ class Dataset(Source):
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches in the order of the fragments, with little read ahead."""
         ahead = {"batch_readahead": 1, "fragment_readahead": 1}
-        yield from self._data.to_batches(columns=list(columns), batch_size=BATCH_ROWS, **ahead)
+        rows = batch_rows(self.schema, columns)
+        yield from self._data.to_batches(columns=list(columns), batch_size=rows, **ahead)
 
 
 class DuckQuery(Source):
@@ -121,7 +148,7 @@ class DuckQuery(Source):
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches as DuckDB gives them."""
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
-        yield from self._relation.project(names).to_arrow_reader(BATCH_ROWS)
+        yield from self._relation.project(names).to_arrow_reader(batch_rows(self.schema, columns))
 
 
 class LazyQuery(Source):
@@ -136,7 +163,8 @@ class LazyQuery(Source):
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
         """Batches in the order of the query."""
         chosen = self._frame.select(list(columns))
-        for frame in chosen.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True):
+        rows = batch_rows(self.schema, columns)
+        for frame in chosen.collect_batches(chunk_size=rows, maintain_order=True):
             yield from frame.to_arrow().to_batches()
 
 
@@ -155,6 +183,36 @@ class Stream(Source):
             yield batch.select(list(columns))
 
 
+class DaskTable(Source):
+    """A Dask data frame as a table: for what needs single rows, its partitions come here one after the other.
+
+    Cells of columns of any object are taken as text, each by itself, as those of CSV files are.
+    """
+
+    assumptions = (OWN_ROWS,)
+
+    def __init__(self, frame: Any) -> None:
+        import pyarrow as pa
+
+        self.name, self._frame = "the Dask frame", frame
+        self.untyped = frozenset(str(name) for name, kind in frame.dtypes.items() if kind.kind == "O")
+        kinds = pa.Schema.from_pandas(frame._meta.drop(columns=list(self.untyped)), preserve_index=False)
+        types = {field.name: getattr(field.type, "value_type", field.type) for field in kinds}
+        self.schema = pa.schema([(str(name), types.get(str(name), pa.string())) for name in frame.columns])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """One partition after the other."""
+        import pyarrow as pa
+
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for part in self._frame[list(columns)].to_delayed():
+            held = part.compute()
+            cells = [
+                as_column(held[name], name).cast(wanted.field(name).type, safe=False) for name in columns
+            ]
+            yield pa.record_batch(cells, schema=wanted)
+
+
 def _spark(frame: Any) -> Source:
     from discreet.records.spark import SparkTable
 
@@ -171,7 +229,8 @@ def is_source(data: Any) -> bool:
     named = isinstance(data, str | os.PathLike)
     return (
         named
-        or isinstance(data, Source | pa.RecordBatchReader)
+        or isinstance(data, Source)
+        or is_from(data, "pyarrow", "RecordBatchReader")
         or any(is_from(data, *kind) for kind in _QUERIES)
     )
 
@@ -182,12 +241,12 @@ def source_of(data: Any, *, bad_rows: str = "error") -> Source | None:
     Parameters
     ----------
     data : a path, folder, glob or address of `fsspec`, or a list of them; a ``pyarrow.dataset``; a DuckDB relation; a
-        polars LazyFrame; a Spark data frame; a ``pyarrow.RecordBatchReader``.
+        polars LazyFrame; a Spark or Dask data frame; a ``pyarrow.RecordBatchReader``.
     bad_rows : with "null", no line of a CSV file raises an error.
     """
     if isinstance(data, Source) or not is_source(data):
         return data if isinstance(data, Source) else None
-    if isinstance(data, pa.RecordBatchReader):
+    if is_from(data, "pyarrow", "RecordBatchReader"):
         return Stream(data)
     for kind, make in _QUERIES.items():
         if is_from(data, *kind):
@@ -201,5 +260,6 @@ _QUERIES: dict[tuple[str, str], Callable[[Any], Source]] = {
     ("pyarrow.dataset", "Dataset"): Dataset,
     ("duckdb", "DuckDBPyRelation"): DuckQuery,
     ("polars", "LazyFrame"): LazyQuery,
+    ("dask.dataframe", "DataFrame"): DaskTable,
     ("pyspark.sql", "DataFrame"): _spark,
 }

@@ -37,7 +37,14 @@ from discreet.records.open import (
     refuse_target,
     take,
 )
-from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, size_facts, unit_assumption
+from discreet.release import (
+    NOT_CHECKED,
+    PLATFORM_ASSUMPTIONS,
+    Carried,
+    carry_out,
+    size_facts,
+    unit_assumption,
+)
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
 from discreet.solvers import base
@@ -342,7 +349,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
 
 _ASSUMPTIONS = (
     "candidates were chosen without looking at the private data (given by the user)",
-    "columns were scaled and chosen without looking at the private data (given by the user)",
+    NOT_CHECKED,
     *PLATFORM_ASSUMPTIONS,
 )
 _NOT_COVERED = (

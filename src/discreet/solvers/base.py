@@ -155,6 +155,11 @@ class Plan(ShowsPlan, ABC):
         """Additional lines of the printed plan."""
         return {}
 
+    @property
+    def doubt(self) -> str:
+        """Why the result may be poor and what to use instead, from public numbers; empty without a doubt."""
+        return ""
+
     # -- derived -------------------------------------------------------------------------------------------
 
     @property

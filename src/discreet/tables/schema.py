@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -41,6 +41,23 @@ BadRows = Literal["error", "null"]
 
 class RowsOfPeople(np.ndarray[Any, np.dtype[np.float64]]):
     """Rows made by a schema with a group column: a fit that would protect single rows refuses them."""
+
+
+class NamedRows(np.ndarray[Any, np.dtype[np.float64]]):
+    """Rows with the names of their columns. What is made of them, such as a part of the columns, has no names."""
+
+    feature_names: tuple[str, ...] = ()
+
+
+class _NamedRowsOfPeople(NamedRows, RowsOfPeople):
+    pass
+
+
+def named(rows: NDArray[np.float64], names: Sequence[str]) -> NamedRows:
+    """Return the rows with the names of their columns; nothing is copied."""
+    made: NamedRows = rows.view(_NamedRowsOfPeople if isinstance(rows, RowsOfPeople) else NamedRows)
+    made.feature_names = tuple(names)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,14 +199,13 @@ class Schema:
         """
         _check_bad_rows(bad_rows)
         require_columns(table, list(self.columns))
-        blocks: list[Array] = []
-        malformed = np.zeros(0, dtype=bool)
+        rows, malformed, place = np.zeros((0, 0)), np.zeros(0, dtype=bool), 0
         for name, domain in self.columns.items():
             try:
                 block, bad = domain.encode(column(table, name))
             except SchemaError as error:
                 raise SchemaError(f"column {name!r}, declared {domain.kind}, {error}") from None
-            if blocks and len(block) != len(malformed):
+            if place and len(block) != len(malformed):
                 raise TableError(
                     f"column {name!r} has {len(block)} rows, the ones before it {len(malformed)}"
                 )
@@ -201,9 +217,11 @@ class Schema:
                     "leave them empty",
                     Setting("bad_rows", "null", purpose="to ignore such rows"),
                 )
-            malformed = bad | malformed if blocks else bad
-            blocks.append(block)
-        rows: Array = np.concatenate(blocks, axis=1)
+            if not place:  # one matrix, filled column by column: blocks beside it would hold everything twice
+                rows, malformed = np.empty((len(block), len(self.feature_names))), bad
+            malformed = bad | malformed
+            rows[:, place : place + block.shape[1]] = block
+            place += block.shape[1]
         if self.normalize:
             norms = np.linalg.norm(rows, axis=1)
             rows /= np.where(norms > 0, norms, 1.0)[:, None]

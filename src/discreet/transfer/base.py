@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 from discreet._checks import ParameterError, Setting, is_from
-from discreet.estimators.groups import read_people
+from discreet.estimators.groups import check_people, read_people
 from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of
 from discreet.privacy.statement import (
     OTHER_RELEASES,
@@ -120,6 +120,7 @@ def read_inputs(
         queries = X
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None")
+    check_people(X, groups)
     X = as_table("X", X)
     labels, n_rows = as_cells(y), X.shape[0]
     if labels.ndim == 2 and labels.shape[1] == 1:

@@ -30,7 +30,7 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.privacy.page import ShowsPromise
 from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
-from discreet.transfer import base, teachers
+from discreet.transfer import base, students, teachers
 from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import as_table, note_columns
 from discreet.transfer.plan import TransferPlan, plan_votes
@@ -325,13 +325,13 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the student's labels."""
         check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(X))
+        return np.asarray(self.student_.predict(students.rows_of(self, X)))
 
     @available_if(_student_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the student's probabilities, one column per label of ``classes_``."""
         check_is_fitted(self, "student_")
-        found = np.asarray(self.student_.predict_proba(X), dtype=np.float64)
+        found = np.asarray(self.student_.predict_proba(students.rows_of(self, X)), dtype=np.float64)
         full = np.zeros((len(found), len(self.classes_)))
         full[:, np.searchsorted(self.classes_, self.student_.classes_)] = found
         return full
@@ -341,6 +341,18 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         """Return the student's decision function."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.decision_function(X))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What was released, and the student, as arrays for a model file."""
+        return students.to_arrays(self)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: students.Arrays, privacy: PrivacyStatement, **parameters: Any
+    ) -> PrivateTransferClassifier:
+        """A model that predicts, from the arrays of a file."""
+        model: PrivateTransferClassifier = students.restored(cls, arrays, privacy, parameters)
+        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

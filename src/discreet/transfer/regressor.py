@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import delayed
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,7 +25,7 @@ from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan, ShowsPromise
 from discreet.release import carry_out
-from discreet.transfer import base
+from discreet.transfer import base, students
 from discreet.transfer.teachers import assign, chunk_rows, chunk_seed, in_batches, isolated, seeded, take
 
 if TYPE_CHECKING:
@@ -244,7 +244,19 @@ class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimat
     def predict(self, X: Any) -> Array:
         """Return the student's predictions."""
         check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(X), dtype=np.float64)
+        return np.asarray(self.student_.predict(students.rows_of(self, X)), dtype=np.float64)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What was released, and the student, as arrays for a model file."""
+        return students.to_arrays(self)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: students.Arrays, privacy: PrivacyStatement, **parameters: Any
+    ) -> PrivateTransferRegressor:
+        """A model that predicts, from the arrays of a file."""
+        model: PrivateTransferRegressor = students.restored(cls, arrays, privacy, parameters)
+        return model
 
 
 def _rehearse(estimator: Any, queries: Any, plan: MeanPlan) -> None:

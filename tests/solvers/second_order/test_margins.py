@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, log_softmax
 
 from discreet import PrivateLogisticRegression
 from discreet.audit.replay import replay
@@ -94,6 +94,29 @@ def test_without_noise_the_factor_minimizes_the_log_loss(too_large):
     counts = histogram(ArrayRecords(X, y, BOUNDS), too_large * truth)
     found = calibrated_scale(counts, 1.0, 0.6)
     assert found == pytest.approx(1 / too_large, rel=0.08)
+
+
+@pytest.mark.parametrize("n_classes", [3, 10, 60])
+@pytest.mark.parametrize("size", [0.2, 1.0, 2.0])
+def test_probabilities_of_many_classes_are_calibrated(n_classes, size):
+    """The log loss after rescaling is close to the best that any factor reaches, however many classes there are."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(20_000, 8)) / np.sqrt(8)
+    X /= np.maximum(1.0, np.linalg.norm(X, axis=1, keepdims=True))
+    truth = 4.0 * rng.normal(size=(8, n_classes))
+    y = (X @ truth + rng.gumbel(size=(20_000, n_classes))).argmax(axis=1).astype(float)
+    theta = size * truth
+    counts = histogram(ArrayRecords(X, y, BOUNDS), theta)
+    raw = X @ theta
+    found = calibrated_scale(counts, 1.0, 0.6, n_classes, float(raw.var(axis=1).mean()))
+
+    def loss(factor):
+        chances = log_softmax(factor * raw, axis=1)
+        return -chances[np.arange(len(y)), y.astype(int)].mean()
+
+    best = min(loss(factor) for factor in np.geomspace(0.05, 20, 60))
+    assert loss(found) < best + 0.1
+    assert best < loss(0.03) - 0.2  # a factor that is too small is far worse
 
 
 def test_noise_leaves_the_default():

@@ -75,6 +75,9 @@ _POSITIVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0)
 KNOTS = np.array([*(-knot for knot in reversed(_POSITIVE)), 0.0, *_POSITIVE])
 _ROWS = 4096  # records per block
 _SCALES = np.geomspace(0.1, 1.5, 56)  # factors that are compared; neighbors differ by 5%
+# With several classes descent ends early, long before coefficients have the size that probabilities ask for.
+_SCALES_OF_CLASSES = np.geomspace(0.1, 12.0, 98)
+_OTHERS = 0.4  # variance of the other classes over that of all, of which the true one stands out; measured on softmaxes
 _DOUBT = 1.5  # standard deviations by which the noisy gain of a factor must exceed that of the default
 # The default factor: measured on Adult, MAGIC and Electricity.
 _SMALLEST_DEFAULT, _OVER_CAP, _BLURRED = 0.6, 1.28, 18.0
@@ -286,7 +289,8 @@ class NoisyNewtonPlan(base.Plan):
         """Release the second moment, reshape the records, then descend along noisy gradients."""
         problem = self.problem
         first_share, *later_shares = self.shares.moments
-        shape = self.reshaping(self.moments(first_share).release(records[0], entropy))
+        seen = self.moments(first_share).release(records[0], entropy)
+        shape = self.reshaping(seen)
         first = mapped(records[0], shape.matrix, shape.norm)
         for share in later_shares:
             noisy = self.moments(share, shape.norm).release(first, entropy)
@@ -312,7 +316,10 @@ class NoisyNewtonPlan(base.Plan):
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             counts = margins.release(records[0], theta[0], entropy)
             default = default_scale(self.field, self.signal)
-            theta = theta * calibrated_scale(counts, margins.gaussian.stddev, default)
+            outputs = problem.loss.n_outputs
+            spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
+            scale = calibrated_scale(counts, margins.gaussian.stddev, default, outputs, max(spread, 0.0))
+            theta = theta * scale
         return base.Release(theta, entropy.secure)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
@@ -427,14 +434,19 @@ def histogram(records: ArrayRecords, theta: Array) -> Array:
 
 
 def _margins(raw: Array, labels: Array) -> Array:
-    """The log-odds of the true label, for labels -1 and 1 or the codes of a softmax."""
+    """The log-odds of the true label, for labels -1 and 1; for codes of a softmax, beyond those of equal chances."""
     if raw.ndim == 1:
         return np.asarray(labels * raw)
     rows = np.arange(len(raw))
     codes = labels.astype(np.int64)
     others = raw.copy()
     others[rows, codes] = -np.inf
-    return np.asarray(raw[rows, codes] - logsumexp(others, axis=1))
+    return np.asarray(raw[rows, codes] - logsumexp(others, axis=1) + _equal_odds(raw.shape[1]))
+
+
+def _equal_odds(n_outputs: int) -> float:
+    """The log-odds against a class if all of them are equally likely; one output is for two classes."""
+    return math.log(max(n_outputs - 1, 1))
 
 
 def default_scale(field: Loss, signal: float) -> float:
@@ -448,10 +460,13 @@ def default_scale(field: Loss, signal: float) -> float:
     return float(capped * records / (records + _BLURRED)) if field.n_outputs == 1 else float(capped)
 
 
-def calibrated_scale(noisy: Array, stddev: float, default: float) -> float:
+def calibrated_scale(
+    noisy: Array, stddev: float, default: float, n_outputs: int = 1, spread: float = 0.0
+) -> float:
     """The factor with the smallest mean log loss according to a noisy histogram of margins.
 
     Another factor than ``default`` is taken only where its gain exceeds 1.5 standard deviations of the noise in it.
+    ``spread`` is the mean variance of a record's raw predictions over the classes.
 
     >>> exact = np.zeros(len(KNOTS))
     >>> exact[np.searchsorted(KNOTS, [-2.0, 2.0])] = 2000.0, 6000.0  # log-odds of 2 that are right in 3 cases of 4
@@ -460,10 +475,27 @@ def calibrated_scale(noisy: Array, stddev: float, default: float) -> float:
     >>> calibrated_scale(exact, 1e5, 0.7)
     0.7
     """
-    gains = log_expit(_SCALES[:, None] * KNOTS) - log_expit(default * KNOTS)
+    scales = _SCALES if n_outputs == 1 else _SCALES_OF_CLASSES
+    gains = _log_chances(scales, n_outputs, spread) - _log_chances(np.array([default]), n_outputs, spread)
     sure = gains @ noisy - _DOUBT * stddev * np.sqrt(np.square(gains).sum(axis=1))
     best = int(np.argmax(sure))
-    return float(_SCALES[best]) if sure[best] > 0 else default
+    return float(scales[best]) if sure[best] > 0 else default
+
+
+def _log_chances(scales: Array, n_outputs: int, spread: float) -> Array:
+    """Log-probabilities of true labels at the knots, after the coefficients were multiplied by each of the scales.
+
+    The logarithm of the mean of exp(s z) over K other classes is s^2 v / 2 for normal z of variance v, until the
+    largest z takes over at s^2 = 2 log K / v: then it is s sqrt(2 v log K) - log K.
+    """
+    level, spread = _equal_odds(n_outputs), _OTHERS * spread
+
+    def crowd(scale: Array) -> Array:
+        taken_over = scale * math.sqrt(2 * spread * level) - level
+        return np.asarray(np.where(scale**2 * spread < 2 * level, scale**2 * spread / 2, taken_over))
+
+    alone = KNOTS + crowd(np.ones(1))  # of the true label above the mean of the others
+    return np.asarray(log_expit(scales[:, None] * alone - crowd(scales[:, None]) - level))
 
 
 base.register(NoisyNewton.name, NoisyNewton)
