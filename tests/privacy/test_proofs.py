@@ -53,15 +53,18 @@ def all_constants():
     return {name for path in files for name in constants(path)}
 
 
+def named(node):
+    """Names that a statement of a class's body defines: of a method, or of an attribute."""
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return {getattr(node, "name", "")}
+
+
 def stating():
     """Classes that name a theorem in their statements."""
     for path in SOURCES.rglob("*.py"):
         for part in ast.parse(path.read_text(encoding="utf-8")).body:
-            words = [
-                node
-                for node in getattr(part, "body", ())
-                if getattr(node, "name", "") in ("theorem", "proof")
-            ]
+            words = [node for node in getattr(part, "body", ()) if named(node) & {"theorem", "proof"}]
             if isinstance(part, ast.ClassDef) and words and part.name not in ABSTRACT:
                 yield f"{'.'.join(path.relative_to(SOURCES).with_suffix('').parts)}.{part.name}"
 

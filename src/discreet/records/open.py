@@ -334,7 +334,7 @@ def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, An
     return table.drop(columns=target), table[target]
 
 
-def _note_columns(model: Any, rows: Rows, *, reset: bool) -> Rows:
+def _note_parts(model: Any, rows: Rows, *, reset: bool) -> Rows:
     """The rows, with their number and names of columns noted on the model as scikit-learn does."""
     if not reset:
         raise ValueError("predict on rows in memory: pass one partition or batch at a time")
@@ -347,7 +347,7 @@ def _note_columns(model: Any, rows: Rows, *, reset: bool) -> Rows:
 def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False) -> Any:
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
-        return _note_columns(model, X, reset=reset)
+        return _note_parts(model, X, reset=reset)
     if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
         raise ParameterError(
             "max_rows_per_group",

@@ -164,10 +164,7 @@ class LaplacePlan(VertexPlan):
             "as printed in the dissertation"
         )
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return "noisy maximum (Lemma 5), score range (Lemma 4), composition of pure steps; docs/proofs/frank-wolfe.md"
+    proof = "noisy maximum (Lemma 5), score range (Lemma 4), composition of pure steps; docs/proofs/frank-wolfe.md"
 
     def _certified(self, scales: list[float]) -> Certificate:
         """Certificate from Lemma 5: a choice loses scale (log vertices + 1) on average."""

@@ -116,15 +116,9 @@ class SufficientStatisticsPlan(base.Plan):
         """All releases of a run, in order."""
         return (base.PlannedRelease(self.moments, "second moment of rows and targets"),)
 
-    @property
-    def how(self) -> str:
-        """A description of how noise is added."""
-        return "Gaussian noise on the second moment of rows and targets, then a ridge solve"
+    how = "Gaussian noise on the second moment of rows and targets, then a ridge solve"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return "joint sensitivity of second moments (Theorem 4), one Gaussian release; docs/proofs/gradient-methods.md"
+    proof = "joint sensitivity of second moments (Theorem 4), one Gaussian release; docs/proofs/gradient-methods.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

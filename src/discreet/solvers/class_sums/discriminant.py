@@ -286,13 +286,10 @@ class NoisyDiscriminantPlan(base.Plan):
             f"Gaussian noise on the sums of {classes} classes and on {self.n_iterations} gradients of scores"
         )
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "sums of nonnegative rows by class (Theorem 1 of docs/proofs/discriminant.md), gradient sensitivity on a "
-            "ball (Theorems 1 and 2 of docs/proofs/gradient-methods.md), exact composition of Gaussian releases"
-        )
+    proof = (
+        "sums of nonnegative rows by class (Theorem 1 of docs/proofs/discriminant.md), gradient sensitivity on a "
+        "ball (Theorems 1 and 2 of docs/proofs/gradient-methods.md), exact composition of Gaussian releases"
+    )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

@@ -291,13 +291,10 @@ class RefocusedPlan(base.Plan):
         names = [line.name for line in self.releases if line.name.startswith("sums")]
         return f"Gaussian noise on {', on '.join(names)}, and on {_STEPS} gradients of scores"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "sums of rows of norm 1 (Theorem 1 of docs/proofs/text.md), gradient sensitivity on a ball (Theorems 1 and "
-            "2 of docs/proofs/gradient-methods.md), exact composition of Gaussian releases"
-        )
+    proof = (
+        "sums of rows of norm 1 (Theorem 1 of docs/proofs/text.md), gradient sensitivity on a ball (Theorems 1 and "
+        "2 of docs/proofs/gradient-methods.md), exact composition of Gaussian releases"
+    )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

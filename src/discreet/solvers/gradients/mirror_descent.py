@@ -193,12 +193,7 @@ class MirrorDescentPlan(base.Plan):
         """A description of how noise is added."""
         return f"mirror descent ({self.potential.name}) with {self.n_iterations} full gradients under Gaussian noise"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "composition of Gaussian mechanisms (docs/proofs/composition.md); docs/proofs/mirror-descent.md"
-        )
+    proof = "composition of Gaussian mechanisms (docs/proofs/composition.md); docs/proofs/mirror-descent.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

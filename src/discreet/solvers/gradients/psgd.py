@@ -239,10 +239,7 @@ class PermutationSGDPlan(base.Plan):
         """A description of how noise is added."""
         return f"Gaussian noise on the last iterate of {self.n_passes} passes of SGD in one fixed order"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return "drift of non-expansive steps, summed over batch positions (Theorem 6); docs/proofs/gradient-methods.md"
+    proof = "drift of non-expansive steps, summed over batch positions (Theorem 6); docs/proofs/gradient-methods.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

@@ -172,10 +172,7 @@ class OutputPerturbationPlan(base.Plan):
         over = "" if self.problem.geometry is None else f" over {type(self.problem.geometry).__name__}"
         return f"{kind} noise on the regularized minimizer{over} (output perturbation){models}"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return "stability of inexact strongly convex minimizers (Theorem 5); docs/proofs/gradient-methods.md"
+    proof = "stability of inexact strongly convex minimizers (Theorem 5); docs/proofs/gradient-methods.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

@@ -330,10 +330,7 @@ class PureObjectivePlan(PerturbedObjectivePlan):
         """A description of how noise is added."""
         return f"objective perturbation with gamma-norm noise and a noisy output stage{self.suffix}"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return "triangle inequality and determinant (Theorem 4), output stage (Theorem 5); docs/proofs/gamma-noise.md"
+    proof = "triangle inequality and determinant (Theorem 4), output stage (Theorem 5); docs/proofs/gamma-noise.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

@@ -176,13 +176,10 @@ class NewtonRegressionPlan(base.Plan):
         what = "the constant column" if self.constant_only else "reshaped records"
         return f"Gaussian noise on the second moment, twice, and on {self.n_iterations} clipped gradients of {what}"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "sensitivity of second moments (Theorem 4 of gradient methods), of clipped gradients with their companion "
-            "(Theorem 2), exact composition of Gaussian releases (Theorem 3); docs/proofs/second-order-regression.md"
-        )
+    proof = (
+        "sensitivity of second moments (Theorem 4 of gradient methods), of clipped gradients with their companion "
+        "(Theorem 2), exact composition of Gaussian releases (Theorem 3); docs/proofs/second-order-regression.md"
+    )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

@@ -169,10 +169,7 @@ class GradientPlan(FrankWolfePlan):
         """A description of how noise is added."""
         return f"Frank-Wolfe with {self.n_iterations} gradients under Gaussian noise"
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return "composition of Gaussian mechanisms (docs/proofs/composition.md); docs/proofs/frank-wolfe.md, section 5"
+    proof = "composition of Gaussian mechanisms (docs/proofs/composition.md); docs/proofs/frank-wolfe.md, section 5"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

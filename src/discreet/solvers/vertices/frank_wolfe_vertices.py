@@ -83,13 +83,10 @@ class VertexPlan(FrankWolfePlan):
             "mechanism"
         )
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "bounded-range composition (Lemmas 1 and 2), exact selection (Lemma 3), score range (Lemma 4); "
-            "docs/proofs/frank-wolfe.md; on CSR rows docs/proofs/sparse-frank-wolfe.md"
-        )
+    proof = (
+        "bounded-range composition (Lemmas 1 and 2), exact selection (Lemma 3), score range (Lemma 4); "
+        "docs/proofs/frank-wolfe.md; on CSR rows docs/proofs/sparse-frank-wolfe.md"
+    )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:

@@ -295,13 +295,10 @@ class SimplexPlan(base.Plan):
             "minimizer"
         )
 
-    @property
-    def proof(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "range of the minimizer's log-likelihood ratio (docs/proofs/simplex-sampling.md, Theorem 1); bounded-range "
-            "composition and exact selection (docs/proofs/frank-wolfe.md, Lemmas 1 to 3)"
-        )
+    proof = (
+        "range of the minimizer's log-likelihood ratio (docs/proofs/simplex-sampling.md, Theorem 1); bounded-range "
+        "composition and exact selection (docs/proofs/frank-wolfe.md, Lemmas 1 to 3)"
+    )
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
