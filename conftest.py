@@ -4,8 +4,9 @@ A test of random numbers that passes "almost always" fails some day for nothing,
 draws its noise from a key made of its own name. ``pytest --fresh-noise`` draws from the operating system
 instead, as the library does for everybody else; tests marked ``fresh_noise`` always do.
 
-Tests with long lists of cases run a few of them, spread evenly over the list; ``pytest --every-case`` runs all, and
-those marked ``nightly``, as `make nightly` does. ``pytest --quick`` runs the first case of every test.
+Tests with long lists of cases run a few of them, spread evenly over the list, and those marked ``slow`` one.
+``pytest --every-case`` runs all cases, and the tests marked ``nightly``, as `make nightly` does. ``pytest --quick``
+runs the first case of every test.
 """
 
 import contextlib
@@ -38,19 +39,21 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "fresh_noise: this test needs keys from the operating system")
     config.addinivalue_line("markers", "nightly: this test takes long; it runs with --every-case only")
+    config.addinivalue_line("markers", "slow: each case takes seconds; by day the first one runs")
     settings.load_profile("fresh" if config.getoption("--fresh-noise") else "repeatable")
 
 
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--every-case") or any("::" in argument for argument in config.args):
         return
-    most = 1 if config.getoption("--quick") else CASES
     tests = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     kept = set()
     for cases in tests.values():
         day = [item for item in cases if not item.get_closest_marker("nightly")]
+        few = config.getoption("--quick") or any(item.get_closest_marker("slow") for item in day)
+        most = 1 if few else CASES
         places = {round(place * (len(day) - 1) / max(1, most - 1)) for place in range(min(most, len(day)))}
         kept |= {day[place] for place in places}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])

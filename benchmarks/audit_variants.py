@@ -22,18 +22,23 @@ from discreet.audit.subjects import (
     _fitted,
     _pairs,
     brief,
+    most_different,
     of,
     planned_as,
     subject_of,
     unfitted,
 )
 from discreet.audit.trace import trace
+from discreet.audit.worst_pairs import neighbors_of, worst_pair
+from discreet.losses import Hinge
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.sets import L1Ball, L2Ball
+from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball
+from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
+_THIN = 0.05  # of one coefficient, over which the change of the energy is linear
 _TWO, _THREE = [0, 1], [0, 1, 2]
 _RELATIONS = ("replace-one", "zero-out")
 
@@ -66,6 +71,7 @@ def _in_sets() -> Iterator[Row]:
     for solver, inside in (
         ("noisy-gd", L2Ball(_SMALL, 2)),
         ("objective", L2Ball(_SMALL, 2)),
+        ("objective", GroupedL1Ball(_SMALL, 2, 1)),
         ("output", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L1Ball(_SMALL, 2)),
         ("frank-wolfe", L2Ball(_SMALL, 2)),
@@ -89,6 +95,11 @@ def _pure() -> Iterator[Row]:
     for solver in ("output", "objective"):
         for relation in _RELATIONS:
             yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
+    for solver in ("exponential", "localized"):
+        for inside in (Box((-_THIN,), (_THIN,)), L1Ball(_THIN, 1)):
+            name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
+            model = _svc(delta=0.0, solver=solver, constraint=inside, fit_intercept=False)
+            yield name, "replace-one", model
     for kind in (discreet.PrivateHuberRegressor, discreet.PrivateLasso):
         yield f"{kind.__name__}, pure", "replace-one", kind(EPSILON, 0.0, target_bounds=(-1.0, 1.0))
 
@@ -179,6 +190,75 @@ def _labels(name: str) -> Subject:
     )
 
 
+def _pure_ridge(name: str) -> Subject:
+    """A record, blanked out, whose target is as far from its prediction as the loss allows.
+
+    Squared errors are as steep as declared only there, and so much ridge is paid for that thousands of other records
+    are needed to hold the coefficient. Under replace-one two records would need opposite predictions as well, which
+    takes hundreds of thousands of others; there the replay alone reaches the declared distance, at coefficients that an
+    adversary chose.
+    """
+    relation, others = Neighboring.ZERO_OUT, 6000
+    model = discreet.PrivateRidge(EPSILON, 0.0, target_bounds=(-1.0, 1.0), neighboring=relation.value)
+    model.set_params(solver=brief("objective"), fit_intercept=False, bad_rows="null")
+    X = np.tile([1.0, 0.0], (others + 1, 1))
+    y = np.full(others + 1, -1.0)
+    y[0] = 1.0
+    subject = _fitted(name, [(model, neighbors_of(X, y, 0, relation))], relation)
+    strained = worst_pair(relation, n_rest=3, fit_intercept=False, labels=(-1.0, 1.0))
+    return dataclasses.replace(subject, strained=(strained.first, strained.second))
+
+
+def _components(name: str) -> Subject:
+    """A long row exchanged for one at the worst angle: a right one for second moments, wider where sums count too.
+
+    A block of directions shows all of it if it spans the plane of the two rows.
+    """
+    method = name.rpartition(", ")[2]
+    model = discreet.PrivatePCA(EPSILON, DELTA, n_components=2, center=method == "centered")
+    model.set_params(method="power" if method == "power" else "svd")
+    plan = model.plan(4, 2)
+
+    def directions(rows: Any) -> ArrayLike:
+        fitted = planned_as(unfitted(model), plan).fit(rows)
+        return np.concatenate([fitted.components_.ravel(), fitted.explained_variance_])
+
+    far = np.array([1.0, 0.0])
+    others = [[-cosine, (1 - cosine**2) ** 0.5] for cosine in (0.0, 0.125, 0.25, 0.5, 1.0)]
+    rests = (np.zeros((3, 2)), np.tile(far, (3, 1)))
+    return most_different(
+        [
+            subject_of(name, directions, np.vstack([far, rest]), np.vstack([other, rest]), plan.event)
+            for other in others
+            for rest in rests
+        ]
+    )
+
+
+def _minimized(name: str) -> Subject:
+    """Any loss: opposite records, whose gradients are as long as declared everywhere in a small set."""
+    inside = L2Ball(_SMALL, 2)
+    loss: Any = Hinge()
+    if "gradients" in name:
+        loss = discreet.GradientLoss(_pull, clip=1.0)
+    model = discreet.PrivateERM(
+        loss, inside, epsilon=EPSILON, delta=DELTA, solver=brief("noisy-gd"), fit_intercept=False
+    )
+    first, second = (np.vstack([[row], np.zeros((3, 2))]) for row in ([1.0, 0.0], [-1.0, 0.0]))
+    plan = model.plan(4, 2)
+    y = np.ones(4)
+
+    def minimizer(rows: Any) -> ArrayLike:
+        return np.asarray(planned_as(unfitted(model), plan).fit(rows, y).coef_)
+
+    return subject_of(name, minimizer, first, second, plan.event)
+
+
+def _pull(theta: Any, x: Any, y: Any) -> Any:
+    """The gradient of a linear loss, longer than the clip."""
+    return -100.0 * x
+
+
 def _agreement(name: str) -> Subject:
     """Chunks that agree just so: one of them changes its mind."""
     plan = SubsamplePlan(Guarantee(EPSILON, DELTA, Neighboring.REPLACE_ONE), 41, 2)
@@ -190,6 +270,21 @@ def _agreement(name: str) -> Subject:
     return subject_of(name, decided, [24, 17], [23, 18], plan.event)
 
 
+def _queries(name: str) -> Subject:
+    """Four questions near the margin: one chunk changes its mind, three become easier and the last one harder."""
+    plan = PrivateQueries(n_queries=8, epsilon=EPSILON, delta=DELTA).plan()
+    margin = plan.votes.vector.margin
+
+    def votes(distances: list[int]) -> Any:
+        gaps = 2 * (np.array(distances) + margin) + 1
+        return np.column_stack([1000 + (gaps + 1) // 2, 1000 - gaps // 2])
+
+    def answers(counts: Any) -> ArrayLike:
+        return np.asarray(plan.start(fresh_entropy()).answer(counts), dtype=np.float64)
+
+    return subject_of(name, answers, votes([2, 2, 2, 0]), votes([1, 1, 1, 1]), plan.event)
+
+
 _PROGRAMS = {
     "PrivateLinearSVC, refocused-sums": _texts,
     "PrivateAdditiveClassifier": _additive,
@@ -197,4 +292,11 @@ _PROGRAMS = {
     "PrivateAdditiveRegressor, counts": _additive,
     "PrivateTransferClassifier, labels alone": _labels,
     "subsample_and_aggregate": _agreement,
+    "PrivateQueries": _queries,
+    "PrivateRidge, pure": _pure_ridge,
+    "PrivatePCA, svd": _components,
+    "PrivatePCA, centered": _components,
+    "PrivatePCA, power": _components,
+    "PrivateERM, hinge": _minimized,
+    "PrivateERM, gradients": _minimized,
 }

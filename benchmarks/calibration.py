@@ -2,7 +2,7 @@
 
     python -m benchmarks.calibration [--splits 4]
 
-Data are found through DISCREET_DATA. The default factor of `discreet.solvers.second_order.margins` was set on Adult,
+Data are found through DISCREET_DATA. The default factor of `discreet.solvers.second_order.newton` was set on Adult,
 MAGIC and Electricity; the other sets were not used. Writes results/calibration.md.
 """
 

@@ -3,8 +3,9 @@
 ``python -m benchmarks.scale file [--rows 10000000]`` writes a Parquet table of invented rows to a temporary folder,
 fits a private logistic regression on it, and compares the time of a pass per row with one in memory. ``dask`` does
 the same with a two-process local cluster on a gigabyte of rows, ``ratings`` with a file of ratings for the
-recommender; ``workers`` fits power laws in rows and workers, ``tasks`` measures what a partition costs. Every part is
-kept in results/scale.json, from which results/scale.md is written; with ``--rows`` it is only printed.
+recommender; ``workers`` fits power laws in rows and workers, ``tasks`` measures what a partition costs; ``folder``,
+``raw``, ``fits``, ``clusters`` and ``model`` are described where they are defined. Every part is kept in
+results/scale.json, from which results/scale.md is written; with ``--rows`` it is only printed.
 """
 
 from __future__ import annotations
@@ -169,8 +170,10 @@ def measure_dask(rows: int) -> list[tuple[str, ...]]:
 
 def sections() -> dict[str, Section]:
     """What can be measured."""
+    from benchmarks.scale_model import measure_model
     from benchmarks.scale_ratings import measure_ratings
-    from benchmarks.scale_workers import measure_tasks, measure_workers
+    from benchmarks.scale_sources import measure_clusters, measure_folder, measure_raw
+    from benchmarks.scale_workers import measure_fits, measure_growth, measure_tasks, measure_workers
 
     plain = ("what", "measured")
     return {
@@ -194,6 +197,48 @@ def sections() -> dict[str, Section]:
                 "largest size, one / two workers",
             ),
             lambda rows: measure_workers((rows or 1000) / 1000),
+        ),
+        "folder": Section(
+            "A fit on a folder of Hive partitions",
+            plain,
+            lambda rows: measure_folder(rows or 10_000_000),
+        ),
+        "raw": Section(
+            "Memory of a fit on raw cells of a CSV file, in batches",
+            plain,
+            lambda rows: measure_raw(rows or 120_000),
+        ),
+        "fits": Section(
+            "Fits on two processes over one of two threads",
+            (
+                "rows x columns, partitions",
+                "in memory",
+                "Dask",
+                "ratio",
+                "ratio of processor time",
+                "first fit, beyond the others",
+            ),
+            lambda rows: measure_fits(((rows, 8),)) if rows else measure_fits(),
+        ),
+        "clusters": Section(
+            "Spark and Dask from two processes",
+            ("rows x columns, partitions", "Dask", "Spark", "ratio", "first fit, Dask / Spark"),
+            lambda rows: measure_clusters(rows or 1_000_000),
+        ),
+        "model": Section(
+            "Messages and seconds of a fit, by the model",
+            (
+                "rows x columns, partitions, workers x threads, passes",
+                "messages",
+                "bytes through the driver",
+                "seconds",
+            ),
+            lambda rows: measure_model(),
+        ),
+        "growth": Section(
+            "Growth of a pass in memory, one thread, in processor time",
+            ("in", "from, to", "milliseconds", "exponent"),
+            lambda rows: measure_growth(),
         ),
         "tasks": Section(
             "What a partition costs on two processes",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -17,13 +19,15 @@ import scipy.sparse as sp
 
 from benchmarks.scale import COLUMNS, best_time, invented
 from benchmarks.speed import exponent
-from discreet.losses import Logistic
+from discreet import PrivateLogisticRegression
+from discreet.losses import Logistic, Softmax
 from discreet.recommend import sources
 from discreet.recommend.completion import PrivateMatrixCompletion
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods import profile, subspace
 from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Scale, Users, read
+from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows
 from discreet.transfer.teachers import collect_votes
@@ -163,6 +167,103 @@ def measure_workers(scale: float = 1.0) -> list[tuple[str, ...]]:
 def _timed(work: Work, repeats: int = 5) -> float:
     work()  # compiles on the workers
     return best_time(work, repeats)
+
+
+def measure_growth() -> list[tuple[str, ...]]:
+    """Exponents of one pass of one thread in memory, in processor time: rows, columns, classes."""
+    rows, columns, classes = (25_000, 50_000, 100_000, 200_000), (16, 32, 64, 128), (3, 6, 12, 24)
+    cases: dict[str, list[tuple[int, int, int]]] = {
+        "rows (64 columns, 2 classes)": [(size, 64, 2) for size in rows],
+        "columns (100,000 rows, 2 classes)": [(100_000, width, 2) for width in columns],
+        "classes, softmax (50,000 rows, 32 columns)": [(50_000, 32, count) for count in classes],
+    }
+    found: list[tuple[str, ...]] = []
+    for (name, shapes), sizes in zip(cases.items(), (rows, columns, classes), strict=True):
+        times = [_pass_time(*shape) for shape in shapes]
+        shown = " / ".join(f"{1000 * value:.1f}" for value in times)
+        found.append((name, f"{sizes[0]:,} to {sizes[-1]:,}", shown, f"{exponent(sizes, times):.2f}"))
+    return found
+
+
+def _pass_time(rows: int, columns: int, classes: int) -> float:
+    """Processor time of the fastest of seven passes."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(rows, columns)).astype(np.float32)
+    codes = rng.integers(0, classes, rows)
+    loss: Any = Logistic() if classes == 2 else Softmax(classes)
+    labels = np.where(codes > 0, 1.0, -1.0) if classes == 2 else codes.astype(np.float64)
+    records = ArrayRecords(X, labels, Bounds(5.0), n_threads=1)
+    theta = np.zeros((columns + 1,) if classes == 2 else (columns + 1, classes))
+    times = []
+    for _ in range(8):
+        begin = time.process_time()
+        records.value_and_gradient(loss, theta)
+        times.append(time.process_time() - begin)
+    return min(times[1:])
+
+
+def measure_fits(
+    sizes: tuple[tuple[int, int], ...] = ((500_000, 8), (3_000_000, 12)),
+) -> list[tuple[str, ...]]:
+    """Whole fits of 40 columns: two processes of one thread over one process of two, best of three, taken in turn.
+
+    Wall-clock times are those of a busy machine; processor time, of all processes, is less disturbed.
+    """
+    import dask.array as da
+    from dask import delayed
+    from distributed import get_client, wait
+
+    found: list[tuple[str, ...]] = []
+    for rows, parts in sizes:
+        size = rows // parts
+        blocks = [_block(size, seed) for seed in range(parts)]
+        X, y = (np.concatenate(side) for side in zip(*blocks, strict=True))
+        del blocks
+        _fitted(X, y)
+        with processes(2):
+            client, made = get_client(), [delayed(_block)(size, seed) for seed in range(parts)]
+            there = [
+                da.concatenate([da.from_delayed(block[side], shape, dtype) for block in made]).persist()
+                for side, shape, dtype in ((0, (size, _FIT_COLUMNS), np.float32), (1, (size,), np.int64))
+            ]
+            wait(there)
+            first = best_time(partial(_fitted, *there), repeats=1)
+            here, away, busy_here, busy_away = [], [], [], []
+            for _ in range(3):
+                clocks = time.process_time(), sum(client.run(time.process_time).values())
+                here.append(best_time(partial(_fitted, X, y), repeats=1))
+                middle = time.process_time()
+                away.append(best_time(partial(_fitted, *there), repeats=1))
+                ends = time.process_time(), sum(client.run(time.process_time).values())
+                busy_here.append(middle - clocks[0])
+                busy_away.append(ends[0] - middle + ends[1] - clocks[1])
+        found.append(
+            (
+                f"{rows:,} x {_FIT_COLUMNS}, {parts}",
+                f"{min(here):.2f} s",
+                f"{min(away):.2f} s",
+                f"{min(away) / min(here):.2f}",
+                f"{min(busy_away) / min(busy_here):.2f}",
+                f"{first - min(away):.1f} s",
+            )
+        )
+    return found
+
+
+_FIT_COLUMNS = 40
+
+
+def _block(rows: int, seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(rows, _FIT_COLUMNS)).astype(np.float32)
+    rule = np.linspace(-1, 1, _FIT_COLUMNS)
+    return X, (X @ rule + rng.normal(size=rows) > 0).astype(np.int64)
+
+
+def _fitted(X: Any, y: Any) -> object:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PrivateLogisticRegression(epsilon=1.0, delta=1e-8, classes=[0, 1], feature_bound=4.0).fit(X, y)
 
 
 def measure_tasks(parts: tuple[int, ...] = (8, 32, 128)) -> list[tuple[str, ...]]:

@@ -55,7 +55,23 @@ html_show_sourcelink = False
 html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": ["search-button"],
-    "secondary_sidebar_items": ["page-toc"],
+    # Pages of wide tables take the whole width.
+    "secondary_sidebar_items": {
+        "**": ["page-toc"],
+        **{
+            name: []
+            for name in (
+                "attacks",
+                "benchmarks",
+                "errata",
+                "from-other-libraries",
+                "from-scikit-learn",
+                "papers",
+                *(f"results/{path.stem}" for path in (HERE.parent / "benchmarks" / "results").glob("*.md")),
+                "solvers",
+            )
+        },
+    },
     "show_prev_next": True,
     "navigation_with_keys": False,
     "footer_start": ["copyright"],

@@ -1,6 +1,7 @@
 """Rules of the house that no single test would notice being broken."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,75 @@ def test_only_losses_ask_for_the_class_of_a_loss(path):
         return
     asked = [n for n in ast.walk(ast.parse(path.read_text())) if asks_for_the_class_of_a_loss(n, classes)]
     assert not asked, [f"{path}:{node.lineno}: {ast.unparse(node)}" for node in asked]
+
+
+# -- one home for each idea ------------------------------------------------------------------------------------------
+
+
+def sources():
+    return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in MODULES}
+
+
+def homes(pattern):
+    return sorted(name for name, text in sources().items() if re.search(pattern, text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "home"),
+    [
+        (r"^def carry_out\(", "release.py"),
+        (r"^def open_rows\(", "records/open.py"),
+        (r"^def checked_rows\(", "records/open.py"),
+        (r"^def read_labels\(", "records/open.py"),
+        (r"^def read_people\(", "estimators/groups.py"),
+        (r"^def id_column\(", "tables/domains.py"),
+        (r"sqlite3\.connect\(", "privacy/ledger/sqlite.py"),
+        (r"\bdef transact\(", "privacy/ledger/sqlite.py"),
+        (r"^(Array|Mask|Integers)\b.*=", "_typing.py"),
+        (r"^_?SLACK\b|1 \+ 2(\.0)?\*\*-40", "privacy/guarantee.py"),
+        (r"\b(triu|tril)_indices\(|\bnp\.(triu|tril)\(", "mechanisms/matrices.py"),
+        (r"^def \w+_signal\(|^def \w*(signal_to_noise|over_signal|over_noise)\(", "problem.py"),
+        (r"^def (gamma|gradient_rounding|summation_rounding|worst_additions)\(", "records/bounds.py"),
+    ],
+)
+def test_an_idea_has_one_home(pattern, home):
+    """How data are read and released, transactions, types, slack, the sqrt(2) triangle, ratios, rounding."""
+    assert homes(pattern) == [home]
+
+
+DATA = {
+    "X",
+    "y",
+    "rows",
+    "data",
+    "table",
+    "frame",
+    "column",
+    "values",
+    "labels",
+    "groups",
+    "user_items",
+    "queries",
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_kinds_of_data_are_distinguished_by_type(path):
+    """A pandas column can have any name: ``hasattr`` on data may ask for one."""
+    tree = ast.parse(path.read_text())
+    asked = [
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "hasattr"
+        and ast.unparse(node.args[0]).split(".")[-1] in DATA
+    ]
+    assert not asked
+
+
+def test_folders_are_small():
+    folders = {path.parent for path in MODULES}
+    sizes = {folder.relative_to(SOURCE).as_posix(): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {name: size for name, size in sizes.items() if size - 1 > 14} == {}  # without __init__.py
+    named = [path for path in SOURCE.glob("*.py") if not path.name.startswith("__")]
+    assert len(named) <= 8

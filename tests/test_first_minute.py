@@ -7,9 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks import first_minute
+
 README = Path(__file__).parents[1] / "README.md"
 COUNTED = """
 import json, sys
+sys.modules["pandas"] = None  # scikit-learn imports it where it is installed, and it pyarrow
+import sklearn.utils
+del sys.modules["pandas"]
 import numba.core.event as event
 
 class Compilations(event.Listener):
@@ -21,8 +26,10 @@ class Compilations(event.Listener):
 
 event.register("numba:compile", Compilations())
 {script}
-loaded = [name for name in ("altair", "dask", "onnx", "polars") if name in sys.modules]
-print(json.dumps([len(Compilations.names), loaded]))
+unneeded = ("altair", "dask", "onnx", "polars", "pyarrow")
+loaded = [name for name in unneeded if name in sys.modules]
+own = sum(name.partition(".")[0] == "discreet" for name in sys.modules)
+print(json.dumps([len(Compilations.names), loaded, own]))
 """
 
 
@@ -38,6 +45,28 @@ def test_the_ten_lines_compile_one_sampler_and_load_no_optional_package(tmp_path
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    compiled, loaded = json.loads(done.stdout.splitlines()[-1])
+    compiled, loaded, own = json.loads(done.stdout.splitlines()[-1])
     assert compiled <= 2
     assert loaded == []
+    assert own <= 160
+
+
+def test_help_loads_no_numbers():
+    """`discreet --help` answers within a fifth of a second: nothing heavy is imported."""
+    heavy = '("numpy", "scipy", "sklearn", "numba", "pyarrow", "rich")'
+    code = (
+        "import sys\nfrom discreet.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {heavy} if name in sys.modules], len(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found, count = done.stdout.splitlines()[-1].rsplit(" ", 1)
+    assert found == "[]"
+    assert int(count) < 250
+
+
+def test_the_kept_command_times_the_fit_of_the_ten_lines():
+    lines = first_minute.script()
+    compile(lines, "README.md", "exec")
+    assert lines.count("time.process_time()") == 2
+    assert set(first_minute.LIMITS.values()) == {3.0, 5.0, 0.2}

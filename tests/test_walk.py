@@ -4,11 +4,12 @@ import pytest
 
 from benchmarks.walk import walked, walks
 
-# Files and changes of file, a little above what the calls take today; `benchmarks.walk.LIMITS` is the goal.
+# Files and changes of file that the calls take today; `benchmarks.walk.LIMITS` is the goal.
 MOST = {
-    "PrivateLogisticRegression.fit": (30, 160),
-    "PrivateMatrixCompletion.fit": (20, 61),
-    "PrivateTransferClassifier.fit": (24, 79),
+    "PrivateLogisticRegression.fit": (28, 127),
+    "PrivateMatrixCompletion.fit": (20, 60),
+    "PrivateTransferClassifier.fit": (24, 70),
+    "discreet fit": (52, 249),
     "Ledger.charge": (7, 15),
 }
 

@@ -104,11 +104,20 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
 
 def _builds(out: Page, body: Mapping[str, Any]) -> None:
     out.heading("Faults and builds")
-    kills, wheel = body["kills"], body["wheel"]
+    kills, fuzz, wheel = body["kills"], body["fuzz"], body["wheel"]
+    kinds = ", ".join(f"{name} {count}" for name, count in kills["kinds"].items())
     out.text(
-        f"{kills['kills']} writers of a ledger were killed: {kills['acknowledged']} charges acknowledged, "
-        f"{kills['lost']} lost, {kills['beyond_cap']} times beyond the cap."
+        f"{kills['kills']} times writers of a ledger were killed ({kinds}): {kills['acknowledged']} charges "
+        f"acknowledged, {kills['lost']} lost, {kills['damaged']} ledgers damaged, {kills['beyond_cap']} times beyond "
+        f"the cap; {kills['seconds']:.0f} s."
     )
+    out.text(
+        f"{fuzz['cases']} fuzzed inputs and hostile files: {sum(fuzz['refused'].values())} refused, "
+        f"{sum(fuzz['accepted'].values())} accepted, {fuzz['n_surprises']} surprises; {fuzz['seconds']:.0f} s."
+    )
+    names = sorted({*fuzz["refused"], *fuzz["accepted"]})
+    rows = [[name, *(str(fuzz[part].get(name, 0)) for part in ("refused", "accepted"))] for name in names]
+    out.table(["input", "refused", "accepted"], rows)
     if "skipped" in wheel:
         out.text(wheel["skipped"])
     else:

@@ -39,6 +39,7 @@ class Environment:
 ENVIRONMENTS = {
     "diffprivlib": Environment(("diffprivlib==0.6.6", "scikit-learn==1.4.2"), "replace-one", 0.0),
     "opacus": Environment(("opacus==1.6.0", "torch==2.13.0"), "add-remove-one"),
+    "interpret": Environment(("interpret-core==0.7.8",), "replace-one"),
 }
 
 

@@ -9,6 +9,7 @@ from benchmarks.papers.audits import Audits
 from benchmarks.papers.datasets import MissingData, Split, available, load, splits
 from benchmarks.papers.figures import PURE, SAMPLING, Perturbations, Queries
 from benchmarks.papers.fingerprints import Fingerprints
+from benchmarks.papers.huberization import Huberization
 from benchmarks.papers.methods import METHODS, OURS, PEERS, Outcome, Task
 from benchmarks.papers.peers import PeerFailed
 from benchmarks.papers.rates import Rates
@@ -107,7 +108,7 @@ _QUICK = ("synthetic-L", "adult")
 _PEER_REPEATS = 3
 #: With many rows and classes, methods that make many passes for every class would take most of the two hours.
 _LARGE = ("covtype", "mnist")
-_SLOW = ("noisy-gd", "noisy-gd-dissertation", "psgd", "psgd-dissertation", "frank-wolfe")
+_SLOW = ("noisy-gd", "noisy-gd-dissertation", "psgd", "psgd-dissertation", "scpsgd", "frank-wolfe")
 _LOW = {"synthetic-L": (0.1,), "adult": (0.1,), "kddcup99": (0.1,), "covtype": (1.0,), "mnist": (1.0,)}
 _HIGH = {"synthetic-H": (0.1,), "gisette": (0.1,), "real-sim": (0.1,), "rcv1": (0.1,)}
 _REPEATS = {
@@ -121,6 +122,7 @@ _REPEATS = {
     "real-sim": 5,
     "rcv1": 5,
 }
+_INDUSTRIAL = dict.fromkeys(("industrial-1", "industrial-2", "industrial-3", "industrial-4"), (0.1,))
 _GRID = (0.01, 0.0316, 0.1, 0.316, 1.0, 3.16, 10.0)
 _COLUMNS = ("NP baseline", "AMP", "H-F AMP", "P-SGD", "P-PSGD", "P-SCPSGD", "P-FW")
 
@@ -163,6 +165,23 @@ _SVM = _printed(
         "rcv1": (93.8, 74.5, 72.9, 71.3, 70.1, 69.7, 75.8),
     }
 )
+_LOGISTIC_INDUSTRIAL = _printed(
+    {
+        "industrial-1": (75.3, 75.3, 75.3, 75.3, 75.3, 75.3, 75.3),
+        "industrial-2": (72.2, 70.4, 70.1, 69.8, 69.5, 68.9, 68.6),
+        "industrial-3": (73.6, 71.9, 71.8, 71.8, 71.4, 71.2, 71.6),
+        "industrial-4": (82.1, 81.7, 81.7, 81.7, 81.5, 81.3, 81.0),
+    }
+)
+_SVM_INDUSTRIAL = _printed(
+    {
+        "industrial-1": (75.3, 75.3, 75.3, 75.3, 75.3, 75.3, 75.3),
+        "industrial-2": (72.2, 70.8, 70.6, 70.8, 70.3, 70.2, 68.6),
+        "industrial-3": (73.6, 71.3, 71.2, 71.2, 71.1, 71.1, 71.1),
+        "industrial-4": (81.9, 81.5, 81.3, 81.7, 81.5, 81.2, 81.2),
+    }
+)
+_LARGE_METHODS = ("non-private", "auto", "objective", "psgd", "objective-dissertation")
 _CURVES = ("non-private", "auto", "objective", "noisy-gd", "objective-dissertation")
 
 TABLES: dict[str, Table] = {
@@ -191,8 +210,43 @@ TABLES: dict[str, Table] = {
             "svm",
             {**_LOW, **_HIGH},
             {name: min(count, 5) for name, count in _REPEATS.items()},
-            ("non-private", "auto", "objective", "noisy-gd", "psgd", "objective-dissertation"),
+            (
+                "non-private",
+                "auto",
+                "objective",
+                "noisy-gd",
+                "psgd",
+                "scpsgd",
+                "frank-wolfe",
+                "objective-dissertation",
+            ),
             printed=_SVM,
+        ),
+        Classification(
+            "logistic-industrial",
+            "Logistic regression, generated rows of industrial shapes (dissertation, Figure 4.6)",
+            "logistic",
+            _INDUSTRIAL,
+            dict.fromkeys(_INDUSTRIAL, 2),
+            _LARGE_METHODS,
+            printed=_LOGISTIC_INDUSTRIAL,
+        ),
+        Classification(
+            "svm-industrial",
+            "Huber-SVM, generated rows of industrial shapes (dissertation, Figure 4.10, last block)",
+            "svm",
+            _INDUSTRIAL,
+            dict.fromkeys(_INDUSTRIAL, 2),
+            _LARGE_METHODS,
+            printed=_SVM_INDUSTRIAL,
+        ),
+        Classification(
+            "industrial-curves",
+            "Accuracy against epsilon on generated rows of industrial shapes (dissertation, Figure 4.3)",
+            "logistic",
+            {"industrial-1": (0.01, 0.0316, 0.1, 1.0)},
+            {"industrial-1": 2},
+            _CURVES,
         ),
         Classification(
             "logistic-curves",
@@ -234,6 +288,7 @@ TABLES: dict[str, Table] = {
         Recommenders(),
         Rates(),
         Fingerprints(),
+        Huberization(),
         Queries(),
         Audits(),
     )

@@ -6,6 +6,7 @@ are letters there, and are escaped before they are parsed.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import itertools
@@ -13,6 +14,8 @@ import pkgutil
 import re
 from pathlib import Path
 from typing import Any
+
+from sphinx.util.inspect import stringify_signature
 
 from discreet._api import HOMES
 
@@ -143,6 +146,13 @@ def escaped(text: str) -> str:
     return "".join(pieces)
 
 
+def is_type(line: str, below: str, field: re.Match[str]) -> bool:
+    """Whether ``name : text`` names a type: then a sentence of its own follows, indented."""
+    told = below.strip()
+    follows = below.startswith(field[1] + " ") and not told[:1].islower()
+    return bool(told) and follows and not line.rstrip().endswith((".", ",", ";"))
+
+
 def tidy(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
     """Keep the letters of formulas, and make a list of ``name : meaning`` lines that are in no section."""
     made: list[str] = []
@@ -152,8 +162,10 @@ def tidy(app: Any, what: str, name: str, value: Any, options: Any, lines: list[s
         field = FIELD.match(line)
         if line.lstrip().startswith((">>>", "...", ".. ")) or UNDERLINE.fullmatch(line.strip()):
             made.append(line)
-        elif field and in_section:
+        elif field and in_section and is_type(line, below, field):
             made.append(field[0] + escaped(line[field.end() :]))
+        elif field and in_section:  # a meaning, not a type
+            made += [f"{field[1]}{field[2]}", f"{field[1]}    {escaped(line[field.end() :])}"]
         elif field:
             indent = field[1] + " "
             names = ", ".join(f"``{name}``" for name in field[2].split(", "))
@@ -182,10 +194,20 @@ def skip_foreign(app: Any, what: str, name: str, value: Any, skip: bool, options
     return True if callable(function) and not module.startswith("discreet") else None
 
 
+def constructor(
+    app: Any, what: str, name: str, value: Any, options: Any, given: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
+    """The declared parameters of an estimator, where its base class would show ``**given``."""
+    if what != "class" or not dataclasses.is_dataclass(value):
+        return None
+    return stringify_signature(inspect.signature(value), show_annotation=False), returned
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Write the pages before sources are listed, and tidy docstrings before napoleon reads them."""
     app.connect("config-inited", write_pages)
     app.connect("autodoc-process-docstring", tidy, priority=100)
     app.connect("autodoc-process-docstring", separate, priority=900)
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("autodoc-process-signature", constructor)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

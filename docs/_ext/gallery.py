@@ -60,11 +60,12 @@ def svg(chart: Any) -> str:
     """The picture of a chart, in the colors and sizes of all pictures of the gallery."""
     import vl_convert
 
-    quiet = {"labelColor": "#333333", "titleColor": "#333333", "gridColor": "#dddddd", "labelFontSize": 12}
+    words = {"labelColor": "#1b1b1f", "titleColor": "#1b1b1f", "labelFontSize": 12, "titleFontSize": 12}
     chart = chart.configure(background="white", padding=8).configure_view(strokeOpacity=0)
-    chart = chart.configure_axis(**quiet, titleFontSize=12).configure_legend(
-        labelFontSize=12, titleFontSize=12
-    )
+    chart = chart.configure_title(anchor="start", fontSize=13, color="#1b1b1f", offset=12)
+    chart = chart.configure_axis(
+        **words, gridColor="#e4e4ea", titleFontWeight="normal", labelOverlap=True
+    ).configure_legend(**words)
     return str(vl_convert.vegalite_to_svg(chart.to_dict()))
 
 

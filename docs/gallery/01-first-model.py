@@ -28,7 +28,9 @@ from discreet import PrivateLogisticRegression
 
 ordinary = LogisticRegression().fit(X[train], y[train])
 private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1]).fit(X[train], y[train])
-print(f"ordinary {ordinary.score(X[test], y[test]):.3f}, private {private.score(X[test], y[test]):.3f}")
+print(
+    f"ordinary {ordinary.score(X[test], y[test]):.3f}, private {private.score(X[test], y[test]):.3f}"
+)
 
 # %% [markdown]
 # The promise comes with the model, in words:
@@ -44,7 +46,9 @@ print("\n".join(str(private.privacy_).splitlines()[:8]))
 rows = []
 for epsilon in (0.01, 0.03, 0.1, 0.3, 1.0):
     for _ in range(10):
-        model = PrivateLogisticRegression(epsilon, classes=[0, 1]).fit(X[train], y[train])
+        model = PrivateLogisticRegression(epsilon, classes=[0, 1]).fit(
+            X[train], y[train]
+        )
         rows.append({"epsilon": epsilon, "accuracy": model.score(X[test], y[test])})
 
 # %%
@@ -52,17 +56,30 @@ import altair as alt
 import pandas as pd
 
 table = pd.DataFrame(rows)
-line = pd.DataFrame({"accuracy": [ordinary.score(X[test], y[test])], "model": ["not private"]})
-fits = alt.Chart(table, title="Accuracy on new patients, ten fits for each epsilon", width=520, height=260)
-fits = fits.mark_circle(size=60, color="#0072B2").encode(
-    alt.X("epsilon:Q", scale=alt.Scale(type="log")),
-    alt.Y("accuracy:Q", scale=alt.Scale(zero=False)),
+line = pd.DataFrame(
+    {"accuracy": [ordinary.score(X[test], y[test])], "model": ["not private"]}
 )
-fits + alt.Chart(line).mark_rule(color="#D55E00", strokeDash=[6, 4]).encode(y="accuracy:Q")
+fits = alt.Chart(
+    table,
+    title="Accuracy on new patients, ten fits for each epsilon",
+    width=520,
+    height=260,
+)
+fits = fits.mark_circle(size=60, color="#0072B2").encode(
+    alt.X(
+        "epsilon:Q",
+        scale=alt.Scale(type="log"),
+        axis=alt.Axis(values=[0.01, 0.03, 0.1, 0.3, 1]),
+    ),
+    alt.Y("accuracy:Q", scale=alt.Scale(zero=False), axis=alt.Axis(format="%")),
+)
+fits + alt.Chart(line).mark_rule(color="#D55E00", strokeDash=[6, 4]).encode(
+    y="accuracy:Q"
+)
 
 # %% [markdown]
-# With this many records an epsilon of 1 costs nothing that one can see. At 0.01 the noise shows: fits
-# differ from each other.
+# With this many records an epsilon of 1 costs nothing that one can see (the dashed line is the ordinary
+# model). At 0.01 the noise shows: fits differ from each other.
 
 # %%
 found = table.groupby("epsilon")["accuracy"].agg(["mean", "std"])

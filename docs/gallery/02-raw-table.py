@@ -34,7 +34,14 @@ print(table.head(4).to_string())
 # %%
 from sklearn.pipeline import make_pipeline
 
-from discreet import Categorical, Ledger, Numeric, PrivateLogisticRegression, Schema, SchemaEncoder
+from discreet import (
+    Categorical,
+    Ledger,
+    Numeric,
+    PrivateLogisticRegression,
+    Schema,
+    SchemaEncoder,
+)
 
 schema = Schema(
     {
@@ -47,7 +54,9 @@ schema = Schema(
 ledger = Ledger("claims.ledger", epsilon=2.0, delta=1e-6)
 classifier = PrivateLogisticRegression(1.0, classes=["no", "yes"], ledger=ledger)
 pipe = make_pipeline(SchemaEncoder(schema), classifier).fit(table, claim)
-print(f"accuracy on the training rows, for our eyes only: {pipe.score(table, claim):.3f}")
+print(
+    f"accuracy on the training rows, for our eyes only: {pipe.score(table, claim):.3f}"
+)
 
 # %% [markdown]
 # The fitted model is saved as text, with its statement and the number of its charge. Whoever has
@@ -65,9 +74,9 @@ import altair as alt
 
 names = list(pipe[0].get_feature_names_out())
 coefficients = pd.DataFrame({"column": names, "coefficient": fitted.coef_[0]})
-chart = alt.Chart(coefficients, title="What the model learned", width=460, height=220).mark_bar(
-    color="#0072B2"
-)
+chart = alt.Chart(
+    coefficients, title="What the model learned", width=460, height=220
+).mark_bar(color="#0072B2")
 chart.encode(alt.X("coefficient:Q"), alt.Y("column:N", sort=names, title=None))
 
 # %% [markdown]
@@ -75,7 +84,9 @@ chart.encode(alt.X("coefficient:Q"), alt.Y("column:N", sort=names, title=None))
 
 # %%
 learned = dict(zip(names, fitted.coef_[0], strict=True))
-smoker = [value for name, value in learned.items() if "smoker" in name and "yes" in name]
+smoker = [
+    value for name, value in learned.items() if "smoker" in name and "yes" in name
+]
 print({name: round(value, 2) for name, value in learned.items()})
 assert max(smoker) > 0
 assert len(ledger.history()) == 1

@@ -14,7 +14,9 @@ import numpy as np
 def visits(n_patients, rng):
     count = 1 + rng.poisson(np.where(rng.uniform(size=n_patients) < 0.1, 6.0, 0.5))
     patient = np.repeat(np.arange(n_patients), count)
-    health = rng.normal(size=(n_patients, 4))[patient] + 0.3 * rng.normal(size=(len(patient), 4))
+    health = rng.normal(size=(n_patients, 4))[patient] + 0.3 * rng.normal(
+        size=(len(patient), 4)
+    )
     chance = 1 / (1 + np.exp(-2 * health @ [1.0, -0.8, 0.5, 0.0]))
     return health / 3, (rng.uniform(size=len(patient)) < chance).astype(int), patient
 
@@ -38,17 +40,33 @@ rows = []
 for epsilon in (0.3, 1.0, 3.0):
     for _ in range(5):
         per_row = PrivateLogisticRegression(epsilon, 1e-6, classes=[0, 1]).fit(X, y)
-        people = PrivateLogisticRegression(epsilon, 1e-6, classes=[0, 1], max_rows_per_group=2)
+        people = PrivateLogisticRegression(
+            epsilon, 1e-6, classes=[0, 1], max_rows_per_group=2
+        )
         people.fit(X, y, groups=patient)
-        rows.append({"epsilon": epsilon, "protects": "a visit", "accuracy": per_row.score(X_new, y_new)})
-        rows.append({"epsilon": epsilon, "protects": "a patient", "accuracy": people.score(X_new, y_new)})
+        rows.append(
+            {
+                "epsilon": epsilon,
+                "protects": "a visit",
+                "accuracy": per_row.score(X_new, y_new),
+            }
+        )
+        rows.append(
+            {
+                "epsilon": epsilon,
+                "protects": "a patient",
+                "accuracy": people.score(X_new, y_new),
+            }
+        )
 table = pd.DataFrame(rows)
 print(people.privacy_.guarantee)
 
 # %%
 import altair as alt
 
-chart = alt.Chart(table, title="Accuracy on new patients, five fits each", width=480, height=260)
+chart = alt.Chart(
+    table, title="Accuracy on new patients, five fits each", width=480, height=260
+)
 chart.mark_circle(size=70).encode(
     alt.X("epsilon:O"),
     alt.XOffset("protects:N"),

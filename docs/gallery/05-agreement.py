@@ -32,7 +32,12 @@ from discreet import PrivateLogisticRegression, PrivateTransferClassifier
 teacher = HistGradientBoostingClassifier(max_iter=20)
 student = RandomForestRegressor(100, min_samples_leaf=5)
 model = PrivateTransferClassifier(
-    teacher, epsilon=3.0, delta=1e-6, student=student, classes=[0, 1], n_teachers=n // 250
+    teacher,
+    epsilon=3.0,
+    delta=1e-6,
+    student=student,
+    classes=[0, 1],
+    n_teachers=n // 250,
 )
 model.fit(X, y, X_public)
 print("\n".join(str(model.privacy_).splitlines()[:6]))
@@ -51,8 +56,13 @@ import altair as alt
 import pandas as pd
 
 table = pd.DataFrame({"model": list(scores), "accuracy": list(scores.values())})
-chart = alt.Chart(table, title="Accuracy on new customers", width=460, height=150).mark_bar(color="#0072B2")
-chart.encode(alt.X("accuracy:Q", scale=alt.Scale(domain=[0, 1])), alt.Y("model:N", sort=None, title=None))
+chart = alt.Chart(
+    table, title="Accuracy on new customers", width=460, height=150
+).mark_bar(color="#0072B2")
+chart.encode(
+    alt.X("accuracy:Q", scale=alt.Scale(domain=[0, 1])),
+    alt.Y("model:N", sort=None, title=None),
+)
 
 # %% [markdown]
 # The student knows what no linear model can know, and it never saw a private record: only votes.

@@ -22,7 +22,12 @@ ratings = sp.csr_matrix((stars, (owner, item)), shape=(users, items))
 # %%
 from discreet import PrivateMatrixCompletion
 
-settings = {"rating_bounds": (1, 5), "ratings_per_user": per_user, "rank": 2, "delta": 1e-6}
+settings = {
+    "rating_bounds": (1, 5),
+    "ratings_per_user": per_user,
+    "rank": 2,
+    "delta": 1e-6,
+}
 model = PrivateMatrixCompletion(epsilon=3.0, **settings).fit(ratings)
 print("\n".join(str(model.privacy_).splitlines()[:6]))
 
@@ -34,7 +39,10 @@ someone = rng.normal(size=(200, 2))
 truth = np.clip(3 + someone @ kind.T, 1, 5)
 seen = np.argsort(rng.uniform(size=truth.shape), axis=1)[:, :per_user]
 own = sp.csr_matrix(
-    (np.take_along_axis(truth, seen, 1).ravel(), (np.repeat(np.arange(200), per_user), seen.ravel())),
+    (
+        np.take_along_axis(truth, seen, 1).ravel(),
+        (np.repeat(np.arange(200), per_user), seen.ravel()),
+    ),
     shape=truth.shape,
 )
 unseen = np.ones(truth.shape, dtype=bool)
@@ -52,11 +60,18 @@ for epsilon in (0.5, 1.0, 3.0, 10.0):
     error = np.sqrt(np.mean((fitted.predict(own) - truth)[unseen] ** 2))
     rows.append({"epsilon": epsilon, "error": error})
 table = pd.DataFrame(rows)
-chart = alt.Chart(table, title="Error on items that a new user has not rated", width=480, height=240)
-chart = chart.mark_line(point=True, color="#0072B2").encode(
-    alt.X("epsilon:Q", scale=alt.Scale(type="log")), alt.Y("error:Q", title="root mean square error, stars")
+chart = alt.Chart(
+    table, title="Error on items that a new user has not rated", width=480, height=240
 )
-rule = alt.Chart(pd.DataFrame({"error": [blind]})).mark_rule(color="#D55E00", strokeDash=[6, 4])
+chart = chart.mark_line(point=True, color="#0072B2").encode(
+    alt.X(
+        "epsilon:Q", scale=alt.Scale(type="log"), axis=alt.Axis(values=[0.5, 1, 3, 10])
+    ),
+    alt.Y("error:Q", title="root mean square error, stars"),
+)
+rule = alt.Chart(pd.DataFrame({"error": [blind]})).mark_rule(
+    color="#D55E00", strokeDash=[6, 4]
+)
 chart + rule.encode(y="error:Q")
 
 # %% [markdown]

@@ -33,8 +33,16 @@ import altair as alt
 import pandas as pd
 
 day = np.arange(1, horizon + 1)
-table = pd.DataFrame({"day": day, "learner": np.cumsum(paid) / day, "best treatment": np.cumsum(best) / day})
-table = table.iloc[:: max(1, horizon // 200)].melt("day", var_name="who", value_name="mean cost so far")
+table = pd.DataFrame(
+    {
+        "day": day,
+        "learner": np.cumsum(paid) / day,
+        "best treatment": np.cumsum(best) / day,
+    }
+)
+table = table.iloc[:: max(1, horizon // 200)].melt(
+    "day", var_name="who", value_name="mean cost so far"
+)
 chart = alt.Chart(table, title="Mean cost so far", width=520, height=260)
 chart.mark_line().encode(
     alt.X("day:Q"),

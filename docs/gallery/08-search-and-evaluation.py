@@ -18,7 +18,9 @@ X = rng.normal(size=(n, 6)) / 3
 y = (X @ [2.0, -1.5, 1.0, 0, 0, 0] + 0.4 * rng.logistic(size=n) > 0).astype(int)
 sex = rng.choice(["female", "male"], n)
 held_out = rng.uniform(size=n) < 0.3
-ledger = Ledger("study.ledger", epsilon=3.0, delta=1e-5, adaptive=False)  # sizes are fixed in advance
+ledger = Ledger(
+    "study.ledger", epsilon=3.0, delta=1e-5, adaptive=False
+)  # sizes are fixed in advance
 
 # %%
 search = PrivateSearchCV(
@@ -56,12 +58,17 @@ for who, metrics in {"everybody": found.metrics, **found.by_group}.items():
         rows.append({"who": who, "metric": name, "value": metrics[name].value})
         rows[-1] |= {"lower": metrics[name].lower, "upper": metrics[name].upper}
 table = pd.DataFrame(rows)
-base = alt.Chart(table, title="Held-out metrics with 95% intervals", width=480, height=180).encode(
-    alt.Y("who:N", title=None, sort=["everybody", "female", "male"]), alt.YOffset("metric:N")
+base = alt.Chart(
+    table, title="Held-out metrics with 95% intervals", width=480, height=180
+).encode(
+    alt.Y("who:N", title=None, sort=["everybody", "female", "male"]),
+    alt.YOffset("metric:N"),
 )
 color = alt.Color("metric:N", title=None, scale=alt.Scale(range=["#0072B2", "#D55E00"]))
 bars = base.mark_rule(strokeWidth=2).encode(
-    alt.X("lower:Q", title="value", scale=alt.Scale(zero=False)), alt.X2("upper:Q"), color
+    alt.X("lower:Q", title="value", scale=alt.Scale(zero=False)),
+    alt.X2("upper:Q"),
+    color,
 )
 bars + base.mark_circle(size=80).encode(alt.X("value:Q"), color)
 

@@ -12,8 +12,20 @@ import subprocess
 import sys
 
 runs = str(int(300 * max(SIZE, 0.4)))
-command = ["audit", "logistic", "--epsilon", "1", "--delta", "0.01", "--runs", runs, "--twin"]
-report = subprocess.run([sys.executable, "-m", "discreet", *command], capture_output=True, text=True)
+command = [
+    "audit",
+    "logistic",
+    "--epsilon",
+    "1",
+    "--delta",
+    "0.01",
+    "--runs",
+    runs,
+    "--twin",
+]
+report = subprocess.run(
+    [sys.executable, "-m", "discreet", *command], capture_output=True, text=True
+)
 print(report.stdout)
 
 # %% [markdown]
@@ -33,17 +45,29 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from scipy.optimize import brentq
+from scipy.stats import norm
+
 rng = np.random.default_rng(10)
-mu = 0.56  # epsilon 1 at delta 0.01
+
+
+def delta(mu, epsilon=1.0):
+    """The exact delta of a Gaussian mechanism whose mean moves by mu standard deviations."""
+    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(
+        -mu / 2 - epsilon / mu
+    )
+
+
+mu = brentq(lambda mu: delta(mu) - 0.01, 0.1, 2.0)  # epsilon 1 at delta 0.01
 scores = pd.DataFrame(
     {
         "score": np.concatenate([rng.normal(0, 1, 2_000), rng.normal(mu, 1, 2_000)]),
         "data": ["without the record"] * 2_000 + ["with the record"] * 2_000,
     }
 )
-chart = alt.Chart(scores, title="What the attacker sees", width=520, height=240).mark_area(
-    opacity=0.5, interpolate="step"
-)
+chart = alt.Chart(
+    scores, title="What the attacker sees", width=520, height=240
+).mark_area(opacity=0.5, interpolate="step")
 chart.encode(
     alt.X("score:Q", bin=alt.Bin(maxbins=50)),
     alt.Y("count()", stack=None, title="fits"),
@@ -55,7 +79,12 @@ chart.encode(
 # helps: that is the promise.
 
 # %%
-right = (np.mean(rng.normal(0, 1, 100_000) < mu / 2) + np.mean(rng.normal(mu, 1, 100_000) > mu / 2)) / 2
+right = (
+    np.mean(rng.normal(0, 1, 100_000) < mu / 2)
+    + np.mean(rng.normal(mu, 1, 100_000) > mu / 2)
+) / 2
 limit = (np.e + 0.01) / (np.e + 1)
-print(f"best guess right in {right:.1%} of all cases; epsilon 1 and delta 0.01 allow {limit:.1%}")
+print(
+    f"best guess right in {right:.1%} of all cases; epsilon 1 and delta 0.01 allow {limit:.1%}"
+)
 assert 0.5 < right < limit

@@ -57,11 +57,15 @@ def my_optimizer(value, start, jac):
     theta, step = np.array(start, dtype=float), 1e-3
     for _ in range(200):
         new = theta - step * jac(theta)
-        theta, step = (new, 1.5 * step) if value(new) < value(theta) else (theta, step / 2)
+        theta, step = (
+            (new, 1.5 * step) if value(new) < value(theta) else (theta, step / 2)
+        )
     return theta
 
 
-mine = PrivateLogisticRegression(1.0, classes=[0, 1], solver=ObjectivePerturbation(optimizer=my_optimizer))
+mine = PrivateLogisticRegression(
+    1.0, classes=[0, 1], solver=ObjectivePerturbation(optimizer=my_optimizer)
+)
 
 # %%
 import altair as alt
@@ -79,10 +83,13 @@ table = pd.DataFrame(
         for _ in range(5)
     ]
 )
-chart = alt.Chart(table, title="Five fits each at epsilon 1", width=460, height=160).mark_circle(
-    size=80, color="#0072B2"
+chart = alt.Chart(
+    table, title="Five fits each at epsilon 1", width=460, height=160
+).mark_circle(size=80, color="#0072B2")
+chart.encode(
+    alt.X("accuracy:Q", scale=alt.Scale(zero=False)),
+    alt.Y("solver:N", title=None, sort=None),
 )
-chart.encode(alt.X("accuracy:Q", scale=alt.Scale(zero=False)), alt.Y("solver:N", title=None, sort=None))
 
 # %%
 print(table.groupby("solver")["accuracy"].mean().round(3).to_string())

@@ -28,7 +28,9 @@ weight = 70 + 10 * X[:, 0] + 3 * rng.normal(size=n)
 ledger = Ledger("people.ledger", epsilon=2.0, delta=1e-6)
 
 # %%
-private_quantiles(weight, [0.05, 0.95], candidates=np.arange(20, 200), epsilon=0.2, ledger=ledger)
+private_quantiles(
+    weight, [0.05, 0.95], candidates=np.arange(20, 200), epsilon=0.2, ledger=ledger
+)
 model = PrivateLogisticRegression(0.8, 1e-7, classes=[0, 1], ledger=ledger).fit(X, y)
 PrivateRidge(0.5, 1e-7, target_bounds=(40, 110), ledger=ledger).fit(X, weight)
 evaluate(model, X, y, epsilon=0.3, delta=1e-7, ledger=ledger)
@@ -49,20 +51,34 @@ import altair as alt
 import pandas as pd
 
 asked = {"quantiles": 0.2, "classifier": 0.8, "regression": 0.5, "evaluation": 0.3}
-rows = [{"what": name, "epsilon": value, "how": "added up by hand"} for name, value in asked.items()]
-rows.append({"what": "together", "epsilon": ledger.spent().epsilon, "how": "by the ledger"})
-chart = alt.Chart(pd.DataFrame(rows), title="The parts, and what the ledger says", width=480, height=140)
+rows = [
+    {"what": name, "epsilon": value, "how": "added up by hand"}
+    for name, value in asked.items()
+]
+rows.append(
+    {"what": "together", "epsilon": ledger.spent().epsilon, "how": "by the ledger"}
+)
+chart = alt.Chart(
+    pd.DataFrame(rows),
+    title="The parts, and what the ledger says",
+    width=480,
+    height=140,
+)
 chart.mark_bar().encode(
     alt.X("sum(epsilon):Q", title="epsilon"),
     alt.Y("how:N", title=None),
     alt.Color(
-        "what:N", title=None, scale=alt.Scale(range=["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"])
+        "what:N",
+        title=None,
+        scale=alt.Scale(range=["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#999999"]),
     ),
     order=alt.Order("what:N"),
 )
 
 # %%
 spent = ledger.spent().epsilon
-print(f"together {spent:.3f}, by addition {sum(asked.values()):.1f}; charges: {len(ledger.history())}")
+print(
+    f"together {spent:.3f}, by addition {sum(asked.values()):.1f}; charges: {len(ledger.history())}"
+)
 assert spent <= 2.0
 assert len(ledger.history()) == 4

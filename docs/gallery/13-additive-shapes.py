@@ -50,7 +50,9 @@ model = PrivateAdditiveClassifier(1.0, 1e-6, schema=schema).fit(table)
 print(pd.DataFrame(model.shapes_["ward"]).round(2).to_string(index=False))
 
 # %%
-model.plot(["temperature", "age"]).properties(title="What temperature and age add, as released")
+model.plot(["temperature", "age"]).properties(
+    title="What temperature and age add, as released"
+)
 
 # %% [markdown]
 # The valley is there: the middle of the range adds less than both ends. The shape stops where
@@ -71,7 +73,8 @@ from discreet import SchemaEncoder
 from sklearn.pipeline import make_pipeline
 
 line = make_pipeline(
-    SchemaEncoder(schema), PrivateLogisticRegression(1.0, 1e-6, classes=["no", "yes"], feature_bound=2)
+    SchemaEncoder(schema),
+    PrivateLogisticRegression(1.0, 1e-6, classes=["no", "yes"], feature_bound=2),
 )
 line.fit(table, table["complication"])
 accuracies = {

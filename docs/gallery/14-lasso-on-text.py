@@ -20,11 +20,16 @@ columns = [np.flatnonzero(rng.random(n) < share) for share in used]
 X = sp.csr_matrix(
     (
         np.ones(sum(map(len, columns))),
-        (np.concatenate(columns), np.repeat(np.arange(p), [len(rows) for rows in columns])),
+        (
+            np.concatenate(columns),
+            np.repeat(np.arange(p), [len(rows) for rows in columns]),
+        ),
     ),
     shape=(n, p),
 )
-stars = np.clip(3.3 + X[:, :4] @ np.array(list(effects.values())) + 0.3 * rng.normal(size=n), 1, 5)
+stars = np.clip(
+    3.3 + X[:, :4] @ np.array(list(effects.values())) + 0.3 * rng.normal(size=n), 1, 5
+)
 
 # %% [markdown]
 # A word is there or not, so entries are at most 1. Ratings lie between 1 and 5. Both are public. The
@@ -46,10 +51,21 @@ largest = np.argsort(-np.abs(model.coef_))[:6]
 shown = pd.DataFrame({"word": words[largest], "stars": model.coef_[largest].round(3)})
 shown["in truth"] = [effects.get(word, 0.0) for word in shown["word"]]
 print(shown.to_string(index=False))
-chart = alt.Chart(shown, title="The largest released coefficients, and the truth", width=420, height=220)
-bars = chart.mark_bar(color="#0072B2").encode(alt.X("stars:Q"), alt.Y("word:N", sort=None, title=None))
-truth = chart.mark_tick(color="#D55E00", thickness=3).encode(alt.X("in truth:Q"), alt.Y("word:N", sort=None))
-(bars + truth).properties(title="The largest released coefficients (bars) and the truth (ticks)")
+chart = alt.Chart(
+    shown,
+    title="The largest released coefficients, and the truth",
+    width=420,
+    height=220,
+)
+bars = chart.mark_bar(color="#0072B2").encode(
+    alt.X("stars:Q"), alt.Y("word:N", sort=None, title=None)
+)
+truth = chart.mark_tick(color="#D55E00", thickness=3).encode(
+    alt.X("in truth:Q"), alt.Y("word:N", sort=None)
+)
+(bars + truth).properties(
+    title="The largest released coefficients (bars) and the truth (ticks)"
+)
 
 # %% [markdown]
 # The L1 ball shrinks coefficients, as every LASSO does, but the words that count are found, with the

@@ -58,28 +58,12 @@ assert np.abs(loss.derivative(y0, t)).max() <= loss.lipschitz
 assert loss.second_derivative(y0, t).max() <= loss.smoothness
 
 # %% [markdown]
-# An estimator names its loss; the rest, from clipped rows to the statement, is inherited. Targets come
-# scaled to [-1, 1]; errors beyond the width of 0.05, one unit of the targets below, count like a line.
+# `PrivateERM` minimizes any loss. Here an eighth of the targets was entered wrongly; errors beyond the
+# width of 1 count like a line. `label_bound` is the largest target that is possible, a public number.
 
 # %%
-from discreet.estimators.parameters import estimator, intercept, norm_bound
-from discreet.estimators.regressors import PrivateLinearRegressor
+from discreet import PrivateERM
 
-
-@estimator
-class PrivateLogCoshRegressor(PrivateLinearRegressor):
-    """Regression with the loss above."""
-
-    feature_bound: float = norm_bound()
-    fit_intercept: bool = intercept()
-    l2: float | None = 1e-3
-    solver: object = "objective"
-
-    def _loss(self, half_width):
-        return LogCosh(0.05)
-
-
-# %%
 rng = np.random.default_rng(15)
 n = int(30_000 * SIZE)
 X = rng.uniform(-0.7, 0.7, size=(n, 2))
@@ -87,7 +71,15 @@ truth = X @ [2.0, -1.0]
 y = truth + 0.1 * rng.normal(size=n)
 y[: n // 8] = 20.0  # an eighth of the targets was entered wrongly
 
-mine = PrivateLogCoshRegressor(1.0, 1e-6, target_bounds=(-20, 20), feature_bound=1.5)
+mine = PrivateERM(
+    LogCosh(1.0),
+    epsilon=1.0,
+    delta=1e-6,
+    feature_bound=1.5,
+    label_bound=20.0,
+    l2=1e-3,
+    solver="objective",
+)
 print(mine.plan(n_samples=n, n_features=2))
 
 # %%
@@ -99,16 +91,23 @@ from discreet import PrivateRidge
 rows = []
 for name, model in {
     "log cosh": mine,
-    "least squares": PrivateRidge(1.0, 1e-6, target_bounds=(-20, 20), feature_bound=1.5),
+    "least squares": PrivateRidge(
+        1.0, 1e-6, target_bounds=(-20, 20), feature_bound=1.5
+    ),
 }.items():
     for _ in range(5):
         error = np.sqrt(np.mean((model.fit(X, y).predict(X) - truth) ** 2))
         rows.append({"loss": name, "error": float(error)})
 table = pd.DataFrame(rows)
 chart = alt.Chart(
-    table, title="Error beside the truth with wrong targets, five fits each", width=460, height=120
+    table,
+    title="Error of predictions with wrong targets, five fits each",
+    width=460,
+    height=120,
 )
-chart.mark_circle(size=80, color="#0072B2").encode(alt.X("error:Q"), alt.Y("loss:N", title=None))
+chart.mark_circle(size=80, color="#0072B2").encode(
+    alt.X("error:Q", title="root mean square error"), alt.Y("loss:N", title=None)
+)
 
 # %% [markdown]
 # Before you rely on a loss, list it in `tests/contracts/test_loss.py` of a checkout: it checks every

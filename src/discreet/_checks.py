@@ -214,8 +214,8 @@ _HABITS: dict[str, tuple[tuple[str, str], ...]] = {
     "class_weight": (
         (
             "",
-            "class counts are private, and weights raise the noise. Move the threshold after the fit instead, which is "
-            "free: sklearn.model_selection.FixedThresholdClassifier(model, threshold=...), or predict_proba",
+            "PrivateLogisticRegression and PrivateLinearSVC take weights that are public numbers. Moving the threshold "
+            "after the fit is free: sklearn.model_selection.FixedThresholdClassifier(model, threshold=...)",
         ),
     ),
     "max_iter": (
@@ -271,34 +271,6 @@ def _advice(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"
 
 
-class _NoWarnings:
-    """Suppress all warnings while any thread is inside.
-
-    Entries are counted because the filter is global: the last thread to leave restores it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._ignoring: warnings.catch_warnings[None] | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._ignoring = warnings.catch_warnings(action="ignore")
-                self._ignoring.__enter__()
-            self._users += 1
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._ignoring is not None:
-                self._ignoring.__exit__(None, None, None)
-
-
-_no_warnings = _NoWarnings()
-
-
 @contextmanager
 def calm() -> Iterator[None]:
     """Ignore floating-point errors in this thread; the library's warnings are still shown.
@@ -313,11 +285,30 @@ def calm() -> Iterator[None]:
         yield
 
 
+_silent = threading.Lock()
+_silent_blocks: list[
+    warnings.catch_warnings[None]
+] = []  # the outermost one, then one entry for each block inside
+
+
 @contextmanager
 def silence() -> Iterator[None]:
-    """Ignore floating-point errors in this thread, and warnings in all threads."""
-    with _no_warnings, calm():
-        yield
+    """Ignore floating-point errors in this thread, and warnings in all threads.
+
+    Blocks are counted because the filter of warnings is global: the last thread to leave restores it.
+    """
+    with _silent:
+        _silent_blocks.append(warnings.catch_warnings(action="ignore"))
+        if len(_silent_blocks) == 1:
+            _silent_blocks[0].__enter__()
+    try:
+        with calm():
+            yield
+    finally:
+        with _silent:
+            if len(_silent_blocks) == 1:
+                _silent_blocks[0].__exit__(None, None, None)
+            _silent_blocks.pop()
 
 
 def silently(function: Callable[..., Result], *arguments: object) -> Result:

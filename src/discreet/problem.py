@@ -1,11 +1,18 @@
-"""The learning problem, described by public numbers only. It never stores a row, label or seed."""
+"""The learning problem in public numbers, and how far its signal rises above the noise that a guarantee needs.
+
+A problem never stores a row, label or seed. All ratios of signal to noise are on this page. They are computed as if the
+budget were one Gaussian release of Gaussian-DP parameter mu, which is accurate enough to choose a solver, a number of
+steps or a cap.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from discreet.losses import Loss
-from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, sum_sensitivity
 from discreet.records.bounds import Bounds
 from discreet.sets import Geometry
 
@@ -50,3 +57,68 @@ class Problem:
     def gradient_sensitivity(self, neighboring: Neighboring) -> Sensitivity:
         """L2 sensitivity of one model's summed gradient at a fixed point."""
         return sum_sensitivity(self.loss.lipschitz * self.bounds.feature_norm, neighboring)
+
+
+def gradient_signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Return n_samples over the norm of the Gaussian noise that hides a gradient of norm 1.
+
+    >>> from discreet.losses import Logistic
+    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
+    >>> round(gradient_signal(many, Guarantee(1.0, 1e-10)))
+    1905
+    """
+    if guarantee.delta == 0:
+        return math.inf
+    multiplier = guarantee.neighboring.contributions / gaussian_mu(guarantee.epsilon, guarantee.delta)
+    return problem.n_samples / (multiplier * math.sqrt(problem.n_coefficients))
+
+
+def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
+
+    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
+    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
+    """
+    if guarantee.delta == 0:
+        moved = guarantee.neighboring.contributions / problem.n_samples
+        return moved * problem.n_coefficients / guarantee.epsilon
+    return 1 / gradient_signal(problem, guarantee)
+
+
+def class_signal(problem: Problem, guarantee: Guarantee, field: Loss, budget: float) -> float:
+    """Return records per class over the noise of one release with parameter ``budget``, in derivative bounds."""
+    contributions = guarantee.neighboring.contributions * math.sqrt(problem.n_models)
+    per_class = problem.n_samples / max(1, field.n_outputs)
+    return float(per_class * budget / (contributions * field.lipschitz))
+
+
+def sum_signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Return n_samples over the noise in a class sum of rows of norm 1."""
+    noise = math.sqrt(guarantee.neighboring.contributions) / gaussian_mu(guarantee.epsilon, guarantee.delta)
+    return problem.n_samples / noise
+
+
+def moment_signal(problem: Problem, guarantee: Guarantee, share: float) -> float:
+    """Return the second moment of records that share one direction, over the largest eigenvalue of its noise.
+
+    ``share`` is the part of the squared parameter that is spent on it.
+    """
+    budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(share)
+    stddev = math.sqrt(guarantee.neighboring.contributions) * SLACK / budget
+    return problem.n_samples / (stddev * math.sqrt(2 * problem.n_features))
+
+
+def frequency_signal(problem: Problem, guarantee: Guarantee, share: float, longest: float) -> float:
+    """Return the mean energy of a frequency over its noise, for a ``share`` as in `moment_signal`.
+
+    ``longest`` bounds the norm of one record's energies over its squared norm.
+    """
+    multiplier = 1 / (gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(share))
+    apart = math.sqrt(guarantee.neighboring.contributions) * longest  # energies are not negative
+    return problem.n_samples / (problem.n_features * apart * multiplier)
+
+
+def record_signal(problem: Problem, guarantee: Guarantee) -> float:
+    """Return n_samples over the noise that hides one record."""
+    budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
+    return problem.n_samples * budget / guarantee.neighboring.contributions

@@ -5,12 +5,13 @@ whole privacy argument, read this file, one solver and one estimator.
 
 1. An estimator collects public facts (sizes, bounds, the guarantee) and a solver turns them into a plan. No plan
    sees data.
-2. *Check.* Refuse what cannot run, free of charge. Errors raised before the charge are for the data holder only.
+2. *Check.* Refuse what cannot run, and put the plan's promise into words, free of charge. Errors raised before the
+   charge are for the data holder only.
 3. *Charge.* The ledger takes the plan's price or refuses. After this, only the release depends on the data: no
    error, no warning, no early stop.
 4. *Draw.* Create a new noise source. It is used for this run only.
 5. *Run.* ``plan.run`` combines data and noise, and the plan's theorem covers it. No other code does.
-6. *State.* Publish the result with the guarantee, the price and the charge that paid for it. The ledger stores a
+6. *State.* Publish the result with the promise, what it assumes, and the charge that paid for it. The ledger stores a
    digest of the result with that charge.
 
 A stream releases many answers over its lifetime. It charges and draws with `begin`, runs each step in `silence`, and
@@ -63,13 +64,15 @@ class Carried(Generic[Released]):
     published : the published numbers of the release by name; empty unless `carry_out` was given ``published``.
     receipt : the charge that paid for the release; None without a ledger.
     secure : whether the noise was secret.
+    promise : what the plan promises, and why.
     account : the open ledger that was charged; None without one.
     """
 
     release: Released
     receipt: Receipt | None
     secure: bool
-    published: Mapping[str, Any]
+    promise: PrivacyStatement
+    published: Mapping[str, Any] = field(default_factory=dict)
     account: Ledger | None = field(default=None, repr=False, compare=False)
 
     def binding(self, numbers: Mapping[str, Any]) -> Carried[Released]:
@@ -81,17 +84,20 @@ class Carried(Generic[Released]):
 
     def state(
         self,
-        plan: Stated,
         *,
         assumptions: tuple[str, ...],
         not_covered: tuple[str, ...],
         bounds: Mapping[str, float | str] | None = None,
     ) -> PrivacyStatement:
         """Return the privacy statement for the release, including the charge that paid for it."""
-        made = PrivacyStatement.of(
-            plan, assumptions=assumptions, not_covered=not_covered, secure=self.secure, bounds=bounds
+        return replace(
+            self.promise,
+            bounds=bounds or {},
+            assumptions=assumptions,
+            not_covered=not_covered,
+            secure=self.secure,
+            paid=self.receipt,
         )
-        return made if self.receipt is None else made.paid_by(self.receipt)
 
 
 def carry_out(
@@ -119,29 +125,33 @@ def carry_out(
     -------
     The result has the plan's guarantee, provided that the plan's proof and the statement's assumptions hold.
     """
-    with releasing(label) as tell, calm():
+    with releasing(label) as report, calm():
         check(plan, data)
+        promise = PrivacyStatement.of(plan)
         account = opened(ledger)
-        if account is None and running.get() == label and noise_is_secret():
-            warn_uncharged(plan.guarantee)
-        tell("charge", price(plan.guarantee))
-        receipt = charge(account, plan, label)
-        tell("run", plan.mechanism)
+        report("charge", price(promise.guarantee))
+        charged(plan)  # audits compare what is run with what is paid for
+        receipt = charge(account, promise, label)
         entropy = fresh_entropy()
+        if account is None and entropy.secure and running.get() == label:
+            warn_uncharged(promise.guarantee)
+        report("run", promise.mechanism)
         release = run(plan, data, entropy, progress)
-        carried = Carried(release, receipt, entropy.secure, {}, account)
+        carried = Carried(release, receipt, entropy.secure, promise, account=account)
         carried = carried if published is None else carried.binding(published(release))
-        tell("done", "")
+        report("done", "")
         return carried
 
 
 def begin(plan: Stated, ledger: Budget, label: str) -> Carried[Entropy]:
     """Charge for a stream and draw its noise source. The stream's steps run in `silence`."""
     with calm():
+        promise = PrivacyStatement.of(plan)
         account = opened(ledger)
-        receipt = charge(account, plan, label)
+        charged(plan)
+        receipt = charge(account, promise, label)
     entropy = fresh_entropy()
-    return Carried(entropy, receipt, entropy.secure, {}, account)
+    return Carried(entropy, receipt, entropy.secure, promise, account=account)
 
 
 def resume() -> Entropy:
@@ -208,7 +218,6 @@ def charge(ledger: Budget, plan: Stated, label: str) -> Receipt | None:
 
     With insecure noise the label of the charge says so: the run is charged, but it is not private.
     """
-    charged(plan)  # audits compare what was run with what was paid for
     account = opened(ledger)
     if account is None:
         return None
@@ -298,6 +307,12 @@ def check_unit(model: Any, groups: Any) -> None:
         )
 
 
+NOT_CHECKED = (
+    "not checked: how columns were scaled and chosen; private rows must not decide it (given by the user)"
+)
+BY_SCHEMA = (
+    "columns were scaled and chosen by a schema, made without looking at the private data (given by the user)"
+)
 PLATFORM_ASSUMPTIONS = (
     statement.PUBLIC_TYPES,
     statement.UNPREDICTABLE,

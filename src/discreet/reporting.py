@@ -55,6 +55,11 @@ def on_progress(listener: Listener) -> Iterator[None]:
     listener : called in the thread of the release, in the order of phases; an error that it raises ends the run,
         which stays charged.
 
+    Yields
+    ------
+    None
+        It is a context manager.
+
     Notes
     -----
     Privacy: calls and what they hold are fixed by public facts, whatever the data. When they come is not: whoever sees
@@ -83,12 +88,12 @@ def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
     inside = running.get() is not None
     token = running.set("" if inside else label)
 
-    def tell(phase: str, detail: str) -> None:
+    def report(phase: str, detail: str) -> None:
         if not inside:
-            _tell(Report(label, phase, detail), logging.INFO)
+            _send(Report(label, phase, detail), logging.INFO)
 
     try:
-        yield tell
+        yield report
     finally:
         running.reset(token)
 
@@ -96,10 +101,10 @@ def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
 def step(done: int, steps: int) -> None:
     """Report a step of the release that runs, for loops whose number of steps is part of their plan."""
     if label := running.get():
-        _tell(Report(label, "run", step=done, steps=steps), logging.DEBUG)
+        _send(Report(label, "run", step=done, steps=steps), logging.DEBUG)
 
 
-def _tell(report: Report, level: int) -> None:
+def _send(report: Report, level: int) -> None:
     logger.log(level, "%s", report)
     for listener in _listeners.get():
         listener(report)

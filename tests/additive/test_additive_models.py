@@ -39,8 +39,8 @@ SCHEMA = Schema(
         "smoker": Boolean(),
     },
     target=Target("ill", ("no", "yes")),
-    group="person",
 )
+OF_PEOPLE = Schema(dict(SCHEMA.columns), SCHEMA.target, group="person")
 
 
 def people(n=3000, seed=0):
@@ -134,7 +134,11 @@ def test_the_example_of_the_guide_runs(capsys):
 
 
 def test_groups_come_from_the_schema():
-    model = PrivateAdditiveClassifier(2.0, 1e-6, schema=SCHEMA, max_rows_per_group=2, n_iterations=2)
+    with pytest.raises(
+        ValueError, match="max_rows_per_group"
+    ):  # the fit of single rows would be a false promise
+        PrivateAdditiveClassifier(2.0, 1e-6, schema=OF_PEOPLE).fit(people())
+    model = PrivateAdditiveClassifier(2.0, 1e-6, schema=OF_PEOPLE, max_rows_per_group=2, n_iterations=2)
     fitted = model.fit(people())
     assert fitted.privacy_.guarantee.unit == "user"
     assert fitted.privacy_.event == model.plan(3000).event
@@ -179,7 +183,8 @@ def test_shapes_are_drawn_as_they_were_released(fitted):
     drawn = fitted.plot(["age", "ward"]).to_dict()
     assert len(drawn["vconcat"]) == 2
     for name, chart in zip(["age", "ward"], drawn["vconcat"], strict=True):
-        counts, values = (layer["data"]["values"] for layer in chart["layer"])
+        gray, front = chart["layer"]  # in front of the bars: a line at 0, and the values
+        counts, values = (layer["data"]["values"] for layer in (gray, front["layer"][-1]))
         table = fitted.shapes_[name]
         assert [one["value"] for one in values][: len(counts)] == table["value"][: len(counts)]
         assert [one["rows"] for one in counts] == [max(0.0, count) for count in table["count"][: len(counts)]]

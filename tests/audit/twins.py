@@ -194,9 +194,9 @@ def with_bounds(kind, clip_first):
 class ScaledByTheData(PrivateLinearSVC):
     """Divides columns by their largest entry in the private data."""
 
-    def _examined(self, X, y):
-        rows, labels, strict = super()._examined(X, y)
-        return rows / np.nanmax(np.abs(rows), axis=0, initial=1e-3), labels, strict
+    def _read(self, X, y):
+        rows, targets = super()._read(X, y)
+        return rows / np.nanmax(np.abs(rows), axis=0, initial=1e-3), targets
 
 
 # -- what is published --------------------------------------------------------------------------------------------

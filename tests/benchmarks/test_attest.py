@@ -1,14 +1,18 @@
 """The parts of ``make attest``: lemmas and their tests, kills, materials, rows of the table, the page."""
 
+import contextlib
 import hashlib
+import itertools
 import json
+import sys
 
 import pytest
 
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
-from benchmarks.attest import build, faults
+from benchmarks.attest import build, faults, figures, fuzz
 from benchmarks.attest.page import page
+from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
 from discreet.card import attestation
 
@@ -20,25 +24,91 @@ def test_every_lemma_in_use_has_tests_with_names():
     assert "tests/mechanisms/test_tree.py::" in found["online.md#theorem-2"]["tests"][0]
 
 
-def test_killed_writers_lose_nothing():
-    found = faults.kills(12, seed=1)
+def troubled(kind, count, monkeypatch):
+    """So many kills of one kind; skipped where it cannot be tried."""
+    if kind not in faults._ANYWHERE and faults.kills(0).left_out:
+        pytest.skip("nothing can be mounted here")
+    monkeypatch.setattr(faults, "KINDS", {kind: 1})
+    monkeypatch.setattr(faults, "_ANYWHERE", (kind,))
+    found = faults.kills(count, seed=1)
+    assert found.kinds == {kind: count}
+    return found
+
+
+@pytest.mark.parametrize("kind", list(faults.KINDS))
+def test_killed_writers_lose_nothing(kind, monkeypatch):
+    found = troubled(kind, 25, monkeypatch)
     assert found.passed, found
     assert found.acknowledged > 0
+    if kind in ("full disk", "read-only"):
+        assert found.refused > 0
 
 
-def test_a_writer_that_acknowledges_too_early_is_caught(monkeypatch):
-    """The twin tells of a charge before it is made."""
+def hasty(path, say):
+    """A writer that tells of charges before they are made."""
+    faults.os.write(say, b"b")
+    while True:
+        faults.os.write(say, b"c")
+        faults.time.sleep(0.001)
 
-    def hasty(path, say):
-        faults.os.write(say, b"b")
-        while True:
-            faults.os.write(say, b"c")
-            faults.time.sleep(0.01)
 
-    monkeypatch.setattr(faults, "_write", hasty)
-    found = faults.kills(5, seed=1)
+def deaf(path, say):
+    """A writer that does not hear that a charge failed."""
+    faults.os.write(say, b"b")
+    while True:
+        with contextlib.suppress(LedgerError, BudgetExceeded):
+            Ledger(path).charge(faults.Pure(faults._STEP), label="kill")
+        faults.os.write(say, b"c")
+
+
+@pytest.mark.parametrize(("twin", "kind"), [(hasty, "kill"), (deaf, "full disk"), (deaf, "read-only")])
+def test_writers_that_acknowledge_too_much_are_caught(twin, kind, monkeypatch):
+    monkeypatch.setattr(faults, "_write", twin)
+    found = troubled(kind, 25, monkeypatch)
     assert found.lost > 0
     assert not found.passed
+
+
+@pytest.mark.nightly
+def test_ten_thousand_kills():
+    found = faults.kills(10_000, seed=2)
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("kind", list(fuzz.KINDS))
+def test_hostile_inputs_meet_clear_errors_or_results(kind):
+    found = fuzz.fuzz(60, seed=3, kinds=[kind])
+    assert found.passed, found.surprises
+    assert found.refused[kind] > 5
+
+
+@pytest.mark.nightly
+def test_a_hundred_thousand_hostile_inputs():
+    found = fuzz.fuzz(100_000, seed=4)
+    assert found.passed, found.surprises
+
+
+def test_a_reader_that_believes_everything_is_caught(monkeypatch):
+    monkeypatch.setattr(fuzz.card, "load", lambda path: fuzz.json.loads(path.read_bytes()))
+    assert not fuzz.fuzz(60, seed=3, kinds=["models"]).passed
+
+
+def test_a_run_that_fails_after_the_charge_is_caught(monkeypatch):
+    genuine, calls = fuzz.release.run, itertools.count()
+
+    def run(*arguments):
+        if next(calls) >= 4:  # the first four make the models that are spoiled elsewhere
+            raise ValueError("something in the data was strange")
+        return genuine(*arguments)
+
+    monkeypatch.setattr(fuzz.release, "run", run)
+    found = fuzz.fuzz(60, seed=3, kinds=["rows"])
+    assert "charged, and then failed" in found.surprises[0]
+
+
+def test_a_ledger_that_forgets_is_caught(monkeypatch):
+    monkeypatch.setattr(fuzz.Ledger, "history", lambda self: [])
+    assert "0 of 3 charges" in fuzz.fuzz(30, seed=3, kinds=["ledgers"]).surprises[0]
 
 
 def test_the_bill_of_materials_names_what_is_needed():
@@ -95,7 +165,8 @@ def test_the_page_says_what_was_found_and_what_was_not_tested():
         "exact": [],
         "attacks": [],
         "outside": [{**told, **prices, "tool": "t", "verdict": "skipped", "note": "not there"}],
-        "kills": {"kills": 5, "acknowledged": 4, "lost": 0, "beyond_cap": 0},
+        "kills": faults.Kills(kills=5, acknowledged=4, kinds={"full disk": 5}).to_dict(),
+        "fuzz": fuzz.Fuzzed(cases=7, refused={"models": 6}, accepted={"rows": 1}).to_dict(),
         "wheel": {"skipped": "no wheel"},
         "packages": {"numpy": "2"},
         "not_tested": ["<weather>"],
@@ -103,4 +174,16 @@ def test_the_page_says_what_was_found_and_what_was_not_tested():
     text = page(body)
     assert "&lt;weather&gt;" in text
     assert "online.md#theorem-2" in text
+    assert "full disk 5" in text
+    assert "7 fuzzed inputs" in text
     assert build.digest(b"") == hashlib.sha256(b"").hexdigest()
+
+
+def test_figures_are_kept_part_by_part(tmp_path, monkeypatch):
+    for part, count in (("kills", "2"), ("inputs", "9")):
+        command = ["figures", part, f"--{part}", count, "--output", str(tmp_path / "f.json")]
+        monkeypatch.setattr(sys, "argv", command)
+        assert figures.main() == 0
+    text = (tmp_path / "f.md").read_text()
+    assert "2 times a writer" in text
+    assert "9 cases" in text

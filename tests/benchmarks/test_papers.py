@@ -9,7 +9,9 @@ import pytest
 from benchmarks.papers import report, runner
 from benchmarks.papers.__main__ import main
 from benchmarks.papers.cells import cells
+from benchmarks.papers.datasets import _industrial
 from benchmarks.papers.fingerprints import FLOOR
+from benchmarks.papers.huberization import excess
 from benchmarks.papers.methods import METHODS, OURS
 from benchmarks.papers.results import Results, Row
 from benchmarks.papers.runs import Effort
@@ -25,6 +27,7 @@ TESTED = [
     "rates",
     "queries",
     "fingerprinting",
+    "huberization",
     "audit",
 ]
 
@@ -200,3 +203,19 @@ def test_commands(tmp_path, capsys):
     assert "there are no results" in capsys.readouterr().err
     assert main(["queries", "--quick", "--output", str(tmp_path)]) == 0
     assert "3 new results" in capsys.readouterr().out
+
+
+def test_smoothing_the_hinge_costs_the_same_share_whatever_the_number_of_rows(folder):
+    # The minimizer of the smoothed loss is 1 + h / 2, so the excess is h / 10; noise is small beside that for h = 0.5.
+    assert excess(1.0) == pytest.approx(0.0)
+    assert excess(1.25) == pytest.approx(0.05)
+    rows = {(row.method, row.x): row.value for row in Results(folder).rows() if row.table == "huberization"}
+    assert rows["smoothed over 0.5, objective perturbation", 4000.0] == pytest.approx(0.05, abs=0.01)
+    assert rows["the hinge, mirror descent", 4000.0] < 0.01
+
+
+def test_industrial_shapes_are_generated_and_compared_with_no_printed_figure(folder):
+    X, y = _industrial(1000, 23, 3.2)
+    assert X.shape == (1000, 23)
+    assert 0.3 < y.mean() < 0.7
+    assert not [one for one in comparisons(Results(folder).rows()) if "industrial" in one.what]

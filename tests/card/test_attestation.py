@@ -30,6 +30,7 @@ def body():
         "outside": [{"tool": "t", "subject": "a", "verdict": "agrees", "caught": True}],
         "wheel": {"identical": True},
         "kills": {"passed": True},
+        "fuzz": {"passed": True},
         "tests": {"failed": 0},
         "not_tested": ["the weather"],
     }
@@ -65,6 +66,7 @@ FAULTS = {
     ),
     "two wheels": (lambda body: body["wheel"].update(identical=False), "builds of the wheel differ"),
     "a lost charge": (lambda body: body["kills"].update(passed=False), "lost charges"),
+    "a hostile file": (lambda body: body["fuzz"].update(passed=False), "hostile files"),
     "a failed test": (lambda body: body["tests"].update(failed=2), "2 tests"),
     "no event": (lambda body: body["claims"][0].update(event={"type": "Nothing"}), "no price"),
 }

@@ -1,4 +1,4 @@
-"""The card for people: what is promised, what was declared, and coefficients beside a reference level."""
+"""The card for people: what is promised, what was declared, and coefficients compared with a reference level."""
 
 import math
 import re
@@ -9,7 +9,7 @@ import pytest
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, card, coefficient_intervals
 from discreet.card.coefficients import effects
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.privacy.page import believed
+from discreet.privacy.page import posterior
 from discreet.tables.schema import Binned, Boolean, Categorical, Numeric, Schema, Target, Text
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -69,17 +69,17 @@ def test_words_are_left_out_and_the_reference_is_named(model, tmp_path):
     text = page_of(model, tmp_path, schema=SCHEMA)
     assert "letter#" not in text.partition("<details>")[0]
     assert "16 hashed words of &#x27;letter&#x27;" in text
-    assert "ward, beside north" in text
-    odds = math.exp(model.coef_[0, 6] - model.coef_[0, 5])  # south beside north
-    assert f'south</th><td class="number">{odds:.3g}<' in text
+    assert "ward, compared with north" in text
+    odds = math.exp(model.coef_[0, 6] - model.coef_[0, 5])  # south compared with north
+    assert f'south</th><td class="number">×{odds:#.3g}<' in text
 
 
 def test_the_promise_is_a_picture(model, tmp_path):
     text = page_of(model, tmp_path)
-    assert f"50% → {believed(0.5, 1.0):.0%}" in text
+    assert f"50% → {posterior(0.5, 1.0):.0%}" in text
     assert f"one row changes the odds by a factor of at most {math.e:.3g}" in text
     assert "Privacy statement" in text  # folded
-    assert text.index("Somebody had") < text.index("<details>") < text.index("Privacy statement")
+    assert text.index("Suppose someone had") < text.index("<details>") < text.index("Privacy statement")
     for value in model.coef_[0]:
         assert f"{value:.8f}"[:-2] in text.partition("coef_ = ")[2]
 
@@ -87,7 +87,7 @@ def test_the_promise_is_a_picture(model, tmp_path):
 def test_belief_follows_the_odds():
     for prior in (0.01, 0.5, 0.9):
         for epsilon in (0.1, 1.0, 5.0):
-            after = believed(prior, epsilon)
+            after = posterior(prior, epsilon)
             assert after / (1 - after) == pytest.approx(math.exp(epsilon) * prior / (1 - prior))
 
 

@@ -19,7 +19,7 @@ ROWS, PEOPLE, PER_PERSON = 300, 150, 2
 COLUMNS = {"age": Numeric(0, 100), "ward": Categorical(("north", "south")), "smoker": Boolean()}
 TARGETS = {"classes": Target("ill", ("no", "yes")), "number": Target("cost", bounds=(0, 50))}
 GUARANTEE = ("--epsilon", "1", "--delta", "1e-5")
-OF_COLUMNS = [name for name, model in catalog.MODELS.items() if model.reads != "ratings"]
+OF_COLUMNS = [name for name, model in catalog.MODELS.items() if model.reads not in ("ratings", "teachers")]
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,67 @@ def test_a_plan_is_what_the_fit_runs(folder, tmp_path, monkeypatch, capsys, name
     if catalog.MODELS[name].reads != "points":
         run("predict", output, folder / "visits.csv", "--separator", ";", "--output", tmp_path / "out.csv")
         assert read_table(tmp_path / "out.csv").num_rows == ROWS
+
+
+def test_weights_of_classes(folder, tmp_path, monkeypatch, capsys):
+    chosen = ("--schema", folder / "classes.toml", "--class-weight", "yes=3", *GUARANTEE)
+    plan = planned(monkeypatch, *chosen, "--rows", ROWS)
+    run("fit", folder / "visits.csv", "--separator", ";", "--output", tmp_path / "m.json", *chosen)
+    found = card.read(tmp_path / "m.json")
+    assert found.parameters["class_weight"] == {"yes": 3.0}
+    assert found.privacy.event == plan.event
+    wrong = (
+        "fit",
+        folder / "visits.csv",
+        "--separator",
+        ";",
+        "--output",
+        tmp_path / "n.json",
+        "--schema",
+        folder / "classes.toml",
+    )
+    assert "'perhaps', which is not among" in failure(
+        capsys, *wrong, *GUARANTEE, "--class-weight", "perhaps=3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "teacher"), [("classes", "linear"), ("number", "tree"), ("classes-people", "forest")]
+)
+def test_teachers_from_the_shell(folder, tmp_path, capsys, target, teacher):
+    visits = (folder / "visits.csv", "--separator", ";")
+    run("ledger", "create", tmp_path / "b.ledger", "--epsilon", 3, "--delta", "1e-4",
+        *(("--unit", "user") if "people" in target else ()))  # fmt: skip
+    run("fit", *visits, "--schema", folder / f"{target}.toml", "--model", "transfer", "--teacher", teacher,
+        "--teachers", 20, "--public", folder / "visits.csv", *GUARANTEE, "--ledger", tmp_path / "b.ledger", "--output",
+        tmp_path / "m.json")  # fmt: skip
+    assert card.read(tmp_path / "m.json").privacy.guarantee.unit == (
+        "user" if "people" in target else "record"
+    )
+    run("predict", tmp_path / "m.json", *visits, "--output", tmp_path / "out.csv")
+    assert read_table(tmp_path / "out.csv").num_rows == ROWS
+    run("verify", tmp_path / "m.json", "--ledger", tmp_path / "b.ledger")
+    run("show", tmp_path / "m.json")
+    run("card", tmp_path / "m.json", "--output", tmp_path / "page.html")
+    assert "PrivateTransfer" in capsys.readouterr().out
+
+
+def test_teachers_say_what_they_need(folder, tmp_path, capsys):
+    asked = ("fit", folder / "visits.csv", "--separator", ";", "--model", "transfer", *GUARANTEE, "--output",
+             tmp_path / "m.json")  # fmt: skip
+    assert "--public is required" in failure(capsys, *asked, "--schema", folder / "classes.toml")
+    number = (
+        *asked,
+        "--schema",
+        folder / "number.toml",
+        "--public",
+        folder / "visits.csv",
+        "--aggregator",
+        "shares",
+    )
+    assert "--aggregator is for classes" in failure(capsys, *number)
+    plan = ("plan", "--model", "transfer", "--rows", 300, "--schema", folder / "classes.toml", *GUARANTEE)
+    assert "discreet plan transfer" in failure(capsys, *plan)
 
 
 @pytest.mark.parametrize("neighboring", ["add-remove-one", "zero-out"])
@@ -247,7 +308,7 @@ def test_the_catalog_names_parameters_that_estimators_declare():
         "n_users",
         "max_rows_per_group",
     }
-    by_schema = {"classes", "target_bounds", "schema", "feature_bounds"}
+    by_schema = {"classes", "target_bounds", "bounds", "schema", "feature_bounds"}
     python = {
         "constraint",
         "random_state",
@@ -256,6 +317,9 @@ def test_the_catalog_names_parameters_that_estimators_declare():
         "row_clip",
         "nuclear_norm",
         "out_of_bounds",
+        "student",
+        "max_unstable",
+        "label_private",
     }
     python |= {"duplicates"}
     used = set()
@@ -305,6 +369,3 @@ def test_teachers_label_public_rows(folder, tmp_path, capsys, monkeypatch, kind)
     run("plan", "transfer", *said, *GUARANTEE)
     assert plans[0].event == charge.event
     monkeypatch.undo()
-    with pytest.raises(SystemExit):
-        main(["fit", "x.csv", "--model", "transfer", "--epsilon", "1", "--output", "m"])
-    assert "`discreet label`" in capsys.readouterr().err

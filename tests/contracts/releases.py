@@ -28,6 +28,7 @@ from discreet.recommend.methods import METHODS
 from discreet.recommend.methods.clicks import IMPLICIT
 from discreet.sets import L1Ball, L2Ball
 from discreet.solvers import base
+from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import subsample_and_aggregate
 
 for module in pkgutil.iter_modules(discreet.solvers.__path__):
@@ -265,6 +266,18 @@ def agreed(data):
     return subsample_and_aggregate(larger, data[0], CLASSES, n_chunks=10, epsilon=2.0, delta=1e-2)
 
 
+def asked(data):
+    def larger(rows):
+        return int(rows[:, 0].mean() > rows[:, 1].mean())
+
+    stream = PrivateQueries(n_queries=2, max_unstable=3, epsilon=2.0, delta=1e-2).fit(data[0])
+    answers = stream.ask(larger, CLASSES), stream.ask(lambda rows: len(rows) % 2, CLASSES)
+    left = stream.halted, stream.remaining
+    stream.close()
+    texts = [None if answer is None else repr(answer) for answer in answers]  # as the digest has them
+    return texts, *left, stream.privacy_
+
+
 def completed(method, feedback):
     """Rows are users, of ten items each; what is no number is no rating."""
     weights = np.random.default_rng(5).normal(size=(P, 10))
@@ -396,6 +409,7 @@ TRANSFERS = {  # rows are their teachers' business, whatever they hold; one that
     "PrivateLabeler pool": labeled(pool=True),
     "private_error_rate": error_rate,
     "subsample_and_aggregate": agreed,
+    "PrivateQueries": asked,
 }
 SPARSE = {  # these take rows in a sparse matrix
     "PrivateMedian",
@@ -464,6 +478,7 @@ WAYS = {
     "transfer.classifier": "PrivateTransferClassifier plurality",
     "transfer.error_rate": "private_error_rate",
     "transfer.labeler": "PrivateLabeler",
+    "transfer.queries": "PrivateQueries",
     "transfer.regressor": "PrivateTransferRegressor",
     "transfer.subsample": "subsample_and_aggregate",
 }

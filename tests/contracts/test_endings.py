@@ -20,7 +20,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.sets import Box, L1Ball, L2Ball, Simplex
+from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball, Simplex
 from discreet.solvers import base
 from discreet.solvers.minimizers import constrained, entropic, lbfgs_newton, minimizer
 from discreet.solvers.minimizers.constrained import minimize_over, smallest_distance
@@ -135,6 +135,8 @@ SETS = [
     Box((-20.0, -20.0), (20.0, 20.0)),
     Box((0.0, 1.0), (0.5, 1.0)),
     Box((1e6, -1e6), (1e6 + 1, 1e6)),
+    GroupedL1Ball(20.0, 2, 2),
+    GroupedL1Ball(1.0, 2, 1),
 ]
 #: Registered solvers that search for minimizers of strongly convex objectives, and a guarantee that each can give.
 SOLVERS = {

@@ -23,6 +23,7 @@ from discreet.losses import (
     Absolute,
     CappedLogistic,
     CappedSoftmax,
+    ClassWeighted,
     GradientLoss,
     Hinge,
     HuberHinge,
@@ -75,6 +76,9 @@ PACKAGE = [
     Quantile(0.9, 0.5), Poisson(1.5, 3.0), Poisson(0.5, 20.0), Linear(1.0), Linear(2.0), Softmax(2), Softmax(4),
     CappedSoftmax(4, 0.3), CappedSoftmax(3, math.sqrt(2)), Softmax(3, margin=2.0), Softmax(2, margin=0.5),
     CappedSoftmax(3, 0.4, margin=1.0), Absolute(),
+    ClassWeighted(Logistic(), (1.0, 5.0)), ClassWeighted(HuberHinge(0.5), (0.3, 0.1)),
+    ClassWeighted(Hinge(), (1.0, 2.0)), ClassWeighted(Softmax(3), (1.0, 4.0, 0.5)),
+    ClassWeighted(Softmax(3, margin=1.0), (1.0, 2.0, 3.0)),
 ]  # fmt: skip
 LOSSES = [*PACKAGE, SquaredHinge(), RECIPE.LogCosh()]
 #: Declared above what is attained: below a cap of 1/2 the logistic curvature never reaches 1/4, and Linear has none.
@@ -190,7 +194,9 @@ def check_convexity(loss):
 
 
 def check_family(loss):
-    assert (loss.family == "softmax") == (loss.n_outputs > 1)
+    assert loss.family in (
+        ("softmax", "general") if loss.n_outputs > 1 else ("general", "monotone", "logistic")
+    )
     for y, t in grid(loss):
         slopes, bends = loss.derivative(y, t), loss.second_derivative(y, t)
         if loss.family in ("logistic", "monotone"):
@@ -212,9 +218,8 @@ def check_value_at_zero(loss):
     if math.isinf(loss.value_at_zero):
         return
     t = 0.0 if loss.n_outputs == 1 else np.zeros((1, loss.n_outputs))
-    for y in labels(loss):
-        at_zero = float(np.ravel(loss.value([y], t))[0])
-        assert at_zero <= loss.value_at_zero <= at_zero * (1 + 1e-12)
+    at_zero = max(float(np.ravel(loss.value([y], t))[0]) for y in labels(loss))
+    assert at_zero <= loss.value_at_zero <= at_zero * (1 + 1e-12)
     assert min(loss.value(y, t).min() for y, t in grid(loss)) >= 0
 
 
@@ -229,7 +234,7 @@ def check_derivative_bound(loss):
         worst = max(size(loss, loss.derivative(y, t)).max() for y, t in grid(loss, reach))
         assert worst <= computed(loss, bound)
         assert bound <= plain <= loss.lipschitz
-        if type(loss).derivative_bound is not Loss.derivative_bound:
+        if type(getattr(loss, "loss", loss)).derivative_bound is not Loss.derivative_bound:
             assert worst >= bound * (1 - 1e-9)
 
 
@@ -331,6 +336,7 @@ CHECKS = {name: check for name, check in dict(globals()).items() if name.startsw
 
 
 @pytest.mark.lemma("own-losses.md#theorem-2")
+@pytest.mark.lemma("class-weights.md#theorem-1")
 @pytest.mark.parametrize("check", CHECKS.values(), ids=[name[len("check_") :] for name in CHECKS])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_contract(loss, check):
@@ -432,7 +438,7 @@ def test_solvers_take_a_loss_of_a_user_by_what_is_proved(loss, delta):
         assert {"noisy-gd", "noisy-sgd", "mirror-descent"} <= fits
         assert not isinstance(found["auto", True], str)
     for solver, theorem in {
-        "newton": "classes",
+        "newton": "second-order",
         "statistics": "quadratic",
         "exponential": "single-peaked",
     }.items():

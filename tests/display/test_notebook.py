@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 import discreet
 from discreet import Ledger, PrivateLogisticRegression, evaluate
 from discreet.privacy.events import Gaussian, Pure
-from discreet.privacy.ledger.page import further
+from discreet.privacy.ledger.page import further, shares
 from discreet.tables.cohort import COHORT_SCHEMA
 
 pytestmark = pytest.mark.filterwarnings("ignore::discreet.NoiseWarning")
@@ -95,6 +95,9 @@ def test_a_ledger_shows_who_when_what_for_spent_and_left(tmp_path):
     assert "mean &lt;age&gt;" in text
     assert f"epsilon {ledger.spent().epsilon:.3g} of 3" in text
     assert f"epsilon {ledger.remaining().epsilon:.3g}" in text
+    assert sum(epsilon for _, _, epsilon in shares(ledger, ledger.history())) == pytest.approx(
+        ledger.spent().epsilon
+    )
     assert ledger.spent_after()[-1] == pytest.approx(ledger.spent().epsilon)
 
 

@@ -123,8 +123,7 @@ def test_a_browser_shows_every_page_of_the_library(written, screen):
         faults += screen.findings(name, ["wcag2a", "wcag2aa"])
         for width, scheme in ((1280, "light"), (390, "light"), (390, "dark"), (1280, "dark")):
             faults += screen.faults(f"library/{name}", path.as_uri(), width, scheme)
-        if name in ("card", "audit"):  # the colors of all
-            faults += screen.findings(f"{name}, dark", ["color-contrast"])
+        faults += screen.findings(f"{name}, dark", ["color-contrast"])
         faults += screen.messages(name)
     assert not faults, "\n".join(faults)
 

@@ -1,5 +1,6 @@
 """Pages whose code is run: the papers' calls, the errata's arithmetic, moving from other libraries."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -79,3 +80,24 @@ def test_names_on_the_pages_are_public():
         text = (DOCS / name).read_text(encoding="utf-8")
         named = set(re.findall(r"\b(Private[A-Z]\w+|private_\w+)", text))
         assert named <= set(discreet.__all__), name
+
+
+def described(name):
+    """The sections that the docstring of a public name lacks."""
+    value = getattr(discreet, name)
+    text = inspect.getdoc(value) or ""
+    if inspect.isclass(value) and issubclass(value, Exception):
+        return [] if text else ["a sentence"]
+    wanted = {"a note on privacy": r"^Notes\n-----\nPrivacy: ", "Examples": r"^Examples\n--------\n"}
+    if inspect.signature(value).parameters:
+        wanted["Parameters or Attributes"] = r"^(Parameters|Attributes)\n----------\n"
+    if not inspect.isclass(value):
+        wanted["Returns or Yields"] = r"^(Returns\n-------|Yields\n------)\n"
+    return [name for name, pattern in wanted.items() if not re.search(pattern, text, re.M)]
+
+
+def test_every_public_name_is_described():
+    from discreet._api import HOMES
+
+    lacking = {name: described(name) for name in HOMES}
+    assert not {name: parts for name, parts in lacking.items() if parts}

@@ -12,6 +12,8 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier
 
 import discreet
 from discreet import (
@@ -27,6 +29,7 @@ from discreet import (
 )
 from discreet.audit.replay import replay
 from discreet.audit.trace import fitting
+from discreet.description.quantiles import private_norm_bound
 from discreet.estimators import groups, linear
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import PrivateLinearModel
@@ -56,6 +59,7 @@ from discreet.privacy.events import (
 )
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.solvers import base
+from discreet.transfer.subsample import subsample_and_aggregate
 
 PUBLIC_SIZE = ["replace-one", "zero-out"]
 
@@ -399,3 +403,72 @@ def test_every_estimator_learns_with_groups_and_says_so(model, tmp_path):
     assert dataclasses.replace(sparse.privacy_, assumptions=()) == dataclasses.replace(
         dense.privacy_, assumptions=(), paid=None
     )
+
+
+# -- schemas that say whose row each row is --------------------------------------------------------------------------
+
+VISITS = {
+    "who": np.repeat([f"p{k}" for k in range(30)], 2),
+    "a": np.linspace(-1, 1, 60),
+    "y": np.tile([0, 1], 30),
+}
+OF_PEOPLE = discreet.Schema({"a": discreet.Numeric(-1, 1)}, discreet.Target("y", classes=(0, 1)), group="who")
+
+
+def fits_of_visits(**most):
+    """Every way from a table with a group column to a fit; those that read ids themselves need none."""
+    linear_model = PrivateLogisticRegression(5.0, 1e-3, classes=[0, 1], **most)
+    additive = discreet.PrivateAdditiveClassifier(5.0, 1e-3, schema=OF_PEOPLE, n_iterations=2, **most)
+    search = discreet.PrivateSearchCV(
+        PrivateLogisticRegression(classes=[0, 1]), {"l2": [0.1, 1.0]}, 5.0, 1e-3, **most
+    )
+    pipeline = make_pipeline(discreet.SchemaEncoder(OF_PEOPLE), linear_model)
+    ids = {"groups": OF_PEOPLE.groups(VISITS)} if most else {}
+    rows, labels = OF_PEOPLE.encode(VISITS)
+    named = {f"privatelogisticregression__{name}": value for name, value in ids.items()}
+    return {
+        "additive": lambda: additive.fit(VISITS),
+        "encoded": lambda: linear_model.fit(rows, labels, **ids),
+        "pipeline": lambda: pipeline.fit(VISITS, VISITS["y"], **named)[-1],
+        "search": lambda: search.fit(rows, labels, **ids),
+        "components": lambda: discreet.PrivatePCA(5.0, 1e-3, n_components=1, **most).fit(rows, **ids),
+        "median": lambda: discreet.PrivateMedian(5.0, 1e-3, radius=2.0, **most).fit(rows, **ids),
+    }
+
+
+@pytest.mark.parametrize("way", fits_of_visits())
+def test_a_table_of_people_is_not_fitted_row_by_row(way):
+    """Who has four rows would be protected at four times epsilon, beside a statement that each person is one row."""
+    with pytest.raises(ValueError, match="max_rows_per_group"):
+        fits_of_visits()[way]()
+    assert fits_of_visits(max_rows_per_group=2)[way]().privacy_.guarantee.unit == "user"
+
+
+ROWS_OF_PEOPLE = OF_PEOPLE.transform(VISITS)
+TREE = DecisionTreeClassifier(max_depth=1)
+#: Steps before and after a fit, and teachers, on rows that a schema with a group column has made.
+AROUND = {
+    "evaluate": lambda: discreet.evaluate(TREE.fit(ROWS_OF_PEOPLE, VISITS["y"]), ROWS_OF_PEOPLE, VISITS["y"]),
+    "intervals": lambda: discreet.coefficient_intervals(
+        PrivateRidge(1.0, 1e-3, target_bounds=(0, 1)).fit(np.asarray(ROWS_OF_PEOPLE), VISITS["y"]),
+        ROWS_OF_PEOPLE,
+        VISITS["y"],
+    ),
+    "quantiles": lambda: discreet.private_quantiles(ROWS_OF_PEOPLE, 0.5, candidates=[-1, 0, 1], epsilon=1.0),
+    "norm": lambda: private_norm_bound(ROWS_OF_PEOPLE, epsilon=1.0),
+    "teachers": lambda: discreet.PrivateTransferClassifier(
+        TREE, n_teachers=10, delta=1e-3, classes=[0, 1]
+    ).fit(ROWS_OF_PEOPLE, VISITS["y"], np.asarray(ROWS_OF_PEOPLE)),
+    "labeler": lambda: discreet.PrivateLabeler(TREE, 5, 10, delta=1e-3, classes=[0, 1]).fit(
+        ROWS_OF_PEOPLE, VISITS["y"]
+    ),
+    "chunks": lambda: subsample_and_aggregate(
+        len, ROWS_OF_PEOPLE, [1, 2], n_chunks=10, epsilon=1.0, delta=1e-3
+    ),
+}
+
+
+@pytest.mark.parametrize("step", AROUND)
+def test_rows_of_people_are_protected_one_by_one_nowhere(step):
+    with pytest.raises(ValueError, match=r"groups must be given.*group column"):
+        AROUND[step]()

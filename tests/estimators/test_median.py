@@ -142,7 +142,7 @@ def test_a_replay_of_the_pure_median_finds_nothing():
 
 
 def test_a_twin_that_forgets_that_records_are_exchanged_is_found(monkeypatch):
-    monkeypatch.setattr(Neighboring, "contributions", property(lambda relation: 1))
+    monkeypatch.setattr(Neighboring.REPLACE_ONE, "contributions", 1)
     first, second = np.array([[1.0, 0.0], [0.0, 0.5]]), np.array([[-1.0, 0.0], [0.0, 0.5]])
     found = replay(
         fitting(PrivateMedian(1.0, 1e-2, radius=1.0, solver=MedianDescent(5))), (first,), (second,)

@@ -7,9 +7,10 @@ import pytest
 
 from discreet import BudgetExceeded, Ledger, PrivateLogisticRegression, PrivateRidge
 from discreet.cli import main
-from discreet.estimators.linear import HOPELESS, NoiseWarning, noise_over_signal, warn_if_noise
+from discreet.estimators.linear import HOPELESS, NoiseWarning, warn_if_noise
 from discreet.estimators.rehearsal import simulate
 from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.problem import noise_over_signal
 
 
 def ratio(n, p, epsilon, delta=None):

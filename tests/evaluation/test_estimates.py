@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtri
 from scipy.stats import laplace, truncnorm
 
-from benchmarks.near_noise import classified, measure, regressed
+from benchmarks.near_noise import RESULTS, classified, measure, regressed
 from discreet.evaluation.estimates import CLEAR, UNKNOWN, Noise, Scores, proportion
 
 Z = float(ndtri(0.975))
@@ -110,6 +110,7 @@ NEAR = {
     "100 bins": partial(classified, n=6000, positives=174, bins=100, epsilon=1.0, delta=1e-6),
     "20 bins": partial(classified, n=4000, positives=60, bins=20, epsilon=1.0, delta=1e-6),
     "Laplace": partial(classified, n=4000, positives=60, bins=20, epsilon=1.0, delta=0.0),
+    "people": partial(classified, n=4000, positives=120, bins=20, epsilon=1.0, delta=1e-6, rows=2),
     "regression": partial(regressed, n=1000, largest=0.3, epsilon=1.0, delta=1e-6),
     "few targets": partial(regressed, n=35, largest=0.8, epsilon=1.0, delta=0.0),
 }
@@ -132,3 +133,14 @@ def test_an_area_that_noise_in_many_bins_hides_is_unknown():
         scores = Scores(counts, noise, shared=bins + 2)
         assert scores.clear(55.0) > 0
         assert math.isnan(scores.area_under_curve().value) is not known
+
+
+def test_every_metric_was_measured_near_its_noise():
+    """The kept table has rows of whatever `evaluate` reports, for records and for people."""
+    measured = [line for line in RESULTS.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    rng = np.random.default_rng(0)
+    for setting in ("people", "20 bins", "regression"):
+        for metric in NEAR[setting](rng):
+            rows = [line for line in measured if line.startswith(f"| {metric},")]
+            assert any("people" in line for line in rows), metric
+            assert any("people" not in line for line in rows), metric

@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import optimize, stats
 from scipy.special import expit
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from benchmarks.coverage import linear, logistic
+from benchmarks.coverage import _AWKWARD as AWKWARD
+from benchmarks.coverage import awkward, linear, logistic
 from discreet import (
     Ledger,
     PrivateHuberRegressor,
@@ -339,3 +341,99 @@ def test_a_start_that_is_mostly_noise_is_drawn_towards_zero(drawn, monkeypatch):
         found = coefficient_intervals(model, X, y, epsilon=4.0, delta=1e-6)
     assert np.isfinite(found.upper).all() == drawn
     assert ((found.lower <= truth) & (truth <= found.upper)).all()
+
+
+# -- a curvature near its noise --------------------------------------------------------------------------------------
+
+
+def symmetric(rng, p, stddev):
+    """The noise of a released matrix: half the variance off the diagonal."""
+    upper = np.triu(rng.normal(size=(p, p)), 1) / math.sqrt(2)
+    return stddev * (upper + upper.T + np.diag(rng.normal(size=p)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.lemma("uncertainty.md#theorem")
+def test_the_ends_of_a_joint_test_are_those_of_all_points_that_pass(seed):
+    rng = np.random.default_rng(seed)
+    p, level = 3, 0.9
+    curvature = np.diag([6.0, 9.0, -30.0]) + symmetric(rng, p, 1.0)
+    test = newton.JointTest(rng.normal(size=p), 5 * rng.normal(size=p), curvature, 1.0, 4.0)
+    lower, upper = test.ends(level)
+    most = stats.chi2.ppf(level, p)
+
+    def excess(theta):
+        d = test.start - theta
+        u = test.gradient - curvature @ d
+        return u @ u - most * (test.variance + test.blur**2 * d @ d)
+
+    for coordinate in range(p):
+        for end, side in ((lower, -1), (upper, 1)):
+            # The best point for this value of the coefficient passes at the end, and none does beyond it.
+            others = [place for place in range(p) if place != coordinate]
+
+            def least(value, coordinate=coordinate, others=others):
+                def placed(rest):
+                    theta = np.empty(p)
+                    theta[others], theta[coordinate] = rest, value
+                    return excess(theta)
+
+                return optimize.minimize(placed, np.zeros(p - 1)).fun
+
+            step = 0.02 * (upper - lower)[coordinate]
+            assert least(end[coordinate] - side * step) < 0 < least(end[coordinate] + side * step)
+
+
+@pytest.mark.parametrize("smallest", [0.0, 0.3, 2.0, 5.0])
+def test_a_joint_test_covers_however_small_the_curvature_is(smallest):
+    """Where it is 0, nothing is known of one direction: intervals must be infinite, and are."""
+    rng, p, level, blur = np.random.default_rng(1), 3, 0.9, 1.0
+    truth, start = np.array([0.5, -0.2, 0.1]), np.zeros(p)
+    basis = np.linalg.qr(rng.normal(size=(p, p)))[0]
+    exact = basis @ np.diag([smallest, 20.0, 40.0]) @ basis.T
+    covered, finite = [], []
+    for _ in range(2000):
+        gradient = exact @ (start - truth) + 2.0 * rng.normal(size=p)
+        ends = newton.JointTest(start, gradient, exact + symmetric(rng, p, blur), blur, 4.0).ends(level)
+        finite.append(ends is not None)
+        covered.append(ends is None or bool(np.all((ends[0] <= truth) & (truth <= ends[1]))))
+    assert np.mean(covered) > level - 0.02
+    # docs/proofs/uncertainty.md, section 4: no honest rule has more finite ones.
+    assert np.mean(finite) <= 1 - level + 2 * stats.norm.cdf(smallest / blur / 2) - 1 + 0.02
+
+
+def test_linear_regressions_near_the_noise_have_finite_intervals():
+    """Four of five such fits had none before there was a joint test."""
+    with warnings.catch_warnings(), insecure_noise(0):
+        warnings.simplefilter("ignore")
+        widths = [awkward(seed, "linear, n = 3000, p = 3, epsilon = 0.5")[1] for seed in range(20)]
+    assert np.mean(np.isfinite(widths)) >= 0.8
+
+
+def test_a_joint_test_says_so():
+    X, y, _ = made(300)
+    model = PrivateLinearRegression(5.0, 1e-3, target_bounds=(-3, 3), feature_bound=BOUND).fit(X, y)
+    for epsilon in np.geomspace(0.05, 2.0, 40):  # from too little to enough
+        with insecure_noise(3), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = coefficient_intervals(model, X, y, epsilon=float(epsilon), delta=1e-3)
+        if np.isfinite(found.upper).all():
+            break
+    assert found.doubt == newton.NEAR
+    assert newton.NEAR in [str(one.message) for one in said]
+    assert np.isinf(found.standard_error).all()
+    assert np.all((found.lower <= found.estimate) & (found.estimate <= found.upper))
+
+
+def test_at_most_one_of_four_intervals_can_be_finite_where_columns_are_nearly_the_same():
+    """The figure of docs/uncertainty.md: a curvature of 0.34 times its noise, seen once and twice at a third."""
+    rng = np.random.default_rng(0)
+    X, truth, bound, epsilon = AWKWARD["logistic, correlation 0.99, n = 10000"](rng)
+    n, rows = len(X), np.column_stack([X, np.ones(len(X))])
+    problem = Problem(Logistic(), Bounds(bound), n, 3)
+    plan = plan_intervals(problem, Guarantee(epsilon, 1 / n**2), 10.0, 3, False)
+    chance = expit(rows @ truth)
+    smallest = np.linalg.eigvalsh((rows * (chance * (1 - chance))[:, None]).T @ rows)[0]
+    seen = [1 / plan.curvature(last).stddev ** 2 for last in (True, False, False)]
+    distance = smallest * math.sqrt(sum(seen))
+    assert 0.05 + 2 * stats.norm.cdf(distance / 2) - 1 < 0.25

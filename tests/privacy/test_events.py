@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -82,25 +83,40 @@ def test_flattening_keeps_every_run(event: Event) -> None:
     assert not any(isinstance(leaf, Repeated | Composed) for leaf, _ in flatten(event))
 
 
+OBJECTIVE = ObjectivePerturbation("logistic", 2.0, 0.1, 0.25, 0.01).to_dict()
+
+
+def test_the_description_that_is_spoiled_below_is_read() -> None:
+    assert Event.from_dict(OBJECTIVE).to_dict() == OBJECTIVE
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {},
-        {"event": "Sorcery"},
-        {"event": "Gaussian"},
-        {"event": "Gaussian", "noise_multiplier": -1.0},
-        {"event": "Gaussian", "noise_multiplier": 0},
-        {"event": "Gaussian", "noise_multiplier": "1"},
-        {"event": "Gaussian", "noise_multiplier": True},
-        {"event": "Gaussian", "noise_multiplier": float("nan")},
-        {"event": "Gaussian", "noise_multiplier": 1.0, "surprise": 2},
-        {"event": "Approximate", "epsilon": 1.0, "delta": 1.5},
-        {"event": "Approximate", "epsilon": -1.0, "delta": 0.5},
-        {"event": "Repeated", "event_": {}, "times": 2},
-        {"event": "Repeated", "times": 2},
-        {"event": "Subsampled", "event_": {}, "rate": 2.0},
-        {"event": "Composed", "events": [1, 2]},
-        {"event": ["Gaussian"]},
+        {"kind": "Sorcery"},
+        {"kind": "Gaussian"},
+        {"kind": "Gaussian", "noise_multiplier": -1.0},
+        {"kind": "Gaussian", "noise_multiplier": 0},
+        {"kind": "Gaussian", "noise_multiplier": "1"},
+        {"kind": "Gaussian", "noise_multiplier": True},
+        {"kind": "Gaussian", "noise_multiplier": float("nan")},
+        {"kind": "Gaussian", "noise_multiplier": 10**400},
+        {"kind": "Gaussian", "noise_multiplier": 1.0, "surprise": 2},
+        {"kind": "Approximate", "epsilon": 1.0, "delta": 1.5},
+        {"kind": "Approximate", "epsilon": -1.0, "delta": 0.5},
+        {"kind": "Repeated", "event": {}, "times": 2},
+        {"kind": "Repeated", "event": "Gaussian", "times": 2},
+        {"kind": "Repeated", "event": None, "times": 2},
+        {"kind": "Repeated", "times": 2},
+        {"kind": "Subsampled", "event": {}, "rate": 2.0},
+        {"kind": "Composed", "events": [1, 2]},
+        {"kind": "Composed", "events": "ab"},
+        {"kind": "Discretized", "event": 1.0, "variates": 1},
+        {**OBJECTIVE, "n_outputs": 0.5},
+        {**OBJECTIVE, "n_outputs": math.inf},
+        {**OBJECTIVE, "output_mu": 1e308},
+        {"kind": ["Gaussian"]},
         "Gaussian",
         None,
     ],

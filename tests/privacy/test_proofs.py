@@ -13,7 +13,7 @@ import pytest
 from discreet import PrivateLogisticRegression, sets, solvers
 from discreet.losses.base import Loss
 from discreet.privacy import events, proofs
-from discreet.privacy.statement import PrivacyStatement, proofs_of
+from discreet.privacy.statement import PrivacyStatement
 from discreet.solvers import base
 
 ROOT = Path(__file__).parents[2]
@@ -160,19 +160,48 @@ def test_anchors_are_those_of_the_text():
 
 def test_statements_name_proofs_by_hash():
     plan = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], solver="objective").plan(1000, 4, 2)
-    statement = PrivacyStatement.of(plan, assumptions=(), not_covered=(), secure=True)
+    statement = PrivacyStatement.of(plan)
     text = (PROOFS / "objective-perturbation.md").read_bytes()
     assert statement.proofs["objective-perturbation.md#theorem-2"] == hashlib.sha256(text).hexdigest()
     assert "composition.md#lemma-1" not in statement.proofs  # one release: nothing is composed
     assert "objective-perturbation.md#theorem-2" in str(statement)
     again = PrivacyStatement.from_dict(statement.to_dict())
-    assert again.proofs == statement.proofs == proofs_of(plan)
+    assert again.proofs == statement.proofs
 
 
 def test_statements_without_proofs_stay_as_they_were():
     plan = PrivateLogisticRegression(1.0, 1e-5, classes=[0, 1], solver="output").plan(1000, 4, 2)
-    fields = PrivacyStatement.of(plan, assumptions=(), not_covered=(), secure=True).to_dict()
+    fields = PrivacyStatement.of(plan).to_dict()
     del fields["proofs"]
     assert PrivacyStatement.from_dict(fields).to_dict() == fields
-    with pytest.raises(ValueError, match="not a privacy statement"):
-        PrivacyStatement.from_dict({**fields, "proofs": 7})
+    for wrong in ({"proofs": 7}, {"noise": {"scale": {}}}, {"bounds": {"records": 10**400}}, {"noise": [1]}):
+        with pytest.raises(ValueError, match="not a privacy statement"):
+            PrivacyStatement.from_dict({**fields, **wrong})
+
+
+def test_a_constant_that_loses_its_lemma_is_noticed(monkeypatch):
+    name = next(name for name in sorted(all_constants()) if name in proofs.PROVED_BY)
+    monkeypatch.delitem(proofs.PROVED_BY, name)
+    monkeypatch.delitem(proofs.PROVED_BY, name.rpartition(".")[0], raising=False)
+    with pytest.raises(AssertionError, match=name.rpartition(".")[2]):
+        test_every_constant_names_the_lemma_that_proves_it()
+
+
+@pytest.mark.parametrize("lemma", ["gradient-methods.md#theorem-99", "nowhere.md#theorem-1"])
+def test_an_anchor_that_points_nowhere_is_noticed(lemma, monkeypatch):
+    monkeypatch.setitem(proofs.PROVED_BY, "release.carry_out", (lemma,))
+    with pytest.raises(AssertionError, match=lemma):
+        test_no_lemma_dangles()
+
+
+def test_a_lemma_that_loses_its_test_is_noticed(monkeypatch):
+    kept = exercised() - {"gradient-methods.md#theorem-4"}
+    monkeypatch.setitem(globals(), "exercised", lambda: kept)
+    with pytest.raises(AssertionError, match=r"gradient-methods\.md#theorem-4"):
+        test_no_lemma_in_use_goes_without_a_test()
+
+
+def test_an_entry_for_something_that_is_gone_is_noticed(monkeypatch):
+    monkeypatch.setitem(proofs.PROVED_BY, "solvers.nothing.NothingPlan", ("gradient-methods.md#theorem-4",))
+    with pytest.raises(ModuleNotFoundError, match="nothing"):
+        test_the_table_names_what_exists()

@@ -216,6 +216,19 @@ def test_printed_steps_stop_short_and_corrected_steps_do_not(rounds, ratio):
     assert np.mean(printed.predict(everything) / truth) == pytest.approx(ratio, abs=0.02)
     corrected = PrivateMatrixCompletion("frank-wolfe", 1e10, 1e-6, row_clip=1.0, **settings).fit(everything)
     assert np.mean(corrected.predict(everything) / truth) > 0.95
+    oja = PrivateMatrixCompletion("frank-wolfe-oja", 1e10, 1e-6, row_clip=1.0, **settings).fit(everything)
+    np.testing.assert_allclose(oja.predict(everything), corrected.predict(everything), atol=0.02)
+
+
+def test_oja_inside_frank_wolfe_charges_every_product():
+    plan = PrivateMatrixCompletion("frank-wolfe-oja", 1.0, 1e-6, n_iterations=4).plan(5000, 30)
+    products = [name for name in plan.mechanisms if name.startswith("residual product")]
+    assert len(products) == 12
+    assert len(plan.mechanisms) == 16
+    assert accountants.epsilon(plan.event, 1e-6, plan.guarantee.neighboring) <= 1.0
+    # Doubling any one multiplier's share would have to show: the sum of squared ratios is the whole budget.
+    spent = sum((m.sensitivity.value / m.stddev) ** 2 for m in plan.mechanisms.values())
+    assert spent == pytest.approx(plan.facts.mu**2, rel=0.01)
 
 
 def test_item_effects_are_recovered_and_popular_items_rank_first_for_strangers():

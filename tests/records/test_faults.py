@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.scale_model import counted, expected
 from discreet import Ledger, PrivateLogisticRegression
-from discreet.losses import Logistic
 from discreet.records import dask as clusters
-from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.dask import Cluster, DaskParts, DaskRows, Threads
-from discreet.records.partitioned import PartitionedRecords, WorkersLost, checksum, small_labels
+from discreet.records.dask import Cluster, DaskRows
+from discreet.records.partitioned import Column, WorkersLost, checksum, joined, small_labels
 
 N, P, PARTS = 2000, 3, 4
 RNG = np.random.default_rng(5)
@@ -109,7 +108,7 @@ def test_a_partition_that_changes_is_noticed(change):
     assert checksum(X) == checksum(X.copy())
     assert checksum(other) != checksum(X)
     with pytest.raises(ValueError, match="other rows than before"):
-        clusters._records(lambda rows: rows, other, Y[: len(other)], BOUNDS, None, checksum(X))
+        clusters._records((lambda rows: rows, BOUNDS, [None, None], []), other, checksum(X))
 
 
 def test_labels_travel_as_bytes_where_they_can():
@@ -120,31 +119,65 @@ def test_labels_travel_as_bytes_where_they_can():
         assert small_labels(labels) is labels
 
 
-class Counted(Threads):
-    """Threads that note what a cluster would be asked."""
-
-    def __init__(self):
-        self.asked = []
-
-    def combined(self, function, *entries):
-        self.asked.append(function)
-        return super().combined(function, *entries)
-
-    def shares(self, entries):
-        self.asked.append("shares")
-        return [[0, 1], [2, 3]]
+@pytest.mark.parametrize(
+    ("workers", "threads", "partitions", "passes"), [(2, 1, 8, 3), (2, 4, 8, 9), (5, 2, 40, 3), (1, 1, 1, 1)]
+)
+def test_messages_of_a_fit_are_those_of_the_formulas(workers, threads, partitions, passes):
+    """On a cluster that is simulated: the library's own code, with a client that counts."""
+    found = counted(workers, threads, partitions, passes)
+    for what, count in expected(workers, partitions, passes).items():
+        assert found[what] == count
 
 
-def test_a_pass_is_one_task_for_each_thread_and_nothing_else():
-    """Of two threads: two tasks and one look for the partitions in all passes together."""
-    parts = [ArrayRecords(X[part], Y[part], BOUNDS) for part in np.split(np.arange(N), PARTS)]
-    workers = Counted()
-    kept = DaskParts(workers.kept(lambda part: part, parts), workers)
-    records = PartitionedRecords(kept, [N // PARTS] * PARTS, P, False, BOUNDS, Y)
-    for _ in range(10):
-        records.value_and_gradient(Logistic(), THETA)
-    assert workers.asked.count("shares") == 1
-    assert len(workers.asked) == 1 + 2 * 10
+def test_neither_rows_nor_labels_come_to_the_driver():
+    few, many = (counted(2, 1, 4, 3, height=height) for height in (10, 1000))
+    assert few["bytes back"] <= many["bytes back"] <= few["bytes back"] + 200  # digits of sizes and checksums
+    assert few["bytes to workers"] == many["bytes to workers"]
+
+
+# --- labels that stay where they are ---
+
+
+def kept_column(values, sizes=(700, 300, 1000)):
+    workers = clusters.Threads()
+    parts = np.split(values, np.cumsum(sizes)[:-1])
+    return Column.kept_as(workers, sizes, workers.kept(np.asarray, parts))
+
+
+def test_a_column_answers_as_an_array_does():
+    values = RNG.integers(-1, 3, size=N)
+    column = kept_column(values)
+    assert len(column) == N
+    assert column.shape == values.shape
+    for of in (
+        lambda y: np.where(y == 1, 1.0, -1.0),
+        lambda y: np.clip((y - 0.5) / 2, -0.25, 0.25),
+        lambda y: (y > 0).astype(np.int64),
+        lambda y: ~np.isfinite(y) | (y < 0),
+        lambda y: np.where(np.isfinite(y), y, 0.0) * (y == 2),
+        np.flatnonzero,
+        np.unique,
+        lambda y: int(np.argmax(y == 2)),
+        lambda y: int(np.argmin(y < 2)),
+        lambda y: bool(np.any(y > 5)),
+        lambda y: bool(np.all(y < 5)),
+        lambda y: int((y < 0).sum()),
+        lambda y: y[y < 0],
+        lambda y: y[[3, 1999]],
+        lambda y: np.add.reduce(y),
+        lambda y: y + values,
+    ):
+        assert np.array_equal(np.asarray(of(column)), np.asarray(of(values)))
+    assert isinstance(np.where(column == 1, 1.0, -1.0), Column)
+    assert isinstance(np.clip(column, -1, 1), Column)
+
+
+def test_a_label_that_changes_ends_the_fit():
+    with pytest.raises(ValueError, match="other rows than before"):
+        clusters._unchanged(np.array([0, 1, 1]), checksum(np.array([0, 1, 0])))
+    for one, other in ([["a", None], ["a", "b"]], [["a", 1], ["a", "1"]]):
+        assert checksum(np.array(one, dtype=object)) != checksum(np.array(other, dtype=object))
+    assert joined([np.array([2**60]), np.array([np.nan])]).tolist()[0] == 2**60
 
 
 # --- a driver that dies ---

@@ -3,12 +3,21 @@
 import os
 import signal
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
+from discreet import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    insecure_noise,
+)
 from discreet.losses import Logistic, Softmax
 from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
@@ -183,6 +192,16 @@ def test_files_that_cannot_be_used(tmp_path, parquet):
 # --- Dask ---
 
 
+MODELS = [
+    PrivateLogisticRegression(delta=1e-6, classes=[-1, 0, 1], solver="noisy-gd", bad_rows="null"),
+    PrivateLogisticRegression(delta=1e-6, solver="discriminant"),
+    PrivateLinearSVC(delta=1e-6, classes=[-1, 0, 1], solver="objective"),
+    PrivateLogisticRegression(delta=1e-6, classes=[-1, 0, 1], bad_rows="null"),
+    PrivateRidge(target_bounds=(-1, 1), delta=1e-6, solver="statistics", bad_rows="null"),
+    PrivateHuberRegressor(target_bounds=(-1, 1), delta=1e-6),
+]
+
+
 def dask_array(X, rows=700):
     import dask.array as da
 
@@ -198,6 +217,30 @@ def test_dask_threads_answer_the_same(data):
     records = rows.records(y, BOUNDS, None)
     check_same(records, ArrayRecords(X, y, BOUNDS), Logistic(), np.linspace(-1, 1, P + 1))
     check_same(records.with_labels(-y), ArrayRecords(X, -y, BOUNDS), Logistic(), np.linspace(-1, 1, P + 1))
+
+
+@pytest.mark.parametrize("place", ["array", "frame", "other partitions"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: f"{type(model).__name__} {model.solver}")
+def test_labels_of_dask_release_what_labels_in_memory_do(model, place, data):
+    """Bit for bit: from the same partitions, wherever the labels are."""
+    import dask.array as da
+    import dask.dataframe as dd
+    import pandas as pd
+
+    X, y = data
+    labels = np.asarray(np.clip(np.round(X[:, 0] - y), -1, 1), dtype=object if place == "frame" else float)
+    if model.bad_rows == "null":
+        labels[[5, 1800]] = [None, 7] if place == "frame" else [np.nan, 7]
+    rows = dask_array(X)
+    with insecure_noise(3):
+        wanted = clone(model).fit(rows, labels).coef_
+    if place == "frame":
+        parts = [dask.delayed(pd.Series(labels[start : start + 700])) for start in range(0, N, 700)]
+        there = dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
+    else:
+        there = da.from_array(labels, chunks=700 if place == "array" else 900)
+    with insecure_noise(3):
+        assert np.array_equal(clone(model).fit(rows, there).coef_, wanted)
 
 
 def test_dask_frames_and_bad_rows(data):

@@ -50,6 +50,13 @@ def test_a_word_among_sparse_entries_is_a_null_row_or_an_error_that_does_not_quo
     assert caught.value.__suppress_context__  # SciPy's own words would
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_an_infinite_entry_is_refused_in_every_precision(kind):
+    X = np.array([[1.0, 0.0], [0.0, np.inf]], dtype=kind)
+    with pytest.raises(ValueError, match="missing \\(NaN\\), infinite or beyond"):
+        PrivateLogisticRegression(1.0, 1e-3, classes=[0, 1]).fit(X, [0, 1])
+
+
 def test_complex_entries_are_refused_without_being_printed():
     matrix = sp.csr_array(X + 0.123456j)
     model = PrivateLogisticRegression(classes=[0, 1], bad_rows="null").fit(matrix, Y)

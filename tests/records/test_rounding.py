@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import mpmath
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ import scipy.sparse as sp
 
 from discreet.losses import CappedLogistic, CappedSoftmax, HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords, gradient_rounding
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import gamma, worst_additions
+from discreet.records.bounds import Bounds, gamma, worst_additions
+from discreet.solvers.class_sums import focused_rows
+from discreet.solvers.vertices import paced_walk
 
 CAPPED = [CappedLogistic(0.6), CappedSoftmax(3, 0.4)]
 LOSSES = [Logistic(), HuberHinge(0.5), HuberHinge(0.01), HuberRegression(0.3), Softmax(3), *CAPPED]
@@ -169,3 +172,44 @@ def test_the_bound_grows_with_everything_that_hurts():
         assert gradient_rounding(Logistic(), **{**base, name: base[name] * 2}) > low
     with pytest.raises(ValueError, match="too long"):
         gamma(1e15)
+
+
+# -- sums that solvers make of a whole part of records -----------------------------------------------------------
+
+MANY = 1 << 20
+
+
+class Given:
+    """Records and a loss whose terms are given: one of 2^53 beside ones, each of which an addition to it loses."""
+
+    scales, labels = np.ones(MANY), np.ones(MANY)
+    sparse = False
+
+    def __init__(self):
+        self.terms = np.ones(MANY)
+        self.terms[0] = 2.0**53
+
+    def raw_predictions(self, point):
+        return self.terms.copy()
+
+    def derivative(self, labels, raw):
+        return raw
+
+
+@pytest.mark.lemma("rounding.md#section-4")
+@pytest.mark.parametrize(
+    "total",
+    [
+        lambda given: paced_walk.derivatives(given, given, np.zeros(1)),
+        lambda given: paced_walk.along(
+            given, SimpleNamespace(derivative=lambda y, t: -np.ones_like(t)), 0, 0, 2.0**60
+        ),
+        lambda given: focused_rows.clipped_scores(given, np.zeros((1, 2)), 2.0**60),
+    ],
+    ids=["derivatives", "along", "scores"],
+)
+def test_no_term_passes_through_more_additions_than_were_declared(total):
+    """One sum over all rows, in an order of BLAS's or row after row, would lose a constant part of all ones."""
+    given = Given()
+    lost = 2**53 + (MANY - 1) - int(total(given)[0])
+    assert 0 <= lost <= worst_additions(MANY)

@@ -8,11 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from discreet import PrivateLabeler, PrivateLogisticRegression, PrivateSearchCV
 from discreet.records import ArrayRecords, clipped_rows
 from discreet.records.bounds import Bounds
+from discreet.records.clipped_rows import one_blas_thread
 
 
 @pytest.fixture
@@ -96,3 +97,26 @@ def test_the_first_error_of_any_thread_is_raised(monkeypatch):
     with pytest.raises(IndexError):
         records._run(fails, [1, 2, 3])
     assert records._run(lambda part: part * part, list(range(9))) == [k * k for k in range(9)]
+
+
+def test_any_thread_may_be_the_first_to_enter_and_any_the_last_to_leave():
+    """Threads of Dask live on after a fit. One that once set BLAS's limit must not keep others from setting it."""
+
+    def blas():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    with (
+        threadpool_limits(limits=2, user_api="blas"),
+        ThreadPoolExecutor(1) as one,
+        ThreadPoolExecutor(1) as two,
+    ):
+        before = blas()
+        one.submit(one_blas_thread.__enter__).result()
+        two.submit(one_blas_thread.__enter__).result()
+        one.submit(one_blas_thread.__exit__).result()
+        assert set(blas()) == {1}
+        two.submit(one_blas_thread.__exit__).result()
+        assert blas() == before
+        with one_blas_thread:
+            assert set(blas()) == {1}
+        assert blas() == before

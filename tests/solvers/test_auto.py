@@ -10,10 +10,10 @@ from discreet import NoiseWarning, PrivateLinearSVC, PrivateLogisticRegression
 from discreet.losses import HuberHinge, Logistic, Softmax
 from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.problem import Problem
+from discreet.problem import Problem, gradient_signal
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball, VertexPolytope
-from discreet.solvers.auto import AutomaticChoice, signal_to_noise
+from discreet.solvers.auto import AutomaticChoice
 from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
 from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
@@ -146,7 +146,7 @@ def test_so_are_the_columns_of_a_huber_svm():
         (Box((-2.0,) * 20, (2.0,) * 20), 2.0, 1e-6, ObjectivePerturbation),
         (L1Ball(5.0, 20), 2.0, 1e-6, ObjectivePerturbation),
         (GroupedL1Ball(5.0, 20, 5), 0.05, 1e-6, NoisyGradientDescent),
-        (GroupedL1Ball(5.0, 20, 5), 2.0, 1e-6, MirrorDescent),
+        (GroupedL1Ball(5.0, 20, 5), 2.0, 1e-6, ObjectivePerturbation),
         (VertexPolytope(np.vstack([np.eye(20), -np.eye(20)])), 2.0, 1e-6, MirrorDescent),
         (VertexPolytope(np.vstack([np.eye(20), -np.eye(20)])), 2.0, 0.0, FrankWolfe),
         (L1Ball(5.0, 20), 2.0, 0.0, ObjectivePerturbation),
@@ -175,8 +175,8 @@ def test_a_ridge_is_never_ignored():
 
 def test_signal_to_noise_knows_the_relation():
     case = problem(Logistic(), 1000, 16)
-    replace = signal_to_noise(case, Guarantee(1.0, 1e-6))
-    blank = signal_to_noise(case, Guarantee(1.0, 1e-6, Neighboring.ZERO_OUT))
+    replace = gradient_signal(case, Guarantee(1.0, 1e-6))
+    blank = gradient_signal(case, Guarantee(1.0, 1e-6, Neighboring.ZERO_OUT))
     assert blank == pytest.approx(2 * replace)
 
 

@@ -9,14 +9,12 @@ import pytest
 from discreet.losses import CappedLogistic, HuberHinge, Linear, Logistic
 from discreet.privacy.guarantee import Guarantee, Neighboring, acute_sum_sensitivity
 from discreet.problem import Problem
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, gradient_rounding
+from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, gamma, gradient_rounding, summation_rounding
 from discreet.sets import L2Ball
 from discreet.solvers.base import computed_gradient_sensitivity, gradient_sensitivity
 from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
 from discreet.solvers.gradients.psgd import PermutationSGD, drift
 from discreet.solvers.gradients.row_centering import LeveledBounds, leveled, leveled_mechanism
-from discreet.solvers.statistics import summation_rounding
 from discreet.solvers.vertices.frank_wolfe_plan import gradient_sensitivity_over
 
 N, P = 10**6, 20

@@ -9,7 +9,8 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.statistics import NoisyMoments, SufficientStatistics, solve_ridge
+from discreet.solvers.second_order.coordinates import NoisyMoments
+from discreet.solvers.statistics import SufficientStatistics, solve_ridge
 
 UNSHRUNK = SufficientStatistics(prior_precision=0.0)
 

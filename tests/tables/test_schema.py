@@ -247,6 +247,7 @@ def test_a_schema_without_target():
         (lambda: Target("y", ("one", 2)), "not a mixture"),
         (lambda: Schema({}), "at least one column"),
         (lambda: Schema({"a": "numeric"}), "must have a domain"),
+        (lambda: Schema.from_dict({"columns": {"a": {"kind": {}}}}), "must have a kind"),
         (lambda: Schema({"a": Boolean()}, Target("a", (0, 1))), "must not be among"),
     ],
 )

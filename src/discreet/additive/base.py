@@ -27,6 +27,7 @@ from discreet.privacy.statement import PrivacyStatement
 from discreet.problem import Problem
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.open import checked_rows
+from discreet.records.sources import source_of
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -89,30 +90,30 @@ class PrivateAdditiveModel(AdditiveParameters):
 
         Parameters
         ----------
-        X : with a schema, a table: pandas or polars frame, Arrow table, dictionary of columns. Otherwise an array or
-            frame of numbers of shape (n_samples, n_features).
+        X : with a schema, a table: pandas or polars frame, Arrow table, dictionary of columns; or files, a query or a
+            frame of a cluster, whose columns of the schema come into memory. Otherwise an array or frame of numbers of
+            shape (n_samples, n_features).
         y : one label or target per row; None to take the target of the schema from the table.
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``. None takes the group column of
-            the schema, if rows per group are bounded.
+            the schema, if it has one.
         """
         fitted = unfitted(self)
+        table = source_of(X, bad_rows=self.bad_rows)
         with calm():
-            fitted._fit(X, y, groups)
+            if table is None:
+                fitted._fit(X, y, groups)
+            else:
+                fitted._fit(table.columns(self._needed()), y, groups, table.assumptions)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any) -> None:
+    def _fit(self, X: Any, y: Any, groups: Any, storage: tuple[str, ...] = ()) -> None:
         """Validate, bound, plan, carry out, state."""
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         columns, cells, bad, y = self._read(X, y, strict)
         per_group = self._rows_per_group()
-        if (
-            groups is None
-            and per_group is not None
-            and self.schema is not None
-            and self.schema.group is not None
-        ):
-            groups = self.schema.groups(X)
+        if groups is None and self.schema is not None and self.schema.group is not None:
+            groups = self.schema.groups(X)  # refused below if no number of rows was declared
         padded = relation_of(self.neighboring).size_is_public
         slots = bounded_rows(groups, per_group, len(y), strict=strict, padded=padded)
         if slots is not None:
@@ -137,7 +138,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         self.model_ = self._finished(carried.release, signs)
         self.released_ = dict(carried.published)
         self.fitted_parameters_ = parameters_of(self)
-        self.privacy_ = self._state(plan, carried, facts)
+        self.privacy_ = self._state(plan, carried, (*facts, *storage))
 
     # -- what a kind of label says ----------------------------------------------------------------------------
 
@@ -185,6 +186,16 @@ class PrivateAdditiveModel(AdditiveParameters):
         self.n_features_in_ = len(columns)
         self.feature_names_in_ = np.array([one.name for one in columns], dtype=object)
         return columns, cells, bad, y
+
+    def _needed(self) -> list[str]:
+        """The columns of a table that is not in memory."""
+        if self.schema is None:
+            raise ParameterError(
+                "schema",
+                "must be given where X is a file, a query or a frame of a cluster",
+                Setting("schema"),
+            )
+        return list(self.schema.needed)
 
     def _table_columns(self) -> tuple[Column, ...]:
         if not isinstance(self.schema, Schema):
@@ -375,7 +386,6 @@ class PrivateAdditiveModel(AdditiveParameters):
         """State the promise that travels with the released shapes."""
         size, columns = plan.problem.n_samples, plan.problem.columns
         return carried.state(
-            plan,
             bounds={
                 "norm of a record's coordinates": 1.0,
                 "records": float(size),

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._typing import Array, Mask
-from discreet.additive.columns import Column, Integers
+from discreet._typing import Array, Integers, Mask
+from discreet.additive.columns import Column
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event

@@ -10,6 +10,7 @@ from discreet.additive.shapes import Shape
 from discreet.display import charts
 
 _HEIGHT, _WIDTH = 190, 420
+_LEVEL = 30  # letters of all categories that fit below a chart side by side
 
 
 def shape_chart(shapes: Sequence[Shape], outputs: Sequence[str]) -> Any:
@@ -54,6 +55,8 @@ def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
     if ranged:  # the last step needs an end
         values += [{**one, "from": places[-1][1]} for one in values if one["from"] == places[-1][0]]
     kind, axis = ("Q", {"scale": alt.Scale(zero=False, nice=False)}) if ranged else ("N", {"sort": None})
+    if not ranged and sum(len(str(low)) for low, _ in places) <= _LEVEL:
+        axis["axis"] = alt.Axis(labelAngle=0)
     x = alt.X(f"from:{kind}", title=shape.name, **axis)
     color = alt.Color("output:N", title=None) if len(names) > 1 else alt.value(charts.COLORS[0])
     rows = alt.Y("rows:Q", title="rows (noisy)", axis=alt.Axis(grid=False, orient="right"))
@@ -66,6 +69,10 @@ def _layered(alt: Any, shape: Shape, outputs: Sequence[str]) -> Any:
         if ranged
         else front.mark_point(filled=True, size=90, opacity=1)
     )
-    adds = alt.Y("value:Q", title="adds to the prediction", axis=alt.Axis(orient="left"))
+    adds = alt.Y(
+        "value:Q", title="adds to the prediction", axis=alt.Axis(orient="left"), scale=alt.Scale(padding=8)
+    )
     front = front.encode(x=x, y=adds, color=color)
+    zero = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[4, 3], color="#808080")
+    front = alt.layer(zero.encode(y=alt.datum(0, title="adds to the prediction")), front)
     return alt.layer(gray, front).resolve_scale(y="independent").properties(height=_HEIGHT)

@@ -28,7 +28,6 @@ from discreet.tables.domains import (
 from discreet.tables.meaning import cell_text
 from discreet.tables.reading import TableError, TableLike, column, require_columns
 
-Integers = NDArray[np.int64]
 _FEW = 4  # categories; a column with no more of them is used as it is
 
 

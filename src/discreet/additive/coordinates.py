@@ -14,9 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.columns import Integers
 
 _RANGE = 0.1  # over which bins of a column are alike, in units of their number
 _LINEAR = 0.5  # of an ordered column's squared norm, for a straight line

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.columns import Integers
 from discreet.additive.coordinates import Coordinates, kernel_root, unit_rows
 from discreet.additive.shapes import pair_cells
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy.events import BoundedRange, Event
 from discreet.privacy.guarantee import SLACK, Neighboring, sum_sensitivity
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import gamma
 
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair
@@ -116,7 +115,7 @@ class PairSelection:
         inside = cells >= 0
         size = math.prod(table.sizes)
         sums = [np.bincount(cells[inside], output[inside], size) for output in residuals.T]
-        return float(np.linalg.norm(sums))
+        return math.sqrt(math.fsum(np.square(sums).ravel()))  # no rounding that grows with the table
 
     def choose(
         self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array, entropy: Entropy

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Mask, Progress
+from discreet._typing import Array, Integers, Mask, Progress
 from discreet.additive import bins as binning
 from discreet.additive import pairs as pairing
 from discreet.additive.bins import Bins, HistogramMechanism
-from discreet.additive.columns import Column, Integers
+from discreet.additive.columns import Column
 from discreet.additive.coordinates import Coordinates, coordinates
 from discreet.additive.pairs import COARSE, MOST_CATEGORIES, PairSelection
 from discreet.additive.shapes import AdditiveModel, PairShape, Shape, predictions

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.isotonic import isotonic_regression
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.additive.bins import Bins
-from discreet.additive.columns import Column, Integers
+from discreet.additive.columns import Column
 from discreet.tables.domains import Numeric
 from discreet.tables.schema import Schema
 

@@ -23,16 +23,17 @@ from discreet.privacy import events
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF
+from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, chunked_sum
 from discreet.solvers.base import PlannedRelease, multiplier, share_event
+from discreet.solvers.gradients.descent import reshaped_cap
 from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
+    MomentMechanism,
+    NoisyMoments,
     Reshaping,
-    look_mechanism,
     mapped,
+    moment_mechanism,
     reshaped,
-    reshaped_cap,
     row_error,
 )
 from discreet.solvers.second_order.posterior import (
@@ -43,7 +44,6 @@ from discreet.solvers.second_order.posterior import (
     prior_root,
     unclipped_share,
 )
-from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
 Task = Literal["classes", "target", "count"]
 Slopes = Callable[[Array], Array]
@@ -104,9 +104,8 @@ class ResidualMechanism(ClippedGradientMechanism):
         squares = np.square(np.minimum(sizes / self.cap, 1.0))
         exchanged = self.neighboring.contributions == 2
         terms = np.where(records.scales == 0, 0.0, squares if exchanged else 1 - squares)
-        pieces = [terms[at : at + MAX_CHUNK_ROWS].sum() for at in range(0, len(terms), MAX_CHUNK_ROWS)]
         sums = [records.weighted_sum(one) for one in clipped.T]
-        noisy = self.gaussian.release(np.append(sums, self.weight * math.fsum(pieces)), entropy)
+        noisy = self.gaussian.release(np.append(sums, self.weight * chunked_sum(terms)), entropy)
         companion = float(noisy[-1]) / (self.weight * self.n_samples)
         gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
         stddev = self.gaussian.stddev
@@ -192,7 +191,7 @@ class Stage:
     def look(self, place: int, width: int, norm: float) -> MomentMechanism:
         """The release of the second moment of records of this width and norm."""
         noise = multiplier(self.unit, self.share * _LOOKS[place])
-        return look_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
+        return moment_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
 
     def _problem(self, width: int) -> Problem:
         return Problem(self.loss, Bounds(1.0, intercept=False), self.n_samples, width)
@@ -242,7 +241,7 @@ class Stage:
         second = self._reshaped(noisy, first.norm)
         shape = first.then(second)
         shaped = mapped(records, shape.matrix, shape.norm).in_memory()
-        curvature = Curvature.seen(noisy, second.matrix)
+        curvature = Curvature.from_moments(noisy, second.matrix)
         root = prior_root(shape.matrix, np.full(width, self.prior))
         weight = _CURVATURE_WEIGHT[self.task]
         means = [

@@ -13,6 +13,7 @@ _HOMES = {
     "MembershipView": "membership",
     "Weakener": "trace",
     "audit": "report",
+    "audit_program": "report",
     "fitting": "trace",
     "running": "trace",
     "worst_pair": "worst_pairs",

@@ -279,7 +279,9 @@ def _users(method: str) -> Iterator[Subject]:
     from discreet.recommend.ratings import Scale, read
 
     others = np.array([[3.0, 4.0, 0.0, 2.0], [0.0, 2.0, 5.0, 3.0], [1.0, 0.0, 4.0, 0.0]])
-    model = PrivateMatrixCompletion(method, EPSILON, DELTA, rank=3)
+    # Single random vectors: among many, some lie in the plane of the two rows.
+    rounds: dict[str, Any] = {"n_iterations": 20} if method == "frank-wolfe-oja" else {}
+    model = PrivateMatrixCompletion(method, EPSILON, DELTA, rank=3, **rounds)
     plan = model.plan(len(others) + 1, 4)
 
     def run(ratings: Any) -> ArrayLike:

@@ -174,9 +174,7 @@ def gibbs_nodes(call: Call) -> tuple[Array, Array]:
         )
     grid, weights = _ball_nodes(len(center))
     nodes = center + smallest.radius * grid
-    inside = np.ones(len(nodes), dtype=bool)
-    for ball in balls:
-        inside &= np.square(nodes - np.array(ball.center)).sum(axis=1) <= ball.largest_square
+    inside = call.law.candidates(nodes)
     return nodes[inside], np.log(weights[inside])
 
 
@@ -184,7 +182,7 @@ def _gibbs_logs(call: Call, share: float) -> tuple[Array, Array]:
     """Nodes, and the logs of weight x density there."""
     nodes, log_weights = gibbs_nodes(call)
     # Equal energies at the probes are equal energies: the nodes of a data set are looked at once, not in every run.
-    key = (call.value.tobytes(), call.law.balls)
+    key = (call.value.tobytes(), call.law.balls, call.law.region)
     if key not in _LEVELS:
         while len(_LEVELS) >= _KEPT:
             _LEVELS.pop(next(iter(_LEVELS)))
@@ -192,7 +190,7 @@ def _gibbs_logs(call: Call, share: float) -> tuple[Array, Array]:
     return nodes, log_weights - _LEVELS[key] / share
 
 
-_LEVELS: dict[tuple[bytes, Any], Array] = {}
+_LEVELS: dict[tuple[bytes, Any, Any], Array] = {}
 _KEPT = 8
 
 

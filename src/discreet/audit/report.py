@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import subprocess
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from discreet.audit import subjects
-from discreet.audit.attack import Attack, attacked
+from discreet.audit.attack import FEWEST, PROJECTION, Attack, Evidence, attacked, judged
 from discreet.audit.replay import Replay, replay
 from discreet.display.page import Bar, Page
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.page import in_short
 
 _WIDTH = 96
@@ -46,14 +49,15 @@ class AuditReport:
     subject : what was audited.
     mechanism : how the attacked runs added their noise, in the words of their plan; empty where there is no plan.
     guarantee : the promise.
-    replayed : replay on the pair that strains the declared sensitivities most.
+    replayed : replay on the pair that strains the declared sensitivities most; None for a program of somebody else,
+        whose mechanisms nobody hears.
     attacked : attack on the pair on which runs differ most.
     twin : the same attack on a copy with half of the noise, which it must see through; None if not asked for.
     """
 
     subject: str
     guarantee: Guarantee
-    replayed: Replay
+    replayed: Replay | None
     attacked: Attack
     twin: Attack | None = None
     mechanism: str = ""
@@ -61,7 +65,7 @@ class AuditReport:
     @property
     def passed(self) -> bool:
         """Whether nothing contradicts the promise."""
-        return self.replayed.passed and not self.attacked.refuted
+        return (self.replayed is None or self.replayed.passed) and not self.attacked.refuted
 
     def __str__(self) -> str:
         promise, found = self.guarantee, self.attacked
@@ -69,7 +73,8 @@ class AuditReport:
             f"Audit of {self.subject}: {'nothing contradicts the promise' if self.passed else 'THE PROMISE IS FALSE'}",
             *(_folded("attacked", self.mechanism) if self.mechanism else ()),
             f"  promised             ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
-            f"  claimed epsilon      {found.claimed:.4f} at delta {found.delta:g}, by the charged event",
+            f"  claimed epsilon      {found.claimed:.4f} at delta {found.delta:g}, by "
+            f"{'the charged event' if self.replayed else 'its own words'}",
             f"  empirical epsilon    {found.bound.epsilon:.4f} or more, with confidence {found.bound.confidence:g}",
             f"                       ({found.runs} runs on each of two neighbors, {found.score})",
         ]
@@ -88,11 +93,12 @@ class AuditReport:
         if self.twin is not None:
             caught = "caught" if self.twin.refuted else "NOT caught: too few runs to see such an error"
             lines.append(f"  half-noise twin      {caught} (epsilon {self.twin.alarm.epsilon:.4f} or more)")
-        lines.append(
-            f"  replay               {'passed' if self.replayed.passed else 'FAILED'}, largest distance "
-            f"{self.replayed.worst_ratio:.4f} of the declared one"
-        )
-        lines += [f"    {finding}" for finding in self.replayed.findings]
+        if self.replayed is not None:
+            lines.append(
+                f"  replay               {'passed' if self.replayed.passed else 'FAILED'}, largest distance "
+                f"{self.replayed.worst_ratio:.4f} of the declared one"
+            )
+            lines += [f"    {finding}" for finding in self.replayed.findings]
         lines += _folded("could see", SEEN.format(SIGHTS[found.sees]))
         if found.exact is not None:
             lines += _folded("exact ratios", INSIDE)
@@ -160,6 +166,47 @@ def audit_subject(
     )
 
 
+def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float = 0.95) -> AuditReport:
+    """Audit a program of somebody else, in any language, from outside: only what it releases is seen.
+
+    The command is called once, with the number of runs as its last argument. It prints one line of JSON with what it
+    claims, ``{"name": ..., "epsilon": ..., "delta": ..., "relation": "replace-one"}``, and then one line for every run,
+    ``[side, [numbers]]``: what it released on the first (0) or the second (1) of two neighbors that it chose itself,
+    as often on both. Which neighbors strain it, and which numbers show that, is for whoever writes those lines to know.
+
+    Parameters
+    ----------
+    command : words of the command; it is run, so it must be trusted.
+    runs : runs on each of the two data sets.
+    confidence : of the lower bound on epsilon, at the delta that is claimed.
+
+    Raises
+    ------
+    ValueError
+        The command failed, or printed something else.
+    """
+    try:
+        done = subprocess.run([*command, str(runs)], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ValueError(f"the program cannot be run: {error}") from None
+    if done.returncode != 0:
+        words = done.stderr.strip().splitlines()
+        raise ValueError(f"the program failed: {words[-1] if words else f'exit code {done.returncode}'}")
+    try:
+        told, *lines = (json.loads(line) for line in done.stdout.splitlines() if line.strip())
+        promise = Guarantee(float(told["epsilon"]), float(told["delta"]), Neighboring(told["relation"]))
+        sides = [np.array([numbers for side, numbers in lines if side == place], float) for place in (0, 1)]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the program must print its claim and then one line of JSON for every run: {error}"
+        ) from None
+    if min(map(len, sides)) < FEWEST or any(side.ndim != 2 or not np.isfinite(side).all() for side in sides):
+        raise ValueError(f"the program must print finite numbers, {FEWEST} runs or more on either side")
+    seen = Evidence("released numbers", PROJECTION, (sides[0], sides[1]), None, None)
+    found = judged(seen, promise.epsilon, delta=promise.delta, confidence=confidence)
+    return AuditReport(str(told.get("name", command[0])), promise, None, found)
+
+
 def page(report: AuditReport) -> str:
     """The report as an HTML page with its picture, which needs no network; needs the extra ``report``."""
     return _page(report).html()
@@ -175,8 +222,8 @@ def _page(report: AuditReport) -> Page:
         out.verdict(
             "Nothing contradicts the promise.",
             f"{found.runs} runs on each of two neighboring data sets were attacked. They show an epsilon of at least "
-            f"{best:.3g} at delta {found.delta:g}, where {found.claimed:.3g} is claimed. This is no proof of the "
-            "promise: the proof is mathematical.",
+            f"{best:.3g} at delta {found.delta:g}, where the promise allows {found.claimed:.3g}. An attack that fails "
+            "proves nothing: the proof of the promise is mathematical.",
             "good",
         )
     else:
@@ -186,14 +233,14 @@ def _page(report: AuditReport) -> Page:
         {
             "Promised": in_short(promise),
             "Attacker saw": found.sees,
-            "Confidence": f"{found.bound.confidence:g}; alarms beyond 1e-6 of doubt",
-            "Data": "two invented neighbors, the worst that theory knows",
+            "Confidence": f"{found.bound.confidence:.0%}; a false alarm has probability 1e-6 at most",
+            "Data": "invented: the worst pair of neighbors that theory knows",
         }
     )
     out.heading("What was tried")
     out.bars({"": _shown(report)}, ("", "epsilon", f"at delta {found.delta:g}"))
     out.items(_tried(report))
-    if report.replayed.findings:
+    if report.replayed is not None and report.replayed.findings:
         out.items(str(finding) for finding in report.replayed.findings)
     low, counts = _binned(found, 40)
     shares = [
@@ -225,12 +272,13 @@ def _shown(report: AuditReport) -> list[Bar]:
 
 def _tried(report: AuditReport) -> list[str]:
     found, replayed = report.attacked, report.replayed
-    lines = [
-        f"Attack: {SEEN.format(SIGHTS[found.sees])}. Runs are told apart by {found.score}.",
-        f"Replay of the pair that strains the declared sensitivities most: "
-        f"{'passed' if replayed.passed else 'FAILED'}, the largest distance is {replayed.worst_ratio:.1%} of the "
-        "declared one.",
-    ]
+    lines = [f"Attack: {SEEN.format(SIGHTS[found.sees])}. Runs are told apart by {found.score}."]
+    if replayed is not None:
+        lines.append(
+            f"Replay of the pair that strains the declared sensitivities most: "
+            f"{'passed' if replayed.passed else 'FAILED'}, the largest distance is {replayed.worst_ratio:.1%} of the "
+            "declared one."
+        )
     if report.mechanism:
         lines.insert(0, f"Audited: {report.mechanism}.")
     if report.twin is not None:

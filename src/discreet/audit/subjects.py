@@ -213,6 +213,7 @@ LINEAR_MODELS: dict[str, dict[str, Any]] = {
     "PrivateLasso": {"target_bounds": (-1.0, 1.0)},
     "PrivateSimplexRegressor": {"target_bounds": (-1.0, 1.0)},
     "PrivateSparseLogisticRegression": {"classes": [0, 1]},
+    "PrivateSparseLinearSVC": {"classes": [0, 1]},
     "PrivateSimplexClassifier": {"classes": [0, 1]},
 }
 #: Solvers that no classifier and no default shows.

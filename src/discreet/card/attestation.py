@@ -146,7 +146,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         body, known = found["body"], (found["format"], found["format_version"]) == (FORMAT, VERSION)
         damaged = found["digest"] != _digest(body)
         whole = all(
-            isinstance(body[part], dict) for part in ("sources", "proofs", "lemmas", "wheel", "kills")
+            isinstance(body[part], dict) for part in ("sources", "proofs", "lemmas", "wheel", "kills", "fuzz")
         )
         whole &= all(isinstance(body[part], list) for part in ("claims", *ROWS, "outside", "not_tested"))
         whole &= all(isinstance(row, dict) for part in ("claims", *ROWS, "outside") for row in body[part])
@@ -198,5 +198,7 @@ def _failed(body: Mapping[str, Any]) -> Iterator[str]:
         yield "two builds of the wheel differ"
     if body["kills"].get("passed") is False:
         yield "killed writers of a ledger lost charges, or spent beyond its cap"
+    if body["fuzz"].get("passed") is False:
+        yield "fuzzed inputs or hostile files were met with something other than a clear error or a result"
     if body.get("tests", {}).get("failed"):
         yield f"{body['tests']['failed']} tests of lemmas failed"

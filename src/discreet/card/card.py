@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from discreet import __version__
 from discreet.card import kinds
 from discreet.card.about import About
-from discreet.card.kinds import CardError, from_array, labels, plain, strings, to_array, typed
+from discreet.card.kinds import CardError, from_array, labels, plain, strings, to_array, typed, unpaired
 from discreet.card.pricing import check_size
 from discreet.estimators.linear import FACTS, PrivateLinearModel, released
 from discreet.privacy.statement import PrivacyStatement, release_digest
@@ -87,13 +87,16 @@ class Card:
     @property
     def release(self) -> dict[str, Any]:
         """What was released, numbers and the public facts that go with them; later edits are not in it."""
+        family = kinds.family(self.estimator)
+        if family.released is not None:
+            return family.released(self.arrays)
         names = None if self.feature_names is None else list(self.feature_names)
         facts = {
             "classes_": self.classes,
             "multi_class_": self.facts.get("multi_class_"),
             "feature_names_in_": names,
         }
-        return {**self.arrays, **({} if kinds.family(self.estimator).packed else facts), **self.original}
+        return {**self.arrays, **({} if family.packed else facts), **self.original}
 
     @property
     def release_digest(self) -> str:
@@ -113,11 +116,11 @@ class Card:
             if parameter in _NOT_SAVED:
                 continue
             try:
-                exact[parameter] = plain(value)
+                exact[parameter] = unpaired(plain(value))
             except TypeError:
                 described[parameter] = repr(value)
         names = getattr(model, "feature_names_in_", None)
-        current = model.to_arrays() if family.packed else released(model)
+        current = _arrays_of(model) if family.packed else released(model)
         return cls(
             estimator=name,
             parameters=exact,
@@ -125,7 +128,9 @@ class Card:
             arrays=current
             if family.packed
             else {number: current[number] for number in kinds.numbers_of(name)},
-            original=_edited(getattr(model, "released_", current), current),
+            original={}
+            if family.released is not None
+            else _edited(getattr(model, "released_", current), current),
             classes=np.asarray(model.classes_) if hasattr(model, "classes_") else None,
             facts={fact: getattr(model, fact) for fact in ("multi_class_",) if hasattr(model, fact)},
             feature_names=None if names is None else tuple(str(name) for name in names),
@@ -147,6 +152,8 @@ class Card:
                 model.released_ = self.release
                 if self.schema is not None:
                     model.schema_ = self.schema
+                if self.feature_names is not None:
+                    model.feature_names_in_ = np.array(self.feature_names, dtype=object)
                 return model
             model = kind(**self.parameters)
         except TypeError as error:
@@ -174,7 +181,7 @@ class Card:
         return {
             "library": self.library,
             "estimator": self.estimator,
-            "parameters": dict(self.parameters),
+            "parameters": {name: plain(value) for name, value in self.parameters.items()},
             "described": dict(self.described),
             "classes": None if self.classes is None else plain(self.classes),
             "facts": dict(self.facts),
@@ -219,6 +226,13 @@ class Card:
             raise CardError(f"its content is malformed: {error}") from None
 
 
+def _arrays_of(model: Any) -> dict[str, NDArray[Any]]:
+    try:
+        return dict(model.to_arrays())
+    except ValueError as error:
+        raise CardError(str(error)) from None
+
+
 def _edited(released: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
     """The released values that differ from the current ones."""
     return {
@@ -250,7 +264,7 @@ def _settable(parameters: dict[str, Any]) -> dict[str, Any]:
     for name in _NOT_SAVED:
         if name in parameters:
             raise CardError(f"a model file cannot set {name}: that is for who fits")
-    return parameters
+    return {name: unpaired(value) for name, value in parameters.items()}
 
 
 def _facts(facts: dict[str, Any]) -> dict[str, Any]:

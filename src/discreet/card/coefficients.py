@@ -16,8 +16,8 @@ from discreet.display.page import Bar, Page
 from discreet.tables.domains import Binned, Boolean, Categorical, Domain, Numeric, Text
 
 _MOST = 40  # rows shown; the file has them all
-_ORDERED = "Numbers, from the lowest declared value to the highest, and yes beside no"
-_FACTORS = {"PrivatePoissonRegressor": "rate ×"}
+_ORDERED = "Numbers, lowest to highest declared value; yes compared with no"
+_RATES = ("PrivatePoissonRegressor",)
 
 
 @dataclass(frozen=True)
@@ -73,36 +73,42 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
 
 
 def _add_bars(page: Page, card: Card, shown: Sequence[Effect], coef: Array, labels: Sequence[str]) -> None:
-    factor = "odds ×" if family(card.estimator).probabilities else _FACTORS.get(card.estimator, "")
-    text: Callable[[float], str] = _factor if factor else lambda value: f"{value:+.3g}"
+    of = f" of {labels[1]!r}" if len(labels) == 2 else ""
+    text: Callable[[float], str] = _factor
+    if family(card.estimator).probabilities:
+        what = f"multiplies the odds{of}"
+    elif card.estimator in _RATES:
+        what = "multiplies the predicted rate"
+    else:
+        what, text = f"adds to the {'score' if labels else 'prediction'}{of}", "{:+.3g}".format
     groups: dict[str, list[Bar]] = {}
     for effect in shown:
         value = effect.of(coef)
         groups.setdefault(effect.group, []).append(Bar(effect.name, value, text(value), note=effect.note))
-    toward = f"toward {labels[1]!r} on the right" if len(labels) == 2 else "a larger prediction on the right"
-    page.bars(groups, ("", factor or "adds", toward))
     page.text(
-        "As released, noise included: how much of a bar is noise is not known from the release alone. "
-        "discreet.coefficient_intervals measures it, for a price of its own."
+        f"What each change {what}; a bar to the right raises {'them' if 'odds' in what else 'it'}. The numbers include "
+        "the noise, and the release alone does not tell how much of a bar is noise: discreet.coefficient_intervals "
+        "measures that, for a price of its own."
     )
+    page.bars(groups)
 
 
 def _factor(value: float) -> str:
     """The factor by which odds or rates change.
 
     >>> [_factor(value) for value in (-0.1, 3.0, 8.0, 20.0)]
-    ['0.905', '20.1', '2,981', 'millions']
+    ['×0.905', '×20.1', '×2,981', '×millions']
     """
     if value > 13.8:
-        return "millions"
-    return f"{math.exp(value):,.0f}" if value > 6.9 else f"{math.exp(value):.3g}"
+        return "×millions"
+    return f"×{math.exp(value):,.0f}" if value > 6.9 else f"×{math.exp(value):#.3g}"
 
 
 def _title(effect: Effect) -> str:
     """The effect in one line, for tables without groups."""
     if effect.note:
         return f"{effect.name} ({effect.note})"
-    column, beside, reference = effect.group.partition(", beside ")
+    column, beside, reference = effect.group.partition(", compared with ")
     return f"{column}: {effect.name} (not {reference})" if beside else effect.name
 
 
@@ -164,12 +170,12 @@ def _of_column(name: str, domain: Domain, start: int) -> Iterator[Effect]:
         case Numeric(lower=low, upper=high, missing_feature=marked):
             yield Effect(_ORDERED, name, f"{low:g} to {high:g}", {start: 2.0})
             if marked:
-                yield Effect(_ORDERED, name, "missing beside the middle", {start + 1: 1.0})
+                yield Effect(_ORDERED, name, "missing, compared with the middle", {start + 1: 1.0})
         case Boolean():
-            yield Effect(_ORDERED, name, "yes beside no", {start: 2.0})
+            yield Effect(_ORDERED, name, "yes, compared with no", {start: 2.0})
         case Categorical() | Binned():
             first, *others = domain.feature_names(name)
-            group = f"{name}, beside {first.removeprefix(f'{name}=')}"
+            group = f"{name}, compared with {first.removeprefix(f'{name}=')}"
             for place, feature in enumerate(others, 1):
                 weights = {start + place: 1.0, start: -1.0}
                 yield Effect(group, feature.removeprefix(f"{name}="), "", weights)

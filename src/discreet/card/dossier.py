@@ -8,11 +8,13 @@ Questions that only the controller can answer are left open, and marked so.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from discreet.card.about import About
 from discreet.card.files import read
 from discreet.card.verification import Verification, verify
 from discreet.display.console import printable
@@ -58,6 +60,9 @@ class Dossier:
         for name, section in self.sections.items():
             lines += ["", f"## {name}", ""]
             lines += [f"- **{question}.** {printable(answer)}" for question, answer in section.items()]
+        lines += ["", "## Differential Privacy Deployments Registry", ""]
+        lines += ["A draft of the record. JSON is YAML, which the registry asks for.", ""]
+        lines += ["```json", json.dumps(self.registry, indent=2), "```"]
         return "\n".join(lines)
 
 
@@ -67,6 +72,7 @@ def dossier(
     key: str | os.PathLike[str] | None = None,
     ledger: Any = None,
     audit: object = None,
+    about: About | None = None,
 ) -> Dossier:
     """Collect the dossier of a model file, after verifying it.
 
@@ -75,6 +81,7 @@ def dossier(
     path : model file.
     key, ledger : as in `verify`.
     audit : the report of an audit of this model's configuration (`discreet.audit.audit`), if there is one.
+    about : what the controller declares; by default, what the file says.
 
     Raises
     ------
@@ -92,7 +99,7 @@ def dossier(
             "EDPB Opinion 28/2024": _anonymity(said, words),
             "ISO/IEC 27559": _framework(said, words),
         },
-        _record(card.estimator, said),
+        _record(card.estimator, card.library, said, card.about if about is None else about),
     )
 
 
@@ -150,20 +157,53 @@ def _framework(said: PrivacyStatement, audit: str) -> dict[str, str]:
     }
 
 
-def _record(estimator: str, said: PrivacyStatement) -> dict[str, Any]:
-    """A record in the words of registries of deployments: what is released, and with which parameters."""
+def _record(estimator: str, library: str, said: PrivacyStatement, about: About) -> dict[str, Any]:
+    """A draft in the fields of the Differential Privacy Deployments Registry (its schema of July 2026), tier 3.
+
+    What the model file does not know is left open: whoever submits the record fills it in.
+    """
     promise = said.guarantee
+    variant = "Pure DP" if promise.delta == 0 else "Approximate DP"
     return {
-        "deployment": OPEN,
-        "data_curator": OPEN,
-        "intended_use": OPEN,
-        "data_product": f"{estimator} (machine-learned model)",
-        "dp_flavor": "pure DP" if promise.delta == 0 else "approximate DP",
-        "privacy_loss": {"epsilon": promise.epsilon, "delta": promise.delta},
-        "privacy_unit": promise.unit,
-        "neighboring_relation": promise.neighboring.value,
-        "model": "central",
-        "mechanism": said.mechanism,
-        "accounting": "discreet privacy ledger" if said.paid is not None else "single release, no ledger",
-        "implementation": "discreet, open source",
+        "url_slug": OPEN,
+        "status": "Draft",
+        "tier": 3,
+        "deployment": {
+            "basic": {
+                "name": about.title or OPEN,
+                "data_curators": [about.owner or OPEN],
+                "intended_use": about.purpose or OPEN,
+                "data_product_type": "Machine learning model",
+                "data_product_region": OPEN,
+                "description": f"{estimator} (discreet {library})",
+                "publication_date": about.date or OPEN,
+            },
+            "dp_variant": {
+                "variant_name": variant if promise.kind == "dp" else "Custom",
+                "data_domain": _listed(said.assumptions),
+                "unprotected_quantities": _listed(said.not_covered),
+            },
+            "privacy_loss": {
+                "privacy_unit": promise.unit,
+                "privacy_unit_details": f"{promise.neighboring.value}: {promise.meaning}",
+                "privacy_parameters": {"epsilon": promise.epsilon, "delta": promise.delta},
+            },
+            "deployment_model": {
+                "model_name": "Central",
+                "actors": OPEN,
+                "release_type": "One release",
+                "data_source_type": "Static",
+                "access_type": "Non-interactive",
+            },
+            "accounting": {
+                "post_processing": "predictions are functions of the release and of the row that is asked about",
+                "composition": "no ledger counted other releases" if said.paid is None else str(said.paid),
+            },
+            "implementation": {
+                "preprocessing_and_hyperparameter_tuning": OPEN,
+                "mechanisms": f"{said.mechanism}; noise on a grid, drawn exactly, so that digits reveal nothing",
+                "justification": f"{said.theorem}; lemmas: {', '.join(said.proofs) or 'named in words only'}",
+            },
+            "administrative": {"registry_authors": [OPEN]},
+        },
     }

@@ -46,6 +46,7 @@ class Family:
     linear : whether its predictions are those of ``coef_`` and ``intercept_``, so that other tools can make them.
     probabilities : whether its raw predictions are log-odds.
     tables : whether it reads tables itself, by the domains of a schema, and not encoded rows.
+    released : what was released, where the arrays also hold what was made of it.
     """
 
     module: str
@@ -54,6 +55,7 @@ class Family:
     linear: bool = False
     probabilities: bool = False
     tables: bool = False
+    released: Callable[[Arrays], dict[str, Any]] | None = None
 
 
 def _classifier(arrays: Arrays, classes: NDArray[Any] | None) -> int:
@@ -118,6 +120,24 @@ def _additive(arrays: Arrays, classes: NDArray[Any] | None) -> int:
         raise CardError(f"the arrays are not an additive model: {error}") from None
 
 
+def _transfer(arrays: Arrays, classes: NDArray[Any] | None) -> int:
+    from discreet.transfer.students import released_of, student_of
+
+    try:
+        released_of(arrays)
+        if (classes is None) != ("classes" not in arrays):
+            raise ValueError("its classes are missing")
+        return student_of(arrays).n_features_in_
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        raise CardError(f"the arrays are not a student: {error}") from None
+
+
+def _answers(arrays: Arrays) -> dict[str, Any]:
+    from discreet.transfer.students import released_of
+
+    return released_of(arrays)
+
+
 FAMILIES: Mapping[str, Family] = {
     "PrivateLogisticRegression": Family(
         "discreet.estimators.classifiers", _classifier, linear=True, probabilities=True
@@ -140,6 +160,12 @@ FAMILIES: Mapping[str, Family] = {
     "PrivatePCA": Family("discreet.estimators.components", _components),
     "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
     "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
+    "PrivateTransferClassifier": Family(
+        "discreet.transfer.classifier", _transfer, packed=True, released=_answers
+    ),
+    "PrivateTransferRegressor": Family(
+        "discreet.transfer.regressor", _transfer, packed=True, released=_answers
+    ),
     "PrivateMatrixCompletion": Family("discreet.recommend.completion", _recommender, packed=True),
 }
 
@@ -184,11 +210,25 @@ def plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return {"pairs": [[plain(key), plain(item)] for key, item in value.items()]}  # keys need not be text
     if isinstance(value, str):
         return str(value)  # an enumeration member becomes its text
     if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise TypeError(f"JSON cannot hold {type(value).__name__}")
+
+
+def unpaired(value: Any) -> Any:
+    """A value as it was before ``plain`` wrote a dict as pairs."""
+    if not isinstance(value, dict):
+        return value
+    pairs = typed(value.get("pairs"), list)
+    if len(value) > 1 or any(
+        len(typed(pair, list)) != 2 or isinstance(pair[0], list | dict) for pair in pairs
+    ):
+        raise ValueError("not the description of a dict")
+    return {key: unpaired(item) for key, item in pairs}
 
 
 def from_array(array: NDArray[Any]) -> dict[str, Any]:

@@ -98,7 +98,9 @@ def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger:
     page.heading("What it has learned")
     _add_numbers(page, card, intervals)
     page.heading("Assumptions to sign")
-    page.text("The promise holds if these are true. Some only the holder of the data can know.")
+    page.text(
+        "The promise holds if all of these are true. Some of them only the holder of the data can know."
+    )
     page.to_sign(card.privacy.assumptions or ("none",))
     page.heading("Not covered")
     page.items(card.privacy.not_covered or ("nothing was named",))
@@ -120,7 +122,7 @@ def _summary(card: Card, kind: str) -> str:
     elif card.estimator == "PrivateMatrixCompletion":
         what = f"{kind}: predicts ratings of {columns} items."
     rows = card.privacy.bounds.get("records")
-    trained = f" Trained on {rows:.0f} records." if isinstance(rows, float | int) else ""
+    trained = f" Trained on {rows:,.0f} records." if isinstance(rows, float | int) else ""
     return f"{what}{trained} Written by discreet {card.library}."
 
 
@@ -183,12 +185,13 @@ def _add_shapes(page: Page, card: Card) -> None:
     order = sorted(model.shapes, key=lambda shape: -shape.importance)
     page.bars(
         {"": [Bar(shape.name, shape.importance, f"{shape.importance:.3g}") for shape in order]},
-        ("", "importance", "mean size of what the column adds"),
+        ("column", "importance", "mean size of what the column adds"),
     )
     with page.side_by_side():
         for shape in order[:_SHAPES]:
             page.chart(
-                shape_spec(shape, labels), f"What {shape.name} adds; gray: rows in each bin, with noise."
+                shape_spec(shape, labels),
+                f"What {shape.name} adds to the prediction. Gray: noisy counts of rows.",
             )
     if len(order) > _SHAPES:
         page.text(f"Drawn are the {_SHAPES} most important of {len(order)} shapes.")

@@ -15,7 +15,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.statement import Receipt
 
 # A calibrated price is computed twice, with the same formulas; only the last digits may differ.
-_SLACK = 1e-9
+_TOLERANCE = 1e-9
 _NOT_RECORDED = "not recorded by the ledger"
 
 
@@ -156,7 +156,7 @@ def _recomputed(name: str, card: Card) -> float:
         epsilon = recomputed(card.privacy)
     except (ValueError, ArithmeticError, MemoryError) as error:
         raise CardError(f"{name}: no price can be computed for its events: {error}") from None
-    if not epsilon <= promise.epsilon * (1 + _SLACK):
+    if not epsilon <= promise.epsilon * (1 + _TOLERANCE):
         raise CardError(
             f"{name} claims epsilon {promise.epsilon:g} at delta {promise.delta:.3g}, but its events cost "
             f"{epsilon:.6g}: the claim is false"

@@ -71,15 +71,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(printable("; ".join(["interrupted", *done.told_of_ledger()])), file=sys.stderr)
             return 143 if isinstance(error, Terminated) else 130
         except BrokenPipeError:
-            if told := done.told():  # otherwise the reader simply had enough, as `head` has
-                print(printable("; ".join(["the reader of the output left", *told])), file=sys.stderr)
+            if summary := done.summary():  # otherwise the reader simply had enough, as `head` has
+                print(printable("; ".join(["the reader of the output left", *summary])), file=sys.stderr)
             _drop_output()
             return 141
         except Exception as error:
             if arguments.traceback:
                 raise
             print(
-                printable(f"error: {'; '.join([_one_line(error, arguments), *done.told()])}"), file=sys.stderr
+                printable(f"error: {'; '.join([_one_line(error, arguments), *done.summary()])}"),
+                file=sys.stderr,
             )
             _drop_output()
             return 1
@@ -92,7 +93,7 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Let a request to end arrive as an interruption, so that files are removed and charges told."""
+    """Let a request to end arrive as an interruption, so that files are removed and charges are reported."""
 
     def end(*_: object) -> None:
         raise Terminated

@@ -80,21 +80,10 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def shares(ledger: Any, charges: list[Any]) -> list[tuple[str, int, str]]:
-    """Everybody in the ledger, with the number of their charges and by how much these raised what is spent.
+    """Everybody in the ledger, with the number of their charges and by how much these raised what is spent."""
+    from discreet.privacy.ledger.page import shares as raised
 
-    Charges of one person that follow one another count together, so that a ledger of one person has one sum.
-    """
-    counts: dict[str, int] = {}
-    raised: dict[str, float] = {}
-    before = 0.0
-    for charge, following in zip(charges, [*charges[1:], None], strict=True):
-        counts[charge.who] = counts.get(charge.who, 0) + 1
-        if following is None or following.who != charge.who:
-            spent = ledger.spent(first=charge.sequence).epsilon
-            raised[charge.who] = raised.get(charge.who, 0.0) + spent - before
-            before = spent
-    order = sorted(raised, key=lambda who: -raised[who])
-    return [(who or "(unknown)", counts[who], f"{raised[who]:.4g}") for who in order]
+    return [(who or "(unknown)", count, f"{epsilon:.4g}") for who, count, epsilon in raised(ledger, charges)]
 
 
 def by_person(ledger: Any) -> list[tuple[str, int, str]]:

@@ -7,7 +7,7 @@ spelled out because help must not import NumPy; a test compares them with the pa
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +26,7 @@ class Model:
     estimators : its estimator for each kind of target: "classes", "number", or "none" where there is no target.
     options : parameters of the estimator that have an option.
     reads : what its fit takes: "rows" of the schema bounded in norm, "entries" bounded one by one, the "table" itself,
-        "points" without a target or "ratings".
+        "points" without a target, "ratings", or rows for "teachers".
     """
 
     help: str
@@ -47,12 +47,14 @@ _LINEAR = ("feature_bound", "fit_intercept", "solver")
 _SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic", "loss", "least_mean")
 MODELS: Mapping[str, Model] = {
     "logistic": Model(
-        "logistic regression", _classes("PrivateLogisticRegression"), (*_LINEAR, "l2", "multi_class")
+        "logistic regression",
+        _classes("PrivateLogisticRegression"),
+        (*_LINEAR, "l2", "multi_class", "class_weight"),
     ),
     "svm": Model(
         "linear support vectors",
         _classes("PrivateLinearSVC"),
-        (*_LINEAR, "l2", "huber_width", "multi_class"),
+        (*_LINEAR, "l2", "huber_width", "multi_class", "class_weight"),
     ),
     "sparse-logistic": Model(
         "logistic regression with few columns",
@@ -104,6 +106,12 @@ MODELS: Mapping[str, Model] = {
         ("n_components", "feature_bound", "method"),
         "points",
     ),
+    "transfer": Model(
+        "teachers label public rows, and a student learns from the labels",
+        {"classes": "PrivateTransferClassifier", "number": "PrivateTransferRegressor"},
+        ("estimator", "X_public", "n_teachers", "aggregator", "expected_unstable", "n_jobs"),
+        "teachers",
+    ),
     "recommender": Model(
         "ratings of items by users: a table with columns user, item, rating, and no schema",
         {"none": "PrivateMatrixCompletion"},
@@ -116,10 +124,6 @@ DEFAULTS = {"classes": "logistic", "number": "ridge"}  # by the kind of the sche
 
 def _model(text: str) -> str:
     """The name of a model, for argparse."""
-    if text == "transfer":
-        raise argparse.ArgumentTypeError(
-            "teachers label public rows, and any model learns from these: `discreet label`"
-        )
     if text not in MODELS:
         raise argparse.ArgumentTypeError(unknown("model", text, MODELS))
     return text
@@ -130,6 +134,31 @@ def _monotonic(text: str) -> tuple[str, int]:
     if not separator or sign not in ("rising", "falling"):
         raise argparse.ArgumentTypeError(f"must be COLUMN=rising or COLUMN=falling, got {text!r}")
     return name, 1 if sign == "rising" else -1
+
+
+def _class_weight(text: str) -> tuple[str, float]:
+    label, separator, weight = text.rpartition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"must be LABEL=WEIGHT, got {text!r}")
+    return label, positive(weight)
+
+
+# Spelled out: help must not import NumPy.
+AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
+TEACHERS = {  # scikit-learn models that need no more than their defaults: module, for classes, for numbers
+    "boosting": ("sklearn.ensemble", "HistGradientBoostingClassifier", "HistGradientBoostingRegressor"),
+    "forest": ("sklearn.ensemble", "RandomForestClassifier", "RandomForestRegressor"),
+    "linear": ("sklearn.linear_model", "LogisticRegression", "Ridge"),
+    "tree": ("sklearn.tree", "DecisionTreeClassifier", "DecisionTreeRegressor"),
+}
+
+
+def teacher(name: str, target: str) -> Any:
+    """The unfitted model of teachers for this kind of target."""
+    import importlib
+
+    module, *names = TEACHERS[name]
+    return getattr(importlib.import_module(module), names[int(target == "number")])()
 
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -149,6 +178,12 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "multi_class": {
         "choices": ("auto", "softmax", "joint", "ovr"),
         "help": "one softmax, one joint hinge, or one model per class",
+    },
+    "class_weight": {
+        "type": _class_weight,
+        "action": "append",
+        "metavar": "LABEL=W",
+        "help": "public weight of a class, raises the noise; may be repeated",
     },
     "huber_width": {
         "type": positive,
@@ -173,6 +208,35 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "action": "append",
         "metavar": "COLUMN=rising|falling",
         "help": "a shape that must rise or fall; may be repeated",
+    },
+    "estimator": {
+        "flag": "--teacher",
+        "choices": tuple(TEACHERS),
+        "help": "kind of teachers and student (default: linear)",
+    },
+    "X_public": {
+        "flag": "--public",
+        "type": input_file("file"),
+        "metavar": "FILE",
+        "help": "public rows to label, .csv or .parquet",
+    },
+    "n_teachers": {
+        "flag": "--teachers",
+        "type": count,
+        "metavar": "B",
+        "help": "how many (default: by public rule)",
+    },
+    "aggregator": {"choices": AGGREGATORS, "help": "of votes for classes (default: auto)"},
+    "expected_unstable": {
+        "type": fraction,
+        "metavar": "S",
+        "help": "guessed share of rows on which teachers disagree (default: nothing is known)",
+    },
+    "n_jobs": {
+        "flag": "--jobs",
+        "type": count,
+        "metavar": "N",
+        "help": "processes that train teachers (default: 1)",
     },
     "rating_bounds": {
         "type": real,
@@ -275,7 +339,11 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
         if parameter not in known and value not in (None, "error"):
             raise ValueError(f"{name} has no {parameter.replace('_', ' ')}, got {value!r}")
     parameters = {parameter: value for parameter, value in facts.items() if parameter in known}
-    return kind(**parameters | _values(given))
+    for parameter in [
+        one for one in ("aggregator", "expected_unstable") if one in given and one not in known
+    ]:
+        raise ValueError(f"{flag(parameter)} is for classes, and this target is a number")
+    return kind(**parameters | _values(given, parameters.get("classes") or ()))
 
 
 def _estimator_name(name: str, target: str, schema: Any) -> str:
@@ -307,6 +375,10 @@ def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, An
         facts["classes"] = schema.classes.tolist()
     if target == "number":
         facts["target_bounds"] = schema.target_bounds
+    if model.reads == "teachers":
+        facts["estimator"] = teacher(given.get("estimator", "linear"), target)
+        if target == "number":
+            facts["bounds"] = schema.target_bounds
     if model.reads == "rows":
         facts["feature_bound"] = schema.feature_bound(intercept=given.get("fit_intercept", True))
     if model.reads == "table":
@@ -316,9 +388,12 @@ def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, An
     return facts
 
 
-def _values(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as the parameters want them."""
-    values = dict(given)
+def _values(given: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
+    """Options as the parameters want them; labels are those of the schema."""
+    values = {name: value for name, value in given.items() if name not in ("estimator", "X_public")}
+    if "class_weight" in values:
+        labels = {str(label): label for label in classes}
+        values["class_weight"] = {labels.get(text, text): weight for text, weight in values["class_weight"]}
     if "monotonic" in values:
         values["monotonic"] = dict(values["monotonic"])
     if "rating_bounds" in values:

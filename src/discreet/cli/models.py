@@ -48,6 +48,7 @@ _FIT_SCHEMA = argument(
         "discreet fit visits.csv --schema schema.toml --epsilon 1 --ledger budget.ledger --output model.json",
         "discreet fit visits.csv --schema cost.toml --model huber --epsilon 1 --output cost.json",
         "discreet fit visits.csv --schema people.toml --max-rows-per-group 3 --epsilon 1 --output model.json",
+        "discreet fit visits.csv --schema schema.toml --model transfer --public survey.csv --epsilon 1 --output m.json",
         "discreet fit ratings.parquet --model recommender --catalog items.txt --epsilon 1 --output films.json",
     ),
 )
@@ -118,6 +119,8 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     from discreet.display.console import working
 
     reads = catalog.MODELS[catalog.name_of(arguments, schema)].reads
+    if reads == "teachers":
+        return _taught(arguments, schema, estimator)
     if reads == "ratings":
         ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
         with fitting():
@@ -136,6 +139,25 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         given = _encoded(reads, schema, table, arguments.bad_rows)
     with fitting():
         return estimator.fit(*given, groups=groups)
+
+
+def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
+    """Teachers on the private rows, all rows of a person with one of them, and a student on the public rows."""
+    from discreet.display.console import working
+    from discreet.tables.reading import read_table
+
+    if arguments.X_public is None:
+        raise ValueError(
+            "--public is required: the public rows that teachers label and the student learns from"
+        )
+    with working("reading the tables"):
+        table = options.read(arguments, schema.needed)
+        rows, labels = schema.encode(table)
+        groups = None if schema.group is None else schema.groups(table)
+        asked = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
+        public = schema.transform(asked)
+    with fitting():
+        return estimator.fit(rows, labels, public, groups=groups)
 
 
 def _encoded(reads: str, schema: Any, table: Any, bad_rows: str) -> tuple[Any, ...]:

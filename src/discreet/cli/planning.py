@@ -80,6 +80,10 @@ def plan(arguments: argparse.Namespace) -> None:
         raise ValueError("--simulate invents dense rows; leave out --sparse, or plan without --simulate")
     schema = None if arguments.schema is None else Schema.from_file(arguments.schema)
     model = catalog.MODELS[catalog.name_of(arguments, schema)]
+    if model.reads == "teachers":
+        raise ValueError(
+            "teachers are planned by questions, not by columns: `discreet plan transfer --rows N --queries Q`"
+        )
     rows = _planned_rows(arguments, schema, model)
     bound = rows if arguments.neighboring == "add-remove-one" else None
     shared: dict[str, Any] = {"n_samples": bound, "max_rows_per_group": arguments.max_rows_per_group}

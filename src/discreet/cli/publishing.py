@@ -66,7 +66,14 @@ def show(arguments: argparse.Namespace) -> None:
     argument(
         "--dossier",
         action="store_true",
-        help="verify the file and write a dossier in Markdown instead: NIST SP 800-226, EDPB 28/2024, ISO/IEC 27559",
+        help="verify the file and write a dossier in Markdown instead: NIST SP 800-226, EDPB 28/2024, ISO/IEC 27559, "
+        "and a record for the Differential Privacy Deployments Registry",
+    ),
+    argument(
+        "--audit",
+        type=count,
+        metavar="RUNS",
+        help="attack the model's own mechanism so many times on either side, and put the report into the dossier",
     ),
     section(
         "what you declare",
@@ -75,7 +82,7 @@ def show(arguments: argparse.Namespace) -> None:
     *to_write("page or dossier to write", required=True, metavar="FILE"),
     examples=(
         "discreet card model.json --output model.html",
-        "discreet card model.json --dossier --ledger budget.db --output dossier.md",
+        "discreet card model.json --dossier --audit 2000 --ledger budget.db --output dossier.md",
         "discreet card model.json --purpose 'planning beds' --owner 'ward office' --output model.html",
     ),
 )
@@ -87,15 +94,22 @@ def card(arguments: argparse.Namespace) -> None:
     from discreet.card.dossier import dossier
     from discreet.display.console import say
 
+    if arguments.audit is not None and not arguments.dossier:
+        raise ValueError("--audit belongs to --dossier; use `discreet audit MODEL` for a report of its own")
     read = cards.read(arguments.model)
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     declared = {name: getattr(arguments, name) for name in ABOUT if getattr(arguments, name) is not None}
+    about = About(**(read.about.to_dict() | declared))
     with options.output(arguments, size=1 << 20):
         if arguments.dossier:
-            write_atomically(arguments.output, f"{dossier(arguments.model, ledger=ledger)}\n".encode())
+            from discreet.cli.trust import attack_file
+
+            report = None if arguments.audit is None else attack_file(arguments.model, arguments.audit)
+            text = dossier(arguments.model, ledger=ledger, audit=report, about=about)
+            write_atomically(arguments.output, f"{text}\n".encode())
             say(f"Written to {arguments.output}")
             return
-        cards.to_html(read, arguments.output, about=About(**(read.about.to_dict() | declared)), ledger=ledger)
+        cards.to_html(read, arguments.output, about=about, ledger=ledger)
     say(f"Written to {arguments.output}")
 
 

@@ -52,24 +52,24 @@ class Outcome:
         """Note what is safe on disk."""
         self._written = what
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """What was done, in a few words; nothing if nothing was."""
-        told = [self._written] if self._written else []
-        stays = "" if told else ", and a charge stays, whether or not anything was released"
+        summary = [self._written] if self._written else []
+        stays = "" if summary else ", and a charge stays, whether or not anything was released"
         if self._charge is not None:
-            told.append(
+            summary.append(
                 f"the ledger was charged (number {self._charge.sequence}, {self._charge.label}){stays}"
             )
         elif self._charging:
-            told.append(f"the ledger may have been charged{stays}")
-        return told
+            summary.append(f"the ledger may have been charged{stays}")
+        return summary
 
     def told_of_ledger(self) -> list[str]:
         """What was done or not, and what to do about the ledger, if there is one."""
         if self._path is None:
-            return self.told()
+            return self.summary()
         nothing = [] if self._charging else ["nothing was charged"]
-        return [*nothing, *self.told(), f"`discreet ledger show {self._path}` tells what is left"]
+        return [*nothing, *self.summary(), f"`discreet ledger show {self._path}` tells what is left"]
 
 
 def opened(path: str, kind: Any = None) -> Any:

@@ -5,19 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from discreet.cli import options
+from discreet.cli import catalog, options
+from discreet.cli.catalog import AGGREGATORS, TEACHERS
 from discreet.cli.options import DATA, GUARANTEE, LEDGER, SCHEMA, argument, command, to_write
 from discreet.cli.session import fitting
 from discreet.cli.values import count, fraction, input_file
-
-# Spelled out: help must not import NumPy.
-AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
-TEACHERS = {  # scikit-learn models that need no more than their defaults: module, for classes, for numbers
-    "boosting": ("sklearn.ensemble", "HistGradientBoostingClassifier", "HistGradientBoostingRegressor"),
-    "forest": ("sklearn.ensemble", "RandomForestClassifier", "RandomForestRegressor"),
-    "linear": ("sklearn.linear_model", "LogisticRegression", "Ridge"),
-    "tree": ("sklearn.tree", "DecisionTreeClassifier", "DecisionTreeRegressor"),
-}
 
 
 @command(
@@ -92,13 +84,10 @@ def label(arguments: argparse.Namespace) -> None:
 
 def _transfer(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:
     """The unfitted transfer that the options describe."""
-    import importlib
-
     from discreet import PrivateTransferClassifier, PrivateTransferRegressor
 
-    module, *names = TEACHERS[arguments.teacher]
-    number = schema.target is not None and schema.target.bounds is not None
-    teacher = getattr(importlib.import_module(module), names[int(number)])()
+    target = catalog.kind_of_target(schema)
+    number, teacher = target == "number", catalog.teacher(arguments.teacher, target)
     shared = {
         "n_teachers": arguments.teachers or "auto",
         "epsilon": arguments.epsilon,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -258,6 +261,12 @@ def verify(arguments: argparse.Namespace) -> None:
         "recommender or model by its class name, such as GaussianMechanism, PrivateFTRL or PrivateRidge, at epsilon 1, "
         "delta 0.01",
     ),
+    argument(
+        "--program",
+        action="store_true",
+        help="MODEL_OR_ESTIMATOR is a command that runs somebody else's program and prints what it releases; see "
+        "docs/audit.md",
+    ),
     argument("--epsilon", type=epsilon, metavar="E", help="of an estimator (default: 1)"),
     argument("--delta", type=fraction, metavar="D", help="of an estimator (default: 0.01)"),
     argument("--neighboring", choices=options.NEIGHBORING, help="of an estimator (default: replace-one)"),
@@ -283,7 +292,11 @@ def verify(arguments: argparse.Namespace) -> None:
     ),
     argument("--plot", action="store_true", help="also draw the attacker's scores"),
     *to_write("write the report with its charts to a page", metavar="FILE.html"),
-    examples=("discreet audit logistic --runs 500 --twin", "discreet audit model.json --output audit.html"),
+    examples=(
+        "discreet audit logistic --runs 500 --twin",
+        "discreet audit model.json --output audit.html",
+        "discreet audit --program 'python theirs.py'",
+    ),
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Attack and print; 1 if the promise turned out to be false."""
@@ -314,19 +327,48 @@ def audit(arguments: argparse.Namespace) -> int:
 
 
 def _attacked(arguments: argparse.Namespace) -> Any:
+    with _many_fits(arguments.runs):
+        return _audited(arguments)
+
+
+def attack_file(path: str, runs: int) -> Any:
+    """The report of an attack on the configuration of a model file, for its dossier."""
+    from discreet.audit import report
+
+    with _many_fits(runs):
+        return report.audit(_configured(path, None), runs=max(20, runs), with_twin=True)
+
+
+@contextmanager
+def _many_fits(runs: int) -> Iterator[None]:
+    """Say what is going on. Worst cases are a few invented records, of which every fit would warn."""
     from discreet import NoiseWarning, PrivacyWarning
     from discreet.display.console import working
 
-    with working(f"fitting {2 * arguments.runs} models"), warnings.catch_warnings():
-        # Worst cases are a few invented records, of which every fit would warn.
+    with working(f"fitting {2 * runs} models"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)
         warnings.simplefilter("ignore", PrivacyWarning)
-        return _audited(arguments)
+        yield
+
+
+def _configured(path: str, solver: str | None) -> Any:
+    """An estimator with the promise, the parameters and the solver of a model file."""
+    from discreet import card
+    from discreet.audit.subjects import pinned
+
+    found = card.read(path)
+    return pinned(found.model(), solver or found.parameters.get("solver"))
 
 
 def _audited(arguments: argparse.Namespace) -> Any:
     from discreet.audit import catalog, report
 
+    if arguments.program:
+        _refuse(arguments, "epsilon", "delta", "neighboring", "solver", "seed")
+        if arguments.twin:
+            raise ValueError("--twin needs our own mechanisms: nobody can halve the noise of another program")
+        words = shlex.split(arguments.subject)
+        return report.audit_program(words, runs=arguments.runs, confidence=arguments.confidence)
     chosen = {
         "runs": arguments.runs,
         "delta": arguments.at_delta,
@@ -345,12 +387,8 @@ def _audited(arguments: argparse.Namespace) -> Any:
 def _subject(arguments: argparse.Namespace) -> Any:
     """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
     if arguments.subject not in options.AUDITED:
-        from discreet import card
-        from discreet.audit.subjects import pinned
-
         _refuse(arguments, "epsilon", "delta", "neighboring")
-        found = card.read(arguments.subject)
-        return pinned(found.model(), arguments.solver or found.parameters.get("solver"))
+        return _configured(arguments.subject, arguments.solver)
     from discreet.estimators import classifiers
 
     kind = getattr(classifiers, options.AUDITED[arguments.subject])

@@ -80,6 +80,12 @@ def describe(
         What to do with a cell that has no meaning in its column, such as text among numbers, and with a row without an
         id. "null" counts such a cell as missing, and leaves such a row out, silently.
 
+    Returns
+    -------
+    Description
+        Estimates with intervals by column (``found["age"]``) and by pair, the statement as ``privacy_``, a page by
+        ``to_html``.
+
     Notes
     -----
     Privacy: (epsilon, delta)-DP of the whole description; proofs and the laws of intervals: docs/proofs/describe.md.
@@ -126,7 +132,6 @@ def describe(
     total = float(n_rows) if relation.size_is_public and slots is None else None
     carried = carry_out(plan, places, ledger, "describe", published=released_numbers)
     statement = carried.state(
-        plan,
         bounds={"rows per unit": float(plan.max_rows)},
         assumptions=(
             *size_facts(relation, size, rows, delta),

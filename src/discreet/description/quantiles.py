@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows, read_people
+from discreet.estimators.groups import bounded_rows, check_people, read_people
 from discreet.estimators.linear import NoiseWarning
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
@@ -52,6 +52,24 @@ _MOST_ROWS = 2**32
 def wide_grid(smallest: float = 2.0**-10, largest: float = 2.0**30, per_octave: int = 2) -> Array:
     """Candidates of both signs for a column of which not even the order of magnitude is public: 0 and +-powers.
 
+    Parameters
+    ----------
+    smallest, largest : float
+        Absolute values of the candidates nearest to 0 and farthest from it.
+    per_octave : int, default 2
+        Candidates from each power of two to the next.
+
+    Returns
+    -------
+    array
+        The candidates in order.
+
+    Notes
+    -----
+    Privacy: no data is read. A finer grid costs little: errors grow with the logarithm of its size.
+
+    Examples
+    --------
     >>> wide_grid(1.0, 4.0, per_octave=1)
     array([-4., -2., -1.,  0.,  1.,  2.,  4.])
     """
@@ -198,9 +216,15 @@ def private_quantiles(
     groups, max_rows_per_group : as in the estimators' ``fit``: the promise is then about all rows of a group.
     ledger : budget that is charged before anything is looked at.
 
-    Privacy
+    Returns
     -------
-    (epsilon, delta)-DP of the returned values; event: one ``BoundedRange`` per quantile. Not covered: the time taken.
+    Quantiles
+        ``values`` of shape (n_columns, n_levels), and the statement as ``privacy_``.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the returned values; event: one ``BoundedRange`` per quantile. Not covered: the
+    time taken.
 
     Examples
     --------
@@ -244,6 +268,7 @@ def _quantiles(
     bounds : the ends of the candidates by name, for the statement; None if those given are meant.
     """
     strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    check_people(X, groups)
     table = to_numbers(X)
     if table.ndim not in (1, 2) or table.size == 0 or len(table) > _MOST_ROWS:
         raise ParameterError(
@@ -297,9 +322,14 @@ def private_norm_bound(
     intercept : whether the norms include the intercept's 1, as ``feature_bound`` does.
     options : epsilon, delta, neighboring, bad_rows, groups, max_rows_per_group, ledger as for `private_quantiles`.
 
-    Privacy
+    Returns
     -------
-    As for `private_quantiles`: a row's norm depends on that row alone.
+    Quantiles
+        Its ``values`` have shape (1, 1).
+
+    Notes
+    -----
+    Privacy: as for `private_quantiles`: a row's norm depends on that row alone.
 
     Examples
     --------
@@ -308,6 +338,7 @@ def private_norm_bound(
     >>> bool(250 < private_norm_bound(X, epsilon=0.5).values[0, 0] < 400)
     True
     """
+    check_people(X, options.get("groups"))
     table = to_numbers(X)
     if table.ndim != 2:
         raise ParameterError("X", f"must have rows and columns, got shape {table.shape}")
@@ -339,9 +370,14 @@ def private_domains(
         ``groups``; with "null" they count nowhere.
     options : epsilon, delta, neighboring, groups, max_rows_per_group, ledger as for `private_quantiles`.
 
-    Privacy
+    Returns
     -------
-    As for `private_quantiles`, for all columns together.
+    tuple of dict and PrivacyStatement
+        The domain of every column, and the statement about all of them.
+
+    Notes
+    -----
+    Privacy: as for `private_quantiles`, for all columns together.
 
     Examples
     --------
@@ -468,7 +504,6 @@ def _candidates(candidates: ArrayLike) -> tuple[float, ...]:
 
 def _statement(plan: QuantilePlan, carried: Carried[Array], ends: Mapping[str, float]) -> PrivacyStatement:
     return carried.state(
-        plan,
         bounds={**ends, "rows per unit": float(plan.rows)},
         assumptions=(
             "the candidates were chosen without looking at the private data (given by the user)",

@@ -19,8 +19,9 @@ Records = Sequence[Mapping[str, Any]]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#882255", "#F0E442")
 _HEIGHT = 260
 _FEW = 8  # ticks at the measured places
-_HALF = 420  # narrower charts have one column of legend
+_HALF = 360  # narrower charts have one column of legend
 _DETAILS = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # the figure itself has a label
+_POINT = re.compile(r'<path aria-label="([^"]*)"([^>]*aria-roledescription="(?:point|bar|rect mark)"[^>]*)/>')
 
 
 def require() -> None:
@@ -144,7 +145,7 @@ def dots(
         else alt.Scale(zero=False, nice=False, padding=12)
     )
     base = alt.Chart(alt.Data(values=list(records))).encode(
-        y=alt.Y(f"{category}:N", title=None, sort=None, axis=alt.Axis(grid=True, labelLimit=240))
+        y=alt.Y(f"{category}:N", title=None, sort=None, axis=alt.Axis(grid=True))
     )
     span = base.mark_rule(strokeWidth=2, color="#9a9aa5").encode(
         x=alt.X(f"min({value}):Q", scale=scale, title=value), x2=f"max({value}):Q"
@@ -199,7 +200,8 @@ def _finished(chart: Any, height: float = _HEIGHT) -> Spec:
 def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> str:
     """A chart as SVG of this width, in the colors of the text around it; ``mark`` tells it apart on a page.
 
-    On a background of its own, for documents, its text is black.
+    Points and bars have their numbers as titles, which browsers show under the pointer without a script. On a
+    background of its own, for documents, its text is black, and there are no titles.
     """
     require()
     import vl_convert
@@ -215,7 +217,8 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
             "domainColor": ink,
             "tickColor": ink,
             "titleFontWeight": "normal",
-            "labelLimit": 0.38 * width,
+            "labelLimit": 0.36 * width,
+            "labelOverlap": True,
         },
         "legend": {
             **words,
@@ -227,6 +230,8 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
     }
     fitted = {"autosize": {"type": "fit-x", "contains": "padding"}, "width": width}
     drawn = str(vl_convert.vegalite_to_svg({**_quoted(spec), **fitted, "config": config}))
+    if background is None:
+        drawn = _POINT.sub(r"<path\2><title>\1</title></path>", drawn)
     drawn = re.sub(r"<[^>]*>", lambda tag: _DETAILS.sub("", tag[0]), drawn)
     return re.sub(r'(id="|url\(#)', rf"\g<1>{mark}", drawn) if mark else drawn
 

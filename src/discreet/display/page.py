@@ -23,7 +23,7 @@ Mood = Literal["good", "bad", "plain"]
 NOT_RECORDED = "not recorded"
 
 _LONG = 6  # headings of a page that lists its contents
-_WIDE, _HALF, _NARROW = 640, 460, 340  # of charts: alone, side by side, on a phone
+_WIDE, _HALF, _NARROW = 760, 366, 340  # of charts: alone, side by side, on a phone
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -215,6 +215,7 @@ class Page:
         tables = []
         for number, (group, lines) in enumerate(groups.items()):
             named = f"<caption>{escaped(group)}</caption>" if group else ""
+            named += '<colgroup><col class="name"><col class="value"><col></colgroup>'
             body = "".join(_line(bar, origin, low, high) for bar in lines)
             tables.append(f'<table class="bars">{named}{"" if number else head}<tbody>{body}</tbody></table>')
         self._parts.append(f'<div class="{"set" if len(tables) > 1 else "one"}">{"".join(tables)}</div>')
@@ -337,7 +338,10 @@ def _line(bar: Bar, origin: float, low: float, high: float) -> str:
         if bar.before is not None:
             drawn.append(f'<path class="before" d="M{place(bar.before):.2f} 1V19"/>')
         if bar.band is not None:
-            thick = f"M{place(bar.value - bar.band):.2f} 10H{place(bar.value + bar.band):.2f}"
+            least, most = bar.value - bar.band, bar.value + bar.band
+            if bar.low is not None and bar.high is not None:
+                least, most = max(least, bar.low), min(most, bar.high)
+            thick = f"M{place(least):.2f} 10H{place(most):.2f}"
             drawn.append(f'<path class="band" d="{thick}"/>')
         drawn.append(f'<path class="point" d="M{at:.2f} 3V17"/>')
     note = f"<small>{escaped(bar.note)}</small>" if bar.note else ""
@@ -351,21 +355,22 @@ def _line(bar: Bar, origin: float, low: float, high: float) -> str:
 
 
 _RULES = """
-{font:16px/1.5 system-ui,sans-serif;max-width:62rem}
+{font:16px/1.5 system-ui,sans-serif;max-width:50rem}
+*{box-sizing:border-box}
 h2{font-size:1.25rem;margin:2.2rem 0 .6rem;border-top:1px solid var(--faint);padding-top:1rem}
 h3{font-size:1rem;margin:1.4rem 0 .4rem}
 p,li,dd,th,td{overflow-wrap:anywhere}
-p{margin:.6rem 0;max-width:46rem}
-ul{padding-left:1.3rem;max-width:46rem}li{margin:.2rem 0}
+p{margin:.6rem 0}
+ul{padding-left:1.3rem}li{margin:.2rem 0}
 .verdict{padding:.7rem 1rem;border-left:.35rem solid var(--accent);background:var(--tint);border-radius:.2rem}
 .verdict.good{border-color:var(--good)}.verdict.bad{border-color:var(--bad)}
 .verdict.bad strong{color:var(--bad)}.verdict.good strong{color:var(--good)}
-dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.5rem 1.5rem;margin:1rem 0}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:.5rem 1.5rem;margin:1rem 0}
 dt{color:var(--soft);font-size:.8rem}dd{margin:0}
 dd i{color:var(--soft)}
 figure{margin:1.2rem 0}figcaption{color:var(--soft);font-size:.9rem}
 .chart svg{max-width:100%;height:auto;overflow:visible}.narrow{display:none}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr));gap:0 2rem}
+.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,23rem),1fr));gap:0 2rem}
 .grid figure{min-width:0}
 details{margin:.8rem 0}summary{cursor:pointer;color:var(--soft)}a{color:inherit}
 .scroll{overflow-x:auto;margin:.8rem 0}
@@ -374,16 +379,17 @@ th,td{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(
 .scroll th,.scroll td{white-space:nowrap;overflow-wrap:normal}
 .scroll td:first-child:not(.number){white-space:normal;min-width:7rem}
 th{font-weight:600}.number{text-align:right}
-table.bars{width:100%;max-width:46rem;table-layout:fixed;margin:.8rem 0}
+table.bars{width:100%;table-layout:fixed;margin:.8rem 0}
+.bars .name{width:30%}.bars .value{width:24%}
+.set .bars .name{width:42%}.set .bars .value{width:20%}
 .bars th,.bars td{padding:.12rem .7rem .12rem 0;border-bottom:0;vertical-align:middle}
-.bars th[scope=row]{font-weight:400;width:32%;line-height:1.25}
+.bars th[scope=row]{font-weight:400;line-height:1.25}
 .set{columns:2 22rem;column-gap:2.5rem;margin:.8rem 0}
 .set table.bars{margin:0 0 .9rem;break-inside:avoid}
 .bars caption{text-align:left;font-weight:600;border-bottom:1px solid var(--faint);caption-side:top;color:inherit;
 padding:0}
 .bars thead th{color:var(--soft);font-weight:400;font-size:.8rem}
 .bars thead th:nth-child(2){text-align:right}
-.bars .number{width:26%}
 .bars small{color:var(--soft)}.bars th small{display:block}
 .bars svg{width:100%;height:1.15rem;display:block}
 .bars rect{fill:var(--accent);opacity:.45}
@@ -393,7 +399,7 @@ padding:0}
 .bars .band{stroke:var(--accent);stroke-width:7;opacity:.4}
 .bars .before{stroke:currentColor;stroke-width:2}
 .bars .point{stroke:var(--point);stroke-width:3}
-.shares{width:100%;max-width:46rem;height:1.6rem;display:block;background:var(--tint);border-radius:.2rem}
+.shares{width:100%;height:1.6rem;display:block;background:var(--tint);border-radius:.2rem}
 .legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.2rem 1.5rem}
 .legend i{display:inline-block;width:.8rem;height:.8rem;margin-right:.4rem;border:1px solid var(--soft)}
 rect.part0{fill:var(--accent)}i.part0{background:var(--accent)}
@@ -409,8 +415,7 @@ line-height:1.4}
 """
 _NARROW_RULES = """
 .wide{display:none}.narrow{display:inline}
-.bars th[scope=row]{width:42%}
-.bars .number{width:28%}
+.bars .name,.set .bars .name{width:38%}.bars .value{width:32%}
 .bars small{display:block}
 """
 _PAGE_STYLE = (
@@ -427,11 +432,10 @@ _PAGE_STYLE = (
     "@media print{html{font-size:9.5pt}details,nav{display:none}"
     "body.discreet{font-size:1rem;line-height:1.35;padding:0;max-width:none}"
     ".discreet h2{margin:.9rem 0 .3rem;padding-top:.5rem;break-after:avoid}header{margin:0}"
-    ".discreet p,.discreet ul,.discreet table.bars,.discreet .shares{max-width:none}"
     ".discreet tr,.discreet figure,.discreet .verdict,.discreet li{break-inside:avoid}"
     ".discreet .bars th,.discreet .bars td{padding-top:0;padding-bottom:0}.discreet .bars svg{height:.85rem}"
     ".discreet .set{columns:2}.discreet .one th small{display:inline;margin-left:.4rem}"
-    ".discreet .set th[scope=row]{width:46%}.discreet .set .number{width:20%}"
+    ".discreet .set .bars .name{width:46%}.discreet .set .bars .value{width:20%}"
     "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}"
 )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import (
     ClassifierParameters,
@@ -21,11 +22,14 @@ from discreet.estimators.parameters import (
     intercept,
     norm_bound,
     parameter,
+    public_weights,
     ridge,
 )
-from discreet.losses import Hinge, HuberHinge, Logistic, Loss, Softmax
+from discreet.losses import ClassWeighted, Hinge, HuberHinge, Logistic, Loss, Softmax
+from discreet.losses.weighted import LARGEST_WEIGHT, SMALLEST_WEIGHT
+from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
-from discreet.records.open import Labels, checked_classes, class_count, read_labels
+from discreet.records.open import Targets, checked_classes, class_count, declared_classes, read_labels
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -53,39 +57,43 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        _checks.count("n_features", n_features)
-        solver = base.resolve(self.solver)
-        loss, n_models = self._loss(solver, class_count(n_classes, self.classes))
-        return self._calibrated(solver, loss, n_samples, n_features, n_models, sparse=sparse)
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        n_columns, known = _checks.count("n_features", n_features), class_count(n_classes, self.classes)
+        return self._plan(guarantee, size, n_columns, known, sparse=sparse)
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        return checked_classes(self, X, y, strict=strict)
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        rows, cells = checked_classes(self, X, y, strict=self.bad_rows == "error")
+        labels = read_labels(cells, self.classes, self.bad_rows)
+        facts, weights = [labels.assumption], getattr(self, "class_weight", None)
+        if weights is not None:
+            chosen = f"the weights of classes, {weights}, were chosen without looking at the private data"
+            facts.append(f"{chosen} (given by the user)")
+        return rows, Targets(labels.codes, labels.codes < 0, tuple(facts), labels.classes)
 
-    def _targets(self, y: NDArray[Any]) -> Labels:
-        return read_labels(y, self.classes, self.bad_rows)
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        loss, n_models = self._loss(solver, n_classes or 2)
+        return solver, self._weighted(loss, n_models), n_models, None
 
-    def _planned(self, n_samples: int, n_columns: int, targets: Labels, *, sparse: bool) -> base.Plan:
-        return self.plan(n_samples, n_columns, len(targets.classes), sparse=sparse)
+    def _weighted(self, loss: Loss, n_models: int) -> Loss:
+        """The loss with the weights of classes, if there are any."""
+        weights = class_weights(getattr(self, "class_weight", None), self.classes)
+        if weights is None or set(weights) == {1.0}:
+            return loss
+        if n_models > 1:
+            raise ParameterError(
+                "class_weight",
+                "goes with classes that are fitted together: one model against the rest would weigh them all alike",
+                Setting("multi_class", "auto"),
+            )
+        return ClassWeighted(cast(Any, loss), weights)
 
-    def _labels(self, targets: Labels, problem: Problem) -> list[NDArray[Any]]:
-        if problem.loss.n_outputs > 1:
-            return [targets.codes]
-        positives = [1] if len(targets.classes) == 2 else range(len(targets.classes))
-        return [np.where(targets.codes == k, 1.0, -1.0) for k in positives]
-
-    def _null(self, targets: Labels) -> Mask:
-        return targets.codes < 0
-
-    def _numbers(self, theta: Array, targets: Labels, problem: Problem) -> dict[str, Any]:
-        coef, intercept = self._split(theta[0].T if problem.loss.n_outputs > 1 else theta)
-        return {"coef_": coef, "intercept_": intercept}
-
-    def _about(self, targets: Labels, problem: Problem) -> dict[str, Any]:
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         joint = problem.loss.n_outputs > 1
-        return {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
-
-    def _facts(self, targets: Labels) -> tuple[str, ...]:
-        return (targets.assumption,)
+        coef, intercept = self._split(theta[0].T if joint else theta)
+        facts = {"classes_": targets.classes, "multi_class_": "softmax" if joint else "ovr"}
+        return {"coef_": coef, "intercept_": intercept, **facts}
 
     def decision_function(self, X: Any) -> Array:
         """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""
@@ -98,6 +106,41 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         raw = self.decision_function(X)
         codes = (raw > 0).astype(int) if raw.ndim == 1 else raw.argmax(axis=1)
         return np.asarray(self.classes_[codes])
+
+
+def class_weights(given: Any, classes: Any) -> tuple[float, ...] | None:
+    """One weight per declared class, in the order of the classes; None for none. Classes without one count once."""
+    if given is None:
+        return None
+    if isinstance(given, str):
+        raise ParameterError(
+            "class_weight",
+            f"must be a dict of public numbers, got {given!r}: counts of classes are private, and weights made of them "
+            "would tell about the rows without paying",
+            "move the threshold of the released model instead, which is free and usually better: "
+            "sklearn.model_selection.FixedThresholdClassifier(model, threshold=...) (docs/pitfalls.md)",
+            Setting("class_weight", purpose="with shares that are public, as {label: weight}"),
+        )
+    if not isinstance(given, Mapping):
+        raise ParameterError(
+            "class_weight", f"must be a dict of labels and numbers, got {type(given).__name__}"
+        )
+    if classes is None:
+        raise ParameterError(
+            "classes", "must list the public labels that class_weight gives numbers for", Setting("classes")
+        )
+    known = declared_classes(classes).tolist()
+    if strange := [label for label in given if label not in known]:
+        raise ParameterError(
+            "class_weight", f"names {strange[0]!r}, which is not among the declared classes {known}"
+        )
+    weights = tuple(_checks.real("class_weight", given.get(label, 1.0), above=0) for label in known)
+    if not SMALLEST_WEIGHT <= min(weights) <= max(weights) <= LARGEST_WEIGHT:
+        raise ParameterError(
+            "class_weight",
+            f"must hold numbers between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}, got {given!r}",
+        )
+    return weights
 
 
 class LogOddsClassifier(PrivateLinearClassifier):
@@ -166,6 +209,7 @@ class PrivateLogisticRegression(LogOddsClassifier):
         '{"auto", "softmax", "ovr"}',
         "One softmax with one noise matrix, or one model per class, priced together.",
     )
+    class_weight: Mapping[Any, float] | None = public_weights()
     constraint: Geometry | None = coefficient_set(
         "The coefficients of a softmax are one vector, column by column of X; one-vs-rest models have one each."
     )
@@ -233,6 +277,7 @@ class PrivateLinearSVC(PrivateLinearClassifier):
         "More than two classes: one loss of all classes with one noise matrix, whose right class should be ahead by 1 "
         "with a maximum as wide as ``huber_width``; or one model per class, priced together.",
     )
+    class_weight: Mapping[Any, float] | None = public_weights()
     constraint: Geometry | None = coefficient_set(
         "The coefficients of all classes are one vector, column by column of X; one-vs-rest models have one each."
     )

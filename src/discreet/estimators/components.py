@@ -20,6 +20,7 @@ from discreet.privacy.statement import PrivacyStatement
 from discreet.records.bounds import Bounds
 from discreet.records.open import as_records, checked_rows, open_rows, take
 from discreet.release import (
+    NOT_CHECKED,
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
     Carried,
@@ -128,7 +129,7 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
         groups : one id per row that says whose row it is; needs ``max_rows_per_group``.
         """
         fitted = unfitted(self)
-        with calm(), open_rows(X, None, None) as (rows, _):
+        with calm(), open_rows(X, None, None, sums=True) as (rows, _):
             fitted._fit(rows, groups)
         self.__dict__ = fitted.__dict__
         return self
@@ -178,12 +179,11 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
     def _state(self, plan: base.Plan, carried: Carried[Any]) -> PrivacyStatement:
         size = plan.problem.n_samples
         return carried.state(
-            plan,
             bounds={"row norm": float(self.feature_bound), "records": float(size)},
             assumptions=(
                 *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
                 unit_assumption(plan.guarantee),
-                "columns were scaled and chosen without looking at the private data (given by the user)",
+                NOT_CHECKED,
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,

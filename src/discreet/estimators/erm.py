@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,10 +14,11 @@ from discreet._typing import Array, Mask
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import estimator, intercept, norm_bound, parameter, ridge
 from discreet.losses import GradientLoss, Loss
+from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds
-from discreet.records.open import Rows, checked_rows, checked_targets
+from discreet.records.open import Rows, Targets, checked_rows, checked_targets
 from discreet.records.row_gradients import RowGradients
 from discreet.sets import Geometry
 from discreet.solvers import base
@@ -39,14 +38,6 @@ _WHY = {
     "exponential": "needs values of the loss, with proved ranges, not gradients",
     "localized": "needs values of the loss, with proved ranges, not gradients",
 }
-
-
-@dataclass(frozen=True)
-class GivenLabels:
-    """Labels as they came, and which of them the loss does not take."""
-
-    values: Array
-    null: Mask
 
 
 def _is_linear(model: PrivateERM) -> bool:
@@ -141,13 +132,18 @@ class PrivateERM(PrivateLinearModel):
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        _checks.count("n_features", n_features)
-        loss, solver = self._checked_loss(), base.resolve(self.solver)
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        return self._plan(guarantee, size, _checks.count("n_features", n_features), sparse=sparse)
+
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        loss = self._checked_loss()
         bound = None if self.label_bound is None else _checks.real("label_bound", self.label_bound, above=0)
         if not loss.linear:
             _refuse_solver(solver)
-            self._try_out(n_features)
-        return self._calibrated(solver, loss, n_samples, n_features, label_bound=bound, sparse=sparse)
+            self._try_out(n_columns)
+        return solver, loss, 1, bound
 
     def _checked_loss(self) -> Loss:
         loss: Any = self.loss
@@ -190,62 +186,53 @@ class PrivateERM(PrivateLinearModel):
 
     # -- rows and labels ---------------------------------------------------------------------------------------
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        if y is None and not self._checked_loss().linear:
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        loss, strict = self._checked_loss(), self.bad_rows == "error"
+        if y is None and not loss.linear:
             rows = checked_rows(self, X, strict=strict, reset=True)
-            return rows, np.zeros(rows.shape[0])
-        return checked_targets(self, X, y, strict=strict)
-
-    def _targets(self, y: NDArray[Any]) -> GivenLabels:
-        loss, values = self._checked_loss(), np.asarray(y, dtype=np.float64)
+            values = np.zeros(rows.shape[0])
+        else:
+            rows, values = checked_targets(self, X, y, strict=strict)
         if self.label_bound is not None:
             values = np.clip(values, -self.label_bound, self.label_bound)
         null = ~loss.valid_labels(values)
-        if self.bad_rows == "error" and null.any():
+        if strict and null.any():
             raise ParameterError(
                 "y",
                 f"holds {int(null.sum())} labels that {loss} does not take, the first in row {int(np.argmax(null))}",
                 "encode the labels as the loss wants them",
                 Setting("bad_rows", "null", purpose="to ignore such rows"),
             )
-        return GivenLabels(np.where(null, 0.0, values), null)
+        return rows, Targets(np.where(null, 0.0, values), null, self._given_facts())
 
-    def _planned(self, n_samples: int, n_columns: int, targets: GivenLabels, *, sparse: bool) -> base.Plan:
-        return self.plan(n_samples, n_columns, sparse=sparse)
-
-    def _labels(self, targets: GivenLabels, problem: Problem) -> list[NDArray[Any]]:
-        return [targets.values]
-
-    def _null(self, targets: GivenLabels) -> Mask:
-        return targets.null
-
-    def _records(
-        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None, strict: bool
-    ) -> list[Records]:
-        if problem.loss.linear:
-            return super()._records(rows, labels, problem, null_rows, strict)
-        if isinstance(rows, Rows):
-            raise ParameterError("X", "must be in memory for a GradientLoss, which is asked row by row")
-        null = np.zeros(rows.shape[0], dtype=bool) if null_rows is None else null_rows
-        if not strict:
-            null = null | ~problem.bounds.valid_rows(rows)
-        return cast(list[Records], [RowGradients(rows, labels[0], null)])
-
-    # -- what is released --------------------------------------------------------------------------------------
-
-    def _numbers(self, theta: Array, targets: GivenLabels, problem: Problem) -> dict[str, Any]:
-        if not problem.loss.linear:
-            return {"coef_": theta[0], "intercept_": np.zeros(0)}
-        coef, intercept = self._split(theta[0].T)
-        return {"coef_": coef, "intercept_": float(intercept) if intercept.ndim == 0 else intercept}
-
-    def _facts(self, targets: GivenLabels) -> tuple[str, ...]:
+    def _given_facts(self) -> tuple[str, ...]:
+        """Return what the guarantee takes from the user about a function of theirs."""
         if _is_linear(self):
             return ()
         alone = "the gradient of a row is computed from that row and the parameters alone (given by the user)"
         if not cast(GradientLoss, self.loss).batch:
             return (alone,)
         return (alone, "in a batch it has the same bits as by itself (given by the user)")
+
+    def _records(
+        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
+    ) -> list[Records]:
+        if problem.loss.linear:
+            return super()._records(rows, targets, problem, null_rows)
+        if isinstance(rows, Rows):
+            raise ParameterError("X", "must be in memory for a GradientLoss, which is asked row by row")
+        null = np.zeros(rows.shape[0], dtype=bool) if null_rows is None else null_rows
+        if self.bad_rows == "null":
+            null = null | ~problem.bounds.valid_rows(rows)
+        return cast(list[Records], [RowGradients(rows, targets.values, null)])
+
+    # -- what is released --------------------------------------------------------------------------------------
+
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
+        if not problem.loss.linear:
+            return {"coef_": theta[0], "intercept_": np.zeros(0)}
+        coef, intercept = self._split(theta[0].T)
+        return {"coef_": coef, "intercept_": float(intercept) if intercept.ndim == 0 else intercept}
 
     def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
         if _is_linear(self):

@@ -23,7 +23,6 @@ from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax, Squared
 from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import class_count
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
@@ -61,9 +60,9 @@ class _OverL1Ball(PrivateLinearModel):
         bound = _checks.real("feature_bound", self.feature_bound, above=0)
         return BoxBounds.of(n_columns, bound, bool(self.fit_intercept))
 
-    def _planned(self, n_samples: int, n_columns: int, targets: Any, *, sparse: bool) -> base.Plan:
-        plan = super()._planned(n_samples, n_columns, targets, sparse=sparse)
-        if sparse and isinstance(plan, PacedWalkPlan) and plan.least_seen > _UNSEEN:
+    def _warn(self, plan: base.Plan) -> None:
+        super()._warn(plan)
+        if plan.problem.sparse and isinstance(plan, PacedWalkPlan) and plan.least_seen > _UNSEEN:
             warnings.warn(
                 f"the price is for entries up to feature_bound = {self.feature_bound:g}, and a column rises above "
                 f"the noise only if its entries are about {plan.least_seen:.2g} times that on average over all "
@@ -72,7 +71,6 @@ class _OverL1Ball(PrivateLinearModel):
                 NoiseWarning,
                 stacklevel=4,
             )
-        return plan
 
     def _clip(self, n_columns: int) -> Callable[[Any], Any]:
         return self._bounds(n_columns).clip
@@ -206,22 +204,19 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
-    def plan(
-        self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
-    ) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed."""
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
         if self.max_columns is None:
-            return super().plan(n_samples, n_features, n_classes, sparse=sparse)
+            return super()._task(solver, n_columns, n_classes)
         if self.solver not in ("frank-wolfe", RefocusedSums.name):
             raise ParameterError(
                 "max_columns",
                 f"selects columns by the solver 'refocused-sums', got solver={self.solver!r}",
                 Setting("max_columns", None),
             )
-        _checks.count("n_features", n_features)
-        known = class_count(n_classes, self.classes)
-        loss: Loss = Logistic() if known == 2 else Softmax(known)
-        return self._calibrated(RefocusedSums(self.max_columns), loss, n_samples, n_features, sparse=sparse)
+        known = n_classes or 2
+        return RefocusedSums(self.max_columns), Logistic() if known == 2 else Softmax(known), 1, None
 
     def _problem(
         self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None

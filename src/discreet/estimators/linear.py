@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterTypeError, calm
@@ -22,13 +21,14 @@ from discreet._typing import Array, Mask
 from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
-from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
-from discreet.problem import Problem
+from discreet.problem import Problem, noise_over_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.open import Rows, as_records, checked_rows, open_rows, take
+from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
+    BY_SCHEMA,
+    NOT_CHECKED,
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
     carry_out,
@@ -38,7 +38,8 @@ from discreet.release import (
 )
 from discreet.sets import Geometry
 from discreet.solvers import base
-from discreet.tables.reading import is_frame
+from discreet.tables.reading import column_names, is_frame
+from discreet.tables.schema import named
 
 if TYPE_CHECKING:
     from discreet.privacy.statement import PrivacyStatement
@@ -46,11 +47,10 @@ if TYPE_CHECKING:
 
 
 class PrivateLinearModel(LinearParameters):
-    """Validate, bound, plan, run, state: shared by classifiers and regressors.
+    """Read, bound, plan, run, state: shared by classifiers and regressors.
 
-    A subclass for a kind of label defines ``plan``, ``_checked``, ``_targets``, ``_planned``, ``_labels``, ``_null``,
-    ``_numbers`` and ``_facts``; one for a kind of feature bound overrides ``_bounds``, ``_clip``, ``_problem``,
-    ``_split``, ``_raw`` and ``_stated_bounds``.
+    A subclass for a kind of label defines ``plan``, ``_read``, ``_task`` and ``_attributes``; one for a kind of feature
+    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_split``, ``_raw`` and ``_stated_bounds``.
     """
 
     _released: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
@@ -79,8 +79,9 @@ class PrivateLinearModel(LinearParameters):
             ``pyarrow.dataset``, a DuckDB relation, a polars LazyFrame. It is read through a mapped copy. Or a Dask
             array or data frame or a Spark frame, which stay where they are: only sums travel (docs/scale.md).
         y : one label or target per row.
-        groups : one id per row that says whose row it is; needs ``max_rows_per_group``, and then the promise is about
-            all rows of one group together.
+        groups : one id per row that says whose row it is, or the name of the column of X with these ids; by default
+            the group column of the schema. Needs ``max_rows_per_group``, and then the promise is about all rows of one
+            group together.
         target : name of the column of labels, if they are a column of X.
         schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
@@ -88,46 +89,45 @@ class PrivateLinearModel(LinearParameters):
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
-        told: dict[str, Any] = {
+        fitted._check_settings()
+        rules: dict[str, Any] = {
             "schema": schema,
             "classes": getattr(self, "classes", None),
             "bad_rows": self.bad_rows,
         }
-        with calm(), open_rows(X, y, target, sums=True, **told) as (rows, labels):
-            fitted._fit(rows, labels, groups)
+        X, groups, ids = split_groups(X, groups, schema)
+        with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
+            whose = groups if ids is None or groups is not None else rows.ids
+            fitted._fit(rows, labels, whose, schema=schema is not None)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any) -> None:
-        """Validate, bound, plan, run, state."""
-        rows, y, strict = self._examined(X, y)
-        slots = self._slots(groups, rows.shape[0], strict)
+    def _fit(self, X: Any, y: Any, groups: Any, *, schema: bool) -> None:
+        """Read, bound, plan, run, state; ``schema`` says whether one made the rows."""
+        rows, targets = self._read(X, y)
+        null_rows = None if self.bad_rows == "error" else targets.null
+        slots = self._slots(groups, rows.shape[0])
         if slots is not None:
-            rows, y = take(rows, slots.rows), y[slots.rows]
-        targets = self._targets(y)
+            rows, targets = take(rows, slots.rows), targets.take(slots.rows)
+            null_rows = slots.empty if null_rows is None else slots.empty | targets.null
         n_rows, n_columns = rows.shape
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)
         # The plan must not see the data; under a relation that hides the number of rows, not even n_rows.
-        size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
-        plan = self._planned(size, n_columns, targets, sparse=bool(sp.issparse(rows)))
+        n_classes = None if targets.classes is None else len(targets.classes)
+        plan = self._plan(guarantee, size, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
-        warn_if_noise(problem, plan.record_guarantee)
+        self._warn(plan)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
-        empty = None if slots is None else slots.empty
-        nulls = [mask for mask in (empty, None if strict else self._null(targets)) if mask is not None]
-        about = self._about(targets, problem)
-        null_rows = np.logical_or.reduce(nulls) if nulls else None
-        records = self._records(rows, self._labels(targets, problem), problem, null_rows, strict)
+        records = self._records(rows, targets, problem, null_rows)
         carried = carry_out(
             plan,
             records,
             self.ledger,
             type(self).__name__,
-            published=lambda release: with_facts(
-                self._numbers(release.theta, targets, problem), vars(self) | about
-            ),
+            published=lambda release: released(self, self._attributes(release.theta, targets, problem)),
         )
-        self.__dict__.update(self._numbers(carried.release.theta, targets, problem), **about)
+        self.__dict__.update(self._attributes(carried.release.theta, targets, problem))
         self.released_ = dict(carried.published)
         self.fitted_parameters_ = parameters_of(self)
         # A solver that centers rows bounds them after centering; predictions bound the rows themselves.
@@ -135,71 +135,69 @@ class PrivateLinearModel(LinearParameters):
         self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
         if (certificate := getattr(carried.release, "certificate", None)) is not None:
             self.certificate_ = certificate
-        bounds = {
-            **self._stated_bounds(problem.bounds),
-            "records": float(problem.n_samples),
-            "coefficients": float(problem.n_coefficients),
-        }
-        labels, storage = self._facts(targets), rows.assumptions if isinstance(rows, Rows) else ()
-        promise, foreign = plan.guarantee, base.believed(self.solver, problem.geometry, problem.loss)
-        sizes = size_facts(promise.neighboring, size, self._rows_per_group(), self.delta)
+        foreign = base.foreign_parts(self.solver, problem.geometry, problem.loss)
         self.privacy_ = carried.state(
-            plan,
-            bounds=bounds,
+            bounds={
+                **self._stated_bounds(problem.bounds),
+                "records": float(problem.n_samples),
+                "coefficients": float(problem.n_coefficients),
+            },
             assumptions=(
-                *(*labels, *sizes, *foreign, *storage, unit_assumption(promise)),
-                "columns were scaled and chosen without looking at the private data (given by the user)",
+                *targets.assumptions,
+                *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
+                *foreign,
+                *(rows.assumptions if isinstance(rows, Rows) else ()),
+                unit_assumption(plan.guarantee),
+                BY_SCHEMA if schema else NOT_CHECKED,
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,
         )
 
-    def _examined(self, X: Any, y: Any) -> tuple[Any, NDArray[Any], bool]:
-        """Validate X and y. Return the rows, the labels, and whether invalid rows raise an error."""
-        strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
+    def _check_settings(self) -> None:
+        """Raise for parameters that no plan looks at."""
+        _checks.choice("bad_rows", self.bad_rows, ("error", "null"))
         _checks.seed(self.random_state)
-        return *self._checked(X, y, strict), strict
+
+    def _plan(
+        self, guarantee: Guarantee, size: int, n_columns: int, n_classes: int | None = None, *, sparse: bool
+    ) -> base.Plan:
+        """Return the plan of a fit with these public sizes."""
+        solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
+        problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
+        rows = self._rows_per_group()
+        if rows is None:
+            return solver.plan(problem, guarantee)
+        return plan_for_groups(solver, problem, guarantee, rows)
+
+    def _warn(self, plan: base.Plan) -> None:
+        """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
+        warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
+        if plan.doubt:
+            warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
 
     def _records(
-        self, rows: Any, labels: list[NDArray[Any]], problem: Problem, null_rows: Mask | None, strict: bool
+        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
     ) -> list[Records]:
-        """The bounded records of every model."""
-        return as_records(
-            rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=self._clip(rows.shape[1])
-        )
+        """Return the bounded records of every model."""
+        strict, clip = self.bad_rows == "error", self._clip(rows.shape[1])
+        labels = targets.of_models(problem.loss.n_outputs)
+        return as_records(rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=clip)
 
     # -- what a kind of label must say ----------------------------------------------------------------------
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        """Return rows and labels of the right shape and type."""
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        """Return checked rows, and what the loss is fitted to."""
         raise NotImplementedError
 
-    def _targets(self, y: NDArray[Any]) -> Any:
-        """Return labels in the form that the other hooks expect."""
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        """Return the solver, the loss, how many models it takes, and a bound on targets."""
         raise NotImplementedError
 
-    def _planned(self, n_samples: int, n_columns: int, targets: Any, *, sparse: bool) -> base.Plan:
-        """Call ``plan`` with the public facts about the labels."""
-        raise NotImplementedError
-
-    def _labels(self, targets: Any, problem: Problem) -> list[NDArray[Any]]:
-        """Return the labels of every model, in the form of its loss."""
-        raise NotImplementedError
-
-    def _null(self, targets: Any) -> Mask:
-        """Return which rows have no valid label."""
-        raise NotImplementedError
-
-    def _numbers(self, theta: Array, targets: Any, problem: Problem) -> dict[str, Any]:
-        """Return fitted attributes that hold released numbers."""
-        raise NotImplementedError
-
-    def _about(self, targets: Any, problem: Problem) -> dict[str, Any]:
-        """Return fitted attributes that hold public facts."""
-        return {}
-
-    def _facts(self, targets: Any) -> tuple[str, ...]:
-        """Return what the guarantee assumes about the labels."""
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
+        """Return fitted attributes: released numbers, and public facts about the labels."""
         raise NotImplementedError
 
     # -- what a kind of feature bound may change ------------------------------------------------------------
@@ -239,9 +237,10 @@ class PrivateLinearModel(LinearParameters):
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict for. A model that was loaded with its schema reads raw tables; arrays are rows already."""
-        schema = getattr(self, "schema_", None)
-        if schema is not None and not hasattr(self, "feature_names_in_"):
-            X = schema.transform(X) if is_frame(X) or isinstance(X, Mapping) else X
+        schema, names = getattr(self, "schema_", None), getattr(self, "feature_names_in_", ())
+        encoded = is_frame(X) and list(column_names(X)) == list(names)
+        if schema is not None and (is_frame(X) or isinstance(X, Mapping)) and not encoded:
+            X = named(schema.transform(X), schema.feature_names)
         return checked_rows(self, X)
 
     def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
@@ -250,36 +249,17 @@ class PrivateLinearModel(LinearParameters):
             return {"row norm as largest entry (intercept included)": bounds.entry_bound}
         return {"row norm (intercept included)": bounds.feature_norm}
 
-    # -- shared pieces --------------------------------------------------------------------------------------
-
-    def _calibrated(
-        self,
-        solver: base.Solver,
-        loss: Loss,
-        n_samples: int,
-        n_columns: int,
-        n_models: int = 1,
-        label_bound: float | None = None,
-        *,
-        sparse: bool = False,
-    ) -> base.Plan:
-        """Return the solver's plan for this loss and these public sizes."""
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
-        rows = self._rows_per_group()
-        if rows is None:
-            return solver.plan(problem, guarantee)
-        return plan_for_groups(solver, problem, guarantee, rows)
+    # -- people with several rows ----------------------------------------------------------------------------
 
     def _rows_per_group(self) -> int | None:
         rows = getattr(self, "max_rows_per_group", None)
         return None if rows is None else _checks.count("max_rows_per_group", rows)
 
-    def _slots(self, groups: Any, n_rows: int, strict: bool) -> Slots | None:
+    def _slots(self, groups: Any, n_rows: int) -> Slots | None:
         most = self._rows_per_group()
         if groups is None and most is None:
             return None
-        padded = relation_of(self.neighboring).size_is_public
+        strict, padded = self.bad_rows == "error", relation_of(self.neighboring).size_is_public
         return bounded_rows(groups, most, n_rows, strict=strict, padded=padded)
 
     def __sklearn_tags__(self) -> Any:
@@ -329,9 +309,13 @@ def with_facts(numbers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str
     }
 
 
-def released(model: Any) -> dict[str, Any]:
-    """Return the numbers of a fitted model, listed by its class in ``_released``, with their facts."""
-    return with_facts({name: getattr(model, name) for name in type(model)._released}, vars(model))
+def released(model: Any, attributes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the numbers listed by a model's class in ``_released``, with their facts.
+
+    They are read from the model and, before it has them, from ``attributes``.
+    """
+    known = {**vars(model), **(attributes or {})}
+    return with_facts({name: known[name] for name in type(model)._released}, known)
 
 
 HOPELESS = 0.3  # noise over the largest possible signal, above which a fit is hardly better than a guess
@@ -340,24 +324,6 @@ _FINE = 0.03  # below this ratio noise costs at most a few points of accuracy
 
 class NoiseWarning(UserWarning):
     """Public facts show that the result will be mostly noise."""
-
-
-def noise_over_signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Return the norm of the noise in one release of the mean gradient, over the largest possible mean gradient.
-
-    For Gaussian noise c sqrt(d) / (mu n): d released numbers, c = 2 under replace-one and 1 otherwise, mu the
-    Gaussian-DP parameter of (epsilon, delta). For delta = 0 the noise is longer: c d / (epsilon n).
-
-    >>> from discreet.records.bounds import Bounds
-    >>> from discreet.losses import Logistic
-    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
-    >>> round(noise_over_signal(many, Guarantee(1.0, 1e-10)), 5)
-    0.00052
-    """
-    moved = guarantee.neighboring.contributions / problem.n_samples
-    if guarantee.delta == 0:
-        return moved * problem.n_coefficients / guarantee.epsilon
-    return moved * math.sqrt(problem.n_coefficients) / gaussian_mu(guarantee.epsilon, guarantee.delta)
 
 
 def warn_if_noise(problem: Problem, guarantee: Guarantee, stacklevel: int = 3) -> None:

@@ -171,7 +171,6 @@ class PrivateMedian(PrivacyParameters):
         """Return the privacy statement of the released point."""
         size = plan.problem.n_samples
         return carried.state(
-            plan,
             bounds={
                 "radius of the ball": float(self.radius),  # type: ignore[arg-type]
                 "records": float(size),
@@ -181,7 +180,7 @@ class PrivateMedian(PrivacyParameters):
                 "center and radius were chosen without looking at the private data (given by the user)",
                 *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
                 unit_assumption(plan.guarantee),
-                *base.believed(cast(Any, self.solver)),
+                *base.foreign_parts(cast(Any, self.solver)),
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,

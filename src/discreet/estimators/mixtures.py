@@ -20,10 +20,11 @@ from discreet._typing import Array
 from discreet.estimators.classifiers import LogOddsClassifier
 from discreet.estimators.linear import PrivateLinearModel
 from discreet.estimators.parameters import entry_bound, estimator, parameter
-from discreet.estimators.regressors import PrivateLinearRegressor, ScaledTargets
+from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import Logistic, Loss, Squared
 from discreet.problem import Problem
 from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.open import Targets
 from discreet.sets import Simplex
 from discreet.solvers import base
 
@@ -111,9 +112,8 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
         # Slightly larger, because rounding may move iterates out of the simplex; inside, the loss is exactly squared.
         return Squared(prediction_bound=1 + 1e-9, label_bound=1.0)
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, Any]:
-        rows, targets = super()._checked(X, y, strict)
-        self._target_range()
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        rows, targets = super()._read(X, y)
         return self._dense(rows), targets
 
     def _dense(self, rows: Any) -> Any:
@@ -131,7 +131,7 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
         middle, _ = self._target_range()
         return partial(_clip_around, middle, super()._clip(n_columns))
 
-    def _numbers(self, theta: Array, targets: ScaledTargets, problem: Problem) -> dict[str, Any]:
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         return {"coef_": theta[0].copy(), "intercept_": 0.0}
 
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:

@@ -168,6 +168,17 @@ def ridge() -> Any:
     )
 
 
+def public_weights() -> Any:
+    """Declare ``class_weight``."""
+    return parameter(
+        None,
+        "dict",
+        "Weights of the losses of classes, {label: weight}, public numbers; labels that are left out have 1. The noise "
+        "grows with the largest weight, and probabilities are those of the reweighted classes. Moving the threshold "
+        "after the fit is usually better. Needs ``classes``; solvers whose proof needs the plain loss refuse it.",
+    )
+
+
 def solver_choice(*names: str) -> Any:
     """Declare ``solver`` of models for which these solvers were proved and measured."""
     listed = ", ".join(f'"{name}"' for name in names)

@@ -104,6 +104,11 @@ def check_pipeline(pipeline: Any) -> PipelineCheck:
     pipeline : a scikit-learn ``Pipeline``, nested in any way with ``ColumnTransformer`` and ``FeatureUnion``, or a
         single estimator. It is not fitted, and no data is needed.
 
+    Returns
+    -------
+    PipelineCheck
+        Whether the pipeline ``passed``, and the steps that are ``unpaid``, each with its reason. Print it.
+
     Notes
     -----
     Privacy: nothing is released. Steps pass that are private, that scikit-learn's tags call stateless, or whose

@@ -8,17 +8,16 @@ Private Poisson regression: counts with a logarithmic link.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import (
     RegressorParameters,
@@ -31,22 +30,13 @@ from discreet.estimators.parameters import (
     solver_choice,
 )
 from discreet.losses import HuberRegression, Loss, Poisson, Quantile, Squared
+from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
-from discreet.records.open import checked_targets
+from discreet.records.open import Targets, checked_targets
 from discreet.sets import Geometry
 from discreet.solvers import base
 
 FIND_BOUNDS = "if nobody knows them, discreet.private_domains finds bounds of a column, for a stated epsilon"
-
-
-@dataclass(frozen=True)
-class ScaledTargets:
-    """Targets (y - middle) / half_width, clipped to [-1, 1]; 0 where they are none."""
-
-    values: Array
-    null: Mask
-    middle: float
-    half_width: float
 
 
 class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearModel):  # type: ignore[misc]
@@ -58,8 +48,8 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
     def _loss(self, half_width: float) -> Loss:
         raise NotImplementedError
 
-    def _target_range(self) -> tuple[float, float]:
-        """Middle and half width of the declared bounds."""
+    def _bounds_of_targets(self) -> tuple[float, float]:
+        """Return the declared bounds."""
         if self.target_bounds is None:
             raise ParameterError(
                 "target_bounds",
@@ -67,7 +57,11 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
                 "data. Targets outside are clipped",
                 FIND_BOUNDS,
             )
-        low, high = _checks.interval("target_bounds", self.target_bounds)
+        return _checks.interval("target_bounds", self.target_bounds)
+
+    def _target_range(self) -> tuple[float, float]:
+        """Return the middle and half width of the declared bounds."""
+        low, high = self._bounds_of_targets()
         return low / 2 + high / 2, high / 2 - low / 2
 
     def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
@@ -79,37 +73,31 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         sparse : whether the rows will be a SciPy sparse matrix.
         """
-        _checks.count("n_features", n_features)
-        loss = self._loss(self._target_range()[1])
-        solver = base.resolve(self.solver)
-        return self._calibrated(solver, loss, n_samples, n_features, label_bound=1.0, sparse=sparse)
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
+        return self._plan(guarantee, size, _checks.count("n_features", n_features), sparse=sparse)
 
-    def _checked(self, X: Any, y: Any, strict: bool) -> tuple[Any, NDArray[Any]]:
-        return checked_targets(self, X, y, strict=strict)
-
-    def _targets(self, y: NDArray[Any]) -> ScaledTargets:
-        middle, half_width = self._target_range()
+    def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
+        rows, y = checked_targets(self, X, y, strict=self.bad_rows == "error")
+        low, high = self._bounds_of_targets()
         with np.errstate(all="ignore"):
-            scaled = np.clip((y - middle) / half_width, -1.0, 1.0)
-        finite = np.where(np.isfinite(scaled), scaled, 0.0)
-        return ScaledTargets(finite, ~np.isfinite(y), middle, half_width)
+            scaled = self._scaled(y)
+        fact = f"targets lie between {low:g} and {high:g}, or are clipped there (given by the user)"
+        return rows, Targets(np.where(np.isfinite(scaled), scaled, 0.0), ~np.isfinite(y), (fact,))
 
-    def _planned(self, n_samples: int, n_columns: int, targets: ScaledTargets, *, sparse: bool) -> base.Plan:
-        return self.plan(n_samples, n_columns, sparse=sparse)
+    def _scaled(self, y: Array) -> Array:
+        """Return targets in the units of the loss: (y - middle) / half_width, clipped to [-1, 1]."""
+        middle, half_width = self._target_range()
+        return cast(Array, np.clip((y - middle) / half_width, -1.0, 1.0))
 
-    def _labels(self, targets: ScaledTargets, problem: Problem) -> list[NDArray[Any]]:
-        return [targets.values]
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        return solver, self._loss(self._target_range()[1]), 1, 1.0
 
-    def _null(self, targets: ScaledTargets) -> Mask:
-        return targets.null
-
-    def _numbers(self, theta: Array, targets: ScaledTargets, problem: Problem) -> dict[str, Any]:
-        coef, intercept = self._split(targets.half_width * theta[0])
-        return {"coef_": coef, "intercept_": float(intercept) + targets.middle}
-
-    def _facts(self, targets: ScaledTargets) -> tuple[str, ...]:
-        low, high = _checks.interval("target_bounds", self.target_bounds)
-        return (f"targets lie between {low:g} and {high:g}, or are clipped there (given by the user)",)
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
+        middle, half_width = self._target_range()
+        coef, intercept = self._split(half_width * theta[0])
+        return {"coef_": coef, "intercept_": float(intercept) + middle}
 
     def predict(self, X: ArrayLike) -> Array:
         """Predictions for rows shrunk or cut to ``feature_bound``, within ``target_bounds``."""
@@ -283,7 +271,7 @@ _RANGE = 50.0  # highest over lowest predicted mean, unless the user says otherw
 
 @estimator
 class PrivatePoissonRegressor(PrivateLinearRegressor):
-    """Poisson regression under differential privacy: the mean of a count is exp(coef . x + intercept).
+    """Poisson regression under differential privacy: the mean of a count is the exponential of a score.
 
     An unbounded exponential has no bounded gradient. So predicted means are kept between ``least_mean`` and the highest
     target: beyond, the loss goes on along its tangent, and predictions are clipped.
@@ -337,15 +325,12 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
         middle, reach = self._middle()
         return Poisson(prediction_bound=reach, label_bound=self._means()[1] / middle * (1 + 1e-12))
 
-    def _targets(self, y: NDArray[Any]) -> ScaledTargets:
-        """Counts in units of the mean at raw prediction 0."""
+    def _scaled(self, y: Array) -> Array:
+        """Return counts in units of the mean at raw prediction 0."""
         middle, half_width = self._target_range()
-        unit = self._middle()[0]
-        with np.errstate(all="ignore"):
-            scaled = np.clip(y, middle - half_width, middle + half_width) / unit
-        return ScaledTargets(np.where(np.isfinite(scaled), scaled, 0.0), ~np.isfinite(y), middle, half_width)
+        return np.clip(y, middle - half_width, middle + half_width) / self._middle()[0]
 
-    def _numbers(self, theta: Array, targets: ScaledTargets, problem: Problem) -> dict[str, Any]:
+    def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         coef, intercept = self._split(theta[0])
         return {"coef_": coef, "intercept_": float(intercept) + math.log(self._middle()[0])}
 

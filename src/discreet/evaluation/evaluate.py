@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,14 @@ from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
 from discreet.estimators.encoder import SchemaEncoder
-from discreet.estimators.groups import bounded_rows
+from discreet.estimators.groups import bounded_rows, check_people
 from discreet.estimators.regressors import FIND_BOUNDS
-from discreet.evaluation.estimates import Noise
+from discreet.evaluation.estimates import Estimate, Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
 from discreet.evaluation.predictions import Answers, answers, opened, taken
 from discreet.evaluation.report import (
     Evaluation,
+    areas,
     calibration_of,
     centers,
     classifier_metrics,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
 
 MOST_BINS = 10_000
+MOST_SCORED = 10  # classes; each has a table of its own, and with more the noise hides all areas
 
 
 @calm()
@@ -62,9 +65,10 @@ def evaluate(
 ) -> Evaluation:
     """Compute metrics of a released model on private held-out records, with noise and confidence intervals.
 
-    Classifiers: accuracy, recall, precision, confusion matrix and, for two classes with ``predict_proba``, AUC and
-    calibration of probabilities rounded to ``bins`` equal bins, and the mean of the exact probabilities minus the
-    observed share. Regressors: R^2 and mean squared error.
+    Classifiers: accuracy, recall, precision, confusion matrix and, with ``predict_proba``, AUC of probabilities rounded
+    to ``bins`` equal bins: of two classes also the calibration and the mean of the exact probabilities minus the
+    observed share; of up to ten classes the AUC of each against the rest and their mean. Regressors: R^2 and mean
+    squared error.
 
     Parameters
     ----------
@@ -93,10 +97,16 @@ def evaluate(
         pipeline that starts with a `SchemaEncoder`; other cells count as missing.
     group_values : refused; use ``by`` and ``by_values`` for subgroups.
 
-    Privacy
+    Returns
     -------
-    (epsilon, delta)-DP of all metrics together, including subgroups: docs/proofs/evaluation.md. Intervals are functions
-    of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
+    Evaluation
+        Metrics by name (``result["accuracy"]``), each with its interval; those of subgroups in ``by_group``; the
+        statement as ``privacy_``; a page by ``to_html``.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of all metrics together, including subgroups: docs/proofs/evaluation.md. Intervals are
+    functions of the released counts and cost nothing. Unit: one row or, with ``groups``, all rows of a person.
 
     Examples
     --------
@@ -125,6 +135,7 @@ def evaluate(
         )
     check_unit(_innermost(model), groups)
     _check_schema(model, groups)
+    check_people(X, groups)
     if target_bounds is None:
         target_bounds = getattr(_innermost(model), "target_bounds", None)
     with opened(model, X, y, target, bad_rows, target_bounds) as (model, X, y, storage):
@@ -198,7 +209,6 @@ class _Asked:
             self.guarantee.neighboring, self.size, self.rows_per_group, plan.guarantee.delta
         )
         return carried.state(
-            plan,
             assumptions=(given, *self.storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=_NOT_COVERED,
         )
@@ -229,36 +239,51 @@ def _classifier(asked: _Asked, n_bins: int) -> Evaluation:
     classes, k = labels.classes, len(labels.classes)
     predicted = answered.codes(classes, strict=asked.strict)
     usable = answered.usable & (labels.codes >= 0) & (predicted >= 0)
-    chance = answered.chances(classes[1], strict=asked.strict) if k == 2 else None
+    scored = classes[1:] if k == 2 else classes  # two classes need one score
+    chances = answered.chances(scored, strict=asked.strict) if k <= MOST_SCORED else None
     plan = CountPlan(asked.guarantee, ((n_parts, k, k),), max_rows=asked.rows)
-    if chance is not None:
-        usable &= np.isfinite(chance)
-        shapes = (*plan.shapes, (n_parts, 2, n_bins))
-        plan = CountPlan(asked.guarantee, shapes, n_parts, 0.5 / n_bins, asked.rows)
+    if chances is not None:
+        usable &= np.isfinite(chances).all(axis=1)
+        plan = _with_scores(plan, len(scored), n_bins)
     parts, truth = asked.parts[usable], labels.codes[usable]
     cells: tuple[Codes, ...] = ((parts * k + truth) * k + predicted[usable],)
     remainders: tuple[Codes, Array] | None = None
-    if chance is not None:
-        chance = np.clip(chance[usable], 0.0, 1.0)
-        bin_of = np.minimum(np.floor(chance * n_bins), n_bins - 1).astype(np.int64)
-        cells += ((parts * 2 + truth) * n_bins + bin_of,)
-        remainders = parts, chance - centers(n_bins)[bin_of]
+    if chances is not None:
+        chances = np.clip(chances[usable], 0.0, 1.0)
+        bins_of = np.minimum(np.floor(chances * n_bins), n_bins - 1).astype(np.int64)
+        positive = truth[:, None] == np.arange(k)[-len(scored) :]
+        cells += tuple(((parts[:, None] * 2 + positive) * n_bins + bins_of).T)
+        if k == 2:
+            remainders = parts, chances[:, 0] - centers(n_bins)[bins_of[:, 0]]
     carried = carry_out(plan, (cells, remainders), asked.ledger, "evaluate")
     tables = carried.release
     noise, whole = asked.noise_of(plan), [table.sum(axis=0) for table in tables]
+
+    def metrics(cells: int, confusion: Array, *scores: Any) -> dict[str, Estimate]:
+        if k == 2 or not scores:
+            return classifier_metrics(classes, noise, cells, confusion, *scores)
+        of_scores = noise.times(cells / plan.weights[-1] ** 2)
+        return classifier_metrics(classes, noise, cells, confusion) | areas(classes, of_scores, scores)
+
     found = Evaluation(
-        classifier_metrics(classes, noise, n_parts, *whole),
-        {
-            value: classifier_metrics(classes, noise, 1, *(table[g] for table in tables))
-            for g, value in enumerate(asked.values)
-        },
+        metrics(n_parts, *whole),
+        {value: metrics(1, *(table[g] for table in tables)) for g, value in enumerate(asked.values)},
         whole[0],
-        () if chance is None else calibration_of(whole[1], noise, n_parts),
+        calibration_of(whole[1], noise, n_parts) if k == 2 and chances is not None else (),
         classes,
         asked.confidence,
         asked.state(plan, carried),
     )
     return asked.bound(found, plan, carried)
+
+
+def _with_scores(plan: CountPlan, n_scores: int, n_bins: int) -> CountPlan:
+    """The plan with one table of true class by bin for each score, which together count about as much as one."""
+    (confusion,), weight = plan.shapes, 2.0 ** -math.ceil(math.log2(n_scores) / 2)
+    shapes = (confusion, *[(confusion[0], 2, n_bins)] * n_scores)
+    if n_scores == 1:
+        return replace(plan, shapes=shapes, n_sums=confusion[0], half_bin=0.5 / n_bins)
+    return replace(plan, shapes=shapes, weights=(1.0, *[weight] * n_scores))
 
 
 def _check_schema(model: Any, groups: Any) -> None:

@@ -17,6 +17,7 @@ _BASELINE = "majority baseline"
 _NOTES = {
     _BASELINE: "always answering with the most frequent class",
     "AUC": "0.5 is a guess, 1 sorts perfectly",
+    "AUC (mean of classes)": "each class against the rest; 0.5 is a guess",
     "R^2": "1 is perfect, 0 is the mean of the target",
 }
 
@@ -38,9 +39,15 @@ def evaluation_page(found: Evaluation) -> Page:
         ]
         page.table(("noisy counts", *(f"predicted {label}" for label in labels)), rows)
     if found.calibration:
-        page.heading("Are probabilities what they say?")
-        lines = [_bar(f"{low:.0%} to {high:.0%}", one, "") for low, high, one in found.calibration]
+        page.heading("Do probabilities mean what they say?")
+        known = [band for band in found.calibration if not math.isnan(band[2].value)]
+        lines = [_bar(f"{low:.0%} to {high:.0%}", one, "") for low, high, one in known]
         page.bars({"": lines}, ("predicted", "observed", "from 0% to 100%"), ends=(0.0, 1.0))
+        if len(known) < len(found.calibration):
+            page.text(
+                f"In the other {len(found.calibration) - len(known)} of {len(found.calibration)} ranges the noise is "
+                "too large to tell."
+            )
     page.heading("What the evaluation itself protects")
     add_verdict(page, found.privacy_, what="evaluation")
     add_promise(page, found.privacy_)
@@ -53,7 +60,7 @@ def add_metrics(page: Page, found: Evaluation) -> None:
     _add_bars(page, found.metrics)
     page.text(
         f"With {100 * found.confidence:g}% intervals for noise and sampling together; the thick part is noise. "
-        f"Measured on held-out records under {in_short(found.privacy_.guarantee)}, a price of its own."
+        f"Measured on held-out records under {in_short(found.privacy_.guarantee)}, which was paid for separately."
     )
 
 
@@ -77,17 +84,16 @@ def _add_bars(page: Page, metrics: Mapping[str, Estimate]) -> None:
     others = {name: one for name, one in metrics.items() if name not in shares}
     if shares:
         lines = [_bar(name, one, _NOTES.get(name, "")) for name, one in shares.items()]
-        page.bars({"": lines}, ("", "", "from 0 to 1"), ends=(0.0, 1.0))
+        page.bars({"": lines}, ("metric", "value", "from 0 to 1"), ends=(0.0, 1.0))
     if others:
         rows = [
-            (name, *(f"{value:.4g}" for value in (one.value, one.lower, one.upper, one.noise)))
-            for name, one in others.items()
+            (name, f"{one.value:.3g}", f"{one.lower:.3g} to {one.upper:.3g}") for name, one in others.items()
         ]
-        page.table(("", "value", "at least", "at most", "noise"), rows)
+        page.table(("", "value", "interval"), rows)
 
 
 def _is_share(name: str) -> bool:
-    return name in {"accuracy", _BASELINE, "AUC"} or name.startswith(("recall of", "precision of"))
+    return name in {"accuracy", _BASELINE} or name.startswith(("AUC", "recall of", "precision of"))
 
 
 def _bar(name: str, one: Estimate, note: str) -> Bar:
@@ -99,4 +105,4 @@ def _bar(name: str, one: Estimate, note: str) -> Bar:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.3g}" if name in ("R^2", "mean squared error", "AUC") else f"{value:.1%}"
+    return f"{value:.3g}" if name.startswith(("R^2", "mean squared error", "AUC")) else f"{value:.1%}"

@@ -50,7 +50,8 @@ class CountPlan(NoisyVectorPlan):
     Replacing a record moves two cells of each of T tables by 1, and sums of remainders by 2 h in total, if none is
     larger than h: sqrt(2 T + 4 h^2) in L2 norm, 2 T + 2 h in L1. Adding, removing or blanking one moves one cell of
     each and one sum: sqrt(T + h^2) and T + h. A person with k rows moves k times as much. Subgroups are rows of the
-    tables, so any number of them shares one price.
+    tables, so any number of them shares one price. A table of weight w is released as w times its counts: it counts
+    w^2 and w, not 1, among the T, and its counts have 1 / w times the noise.
 
     Attributes
     ----------
@@ -58,12 +59,14 @@ class CountPlan(NoisyVectorPlan):
     n_sums : number of sums of remainders, one for each of disjoint groups.
     half_bin : largest remainder.
     max_rows : maximum number of rows per person; 1 if records are protected.
+    weights : one power of two, at most 1, for each table; empty for 1 everywhere.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     n_sums: int = 0
     half_bin: float = 0.0
     max_rows: int = 1
+    weights: tuple[float, ...] = ()
 
     @property
     def size(self) -> int:
@@ -74,12 +77,17 @@ class CountPlan(NoisyVectorPlan):
     def sensitivity(self) -> Sensitivity:
         """Sensitivity of all cells and sums together."""
         records = self.guarantee.neighboring.contributions
-        moved = float(records * len(self.shapes))
+        pure = self.guarantee.delta == 0
+        moved = float(records * sum(weight if pure else weight**2 for weight in self._weights))
         # Rounding down can increase a remainder by one step.
         remainders = records * (self.half_bin + STEP) if self.n_sums else 0.0
-        if self.guarantee.delta == 0:
+        if pure:
             return Sensitivity(self.max_rows * (moved + remainders) * SLACK, norm=1)
         return Sensitivity(self.max_rows * math.sqrt(moved + remainders**2) * SLACK)
+
+    @property
+    def _weights(self) -> tuple[float, ...]:
+        return self.weights or (1.0,) * len(self.shapes)
 
     @property
     def mechanism(self) -> str:
@@ -109,9 +117,13 @@ class CountPlan(NoisyVectorPlan):
             whole = np.floor(np.clip(rest, -self.half_bin, self.half_bin) / STEP)
             sums.append(np.bincount(groups, whole, minlength=self.n_sums).astype(np.float64) * STEP)
             shapes += ((self.n_sums,),)
-        released = self.release.release(np.concatenate(sums), entropy)
-        ends = np.cumsum([len(part) for part in sums])[:-1]
-        return [part.reshape(shape) for part, shape in zip(np.split(released, ends), shapes, strict=True)]
+        weights = (*self._weights, *([] if remainders is None else [1.0]))
+        weighted = [weight * part for weight, part in zip(weights, sums, strict=True)]
+        released = self.release.release(np.concatenate(weighted), entropy)
+        parts = np.split(released, np.cumsum([len(part) for part in sums])[:-1])
+        return [
+            part.reshape(shape) / weight for part, shape, weight in zip(parts, shapes, weights, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ class Answers:
         """Return the predictions as numbers; if ``strict``, raise for non-finite ones."""
         return _checked("predict", self.values, strict)
 
-    def chances(self, label: Any, *, strict: bool) -> NDArray[np.float64] | None:
-        """Return the probability of ``label``; None if the model has no probabilities."""
+    def chances(self, classes: NDArray[Any], *, strict: bool) -> NDArray[np.float64] | None:
+        """Return the probabilities of ``classes``, one column each; None if the model has no probabilities."""
         if not hasattr(self.model, "predict_proba"):
             return None
         with np.errstate(all="ignore"):
@@ -114,8 +114,9 @@ class Answers:
         wanted = (len(self.values), len(self.model.classes_))
         if found.shape != wanted:
             raise ValueError(f"predict_proba must give an array of shape {wanted}, got {found.shape}")
-        place = int(np.flatnonzero(np.asarray(self.model.classes_) == label)[0])
-        return _checked("predict_proba", found[:, place], strict)
+        known = np.asarray(self.model.classes_)
+        places = [int(np.flatnonzero(known == label)[0]) for label in classes]
+        return np.column_stack([_checked("predict_proba", found[:, place], strict) for place in places])
 
 
 def answers(model: Any, X: Any, n_rows: int, *, strict: bool, alone: bool) -> Answers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -128,6 +128,8 @@ def classifier_metrics(
 ) -> dict[str, Estimate]:
     """Compute metrics from a table of true by predicted class and, for two classes, one of true class by score bin.
 
+    For more classes see `areas`.
+
     cells : number of noisy cells added up in each entry.
     rest : sum of the differences between scores and the centers of their bins.
     """
@@ -148,6 +150,26 @@ def classifier_metrics(
         found["AUC"] = agreed.area_under_curve()
         found["mean predicted - observed"] = agreed.mean(weights, rest, 0.5 / n_bins)
     return found
+
+
+def areas(classes: NDArray[Any], noise: Noise, tables: Sequence[Array]) -> dict[str, Estimate]:
+    """Estimate the AUC of each class against the rest, from one table of (rest, class) by score bin each, and the mean.
+
+    The interval of the mean consists of the means of the ends of intervals that cover all classes together: each gets a
+    part of the error probability (docs/proofs/evaluation.md, section 2). It is unknown if one of them is.
+    """
+    found = {
+        f"AUC of {label}": Scores(table, noise).area_under_curve()
+        for label, table in zip(classes, tables, strict=True)
+    }
+    sure = replace(noise, confidence=1 - (1 - noise.confidence) / len(classes))
+    each = [Scores(table, sure).area_under_curve() for table in tables]
+    value, lower, upper = (
+        float(np.mean([getattr(one, of) for one in each])) for of in ("value", "lower", "upper")
+    )
+    spread = math.sqrt(sum(one.noise**2 for one in each)) / len(each)
+    mean = UNKNOWN if math.isnan(value) else Estimate(value, lower, upper, spread)
+    return {"AUC (mean of classes)": mean, **found}
 
 
 def _majority(confusion: Array, noise: Noise) -> Estimate:

@@ -19,11 +19,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
-from discreet._checks import ParameterError, calm
+from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows
+from discreet.estimators.groups import bounded_rows, check_people
 from discreet.estimators.linear import as_fitted
-from discreet.intervals.newton import IntervalPlan, Landing, plan_intervals
+from discreet.intervals.newton import NEAR, IntervalPlan, Landing, plan_intervals
 from discreet.losses import Logistic, Loss, Squared
 from discreet.privacy.guarantee import PrivacyWarning, guarantee_of, refuse_large_default, relation_of
 from discreet.privacy.statement import PrivacyStatement
@@ -48,13 +48,13 @@ class CoefficientIntervals:
     Attributes
     ----------
     estimate : one number per column, then the intercept if the model has one; without regularization.
-    standard_error : standard error from noise and sampling together.
+    standard_error : standard error from noise and sampling together; infinite if unknown.
     noise : the part of it due to privacy noise.
     remainder : bound on the linearization error of the last step, added to the length of the intervals; 0 for the
         squared loss.
-    lower, upper : ends of the intervals; infinite if ``doubt`` gives a reason.
+    lower, upper : ends of the intervals; where standard errors are unknown, infinite or those of a joint test.
     level : probability that one interval covers, in the limit of many records.
-    doubt : why the intervals are infinite; empty otherwise.
+    doubt : why standard errors are unknown; empty otherwise.
     """
 
     estimate: Array
@@ -121,9 +121,15 @@ def coefficient_intervals(
         grows by this factor, and so does the allowance for similar rows of a person.
     ledger : charged before anything private runs.
 
-    Privacy
+    Returns
     -------
-    (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
+    CoefficientIntervals
+        ``estimate``, ``lower`` and ``upper``, intercept last; the standard error and the part of it that is noise;
+        the statement as ``privacy_``.
+
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the estimate and the intervals, per row or, with ``groups``, per person; see
     docs/proofs/uncertainty.md. The intervals cover the population's coefficients of CLIPPED rows, without
     regularization, and do not account for a choice of columns on the same data.
 
@@ -144,6 +150,7 @@ def coefficient_intervals(
         raise ParameterError("level", f"must lie strictly between 0 and 1, got {level!r}")
     model = as_fitted(model)
     check_unit(model, groups)
+    check_people(X, groups)
     rows = checked_rows(model, X).astype(np.float64, copy=False)
     loss, start, labels, unit, shift = _public_parts(model, as_cells(y))
     bounds = Bounds(float(model.feature_bound), bool(model.fit_intercept))
@@ -168,25 +175,31 @@ def coefficient_intervals(
     records = ArrayRecords(rows, labels, bounds, None if slots is None else slots.empty)
     carried = carry_out(plan, (records, start), ledger, "coefficient_intervals")
     landing = carried.release
-    if landing.doubt:
-        warnings.warn(landing.doubt, PrivacyWarning, stacklevel=2)
+    tested = None if landing.joint is None else landing.joint.ends(level)
+    doubt = NEAR if tested is not None else landing.doubt
+    if doubt:
+        warnings.warn(doubt, PrivacyWarning, stacklevel=2)
     error, noise = (
         unit * np.sqrt(np.maximum(np.diag(part), 0.0)) for part in (landing.covariance, landing.noise)
     )
     estimate, remainder = unit * landing.theta, unit * landing.remainder
-    if bounds.intercept:
-        estimate[-1] += shift
+    moved = np.zeros_like(estimate)
+    moved[-1] = shift if bounds.intercept else 0.0
+    estimate += moved
     # The error is normal around a point that is off by up to the remainder: use the quantile of |z + remainder|.
     half = np.sqrt(ncx2.ppf(level, 1, np.square(remainder / error))) * error
+    lower, upper = estimate - half, estimate + half
+    if tested is not None:
+        lower, upper = (unit * end + moved for end in tested)
     found = CoefficientIntervals(
         estimate,
         error,
         noise,
         remainder,
-        estimate - half,
-        estimate + half,
+        lower,
+        upper,
         level,
-        landing.doubt,
+        doubt,
         _state(plan, carried),
     )
     return replace(found, privacy_=_state(plan, carried.binding(found.released_)))
@@ -205,6 +218,12 @@ def _check_model(model: Any) -> None:
             f"intervals need the linear model itself, got a {type(model).__name__}; pass {inside}"
         )
     check_is_fitted(model, ["coef_", "privacy_"])
+    if getattr(as_fitted(model), "class_weight", None) is not None:
+        raise ParameterError(
+            "class_weight",
+            "has no intervals: they would cover the coefficients of equal weights, not those of this model",
+            Setting("class_weight", None, purpose="and fit again"),
+        )
 
 
 def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, float, float]:
@@ -237,7 +256,6 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
 
 def _state(plan: IntervalPlan, carried: Carried[Landing]) -> PrivacyStatement:
     return carried.state(
-        plan,
         bounds={"records": float(plan.problem.n_samples), "row norm": plan.problem.bounds.feature_norm},
         assumptions=(unit_assumption(plan.guarantee), *_ASSUMPTIONS),
         not_covered=_NOT_COVERED,

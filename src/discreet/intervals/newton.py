@@ -13,17 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import chi2
 
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.matrices import half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, worst_additions
+from discreet.records.bounds import UNIT_ROUNDOFF, gamma, worst_additions
 from discreet.solvers.base import gradient_mechanism
 
 
@@ -80,14 +82,9 @@ def release_matrix(
     mechanism: GaussianMechanism, records: ArrayRecords, weight: Weight, theta: Array, entropy: Entropy
 ) -> Array:
     """Release the noisy symmetric matrix; its noise has variance s^2 on the diagonal and s^2 / 2 elsewhere."""
-    p = records.n_features
     records.check_labels(weight.loss)
     matrix = records.gram(weight(records.labels, records.raw_predictions(theta)))
-    rows, columns = np.triu_indices(p)
-    scales = np.where(rows == columns, 1.0, math.sqrt(2.0))
-    noisy = np.zeros((p, p))
-    noisy[rows, columns] = mechanism.release(matrix[rows, columns] * scales, entropy) / scales
-    return np.asarray(noisy + np.triu(noisy, 1).T)
+    return symmetric_matrix(mechanism.release(half_vector(matrix), entropy), records.n_features)
 
 
 def residual_mechanism(
@@ -134,6 +131,10 @@ FAINT = (
     "the released curvature is not distinguishable from its noise: there are too few records (or, with unbalanced "
     "labels, too few of the rare class) for this many columns at this epsilon, and the intervals are infinite"
 )
+NEAR = (
+    "the released curvature is near its noise: standard errors are unknown, and the intervals come from a test of all "
+    "coefficients together, which makes them longer; more records, fewer columns or a larger epsilon make them shorter"
+)
 FAR = (
     "the starting model was too far off: the last step is still so long that its error is not known, and the intervals "
     "are infinite; start from a better model (larger epsilon, less regularization), or pass more steps"
@@ -151,6 +152,7 @@ class Landing:
     noise : the part of it due to noise.
     remainder : bound, for each coefficient, on the error of the expansion.
     doubt : why the error is unknown; empty otherwise.
+    joint : a test that may still bound the coefficients of a squared loss, where the curvature is near its noise.
     """
 
     theta: Array
@@ -158,11 +160,47 @@ class Landing:
     noise: Array
     remainder: Array
     doubt: str = ""
+    joint: JointTest | None = None
 
 
-def _unknown(theta: Array, doubt: str) -> Landing:
+@dataclass(frozen=True)
+class JointTest:
+    """A test of all coefficients of a squared loss together, which needs no inverse of the curvature.
+
+    At the population's coefficients theta, with d = start - theta, the vector gradient - curvature d has mean 0 and a
+    covariance of at most (variance + blur^2 |d|^2) I (docs/proofs/uncertainty.md, section 4).
+
+    Attributes
+    ----------
+    start : where the step began.
+    gradient, curvature : as released there.
+    blur : standard deviation of an entry of the curvature's noise.
+    variance : largest variance of the gradient along a direction, from noise and sampling.
+    """
+
+    start: Array
+    gradient: Array
+    curvature: Array
+    blur: float
+    variance: float
+
+    def ends(self, level: float) -> tuple[Array, Array] | None:
+        """Return the ends of all coefficients that pass the test; None if they are not bounded."""
+        values, vectors = np.linalg.eigh(self.curvature)
+        most = float(chi2.ppf(level, len(values)))
+        left = np.square(values) - most * self.blur**2
+        if left.min() <= 0:
+            return None
+        along = vectors.T @ self.gradient
+        size = most * (self.variance + self.blur**2 * float((np.square(along) / left).sum()))
+        center = self.start - vectors @ (values * along / left)
+        half = np.sqrt(size * (np.square(vectors) / left).sum(axis=1))
+        return center - half, center + half
+
+
+def _unknown(theta: Array, doubt: str, joint: JointTest | None = None) -> Landing:
     infinite = np.full((len(theta), len(theta)), np.inf)
-    return Landing(theta, infinite, infinite, np.zeros_like(theta), doubt)
+    return Landing(theta, infinite, infinite, np.zeros_like(theta), doubt, joint)
 
 
 @dataclass(frozen=True)
@@ -307,7 +345,7 @@ class IntervalPlan:
         stddev, blur = self.gradient(True).stddev, self.curvature(True).stddev
         inverse = _inverse(curvature, blur)
         if inverse is None:
-            return _unknown(theta, FAINT)
+            return self._faint(records, theta, gradient, curvature, entropy)
         move = -inverse @ gradient
         landed = theta + move
         relative = self._relative_remainder(move, halfway - theta - move / 2)
@@ -320,6 +358,19 @@ class IntervalPlan:
         whole = _with_blur(stddev**2 * np.eye(len(move)) + middle, move, inverse, blur)
         remainder = relative * math.sqrt(move @ curvature @ move) * np.sqrt(np.diag(inverse))
         return Landing(landed, whole, whole - inverse @ middle @ inverse, remainder)
+
+    def _faint(
+        self, records: ArrayRecords, theta: Array, gradient: Array, curvature: Array, entropy: Entropy
+    ) -> Landing:
+        """Return what is known where the curvature is near its noise: for the squared loss, a test."""
+        if not self._quadratic:
+            return _unknown(theta, FAINT)
+        landed = _inside(theta - np.linalg.pinv(curvature) @ gradient, self.radius)
+        # Residuals are not smaller there than at the population's coefficients, so that the spread errs upwards.
+        spread = self._spread_at(records, landed, curvature, np.zeros_like(curvature), entropy)
+        sampling = self.max_rows * float(np.linalg.norm(spread, 2))
+        blur, variance = self.curvature(True).stddev, self.gradient(True).stddev ** 2 + sampling
+        return _unknown(landed, FAINT, JointTest(theta, gradient, curvature, blur, variance))
 
     def _relative_remainder(self, move: Array, astray: Array) -> float | None:
         """Bound the error of the expansion, relative to the step in the norm of the curvature; None if unknown.

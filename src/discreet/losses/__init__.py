@@ -9,12 +9,14 @@ from discreet.losses.classification import CappedLogistic, Hinge, HuberHinge, Lo
 from discreet.losses.multiclass import CappedSoftmax, Softmax
 from discreet.losses.regression import Absolute, HuberRegression, Linear, Poisson, Quantile, Squared
 from discreet.losses.row_gradients import GradientLoss
+from discreet.losses.weighted import ClassWeighted
 
 __all__ = [
     "EXP_ULPS",
     "Absolute",
     "CappedLogistic",
     "CappedSoftmax",
+    "ClassWeighted",
     "GradientLoss",
     "Hinge",
     "HuberHinge",

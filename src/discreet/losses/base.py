@@ -82,12 +82,13 @@ FORMULAS = (logistic_slope, hinge_slope, hinge_value, residual_slope, residual_v
 EXP_ULPS = 8.0
 
 #: Theorems that may be proved for a loss. A solver requires them by name and refuses a loss without one.
-Theorem = Literal["convex", "quadratic", "single-peaked", "classes", "likelihood", "counted"]
+Theorem = Literal["convex", "quadratic", "single-peaked", "classes", "second-order", "likelihood", "counted"]
 MEANINGS: dict[Theorem, str] = {
     "convex": "the gradient of a convex loss",
     "quadratic": "the squared loss, whose minimizer depends on two sums only",
     "single-peaked": "a second derivative that rises and then falls, and a proved error of computed values",
     "classes": "the logistic loss, the softmax or the Huber-SVM",
+    "second-order": "a smooth loss of class labels",
     "likelihood": "the logistic loss or the softmax, with or without a margin",
     "counted": "a compiled derivative that can be counted in whole steps",
 }
@@ -120,8 +121,8 @@ class Loss(ABC):
         kernel : the compiled form, or None for NumPy. The two must agree.
         aims_at : what a regression predicts: the "mean" of targets, a "quantile", or the mean of a "count".
         quantile : the level, if the loss aims at a quantile.
-        n_outputs : number of raw predictions per record. If more than 1, ``probabilities`` must return q with
-            f'' = diag(q) - q q^T.
+        n_outputs : number of raw predictions per record. If more than 1 and the family is "softmax",
+            ``probabilities`` must return q with f'' = diag(q) - q q^T.
         linear : whether f is a function of a linear prediction; only `GradientLoss` is not.
         placeless : whether a computed gradient depends on its record and theta alone, to the last bit, wherever the
             record is kept. Derivatives that jump need it where other records may change places.
@@ -137,6 +138,7 @@ class Loss(ABC):
     label_bound: float | None = None
     prediction_bound: float = math.inf
     curvature_slope: float = math.inf
+    n_outputs: int = 1
     linear: bool = True
     placeless: bool = False
 
@@ -178,11 +180,6 @@ class Loss(ABC):
     def kernel(self) -> Kernel | None:
         """The compiled form."""
         return None
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of raw predictions per record."""
-        return 1
 
     @abstractmethod
     def valid_labels(self, y: ArrayLike) -> Mask:
@@ -227,6 +224,11 @@ class Loss(ABC):
     def capped(self, cap: float) -> Loss:
         """Return the loss with |f'| capped at ``cap``; the loss itself if |f'| never exceeds it."""
         raise ValueError(f"cap applies to logistic and softmax losses, not to {self}; leave it at None")
+
+    @property
+    def known_hessian(self) -> bool:
+        """Whether a record's Hessian has the form that minimizers and their proofs use: one direction, or a softmax."""
+        return self.n_outputs == 1 or self.family == "softmax"
 
     @property
     def typical_curvature(self) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from discreet._typing import Array, Mask
 from discreet.losses import base
-from discreet.losses.base import EXP_ULPS, Kernel, Loss, check_between, floats
+from discreet.losses.base import EXP_ULPS, Kernel, Loss, check_between
 from discreet.privacy.events import Family
 from discreet.privacy.guarantee import SLACK
 
@@ -43,23 +43,27 @@ class MarginLoss(Loss):
 
     def value(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """f(y t)."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(self._value(label * t))
+        return np.asarray(self._value(_margins(y, raw_prediction)[1]))
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """f'(y t) y."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(-label * self._slope(label * t))
+        label, z = _margins(y, raw_prediction)
+        return np.asarray(-label * self._slope(z))
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """f''(y t)."""
-        label, t = floats(y, raw_prediction)
-        return np.asarray(self._curvature(label * t))
+        return np.asarray(self._curvature(_margins(y, raw_prediction)[1]))
 
     def value_range(self, reach: float, label_bound: float | None = None) -> float:
         """Return the difference of the values at both ends."""
         ends = self.value(np.ones(2), np.array([-reach, reach]))
         return min(2.0 * reach * self.lipschitz, float(ends[0] - ends[1]) + 2.0**-40 * (1 + reach)) * SLACK
+
+
+def _margins(y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
+    """Return labels y and margins y t, as float64."""
+    label = np.asarray(y, dtype=np.float64)
+    return label, np.asarray(label * np.asarray(raw_prediction, dtype=np.float64))
 
 
 @final
@@ -74,7 +78,7 @@ class Logistic(MarginLoss):
     """
 
     family = "logistic"
-    proved_for = frozenset({"convex", "single-peaked", "classes", "likelihood", "counted"})
+    proved_for = frozenset({"convex", "single-peaked", "classes", "second-order", "likelihood", "counted"})
     lipschitz = 1.0
     smoothness = 0.25
     evaluation_error = EXP_ULPS + 4.0
@@ -221,7 +225,7 @@ class HuberHinge(MarginLoss):
 
     width: float = 0.5
 
-    proved_for = frozenset({"convex", "single-peaked", "classes", "counted"})
+    proved_for = frozenset({"convex", "single-peaked", "classes", "second-order", "counted"})
     lipschitz = 1.0
 
     def __post_init__(self) -> None:
@@ -290,8 +294,8 @@ class Hinge(MarginLoss):
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """-y below the corner, 0 from it on."""
-        label, t = floats(y, raw_prediction)
-        return np.where(label * t < 1.0, -label, 0.0)
+        label, z = _margins(y, raw_prediction)
+        return np.where(z < 1.0, -label, 0.0)
 
     def _curvature(self, z: Array) -> Array:
         return np.zeros_like(z)

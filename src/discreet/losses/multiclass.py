@@ -37,7 +37,7 @@ class Softmax(Loss):
     margin: float = 0.0
 
     family = "softmax"
-    proved_for = frozenset({"convex", "classes", "likelihood"})
+    proved_for = frozenset({"convex", "classes", "second-order", "likelihood"})
     lipschitz = math.sqrt(2.0)  # the nearest double lies above
     smoothness = 0.5
 
@@ -49,11 +49,7 @@ class Softmax(Loss):
         if not 2 <= self.n_classes <= 100_000:
             raise ValueError(f"n_classes must lie between 2 and 100000, got {self.n_classes!r}")
         object.__setattr__(self, "n_classes", int(self.n_classes))
-
-    @property
-    def n_outputs(self) -> int:
-        """The number of classes."""
-        return self.n_classes
+        object.__setattr__(self, "n_outputs", self.n_classes)
 
     @property
     def evaluation_error(self) -> float:
@@ -160,6 +156,7 @@ class CappedSoftmax(Loss):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "margin", self._full.margin)  # which refuses impossible numbers
+        object.__setattr__(self, "n_outputs", self._full.n_classes)
         object.__setattr__(self, "cap", check_between("cap", self.cap, 0.01, math.sqrt(2.0), "0.3 is usual"))
 
     @property
@@ -170,11 +167,6 @@ class CappedSoftmax(Loss):
     def lipschitz(self) -> float:
         """The cap."""
         return self.cap
-
-    @property
-    def n_outputs(self) -> int:
-        """The number of classes."""
-        return self.n_classes
 
     @property
     def kernel(self) -> Kernel | None:

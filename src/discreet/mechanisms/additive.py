@@ -18,9 +18,9 @@ from typing import ClassVar, Protocol, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.recording import observed
-from discreet.mechanisms.samplers.discrete import Integers, discrete_gaussian, discrete_laplace
+from discreet.mechanisms.samplers.discrete import discrete_gaussian, discrete_laplace
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Discretized, Event, Gaussian, Pure
 from discreet.privacy.guarantee import Sensitivity

@@ -27,11 +27,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.additive import LaplaceNoise, PureMechanism, Shape, from_grid
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import (
-    Integers,
     LazyUniform,
     Weights,
     cumulative_table,

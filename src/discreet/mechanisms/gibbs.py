@@ -23,17 +23,18 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.recording import foretold, observed
-from discreet.mechanisms.samplers.discrete import MAX_WIDTH, Integers, discrete_gaussian, exact_coin
+from discreet.mechanisms.samplers.discrete import MAX_WIDTH, discrete_gaussian, exact_coin
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import BoundedRange, Event
+from discreet.privacy.guarantee import SLACK
 
 TABLE_SCALE = 256  # standard deviation of the table's distribution; a coordinate's is this times its width
 
@@ -95,8 +96,8 @@ class LatticeGaussian:
         Centers are off by half a step and by the rounding of a sum of p products (section 2 of the proof).
         """
         p = len(self.mean)
-        size = float(np.linalg.norm(self.factor)) * (1 + 2.0**-40)
-        norm = float(np.linalg.norm(self.mean)) * (1 + 2.0**-40)
+        size = float(np.linalg.norm(self.factor)) * SLACK
+        norm = float(np.linalg.norm(self.mean)) * SLACK
         unit = (p + 8) * 2.0**-52
         length = size * (radius + norm)
         shift = size * (self.grid / 2 + unit * (radius + 2 * norm))
@@ -157,6 +158,14 @@ class Ball:
         return self.radius**2 * (1 - 2.0**-40)
 
 
+class Region(Protocol):
+    """A public set of vectors; membership depends only on their float64 coordinates."""
+
+    def contains(self, points: Array) -> NDArray[np.bool_]:
+        """Whether points, one per row, belong to the set."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Envelope:
     """A proposal with a constant that puts it above the target.
@@ -177,7 +186,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class GibbsMechanism:
-    """Choose a grid point of the balls with probability proportional to exp(-energy).
+    """Choose a grid point of the balls, and of a region in them, with probability proportional to exp(-energy).
 
     Parameters
     ----------
@@ -186,6 +195,7 @@ class GibbsMechanism:
         float64.
     balls : public balls; their common points are the candidates.
     grid : public power of two; coordinates are multiples of it.
+    region : public set; only its points are candidates. None for all points of the balls.
 
     Privacy
     -------
@@ -196,6 +206,7 @@ class GibbsMechanism:
     epsilon: float
     balls: tuple[Ball, ...]
     grid: float
+    region: Region | None = None
 
     @property
     def event(self) -> Event:
@@ -210,7 +221,7 @@ class GibbsMechanism:
             entropy,
             self._sample(energy, build(), entropy) if given is None else given,
             scale=1 / self.epsilon,
-            value=_Probes(energy, self.balls),
+            value=_Probes(energy, self),
             score_range=self.epsilon,
             event=self.event,
             exact_tries=True,
@@ -263,14 +274,23 @@ class GibbsMechanism:
                 squares <= ball.largest_square, 0.5 * tilt * (ball.radius**2 - squares), math.inf
             )
             slack += 2.0**-20 * tilt * ball.radius**2
+        if self.region is not None:
+            drops[~self.region.contains(points)] = math.inf
         return np.maximum(drops - slack, 0.0)
+
+    def candidates(self, points: Array) -> NDArray[np.bool_]:
+        """Whether points, one per row, lie in all balls and in the region."""
+        inside = np.ones(len(points), dtype=bool)
+        for ball in self.balls:
+            inside &= _squared_distances(points, np.array(ball.center)) <= ball.largest_square
+        return inside if self.region is None else np.asarray(inside & self.region.contains(points))
 
 
 class _Probes:
     """Energies at fixed public points, computed only if a recorder is active (see `recording`)."""
 
-    def __init__(self, energy: Energy, balls: tuple[Ball, ...]) -> None:
-        self._energy, self._balls = energy, balls
+    def __init__(self, energy: Energy, law: GibbsMechanism) -> None:
+        self._energy, self._law = energy, law
 
     def energies(self, points: Array) -> Array:
         """Return the energies at points, one per row, in one call if the energy supports it."""
@@ -278,18 +298,14 @@ class _Probes:
         return np.array([self._energy(point) for point in points]) if at is None else at(points)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        smallest = min(self._balls, key=lambda ball: ball.radius)
+        smallest = min(self._law.balls, key=lambda ball: ball.radius)
         center, p = np.array(smallest.center), len(smallest.center)
         corners = [np.where(np.arange(p) % 2, -1.0, 1.0), np.ones(p)]
         directions = [*np.eye(p)[:16], *(corner / math.sqrt(p) for corner in corners)]
         points = [center, center]
         points += [center + sign * smallest.radius * way for way in directions for sign in (0.999, -0.999)]
-        inside = [point for point in points if all(_inside(point, ball) for ball in self._balls)]
-        return np.array([self._energy(point) for point in inside], dtype=dtype)
-
-
-def _inside(point: Array, ball: Ball) -> bool:
-    return bool(_squared_distances(point[None], np.array(ball.center))[0] <= ball.largest_square)
+        at = np.array(points)
+        return np.array([self._energy(point) for point in at[self._law.candidates(at)]], dtype=dtype)
 
 
 def exp_coin(drop: float, error: float, word: int, exact: Callable[[], Fraction], entropy: Entropy) -> bool:

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet._typing import Integers
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import LazyUniform, exp_minus
 from discreet.mechanisms.samplers.entropy import Entropy, Words
 from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.privacy.events import BoundedRange, Event
-
-Integers = NDArray[np.int64]
 
 MOST_LEVELS = 1 << 22
 LARGEST_TOTAL = 1 << 61

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet._typing import Array
 from discreet.mechanisms.additive import GaussianNoise, check_mechanism, scale_with_rounding
@@ -20,6 +21,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import Sensitivity
 
+Indices = NDArray[np.intp]
 _BESIDE = math.sqrt(0.5) * (1 + 2.0**-50)  # never below 1 / sqrt(2)
 
 
@@ -111,6 +113,37 @@ class SymmetricGaussianMechanism:
             sensitivity=self.sensitivity,
             event=self.event,
         )
+
+
+def half_vector(matrix: Array) -> Array:
+    """Return the upper triangle of a symmetric matrix, with off-diagonal entries times sqrt(2).
+
+    Its Euclidean norm is the Frobenius norm of the matrix.
+
+    >>> half_vector(np.array([[1.0, 2.0], [2.0, 3.0]])).round(3)
+    array([1.   , 2.828, 3.   ])
+    """
+    rows, columns, scales = _upper_triangle(len(matrix))
+    return np.asarray(matrix[rows, columns] * scales)
+
+
+def symmetric_matrix(vector: Array, order: int) -> Array:
+    """Return the matrix with this `half_vector`.
+
+    >>> symmetric_matrix(half_vector(np.array([[1.0, 2.0], [2.0, 3.0]])), 2).round(3)
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    rows, columns, scales = _upper_triangle(order)
+    matrix = np.zeros((order, order))
+    matrix[rows, columns] = vector / scales
+    return np.asarray(matrix + np.triu(matrix, 1).T)
+
+
+def _upper_triangle(order: int) -> tuple[Indices, Indices, Array]:
+    """Return the places of the upper triangle, and the factors of its entries."""
+    rows, columns = np.triu_indices(order)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2.0))
 
 
 def mirror_lower(stack: Array) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet._typing import Integers
 from discreet.mechanisms.additive import LaplaceNoise
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import LazyUniform, exp_minus
@@ -39,7 +40,6 @@ __all__ = [
     "stability",
 ]
 
-Integers = NDArray[np.int64]
 
 _STEPS = 30  # the score range contains at least 2^30 steps of the grid
 _LARGEST = 2.0**61  # scores are clamped to this many steps, so that differences fit 64 bits

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet._typing import Integers
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import GeometricNoise, exp_minus
 from discreet.mechanisms.samplers.entropy import Entropy
@@ -34,7 +35,6 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Approximate, Event, Pure, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
-Integers = NDArray[np.int64]
 Outcomes = NDArray[np.int8]
 
 RELEASED, UNSTABLE, HALTED = 1, 0, -1

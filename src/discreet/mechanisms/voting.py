@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from discreet._typing import Integers
 from discreet.mechanisms.additive import GaussianNoise
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Composed, Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import SLACK, Sensitivity
 
-Integers = NDArray[np.int64]
 Counts = NDArray[np.integer[Any]]
 
 ABSTAINED, HALTED = -1, -2  # codes of questions without an answer
@@ -228,7 +228,7 @@ class PluralityRun:
         unit = round(1 / noise.grid)
         highest = block.max(axis=1)
         noisy = highest * unit + noise.draw_integers(len(block), self._entropy)
-        passed = self._told(
+        passed = self._recorded(
             noisy >= mechanism.threshold * unit, highest, noise, mechanism.changed, mechanism.check_multiplier
         )
         last = np.flatnonzero(passed)[self.answers_left - 1 : self.answers_left]
@@ -242,9 +242,9 @@ class PluralityRun:
             mechanism.noise_multiplier if isinstance(mechanism, NoisyPlurality) else mechanism.vote_multiplier
         )
         winners = np.asarray(noisy.argmax(axis=1), dtype=np.int64)
-        return self._told(winners, counts, noise, mechanism.changed * math.sqrt(2), multiplier)
+        return self._recorded(winners, counts, noise, mechanism.changed * math.sqrt(2), multiplier)
 
-    def _told(
+    def _recorded(
         self, answers: NDArray[Any], votes: Integers, noise: GaussianNoise, distance: float, multiplier: float
     ) -> NDArray[Any]:
         """Record answers to k questions: k Gaussian mechanisms, whose inputs together move by sqrt(k) ``distance``."""

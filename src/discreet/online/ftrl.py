@@ -237,11 +237,11 @@ class PrivateFTRL(PrivateStream):
     step, epoch : the current position in the stream.
     privacy_ : the `PrivacyStatement` about all actions of an epoch, once it has started.
 
-    Privacy
-    -------
-    (epsilon, delta)-DP of the sequence of actions of an epoch, for costs that may depend on all earlier actions; unit:
-    one step, or all steps of a person. Sums, softmax weights and the object itself are not covered. The bound on the
-    regret is for streams that do not react to the actions; privacy needs no such condition.
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the sequence of actions of an epoch, for costs that may depend on all earlier
+    actions; unit: one step, or all steps of a person. Sums, softmax weights and the object itself are not covered. The
+    bound on the regret is for streams that do not react to the actions; privacy needs no such condition.
 
     Examples
     --------

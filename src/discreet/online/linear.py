@@ -147,11 +147,11 @@ class PrivateOnlineLinearModel(PrivateStream):
         divided by the number of steps bounds its excess risk.
     step, epoch, privacy_ : as for `PrivateFTRL`.
 
-    Privacy
-    -------
-    (epsilon, delta)-DP of the sequence of all models of an epoch, for records that may depend on earlier models; unit:
-    one record, or all records of a person. A record that is not finite, or whose label is unknown, is a null record: it
-    is counted but adds nothing.
+    Notes
+    -----
+    Privacy: (epsilon, delta)-DP of the sequence of all models of an epoch, for records that may depend on earlier
+    models; unit: one record, or all records of a person. A record that is not finite, or whose label is unknown, is a
+    null record: it is counted but adds nothing.
 
     Examples
     --------

@@ -185,7 +185,6 @@ class PrivateStream:
 
     def _stated(self, plan: StreamPlan, begun: Carried[Any]) -> PrivacyStatement:
         return begun.state(
-            plan,
             bounds={"steps of an epoch": float(plan.horizon)},
             assumptions=(
                 "all steps of one person carry the same id in group (given by the user)"
@@ -364,7 +363,8 @@ class PrivateStream:
         self._answers = content.get("answers") if reserved <= content["step"] else None  # some may be lost
         self._restored(plan, content["state"], lost=reserved > content["step"])
         secure = content["secure"] and self._entropy.secure
-        self.privacy_ = self._stated(plan, Carried(self._entropy, self._receipt, secure, {}))
+        promise = PrivacyStatement.of(plan)
+        self.privacy_ = self._stated(plan, Carried(self._entropy, self._receipt, secure, promise))
 
     @classmethod
     def _parameters(cls) -> tuple[str, ...]:

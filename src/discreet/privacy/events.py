@@ -64,8 +64,11 @@ class Event:
 
 
 def _nest(outer: Event, *parts: Event) -> None:
-    """Record the depth of ``outer`` and raise if it is too deep for recursion."""
-    depth = 1 + max((part.depth for part in parts if isinstance(part, Event)), default=0)
+    """Record the depth of ``outer`` and raise if it holds anything but events, or is too deep for recursion."""
+    for part in parts:
+        if not isinstance(part, Event):
+            raise ValueError(f"{type(outer).__name__} must hold events, got {part!r:.80}")
+    depth = 1 + max((part.depth for part in parts), default=0)
     if depth > DEEPEST:
         raise ValueError(
             f"events can be nested at most {DEEPEST} deep; put parts side by side, in one Composed"
@@ -73,15 +76,23 @@ def _nest(outer: Event, *parts: Event) -> None:
     object.__setattr__(outer, "depth", depth)
 
 
+_LARGEST_MU = 1e150  # its square is finite
+
+
+def _is_number(value: Any) -> bool:
+    """Whether this is a number, and not a whole one that no float can hold."""
+    return isinstance(value, float) or (type(value) is int and value.bit_length() < 1024)
+
+
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if not _is_number(value) or not value > 0:
             raise ValueError(f"{name} must be a number greater than 0, got {value!r}")
 
 
 def _check_fraction(**values: float) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        if not _is_number(value) or not 0 <= value <= 1:
             raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
 
 
@@ -186,8 +197,10 @@ class ObjectivePerturbation(Event):
             smoothness=self.smoothness,
             n_outputs=self.n_outputs,
         )
-        if not (self.output_mu >= 0 and math.isfinite(self.output_mu)):
-            raise ValueError(f"output_mu must be a finite number >= 0, got {self.output_mu!r}")
+        if self.n_outputs % 1 != 0:
+            raise ValueError(f"n_outputs must be a whole number of at least 1, got {self.n_outputs!r}")
+        if not (_is_number(self.output_mu) and 0 <= self.output_mu <= _LARGEST_MU):
+            raise ValueError(f"output_mu must lie between 0 and {_LARGEST_MU:g}, got {self.output_mu!r}")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import enum
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
@@ -26,30 +26,54 @@ class Neighboring(enum.StrEnum):
     ``REPLACE_ONE``: one record is replaced by another; the number of records is public.
     ``ADD_REMOVE_ONE``: one record is present or absent; the number of records is private.
     ``ZERO_OUT``: one record is replaced by a null record that contributes nothing; the number is public.
+
+    Parameters
+    ----------
+    value : {"replace-one", "add-remove-one", "zero-out"}
+        The name that estimators take as ``neighboring=``.
+
+    Attributes
+    ----------
+    contributions : how many records' contributions to a sum differ between neighbors; the only factor of the relation.
+    size_is_public : whether neighbors have the same number of records, so that it may be used freely.
+    meaning : the relation in words.
+
+    Notes
+    -----
+    Privacy: replacing a record is removing one and adding another. A promise of epsilon under "add-remove-one" or
+    "zero-out" is therefore one of 2 epsilon, with a larger delta, under "replace-one".
+
+    Examples
+    --------
+    >>> Neighboring("zero-out").meaning
+    "one person's record is blanked out; the number of records is public"
     """
 
-    REPLACE_ONE = "replace-one"
-    ADD_REMOVE_ONE = "add-remove-one"
-    ZERO_OUT = "zero-out"
+    contributions: int
+    size_is_public: bool
+    meaning: str
 
-    @property
-    def contributions(self) -> int:
-        """How many records' contributions to a sum differ between neighbors; the only factor of the relation."""
-        return 2 if self is Neighboring.REPLACE_ONE else 1
+    def __new__(
+        cls, name: str, contributions: int = 0, size_is_public: bool = False, meaning: str = ""
+    ) -> Self:
+        """Make a member from its line below; a call with a name alone looks the member up, as for every enum."""
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.contributions, made.size_is_public, made.meaning = contributions, size_is_public, meaning
+        return made
 
-    @property
-    def size_is_public(self) -> bool:
-        """Whether neighbors have the same number of records, so that it may be used freely."""
-        return self is not Neighboring.ADD_REMOVE_ONE
-
-    @property
-    def meaning(self) -> str:
-        """A description of the relation."""
-        return {
-            Neighboring.REPLACE_ONE: "one person's record is exchanged for any other; the number of records is public",
-            Neighboring.ADD_REMOVE_ONE: "one person's record is added or removed; the number of records is private",
-            Neighboring.ZERO_OUT: "one person's record is blanked out; the number of records is public",
-        }[self]
+    REPLACE_ONE = (
+        "replace-one", 2, True,
+        "one person's record is exchanged for any other; the number of records is public",
+    )  # fmt: skip
+    ADD_REMOVE_ONE = (
+        "add-remove-one", 1, False,
+        "one person's record is added or removed; the number of records is private",
+    )  # fmt: skip
+    ZERO_OUT = (
+        "zero-out", 1, True,
+        "one person's record is blanked out; the number of records is public",
+    )  # fmt: skip
 
 
 LABEL_UNITS = ("label of one record", "all labels of one user")
@@ -63,6 +87,23 @@ LARGE_DELTA = 1e-3
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta)-differential privacy under one neighboring relation.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, greater than 0.
+    delta : float, default 0.0
+        Probability with which epsilon may be exceeded, at least 0 and less than 1.
+    neighboring : Neighboring
+        Which data sets must be indistinguishable.
+    unit : {"record", "user", "label of one record", "all labels of one user"}
+        What differs between neighbors.
+    kind : {"dp", "joint-dp"}
+        "joint-dp": each user may see what was computed for them alone.
+
+    Notes
+    -----
+    Privacy: only a description of a promise. Estimators calibrate their noise to it.
 
     Examples
     --------

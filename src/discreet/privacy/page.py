@@ -27,10 +27,10 @@ _ONE = {
 }
 
 
-def believed(prior: float, epsilon: float) -> float:
+def posterior(prior: float, epsilon: float) -> float:
     """How sure somebody can become who was sure with probability ``prior``.
 
-    >>> round(believed(0.5, 1.0), 3), believed(0.5, 1e4)
+    >>> round(posterior(0.5, 1.0), 3), posterior(0.5, 1e4)
     (0.731, 1.0)
     """
     return prior / (prior + (1 - prior) * math.exp(-min(epsilon, 700.0)))
@@ -75,26 +75,28 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     protected = _SUBJECTS.get(promise.unit, promise.unit)
     joint = " Each person may see what was computed for them alone." if promise.kind == "joint-dp" else ""
     page.text(
-        f"It protects {protected}. It compares tables that differ in one respect: {promise.meaning}.{joint}"
+        f"It protects {protected}. The promise compares any two tables that differ in this way: "
+        f"{promise.meaning}.{joint}"
     )
     lines = [
         Bar(
             name="a 50:50 guess" if prior == 0.5 else f"a suspicion of {prior:.0%}",
-            value=believed(prior, promise.epsilon),
-            text=f"{prior:.0%} → {believed(prior, promise.epsilon):.{0 if prior == 0.5 else 1}%}",
+            value=posterior(prior, promise.epsilon),
+            text=f"{prior:.0%} → {posterior(prior, promise.epsilon):.{0 if prior == 0.5 else 1}%}",
             before=prior,
         )
         for prior in _PRIORS
     ]
     page.bars(
         {"": lines},
-        ("Somebody had", "becomes at most", "the line: before"),
+        ("Suppose someone had", "it becomes at most", "bar: after, line: before"),
         ends=(0.0, 1.0),
     )
     if promise.delta > 0:
         page.text(
-            f"Except with probability about {promise.delta:.2g}. This is the worst case, whatever else the observer "
-            "knows. Facts about people in general are not hidden: they would be learned without this person, too."
+            f"These limits hold in the worst case, whatever else the observer knows, except with probability about "
+            f"{promise.delta:.2g}. Facts about people in general are not hidden: they would be learned without this "
+            "person, too."
         )
 
 
@@ -104,16 +106,15 @@ def add_details(page: Page, statement: PrivacyStatement) -> None:
         page.preformatted(str(statement))
 
 
-def statement_page(statement: PrivacyStatement) -> Page:
-    """A statement alone."""
-    page = Page("Privacy statement")
+def statement_page(statement: PrivacyStatement, brief: bool = False) -> Page:
+    """A statement alone; ``brief``: all but the promise is folded."""
+    page = Page("What this release promises", "Privacy statement")
     add_verdict(page, statement)
     add_promise(page, statement)
-    with page.folded("What must be true, and what is not covered"):
-        page.heading("Assumptions", 3)
-        page.items(statement.assumptions or ("none",))
-        page.heading("Not covered", 3)
-        page.items(statement.not_covered or ("none",))
+    with page.section("What must be true", folded=brief):
+        page.items(statement.assumptions or ("nothing was assumed",))
+    with page.section("What is not covered", folded=brief):
+        page.items(statement.not_covered or ("nothing was named",))
     add_details(page, statement)
     return page
 

@@ -72,6 +72,8 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     # budgets
     "solvers.base.PlannedRelease": (_CURVES, _ADAPTIVE),
     "solvers.base.calibrated_unit": (_ADAPTIVE,),
+    "solvers.base.split_unit": (_ADAPTIVE,),
+    "solvers.base.split_event": (_ADAPTIVE, _GRID),
     "solvers.base.share_event": (_GRID,),
     "mechanisms.noisy_vector.NoisyVectorPlan": (_GRID, _CURVES),
     # mechanisms
@@ -113,6 +115,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "objective-perturbation.md#theorem-3",
         "own-losses.md#theorem-2",
     ),
+    "losses.weighted.ClassWeighted": ("class-weights.md#theorem-1",),
     "losses.multiclass.CappedSoftmax": ("gradient-methods.md#theorem-2",),
     "losses.regression.Squared": ("gradient-methods.md#theorem-2", "objective-perturbation.md#theorem-1"),
     "losses.regression.HuberRegression": (
@@ -152,8 +155,10 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "gradient-methods.md#theorem-10",
         "gradient-methods.md#theorem-11",
     ),
+    "solvers.second_order.coordinates.moment_sensitivity": ("gradient-methods.md#theorem-4",),
+    "solvers.second_order.coordinates.MomentMechanism": ("gradient-methods.md#theorem-4",),
     "solvers.second_order.coordinates.SpectrumMechanism": ("gradient-methods.md#theorem-10",),
-    "solvers.second_order.margins.MarginMechanism": ("gradient-methods.md#theorem-11",),
+    "solvers.second_order.newton.MarginMechanism": ("gradient-methods.md#theorem-11",),
     "solvers.second_order.regression.plan_regression": ("second-order-regression.md#theorem-3",),
     "solvers.second_order.regression.NewtonRegressionPlan": (
         *_SECOND,
@@ -172,8 +177,6 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.gradients.mirror_descent.MirrorDescentPlan": ("mirror-descent.md#section-1", *_BALL, _ADAPTIVE),
     "solvers.gradients.psgd.PermutationSGD": ("gradient-methods.md#theorem-6",),
     "solvers.gradients.psgd.PermutationSGDPlan": ("gradient-methods.md#theorem-6",),
-    "solvers.statistics.moment_sensitivity": ("gradient-methods.md#theorem-4",),
-    "solvers.statistics.MomentMechanism": ("gradient-methods.md#theorem-4",),
     "solvers.statistics.SufficientStatistics": ("gradient-methods.md#theorem-4", _GRID),
     "solvers.statistics.SufficientStatisticsPlan": ("gradient-methods.md#theorem-4", _GRID),
     "solvers.components.NoisyComponents": _COMPONENTS,
@@ -224,6 +227,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.sampling.exponential.epsilon_of_one": _EXPONENTIAL,
     "solvers.sampling.exponential.ExponentialPlan": (*_EXPONENTIAL, "exponential-sampling.md#lemma-4"),
     "solvers.sampling.localized.LocalizedPlan": ("exponential-sampling.md#theorem-7", *_EXPONENTIAL),
+    "solvers.sampling.domains.Domain": ("exponential-sampling.md#theorem-10",),
     "solvers.sampling.grid_walk.GridWalk": ("exponential-sampling.md#theorem-9",),
     "solvers.class_sums.refocused.RefocusedSums": ("text.md#theorem-2",),
     "solvers.class_sums.refocused.RefocusedPlan": ("text.md#theorem-1", "text.md#theorem-2", *_BALL),
@@ -257,6 +261,11 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "transfer.error_rate.ErrorRatePlan": ("sparse-vector.md#section-10",),
     "transfer.plan._Sizes": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
     "transfer.plan.TransferPlan": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
+    "transfer.queries.QueryPlan": (
+        "sparse-vector.md#theorem-11",
+        *_SPARSE_VECTOR,
+        "sparse-vector.md#section-8",
+    ),
     "transfer.regressor.MeanPlan": ("sparse-vector.md#section-9", "sparse-vector.md#section-8"),
     "transfer.regressor.PrivateTransferRegressor": ("sparse-vector.md#section-9",),
     "transfer.subsample.SubsamplePlan": ("sparse-vector.md#section-5", "sparse-vector.md#section-6"),

@@ -69,6 +69,21 @@ class PrivacyStatement:
     paid : the charge that paid for the release, if a ledger did.
     proofs : the lemmas that the promise relies on (files of ``docs/proofs``, which the package holds as well), each
         with the SHA-256 of the file as it was; empty in statements that were written before.
+
+    Notes
+    -----
+    Privacy: all of it is public. It is true of what was released if its assumptions are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from discreet import PrivateLogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(5_000, 2))
+    >>> model = PrivateLogisticRegression(0.5, 1e-6, classes=[0, 1]).fit(X, (X[:, 0] > 0).astype(int))
+    >>> print(str(model.privacy_).splitlines()[2])
+    Guarantee:          (0.5, 1e-06)-differential privacy
+    >>> model.privacy_.delta_at(1.0) < 1e-6
+    True
     """
 
     guarantee: Guarantee
@@ -87,24 +102,17 @@ class PrivacyStatement:
     def of(
         cls,
         plan: Stated,
-        *,
-        assumptions: tuple[str, ...],
-        not_covered: tuple[str, ...],
-        secure: bool,
-        bounds: Mapping[str, float | str] | None = None,
     ) -> PrivacyStatement:
-        """Return the statement of a run of ``plan``; the other arguments are attributes of the same names."""
+        """Return what a plan promises, and why; what it assumes and does not cover is for the caller to add."""
+        problem, event = getattr(plan, "problem", None), plan.event
+        parts = (plan, getattr(problem, "loss", None), getattr(problem, "geometry", None))
         return cls(
             guarantee=plan.guarantee,
-            event=plan.event,
-            mechanism=plan.mechanism,
+            event=event,
             theorem=plan.theorem,
             noise=plan.noise,
-            bounds=bounds or {},
-            assumptions=assumptions,
-            not_covered=not_covered,
-            secure=secure,
-            proofs=proofs_of(plan),
+            mechanism=plan.mechanism,
+            proofs=cited(*parts, *(leaf for leaf, _ in flatten(event))),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -175,8 +183,8 @@ class PrivacyStatement:
                 event=Event.from_dict(fields["event"]),
                 mechanism=str(fields["mechanism"]),
                 theorem=str(fields["theorem"]),
-                noise=dict(fields["noise"]),
-                bounds=dict(fields["bounds"]),
+                noise=_numbers_or_words(fields["noise"]),
+                bounds=_numbers_or_words(fields["bounds"]),
                 assumptions=tuple(map(str, fields["assumptions"])),
                 not_covered=tuple(map(str, fields["not_covered"])),
                 secure=fields["private"] is True,
@@ -229,20 +237,13 @@ class PrivacyStatement:
     def _repr_html_(self) -> str:
         from discreet.privacy.page import statement_page
 
-        return statement_page(self).fragment()
+        return statement_page(self, brief=True).fragment()
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the statement as a page for people."""
         from discreet.privacy.page import statement_page
 
         statement_page(self).write(path)
-
-
-def proofs_of(plan: Stated) -> dict[str, str]:
-    """The lemmas behind a plan, its loss, its set, and everything that it is charged for, with their hashes."""
-    problem = getattr(plan, "problem", None)
-    parts = [plan, getattr(problem, "loss", None), getattr(problem, "geometry", None)]
-    return cited(*parts, *(leaf for leaf, _ in flatten(plan.event)))
 
 
 def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | None = None) -> str:
@@ -268,6 +269,16 @@ def _in_words(promise: Guarantee) -> str:
         f"whatever anyone learns from this release, the odds of it change by a factor of at most {odds:.4g} "
         f"when one {promise.unit} changes, except with probability about {promise.delta:.2g}"
     )
+
+
+def _numbers_or_words(values: Any) -> dict[str, float | str]:
+    """Named values of a statement; raise ``TypeError`` for anything else."""
+    named = dict(values)
+    for name, value in named.items():
+        whole = isinstance(value, int) and value.bit_length() < 1024  # a float can hold it
+        if not isinstance(name, str) or not (whole or isinstance(value, float | str)):
+            raise TypeError("noise and bounds must be numbers or words, by name")
+    return named
 
 
 def _pairs(values: Mapping[str, float | str]) -> str:

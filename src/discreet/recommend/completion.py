@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.privacy.guarantee import guarantee_of
+from discreet.privacy.guarantee import Guarantee, guarantee_of
 from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import (
     OTHER_RELEASES,
@@ -24,7 +24,6 @@ from discreet.privacy.statement import (
     TIME_AND_MEMORY,
     UNPREDICTABLE,
     PrivacyStatement,
-    proofs_of,
 )
 from discreet.recommend.item_models import ItemModel, packed, published, unpacked
 from discreet.recommend.methods import IMPLICIT, METHODS
@@ -38,17 +37,10 @@ if TYPE_CHECKING:
 
 
 def state(
-    plan: CompletionPlan, scale: Scale | Clicks, users: Users, carried: Carried[Any], *, from_data: bool
+    facts: Facts, scale: Scale | Clicks, users: Users, carried: Carried[Any], *, from_data: bool
 ) -> PrivacyStatement:
-    """The statement of a run; ``from_data`` says that the catalog was not declared."""
-    facts = plan.facts
-    return PrivacyStatement(
-        guarantee=plan.guarantee,
-        event=plan.event,
-        mechanism=plan.mechanism,
-        theorem=plan.theorem,
-        noise=plan.noise,
-        proofs=proofs_of(plan),
+    """Return the statement of a run; ``from_data`` says that the catalog was not declared."""
+    return carried.state(
         bounds={
             "users": float(facts.n_users),
             "items": float(facts.n_items),
@@ -77,8 +69,6 @@ def state(
             "test errors computed on private ratings and published afterwards",
             OTHER_RELEASES,
         ),
-        secure=carried.secure,
-        paid=carried.receipt,
     )
 
 
@@ -96,7 +86,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
         declares that users rate half of the catalog or more. "profile": item effects and popularity,
         with every user's own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then
         latent directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe",
-        "frank-wolfe-printed", "pgd", "cleansing".
+        "frank-wolfe-oja", "frank-wolfe-printed", "pgd", "cleansing".
     epsilon : float, default 1.0
         Privacy budget of one fit, in nats, for the whole row of a user.
     delta : float, default None
@@ -213,11 +203,14 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
 
     def plan(self, n_users: int, n_items: int) -> CompletionPlan:
         """What a fit on so many users and items would run and cost; no data is needed."""
-        _checks.count("n_items", n_items)
         declared = self.n_users if self.n_users is not None else n_users
         guarantee, size = guarantee_of(
             self.epsilon, self.delta, self.neighboring, n_users, declared, "users", "n_users"
         )
+        return self._plan(guarantee, size, _checks.count("n_items", n_items))
+
+    def _plan(self, guarantee: Guarantee, size: int, n_items: int) -> CompletionPlan:
+        """Return the plan for a guarantee to each of ``size`` users."""
         if guarantee.delta == 0:
             raise ValueError(
                 "matrix completion adds Gaussian noise, which needs delta > 0; 1 / n_users**2 is common"
@@ -271,10 +264,10 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
             )
         scale, rules = self._reading()
         with calm(), opened(user_items, scale, self.items, **rules) as (users, catalog):
-            size = guarantee_of(
+            guarantee, size = guarantee_of(
                 self.epsilon, self.delta, self.neighboring, users.n_users, self.n_users, "users", "n_users"
-            )[1]
-            plan = self.plan(size, users.n_items)
+            )
+            plan = self._plan(guarantee, size, users.n_items)
             carried: Carried[ItemModel] = carry_out(
                 plan,
                 users,
@@ -286,7 +279,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
         self.items_ = catalog
         self.method_ = plan.method.name
         self.released_ = dict(carried.published)
-        self.privacy_ = state(plan, scale, users, carried, from_data=self.items is None)
+        self.privacy_ = state(plan.facts, scale, users, carried, from_data=self.items is None)
         return self
 
     def _reading(self) -> tuple[Scale | Clicks, dict[str, str]]:

@@ -13,10 +13,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.samplers.numba_decorator import compiled
 
-Integers = NDArray[np.int64]
 Items = NDArray[np.int32]
 
 

@@ -22,14 +22,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from discreet._checks import ParameterError, ParameterTypeError, silently
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.records.clipped_rows import one_blas_thread
 from discreet.tables.domains import SchemaError, category_codes, id_column, read_numbers
 from discreet.tables.meaning import entries_to_numbers
 from discreet.tables.reading import column, column_names, is_frame, raw_column
 
-Integers = NDArray[np.int64]
 Items = NDArray[np.int32]
 Result = TypeVar("Result")
 
@@ -199,11 +198,11 @@ def opened(
     from discreet.records.dask import is_dask
     from discreet.records.sources import is_source
 
-    if is_source(user_items):
+    if is_dask(user_items):
+        yield sources.opened_collection(user_items, scale, catalog, **rules)
+    elif is_source(user_items):
         with sources.opened_source(user_items, scale, catalog, **rules) as ready:
             yield ready
-    elif is_dask(user_items):
-        yield sources.opened_collection(user_items, scale, catalog, **rules)
     else:
         yield read(user_items, scale, catalog, **rules)
 

@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.samplers.numba_decorator import compiled
-from discreet.recommend.kernels import Integers, Items, fit_in
+from discreet.recommend.kernels import Items, fit_in
 
 
 @compiled()

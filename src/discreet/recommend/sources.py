@@ -27,6 +27,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from discreet._checks import ParameterError
+from discreet._typing import Integers
 from discreet.estimators.groups import read_people
 from discreet.recommend import ratings as reading
 from discreet.recommend.ratings import ITEM, RATING, USER, Clicks, Ratings, Scale
@@ -34,8 +35,6 @@ from discreet.records.clipped_rows import one_blas_thread
 from discreet.records.dask import REPEATABLE, DaskParts, is_dask_frame, row_blocks, workers
 from discreet.records.sources import Source, source_of
 from discreet.tables.reading import as_column
-
-Integers = NDArray[np.int64]
 
 _CHANGED = "{} gave other ratings when it was read for the second time; write them to a file first"
 _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back

@@ -2,7 +2,6 @@
 
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.kernels.passes import gradient_rounding
+from discreet.records.bounds import Bounds, BoxBounds, gradient_rounding
 
 __all__ = ["ArrayRecords", "Bounds", "BoxBounds", "Records", "gradient_rounding"]

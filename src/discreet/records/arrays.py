@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet._typing import Array
 from discreet.losses import Loss
+from discreet.records.bounds import gradient_rounding
 from discreet.records.clipped_rows import LANES, ClippedRows, add_up, by_row
-from discreet.records.kernels.passes import gradient_rounding
 
 __all__ = ["ArrayRecords", "gradient_rounding"]
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from discreet.records.arrays import ArrayRecords
-from discreet.records.batches import LABEL_TYPES, Encoded, Numbers, Reading
+from discreet.records.batches import LABEL_TYPES, Chosen, Encoded, Numbers, Reading, WithIds
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows
 from discreet.records.partitioned import LocalParts, PartitionedRecords
@@ -41,6 +41,7 @@ class FileRows(Rows):
 
     def __init__(self, stream: IO[bytes], assumptions: tuple[str, ...] = ()) -> None:
         self.assumptions = assumptions
+        self.ids: Any = None  # whose rows they are, if that was asked for
         self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._map)))
@@ -73,6 +74,17 @@ class FileRows(Rows):
             found.append(block[places[low:high] - start])
             start += len(block)
         return np.concatenate(found)
+
+    def regrouped(self, places: NDArray[np.int64]) -> FileRows:
+        """Some rows, perhaps more than once and in any order, in another file for this once; labels stay here."""
+        kept = Chosen(self.feature_names, next(self.blocks()).dtype)
+
+        def parts() -> Iterator[tuple[NDArray[Any], Any]]:
+            for start in range(0, len(places), kept.height):
+                wanted, back = np.unique(places[start : start + kept.height], return_inverse=True)
+                yield self.take(wanted)[back], pa.array(np.zeros(len(back), dtype=np.int64))
+
+        return _temporary(lambda made: _write(made, parts(), kept), self.assumptions)
 
     def matrix(self) -> NDArray[Any]:
         """All rows as a matrix in memory."""
@@ -225,19 +237,34 @@ def opened(
     schema: Any = None,
     classes: Any = None,
     bad_rows: str = "error",
+    ids: str | None = None,
     progress: Progress | None = None,
 ) -> FileRows:
-    """The rows of a source, converted or encoded for this once; or those of an Arrow file that ``convert`` made."""
-    if isinstance(source, str | os.PathLike) and schema is None and _is_converted(source, target):
+    """The rows of a source, converted or encoded for this once; or those of an Arrow file that ``convert`` made.
+
+    With ``ids``, the column that says whose row each is, the ids are noted in the same pass.
+    """
+    if (
+        isinstance(source, str | os.PathLike)
+        and schema is None
+        and ids is None
+        and _is_converted(source, target)
+    ):
         with Path(source).open("rb") as stream:
             return FileRows(stream)
     table = _sourced(source, bad_rows)
     if schema is not None:
-        return encoded(table, schema, bad_rows=bad_rows, progress=progress)
-    if target is None:
+        reading: Reading = Encoded.of(table, schema, bad_rows)
+    elif target is None:
         raise ValueError("name the column of labels: fit('data.parquet', target='y')")
-    reading = Numbers.of(table, target, None, classes, bad_rows)
-    return _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
+    else:
+        features = [name for name in table.schema.names if name not in (*table.keys, target, ids)]
+        reading = Numbers.of(table, target, None if ids is None else features, classes, bad_rows)
+    if ids is not None:
+        reading = WithIds(table, reading, ids)
+    made = _temporary(lambda made: _convert(table, reading, made, progress), table.assumptions)
+    made.ids = reading.ids if isinstance(reading, WithIds) else None
+    return made
 
 
 def _is_converted(source: str | os.PathLike[str], target: str | None) -> bool:

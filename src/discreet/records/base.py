@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet._typing import Array
 from discreet.losses import Loss
-from discreet.records.bounds import Bounds
-from discreet.records.kernels import passes
+from discreet.records.bounds import Bounds, gradient_rounding
 
 if TYPE_CHECKING:
     from discreet.records.arrays import ArrayRecords
@@ -118,4 +117,4 @@ class Records(ABC):
         """Bound the L2 error of ``value_and_gradient``'s gradient at any theta of this norm."""
         sizes = self.n_samples, self.n_features
         radius = self.bounds.feature_norm
-        return passes.gradient_rounding(loss, *sizes, radius, theta_norm, self.additions(loss))
+        return gradient_rounding(loss, *sizes, radius, theta_norm, self.additions(loss))

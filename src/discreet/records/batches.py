@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from discreet._checks import ParameterError, Setting
 from discreet.records.sources import Source, list_length
-from discreet.tables.domains import category_codes, read_numbers
+from discreet.tables.domains import category_codes, id_column, read_numbers
 from discreet.tables.meaning import as_cells
 from discreet.tables.reading import as_column
 
@@ -49,6 +49,32 @@ class Reading(ABC):
     def height(self) -> int:
         """Rows of one part."""
         return max(1024, PART_BYTES // (self.dtype.itemsize * len(self.names)))
+
+
+class WithIds(Reading):
+    """Another reading that also keeps whose row each is, as it goes by: ids and rows come from one look at a source.
+
+    Parameters
+    ----------
+    reading : makes rows and labels.
+    column : the ids of people.
+    """
+
+    def __init__(self, table: Source, reading: Reading, column: str) -> None:
+        table.require([column])
+        self._reading, self._column, self._found = reading, column, list[Any]()
+        self.names, self.dtype, self.label_type = reading.names, reading.dtype, reading.label_type
+        self.columns = tuple(dict.fromkeys([*reading.columns, column]))
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """Rows and labels; the ids are noted."""
+        self._found.append(id_column(batch.column(self._column), f"column {self._column!r}"))
+        return self._reading(batch)
+
+    @property
+    def ids(self) -> Any:
+        """All ids that went by, as one Arrow array."""
+        return pa.concat_arrays(self._found)
 
 
 @dataclass(frozen=True)
@@ -156,6 +182,20 @@ class Encoded(Reading):
         """Encoded rows, and labels as members of the classes, or numbers."""
         rows, labels = self.schema.encode(pa.Table.from_batches([batch]), bad_rows=self.bad_rows)
         return rows, pa.array(labels.tolist()).cast(self.label_type)
+
+
+@dataclass(frozen=True)
+class Chosen(Reading):
+    """Rows that were read before."""
+
+    names: tuple[str, ...]
+    dtype: np.dtype[Any]
+    columns = ()
+    label_type = pa.int64()
+
+    def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
+        """Nothing is read again."""
+        raise NotImplementedError
 
 
 def _check_columns(table: Source, features: Sequence[str], target: str) -> None:

@@ -1,6 +1,6 @@
-"""Public bounds on rows, and the clipping that enforces them.
+"""Public bounds on rows, the clipping that enforces them, and bounds on the rounding of sums over clipped rows.
 
-`BoxBounds` bounds every entry of a record by 1, as selections over an L1 ball require.
+`BoxBounds` bounds every entry of a record by 1, as selections over an L1 ball require. Proofs: docs/proofs/rounding.md.
 """
 
 from __future__ import annotations
@@ -9,18 +9,26 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from discreet._checks import ParameterError
+from discreet._typing import Array
+
+if TYPE_CHECKING:
+    from discreet.losses import Loss
 
 #: A row with a larger entry is treated like a non-finite one. The limit keeps products of rows and models far from
 #: overflow, and squares of row scales far from underflow, where they would round up to twice their size
 #: (docs/proofs/rounding.md, section 1).
 LARGEST_ENTRY = 2.0**300
+
+UNIT_ROUNDOFF = 2.0**-53
+#: Maximum number of rows that are summed in one unknown order (by BLAS or SciPy).
+MAX_CHUNK_ROWS = 8192
 
 _SMALLEST_NORM, _LARGEST_NORM = 2.0**-100, 2.0**100
 _SAFE_SQUARE = LARGEST_ENTRY**2  # below this squared norm, all entries may be valid
@@ -282,3 +290,61 @@ def _largest_entries(X: Any) -> NDArray[np.float64]:
         block = np.abs(np.asarray(X[start : start + height], dtype=np.float64))
         largest[start : start + height] = block.max(axis=1)
     return largest
+
+
+# -- rounding --------------------------------------------------------------------------------------------
+
+
+def gamma(k: float) -> float:
+    """Return Higham's gamma_k = k u / (1 - k u), which bounds the relative change of a sum by k roundings."""
+    ku = k * UNIT_ROUNDOFF
+    if not ku < 0.01:
+        raise ValueError(f"a sum of {k:g} terms is too long for the rounding analysis; split the data")
+    return ku / (1.0 - ku)
+
+
+def worst_additions(n_samples: int) -> int:
+    """Return the most additions any record's term passes through, for any storage and split of the rows."""
+    return min(n_samples, MAX_CHUNK_ROWS + n_samples // 256 + 64)
+
+
+def chunked_sum(terms: Array) -> Array:
+    """Sum over the first axis, chunk by chunk: no term passes through more additions than `worst_additions` counts."""
+    pieces = [
+        terms[start : start + MAX_CHUNK_ROWS].sum(axis=0) for start in range(0, len(terms), MAX_CHUNK_ROWS)
+    ]
+    return np.asarray(np.sum(pieces, axis=0) if pieces else np.zeros(terms.shape[1:]))
+
+
+def gradient_rounding(
+    loss: Loss,
+    n_samples: int,
+    n_features: int,
+    feature_norm: float,
+    theta_norm: float,
+    additions: int | None = None,
+) -> float:
+    """Bound |computed - exact| (L2) for a sum of n record gradients at a theta of the given norm.
+
+        e = n R (beta gamma_{p+3} R |theta| + (kappa + 2) u L + gamma_{m+2} L) (1 + 1/100) + underflow,
+
+    where p counts features with the intercept, m = ``additions`` is the largest number of additions any record's term
+    passes through (by default the most for any storage), and kappa is the loss's evaluation error. Uses public numbers
+    only. Proof: docs/proofs/rounding.md, sections 2 to 4.
+    """
+    if additions is None:
+        additions = worst_additions(n_samples)
+    margin = loss.smoothness * gamma(n_features + 3) * feature_norm * theta_norm
+    evaluation = (loss.evaluation_error + 2.0) * UNIT_ROUNDOFF * loss.lipschitz
+    summation = gamma(additions + 2) * loss.lipschitz
+    underflow = 2.0**-140 * (1.0 + loss.smoothness) * (1.0 + loss.lipschitz) * n_features * loss.n_outputs
+    return 1.01 * n_samples * feature_norm * (margin + evaluation + summation) + n_samples * underflow
+
+
+def summation_rounding(n_samples: int, norm: float) -> float:
+    """Bound the rounding error of a sum with one term of at most this norm per record, over blocks and parts.
+
+    A record's term passes through one block of at most 2^17 rows, the blocks of its part, and the parts.
+    """
+    additions = min(n_samples, 2**17 + n_samples // 128 + 64)
+    return 1.01 * gamma(additions + 16) * n_samples * norm

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
@@ -27,11 +28,12 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.losses.base import Kernel
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, without_duplicates
+from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds, without_duplicates
 from discreet.records.kernels import passes
 from discreet.records.kernels.numba_tools import WIDTH
 from discreet.records.kernels.passes import by_class, by_feature, groups, sparse_loss_and_gradient, wide
 from discreet.records.kernels.softmax import MOST_CLASSES
+from discreet.records.kernels.tiles import ROWS
 
 if TYPE_CHECKING:
     from discreet.records.arrays import ArrayRecords
@@ -90,6 +92,11 @@ class ClippedRows(Records):
         other = copy.copy(self)
         other._set_labels(y)
         return other
+
+    def __sizeof__(self) -> int:
+        """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
+        rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
+        return sum(array.nbytes for array in (*rows, self._scales, self._null, self._y))
 
     @property
     def matrix(self) -> Any:
@@ -361,15 +368,16 @@ class ClippedRows(Records):
         SciPy sum or copy at a time), a whole number of blocks.
         """
         n, d = self.n_samples, self.n_columns
-        self._height = passes.block_rows(d)
+        # A block is about an eighth of a megabyte: a multiple of 4 between 16 and 128 rows.
+        self._height = int(min(passes.MAX_BLOCK_ROWS, max(16, 2**14 // max(1, d) // ROWS * ROWS)))
         lanes = 1 if self._is_few else LANES
         if self.sparse:
             # A lane has one dense gradient to which each chunk adds; both must stay small compared to the data.
             per_row = max(1.0, self._X.nnz / max(1, n))
             lanes = int(np.clip(self._X.nnz // max(1, 16 * d), 2, LANES))
-            self._chunk = int(np.clip(16 * d / per_row, 1024, passes.MAX_CHUNK_ROWS))
+            self._chunk = int(np.clip(16 * d / per_row, 1024, MAX_CHUNK_ROWS))
         else:
-            blocks = np.clip(COPY_ENTRIES // max(1, d), self._height, passes.MAX_CHUNK_ROWS) // self._height
+            blocks = np.clip(COPY_ENTRIES // max(1, d), self._height, MAX_CHUNK_ROWS) // self._height
             self._chunk = int(blocks) * self._height
         edges = np.linspace(0, n, lanes + 1).astype(int).tolist()
         pieces = [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
@@ -524,7 +532,7 @@ def by_row(scales: Array, values: Array) -> Array:
 class OneBlasThread:
     """Limit BLAS to one thread while any thread is inside, because our threads already use the processors.
 
-    Entries are counted because the limit is global: the last thread to leave restores it.
+    Entries are counted because the limit is global: the last thread to leave restores it, whichever it is.
     """
 
     def __init__(self) -> None:
@@ -541,14 +549,30 @@ class OneBlasThread:
             if self._users == 0:
                 if self._modules != len(sys.modules):
                     self._modules, self._controller = len(sys.modules), ThreadpoolController()
-                self._limit = self._controller.limit(limits=1, user_api="blas")
+                with self._anybody():
+                    self._limit = self._controller.limit(limits=1, user_api="blas")
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                self._limit.restore_original_limits()
+                with self._anybody():
+                    self._limit.restore_original_limits()
+
+    @contextmanager
+    def _anybody(self) -> Iterator[None]:
+        """Let any thread set the limit. threadpoolctl obeys the first one that did, and ignores all others silently."""
+        free = [
+            library.clear_controlling_thread
+            for library in self._controller.lib_controllers
+            if hasattr(library, "clear_controlling_thread")
+        ]
+        for clear in free:
+            clear(force=True)
+        yield
+        for clear in free:
+            clear(force=True)
 
 
 one_blas_thread = OneBlasThread()

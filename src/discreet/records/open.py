@@ -1,7 +1,7 @@
 """Where data become records: read and check what users pass, and hand solvers what they sum over.
 
 Everything that knows how data are stored is here. An estimator asks for checked rows and labels, and later hands them
-back to get records; it never looks inside. Kinds of data are told apart by their types.
+back to get records; it never looks inside. Kinds of data are distinguished by type.
 
 Errors name a place and quote nothing. With ``bad_rows="null"`` what becomes of a cell depends on that cell alone: a
 word in one person's row neither raises an error nor changes how the rows of others are read.
@@ -16,8 +16,8 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,12 +33,11 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
+from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
-
-if TYPE_CHECKING:
-    from discreet.records.partitioned import PartitionedRecords
+from discreet.tables.schema import NamedRows, RowsOfPeople
 
 
 def as_numbers(values: Any) -> Any:
@@ -146,7 +145,9 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     with np.errstate(invalid="ignore"):
         if entries.size == 0 or max(-float(entries.min()), float(entries.max())) <= largest:
             return  # NaN would be both the smallest and the largest
-    bad = np.argwhere(~(np.abs(entries) <= largest))[0]
+    bad = np.argwhere(~(np.abs(np.asarray(entries, dtype=np.float64)) <= largest))[
+        0
+    ]  # beyond what float32 holds
     if sparse:
         row = int(np.searchsorted(rows.indptr, bad[0], side="right")) - 1
         bad = np.array([row, rows.indices[bad[0]]])
@@ -211,6 +212,15 @@ class Rows(ABC):
     ) -> PartitionedRecords:
         """Records of the rows with these labels; ``null_rows`` contribute nothing."""
 
+    def regrouped(self, places: NDArray[np.int64]) -> Rows:
+        """Some of the rows, possibly more than once; refused where single rows cannot be reached."""
+        raise ParameterError(
+            "groups",
+            "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
+            "pass the name of the column of ids, groups='column', with a Dask or Spark data frame",
+            "write the rows to Parquet files and fit on their folder",
+        )
+
 
 @contextmanager
 def open_rows(
@@ -221,6 +231,7 @@ def open_rows(
     schema: Any = None,
     classes: Any = None,
     bad_rows: str = "error",
+    ids: str | None = None,
     sums: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
     """Rows and labels: sources are mapped, collections of clusters stay there, all else is as it is.
@@ -233,7 +244,8 @@ def open_rows(
     schema : a `Schema` that makes rows of raw tables.
     classes : the public labels, as which cells of CSV files are read.
     bad_rows : {"error", "null"}, of the estimator.
-    sums : whether nothing but sums over rows will be asked for: then those of a Spark frame stay where they are.
+    ids : the column that says whose row each is; only for sources, whose rows then have ``ids``.
+    sums : whether nothing but sums over rows will be asked for: then those of a cluster stay where they are.
     """
     if isinstance(X, Rows):
         yield X, X.labels if y is None else y  # type: ignore[attr-defined]  # files have labels
@@ -241,19 +253,21 @@ def open_rows(
     if isinstance(X, np.ndarray) and isinstance(y, np.ndarray) and target is schema is None:
         yield X, y
         return
-    target = _target(X, y, target, schema)
-    table = source_of(X, bad_rows=bad_rows)
+    there = sums and ids is None  # where it may stay if it is a frame of a cluster
+    cluster = there and schema is None and is_from(X, "dask.dataframe", "DataFrame")
+    target = _target(X, None if cluster and target is None else y, target, schema, ids)
+    table = None if cluster else source_of(X, bad_rows=bad_rows)
     if table is not None:
         from discreet.records import arrow
 
         rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
-        if sums and is_from(X, "pyspark.sql", "DataFrame"):
+        if there and is_from(X, "pyspark.sql", "DataFrame"):
             from discreet.records.spark import SparkRows
 
             opened: Any = SparkRows(X, target, **rules)
         else:
             whole = X if isinstance(X, str | os.PathLike) else table
-            opened = arrow.opened(whole, target=target, **rules)
+            opened = arrow.opened(whole, target=target, ids=ids, **rules)
         with opened as rows:
             yield rows, rows.labels
         return
@@ -266,15 +280,16 @@ def open_rows(
     if collections is not None:
         from discreet.records.dask import DaskRows, labels_of
 
-        y = labels_of(y) if collections.is_dask_collection(y) else y
         X = DaskRows(X) if collections.is_dask_collection(X) else X
+        if collections.is_dask_collection(y):
+            y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
     yield X, y
 
 
-def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
+def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) -> str | None:
     """The column of labels; raises where labels come in two ways, or rows of people would be taken for people."""
     if schema is not None:
-        if schema.group is not None:
+        if schema.group is not None and schema.group != ids:
             raise ParameterError(
                 "schema",
                 "declares a group column, which fit does not read from a table",
@@ -291,14 +306,27 @@ def _target(X: Any, y: Any, target: str | None, schema: Any) -> str | None:
     return target
 
 
-def split_target(table: Any, target: str) -> tuple[Any, Any]:
+def split_groups(X: Any, groups: Any, schema: Any) -> tuple[Any, Any, str | None]:
+    """Rows, ids of people, and the name of their column: without the ids, where they are yet to be read."""
+    name = groups if groups is not None or schema is None else schema.group
+    if not isinstance(name, str):
+        return X, groups, None
+    if is_source(X):
+        return X, None, name
+    if schema is not None:
+        return X, raw_column(X, name), name
+    return *split_target(X, name, "groups"), None
+
+
+def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, Any]:
     """A frame without one of its columns, and that column."""
     dask_frame = is_from(table, "dask.dataframe", "DataFrame")
     if not (dask_frame or is_frame(table)):
-        raise ParameterError("target", "names a column of a file or a frame", "with an array pass y")
+        given = "y" if name == "target" else "one id per row"
+        raise ParameterError(name, "names a column of a file or a frame", f"with an array pass {given}")
     names = [str(name) for name in table.columns] if dask_frame else column_names(table)
     if names.count(target) != 1:
-        raise ParameterError("target", f"must name one column of X, got {target!r}")
+        raise ParameterError(name, f"must name one column of X, got {target!r}")
     if is_from(table, "pyarrow", "Table", "RecordBatch"):
         return table.drop_columns([target]), table.column(target)
     if is_from(table, "polars", "DataFrame"):
@@ -306,7 +334,7 @@ def split_target(table: Any, target: str) -> tuple[Any, Any]:
     return table.drop(columns=target), table[target]
 
 
-def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
+def _note_columns(model: Any, rows: Rows, *, reset: bool) -> Rows:
     """The rows, with their number and names of columns noted on the model as scikit-learn does."""
     if not reset:
         raise ValueError("predict on rows in memory: pass one partition or batch at a time")
@@ -319,10 +347,17 @@ def _noted(model: Any, rows: Rows, *, reset: bool) -> Rows:
 def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False) -> Any:
     """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
     if isinstance(X, Rows):
-        return _noted(model, X, reset=reset)
+        return _note_columns(model, X, reset=reset)
+    if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
+        raise ParameterError(
+            "max_rows_per_group",
+            "must be given: the schema that made these rows has a group column, so a person can have several of them",
+            Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
+            "use a schema without a group column if each person has one row",
+        )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
-    validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
+    _note_columns(model, X, reset)
     if strict:
         refuse_words(X, values, fitting=reset)
         largest = LARGEST_ENTRY if reset else np.finfo(np.float64).max
@@ -330,34 +365,62 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
     return rows
 
 
+def _note_columns(model: Any, X: Any, reset: bool) -> None:
+    """Note the columns of a fit, and compare those of a prediction with them, as scikit-learn does for frames."""
+    names = X.feature_names if isinstance(X, NamedRows) else ()
+    known = getattr(model, "feature_names_in_", None)
+    if not names:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+    elif reset or known is None:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+        if reset:
+            model.feature_names_in_ = np.array(names, dtype=object)
+    elif list(known) != list(names):
+        raise ParameterError("X", "must have the columns that the model was fitted on, in the same order")
+
+
 def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, NDArray[Any]]:
     """Rows and one label per row, of any type that can be a class."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    labels = _one_label_each(y) if strict else as_cells(y)
+    there = isinstance(y, Column)  # with the rows, elsewhere
+    labels: Any = y if there else _one_label_each(y) if strict else as_cells(y)
     _check_one_per_row("label", rows, labels)
     if strict:
-        if (none := missing(labels)).any():
-            refuse_label(int(np.argmax(none)))
-        check_classification_targets(labels)
+        row = labels.first(_first_missing) if there else _first_missing(labels)
+        if row is not None:
+            refuse_label(row)
     return rows, labels
+
+
+def _first_missing(labels: NDArray[Any]) -> int | None:
+    """The row of the first missing label; raises for labels of which none can be a class."""
+    if (none := missing(labels)).any():
+        return int(np.argmax(none))
+    check_classification_targets(labels)
+    return None
 
 
 def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, Array]:
     """Rows and one real target per row."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
-    targets = np.asarray(as_numbers(y), dtype=np.float64)
+    there = isinstance(y, Column)
+    targets = y.of(_targets) if there else _targets(y)
     _check_one_per_row("target", rows, targets)
     if strict and not np.all(finite := np.isfinite(targets)):
         refuse_target(int(np.argmin(finite)))
     return rows, targets
 
 
+def _targets(y: Any) -> Array:
+    return np.asarray(as_numbers(y), dtype=np.float64)
+
+
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
     """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
     if isinstance(rows, Rows):
-        raise ValueError("groups need rows in memory; fit on an array or a data frame")
+        return rows.regrouped(places)
     return rows[places]
 
 
@@ -396,7 +459,9 @@ def as_records(
         if not strict:
             bad = ~rows.valid(bounds)
             null_rows = bad if null_rows is None else bad | null_rows
-        whole = rows.records(np.asarray(labels[0], dtype=np.float64), bounds, null_rows, clip or _unchanged)
+        own: Any = labels[0]
+        given: Any = own if isinstance(own, Column) else np.asarray(own, dtype=np.float64)
+        whole = rows.records(given, bounds, null_rows, clip or _unchanged)
         return cast(list[Records], [whole, *(whole.with_labels(other) for other in labels[1:])])
     if not strict:
         bad = ~bounds.valid_rows(rows)
@@ -444,32 +509,57 @@ def _check_one_per_row(what: str, rows: Any, values: NDArray[Any]) -> None:
         )
 
 
+_READ_FROM_DATA = (
+    "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has would be "
+    "revealed"
+)
+
+
 @dataclass(frozen=True)
 class Labels:
     """Labels as codes into a public label set; -1 marks a null record."""
 
     classes: NDArray[Any]
     codes: NDArray[np.int64]
-    declared: bool
-
-    @property
-    def assumption(self) -> str:
-        """What a promise assumes about the label set."""
-        if self.declared:
-            return "the label set was declared by the user"
-        return (
-            "THE LABEL SET WAS READ FROM THE PRIVATE DATA and is treated as public: a label that only one person has "
-            "would be revealed"
-        )
+    assumption: str  # of a promise, about the label set
 
 
-def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
+@dataclass(frozen=True)
+class Targets:
+    """What a loss is fitted to, one value per row.
+
+    Attributes
+    ----------
+    values : codes of classes, or numbers in the units of the loss.
+    null : rows without a valid value, which must contribute nothing.
+    assumptions : what the guarantee assumes about the values.
+    classes : the public label set; None for numbers.
+    """
+
+    values: NDArray[Any]
+    null: Mask
+    assumptions: tuple[str, ...] = ()
+    classes: NDArray[Any] | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> Targets:
+        """Return the targets of some rows, possibly more than once."""
+        return replace(self, values=self.values[rows], null=self.null[rows])
+
+    def of_models(self, n_outputs: int) -> list[NDArray[Any]]:
+        """Return the labels of every model: the values, or -1 and +1 for one class against the rest."""
+        if self.classes is None or n_outputs > 1:
+            return [self.values]
+        positives = [1] if len(self.classes) == 2 else range(len(self.classes))
+        return [np.where(self.values == k, 1.0, -1.0) for k in positives]
+
+
+def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
     """Codes of the labels; the label set is the declared one, or read from the data with a warning.
 
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
     if classes is not None:
-        known = _declared(classes)
+        known = declared_classes(classes)
     else:
         if bad_rows == "null":
             raise ParameterError(
@@ -489,7 +579,7 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             PrivacyWarning,
             stacklevel=4,
         )
-    codes = class_codes(y, known)
+    codes: Any = y.of(class_codes, known).computed() if isinstance(y, Column) else class_codes(y, known)
     if bad_rows == "error" and np.any(codes < 0):
         raise ParameterError(
             "y",
@@ -498,17 +588,19 @@ def read_labels(y: NDArray[Any], classes: Any, bad_rows: str, *, droppable: bool
             "correct the labels or classes",
             *([Setting("bad_rows", "null", purpose="to leave such rows out")] if droppable else []),
         )
-    return Labels(known, codes, classes is not None)
+    return Labels(
+        known, codes, _READ_FROM_DATA if classes is None else "the label set was declared by the user"
+    )
 
 
 def class_count(n_classes: int | None, classes: Any) -> int:
     """How many classes to plan for: as many as are said, or declared; two where neither is known."""
     if n_classes is None:
-        return 2 if classes is None else len(_declared(classes))
+        return 2 if classes is None else len(declared_classes(classes))
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
-def _declared(classes: Any) -> NDArray[Any]:
+def declared_classes(classes: Any) -> NDArray[Any]:
     """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()

@@ -9,20 +9,22 @@ computed again changes nothing.
 from __future__ import annotations
 
 import copy
+import itertools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, NDArray
 
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds
-from discreet.records.kernels import passes
+from discreet.records.bounds import MAX_CHUNK_ROWS, Bounds
 
 
 class WorkersLost(RuntimeError):
@@ -50,6 +52,8 @@ def one_ending() -> Iterator[None]:
 
 def checksum(block: Any) -> int:
     """A number by which a partition is recognized when it was lost and is made again."""
+    if block.dtype == object:  # labels
+        return zlib.adler32(repr(block.tolist()).encode(errors="replace"))
     arrays = [block] if isinstance(block, np.ndarray) else [block.data, block.indices, block.indptr]
     found = 1
     for array in arrays:
@@ -62,6 +66,193 @@ def small_labels(labels: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(all="ignore"):  # of numbers that bytes do not hold
         small = labels.astype(np.int8)
     return small if np.array_equal(small, labels) else labels
+
+
+class Keepers(Protocol):
+    """Whoever keeps one entry for every part, and can be asked about it."""
+
+    def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """``function`` of each tuple of entries; the results stay where they are computed."""
+
+    def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """``function`` of each tuple of entries; the results come here, in order."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A function of single values, applied to the entries of a part; ``function`` None is entry ``arguments[0]``."""
+
+    function: Callable[..., Any] | None
+    arguments: tuple[Any, ...]
+
+    def __call__(self, entries: Mapping[int, Any]) -> Any:
+        """The values of one part."""
+        if self.function is None:
+            return entries[self.arguments[0]]
+        return self.function(
+            *(value(entries) if isinstance(value, Formula) else value for value in self.arguments)
+        )
+
+
+_numbers = itertools.count()
+
+
+class Column(NDArrayOperatorsMixin):
+    """One value per row, kept where the rows are; used like an array.
+
+    NumPy's functions of single values are noted, and computed there when values are needed. Answers of few bytes come
+    here: whether any is true, the first that is, the set of all. Anything else brings the values themselves.
+
+    Parameters
+    ----------
+    keepers : who has the entries.
+    sizes : number of values of every part.
+    entries : one entry for every part, under any number of names.
+    formula : makes values of entries.
+    """
+
+    ndim = 1
+
+    def __init__(
+        self,
+        keepers: Keepers,
+        sizes: Sequence[int],
+        entries: Mapping[int, Sequence[Any]],
+        formula: Formula,
+    ) -> None:
+        self._keepers, self._sizes = keepers, list(sizes)
+        self.entries, self.formula = dict(entries), formula
+
+    @classmethod
+    def kept_as(cls, keepers: Keepers, sizes: Sequence[int], entries: Sequence[Any]) -> Column:
+        """The column whose values are these entries."""
+        name = next(_numbers)
+        return cls(keepers, sizes, {name: entries}, Formula(None, (name,)))
+
+    @classmethod
+    def of_all(cls, keepers: Keepers, sizes: Sequence[int], values: Column | NDArray[Any]) -> Column:
+        """Values that are there already, or are sent there with the question: as bytes if these hold them."""
+        if isinstance(values, Column):
+            return values
+        parts = np.split(values, np.cumsum(sizes)[:-1])
+        return cls.kept_as(keepers, sizes, [small_labels(part) for part in parts])
+
+    def of(self, function: Callable[..., Any], *arguments: Any) -> Column:
+        """The column of ``function(values, *arguments)``, one value for each; not computed yet."""
+        return _combined(function, (self, *arguments))
+
+    def computed(self) -> Column:
+        """The same values, computed now and kept."""
+        return Column.kept_as(self._keepers, self._sizes, self._keepers.kept(_made, *self._asked()))
+
+    def answers(self, question: Callable[[NDArray[Any]], Any]) -> list[Any]:
+        """``question(values)`` of every part."""
+        columns = self._asked()
+        return self._keepers.answers(
+            _answered, *columns[:-1], [(columns[-1][0], question)] * len(self._sizes)
+        )
+
+    def _asked(self) -> list[Sequence[Any]]:
+        """The entries, and what to make of them."""
+        return [*self.entries.values(), [(tuple(self.entries), self.formula)] * len(self._sizes)]
+
+    # -- as an array -----------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Number of values."""
+        return (len(self),)
+
+    def __len__(self) -> int:
+        return sum(self._sizes)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(joined(self.answers(_same)), dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "__call__" and not options and _elementwise(inputs):
+            return _combined(ufunc, inputs)
+        return getattr(ufunc, method)(*_here(inputs), **options)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        if function in (np.where, np.clip) and not options and _elementwise(inputs):
+            return _combined(function, inputs)
+        if function in _SMALL_ANSWERS and len(inputs) == 1 and not options:
+            return _SMALL_ANSWERS[function](self)
+        return function(*_here(inputs), **options)
+
+    def __getitem__(self, chosen: Any) -> NDArray[Any]:
+        if isinstance(chosen, Column):
+            return joined(_combined(np.ndarray.__getitem__, (self, chosen)).answers(_same))
+        values: NDArray[Any] = np.asarray(self)[chosen]
+        return values
+
+    def astype(self, dtype: Any) -> Column:
+        """The values in another type."""
+        return self.of(np.asarray, dtype)
+
+    def first(self, place: Callable[[NDArray[Any]], int | None]) -> int | None:
+        """The first place that ``place`` finds in a part, counted from the first part."""
+        found = self.answers(place)
+        starts = itertools.accumulate(self._sizes, initial=0)
+        return next((start + one for start, one in zip(starts, found, strict=False) if one is not None), None)
+
+    def any(self) -> bool:
+        """Whether any value is true."""
+        return any(self.answers(np.any))
+
+    def sum(self) -> Any:
+        """The sum of whole numbers or truths."""
+        return sum(self.answers(np.sum))
+
+
+def _combined(function: Callable[..., Any], inputs: Sequence[Any]) -> Column:
+    columns = [value for value in inputs if isinstance(value, Column)]
+    entries = {name: kept for column in columns for name, kept in column.entries.items()}
+    given = tuple(value.formula if isinstance(value, Column) else value for value in inputs)
+    return Column(columns[0]._keepers, columns[0]._sizes, entries, Formula(function, given))
+
+
+def _elementwise(inputs: Sequence[Any]) -> bool:
+    return all(isinstance(value, Column) or np.ndim(value) == 0 for value in inputs)
+
+
+def _here(inputs: Sequence[Any]) -> list[Any]:
+    return [np.asarray(value) if isinstance(value, Column) else value for value in inputs]
+
+
+_SMALL_ANSWERS: dict[Callable[..., Any], Callable[[Column], Any]] = {
+    np.any: Column.any,
+    np.all: lambda column: all(column.answers(np.all)),
+    np.argmax: lambda column: column.first(_place) or 0,
+    np.argmin: lambda column: (~column).first(_place) or 0,
+    np.unique: lambda column: np.unique(joined(column.answers(np.unique))),
+}
+
+
+def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Values of all parts, each as its part holds it: joined by NumPy, one could decide the type of all."""
+    if len({part.dtype for part in parts}) > 1:
+        parts = [part.astype(object) for part in parts]
+    return np.concatenate(parts)
+
+
+def _made(*given: Any) -> NDArray[Any]:
+    *entries, (names, formula) = given
+    return np.asarray(formula(dict(zip(names, entries, strict=True))))
+
+
+def _answered(*given: Any) -> Any:
+    *entries, (told, question) = given
+    return question(_made(*entries, told))
+
+
+def _same(values: NDArray[Any]) -> NDArray[Any]:
+    return values
+
+
+def _place(values: NDArray[Any]) -> int | None:
+    return int(np.argmax(values)) if len(values) and values.any() else None
 
 
 class Parts(Protocol):
@@ -84,7 +275,7 @@ class PartitionedRecords(Records):
     ----------
     parts : where the records are.
     sizes : number of records of every part.
-    n_columns, sparse, bounds, labels : as of `ArrayRecords`; labels are known here as well as in the parts.
+    n_columns, sparse, bounds, labels : as of `ArrayRecords`; the parts have their labels already.
 
     Privacy
     -------
@@ -102,23 +293,27 @@ class PartitionedRecords(Records):
         n_columns: int,
         sparse: bool,
         bounds: Bounds,
-        labels: NDArray[Any],
+        labels: NDArray[Any] | Column,
     ) -> None:
         self._parts = parts
         self._sizes = list(sizes)
-        self.bounds, self.sparse, self.n_columns, self._labels = bounds, sparse, n_columns, labels
+        self.bounds, self.sparse, self.n_columns = bounds, sparse, n_columns
+        self._labels: Any = labels
         self.n_samples = sum(self._sizes)
         _check_parts(self._sizes)
         self.n_features = bounds.n_features(n_columns)
 
     @property
-    def labels(self) -> NDArray[Any]:
-        """All labels, in the order of the parts. Not to be changed."""
+    def labels(self) -> Any:
+        """All labels, in the order of the parts: an array, or a `Column` of those that stay with the rows."""
         return self._labels
 
     def with_labels(self, y: ArrayLike) -> Self:
         """The same rows with other labels, which travel to the parts once."""
         other = copy.copy(self)
+        if isinstance(y, Column):
+            other._labels, other._parts = y, self._parts.with_labels(y)  # type: ignore[arg-type]  # those of Dask
+            return other
         other._labels = np.asarray(y, dtype=np.float64)
         other._parts = self._parts.with_labels(np.split(other._labels, np.cumsum(self._sizes)[:-1]))
         return other
@@ -157,7 +352,13 @@ class PartitionedRecords(Records):
         return _sum(self._parts.ask(_mean_class_hessian, loss, np.asarray(theta), every))
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
-        """sum_i w_i v_i; the weights travel to the parts in place of the labels."""
+        """sum_i w_i v_i; the weights travel to the parts in place of the labels, unless all are the same."""
+        if (
+            isinstance(weights, np.ndarray)
+            and len(weights) == self.n_samples
+            and np.all(weights == weights[0])
+        ):
+            return self.sum_rows(_even_sum, float(weights[0]))
         return self.with_labels(weights).sum_rows(_label_sum)
 
     def gram(self, weights: ArrayLike | None = None) -> Array:
@@ -200,7 +401,7 @@ class LocalParts:
 def _check_parts(sizes: Sequence[int]) -> None:
     """Refuse parts so many and so small that adding them up would round more than `worst_additions` allows."""
     total, largest = sum(sizes), max(sizes, default=0)
-    if total > passes.MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
+    if total > MAX_CHUNK_ROWS and len(sizes) > 47 + (total - largest) // 256:
         raise ValueError(
             "there are too many small partitions to add up with a proved rounding error; use partitions of at least "
             "256 rows"
@@ -228,6 +429,10 @@ def _mean_class_hessian(part: ArrayRecords, loss: Loss, theta: Array, every: int
 
 def _label_sum(part: ArrayRecords) -> Array:
     return part.weighted_sum(part.labels)
+
+
+def _even_sum(part: ArrayRecords, weight: float) -> Array:
+    return part.weighted_sum(np.full(part.n_samples, weight))
 
 
 def _label_gram(part: ArrayRecords) -> Array:

@@ -29,7 +29,7 @@ class RowGradients:
     Privacy
     -------
     Each term of a sum is a function of its own row and theta, of norm at most ``loss.clip``; it passes at most
-    256 + n / 256 additions, which `discreet.records.kernels.passes.worst_additions` covers.
+    256 + n / 256 additions, which `discreet.records.bounds.worst_additions` covers.
     """
 
     X: Any

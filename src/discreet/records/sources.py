@@ -12,10 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from discreet._checks import is_from
-from discreet.tables.reading import TableError
+from discreet.tables.reading import TableError, as_column
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 27
 SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")
@@ -61,6 +59,14 @@ class Source(ABC):
         """
         return rebatched(self.batches(columns), height)
 
+    def columns(self, names: Sequence[str]) -> Any:
+        """Some columns of all rows as an Arrow table in memory."""
+        import pyarrow as pa
+
+        self.require(names)
+        kinds = pa.schema([self.schema.field(name) for name in names])
+        return pa.Table.from_batches(self.batches(names), schema=kinds)
+
     def require(self, columns: Sequence[str]) -> None:
         """Raise unless each of these columns is there exactly once."""
         names = self.schema.names
@@ -93,6 +99,8 @@ def _joined(batches: Sequence[Any]) -> Any:
     """Several batches as one."""
     if len(batches) == 1:
         return batches[0]
+    import pyarrow as pa
+
     table = pa.Table.from_batches(batches).combine_chunks()
     return table.to_batches()[0] if table.num_rows else batches[0]
 
@@ -100,9 +108,12 @@ def _joined(batches: Sequence[Any]) -> Any:
 def list_length(kind: Any) -> int:
     """The length of every cell of a column of vectors; 0 for any other type.
 
+    >>> import pyarrow as pa
     >>> list_length(pa.list_(pa.float32(), 3)), list_length(pa.list_(pa.float32())), list_length(pa.float32())
     (3, 0, 0)
     """
+    import pyarrow as pa
+
     return int(kind.list_size) if pa.types.is_fixed_size_list(kind) else 0
 
 
@@ -172,6 +183,36 @@ class Stream(Source):
             yield batch.select(list(columns))
 
 
+class DaskTable(Source):
+    """A Dask data frame as a table: for what needs single rows, its partitions come here one after the other.
+
+    Cells of columns of any object are taken as text, each by itself, as those of CSV files are.
+    """
+
+    assumptions = (OWN_ROWS,)
+
+    def __init__(self, frame: Any) -> None:
+        import pyarrow as pa
+
+        self.name, self._frame = "the Dask frame", frame
+        self.untyped = frozenset(str(name) for name, kind in frame.dtypes.items() if kind.kind == "O")
+        kinds = pa.Schema.from_pandas(frame._meta.drop(columns=list(self.untyped)), preserve_index=False)
+        types = {field.name: getattr(field.type, "value_type", field.type) for field in kinds}
+        self.schema = pa.schema([(str(name), types.get(str(name), pa.string())) for name in frame.columns])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """One partition after the other."""
+        import pyarrow as pa
+
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for part in self._frame[list(columns)].to_delayed():
+            held = part.compute()
+            cells = [
+                as_column(held[name], name).cast(wanted.field(name).type, safe=False) for name in columns
+            ]
+            yield pa.record_batch(cells, schema=wanted)
+
+
 def _spark(frame: Any) -> Source:
     from discreet.records.spark import SparkTable
 
@@ -188,7 +229,8 @@ def is_source(data: Any) -> bool:
     named = isinstance(data, str | os.PathLike)
     return (
         named
-        or isinstance(data, Source | pa.RecordBatchReader)
+        or isinstance(data, Source)
+        or is_from(data, "pyarrow", "RecordBatchReader")
         or any(is_from(data, *kind) for kind in _QUERIES)
     )
 
@@ -199,12 +241,12 @@ def source_of(data: Any, *, bad_rows: str = "error") -> Source | None:
     Parameters
     ----------
     data : a path, folder, glob or address of `fsspec`, or a list of them; a ``pyarrow.dataset``; a DuckDB relation; a
-        polars LazyFrame; a Spark data frame; a ``pyarrow.RecordBatchReader``.
+        polars LazyFrame; a Spark or Dask data frame; a ``pyarrow.RecordBatchReader``.
     bad_rows : with "null", no line of a CSV file raises an error.
     """
     if isinstance(data, Source) or not is_source(data):
         return data if isinstance(data, Source) else None
-    if isinstance(data, pa.RecordBatchReader):
+    if is_from(data, "pyarrow", "RecordBatchReader"):
         return Stream(data)
     for kind, make in _QUERIES.items():
         if is_from(data, *kind):
@@ -218,5 +260,6 @@ _QUERIES: dict[tuple[str, str], Callable[[Any], Source]] = {
     ("pyarrow.dataset", "Dataset"): Dataset,
     ("duckdb", "DuckDBPyRelation"): DuckQuery,
     ("polars", "LazyFrame"): LazyQuery,
+    ("dask.dataframe", "DataFrame"): DaskTable,
     ("pyspark.sql", "DataFrame"): _spark,
 }

@@ -37,7 +37,14 @@ from discreet.records.open import (
     refuse_target,
     take,
 )
-from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, size_facts, unit_assumption
+from discreet.release import (
+    NOT_CHECKED,
+    PLATFORM_ASSUMPTIONS,
+    Carried,
+    carry_out,
+    size_facts,
+    unit_assumption,
+)
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
 from discreet.solvers import base
@@ -285,7 +292,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
             given.append(labels.assumption)
         for candidate in self._checked():  # any of them may have been tried
             inside = getattr(candidate, "constraint", None)
-            given += [fact for fact in base.believed(candidate.solver, inside) if fact not in given]
+            given += [fact for fact in base.foreign_parts(candidate.solver, inside) if fact not in given]
         time = (
             "HOW LONG THE SEARCH TOOK: it reveals the number of tries, which must stay secret for the guarantee to hold"
             if self.method == "tries"
@@ -293,7 +300,6 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
         )
         fit = carried.release.model.privacy_
         made = carried.state(
-            plan,
             bounds={
                 **fit.bounds,
                 "records": float(n_rows),
@@ -343,7 +349,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
 
 _ASSUMPTIONS = (
     "candidates were chosen without looking at the private data (given by the user)",
-    "columns were scaled and chosen without looking at the private data (given by the user)",
+    NOT_CHECKED,
     *PLATFORM_ASSUMPTIONS,
 )
 _NOT_COVERED = (

@@ -103,7 +103,8 @@ def examine(candidates: list[Any], records: Records) -> None:
     """Raise now any error about settings, rows or labels that a fit would raise after the charge."""
     for candidate in candidates:
         model = clone(candidate)
-        model._targets(model._examined(records.X, records.y)[1])
+        model._check_settings()
+        model._read(records.X, records.y)
 
 
 def planned_event(

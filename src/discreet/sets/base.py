@@ -7,12 +7,9 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import poch
 
 from discreet._typing import Array
-
-Integers = NDArray[np.int64]
 
 _WIDTH_STEP = 1e-3  # of the Riemann sums below; also bounds their overestimate
 

@@ -25,24 +25,23 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, gradient_signal, moment_signal, sum_signal
 from discreet.records.bounds import BoxBounds
 from discreet.sets import Geometry, L1Ball, Polytope
 from discreet.solvers import base
 from discreet.solvers.class_sums.discriminant import NoisyDiscriminant
-from discreet.solvers.class_sums.refocused import RefocusedSums, signal
+from discreet.solvers.class_sums.refocused import RefocusedSums
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.minimizers.constrained import SETS as CERTIFIED_SETS
 from discreet.solvers.perturbation.objective import ObjectivePerturbation
 from discreet.solvers.sampling.exponential import ExponentialSampling
-from discreet.solvers.second_order.newton import NoisyNewton, moment_visibility
+from discreet.solvers.second_order.newton import MOMENT_SHARE, NoisyNewton
 from discreet.solvers.statistics import SufficientStatistics
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
-# Signal-to-noise ratio (see `signal_to_noise`) at which plain descent and objective perturbation perform equally.
+# Signal-to-noise ratio (see `gradient_signal`) at which plain descent and objective perturbation perform equally.
 _LEVEL = 200.0
 # Above this ratio noise hardly matters; if a copy of the records would be large, prefer a fit that needs none.
 _AMPLE = 3000.0
@@ -99,12 +98,16 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
         return MirrorDescent(), "the coefficients must lie in a set, and the loss has corners"
     if isinstance(problem.bounds, BoxBounds) and isinstance(geometry, Polytope):
         return FrankWolfe(), "entries are bounded one by one, so choosing a vertex needs little noise"
-    verified = isinstance(geometry, CERTIFIED_SETS) and "convex" in problem.loss.proved_for
+    verified = (
+        isinstance(geometry, CERTIFIED_SETS)
+        and "convex" in problem.loss.proved_for
+        and problem.loss.known_hessian
+    )
     if guarantee.delta == 0:
         if isinstance(geometry, Polytope) and not verified:
             return FrankWolfe(), "delta = 0 rules out Gaussian noise, and the set has a list of vertices"
         return ObjectivePerturbation(), "delta = 0 rules out Gaussian noise"
-    ratio = signal_to_noise(problem, guarantee)
+    ratio = gradient_signal(problem, guarantee)
     if ratio < _LEVEL:
         return (
             NoisyGradientDescent(),
@@ -136,25 +139,32 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
         return _regression(problem, guarantee)
-    if "classes" not in problem.loss.proved_for or problem.l2 is not None:
+    if problem.loss.known_hessian and (
+        "second-order" not in problem.loss.proved_for or problem.l2 is not None
+    ):
         return (
             ObjectivePerturbation(),
             "this loss, or the requested ridge, works best with a minimizer",
         )
-    ratio = signal_to_noise(problem, guarantee)
+    ratio = gradient_signal(problem, guarantee)
     wide = problem.n_features > _MOST_COLUMNS
     large = problem.n_samples * problem.n_features >= _LARGE
     ample = _AMPLE if large or wide else _NOISELESS
-    if ratio >= ample:
+    if ratio >= ample and problem.loss.known_hessian:
         return (
             ObjectivePerturbation(),
             f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
         )
-    special = _wide(problem, guarantee, ratio) if wide else _narrow(problem, guarantee)
+    if not wide:
+        special = _narrow(problem, guarantee)
+    else:
+        special = _wide(problem, guarantee, ratio) if "classes" in problem.loss.proved_for else None
     if special is not None:
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:
         return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
+    if not problem.loss.known_hessian:
+        return NoisyGradientDescent(), "several classes with weights are proved for noisy gradients"
     if ratio < _LEVEL:
         return NoisyGradientDescent(), f"signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise dominates"
     reason = f"signal over noise is {ratio:.3g}, at least {_LEVEL:g}: little noise, so minimize fully"
@@ -169,7 +179,7 @@ def _regression(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, st
         return NoisyGradientDescent(), reason
     if problem.l2 is not None and not squared:
         return ObjectivePerturbation(), "the requested ridge works best with a minimizer"
-    ratio = signal_to_noise(problem, guarantee)
+    ratio = gradient_signal(problem, guarantee)
     if ratio >= _AMPLE_FOR_TARGETS:
         reason = f"signal over noise is {ratio:.3g}, at least {_AMPLE_FOR_TARGETS:g}: noise hardly matters"
         if problem.loss.aims_at == "quantile":  # its corner is sharp, and a minimizer needs much of a ridge
@@ -180,7 +190,7 @@ def _regression(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, st
 
 def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] | None:
     """Choose second-order descent if the second moment rises far enough above its noise; otherwise None."""
-    seen = moment_visibility(problem, guarantee)
+    seen = moment_signal(problem, guarantee, MOMENT_SHARE)
     if seen < _VISIBLE:
         return None
     return NoisyNewton(), f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
@@ -198,7 +208,7 @@ def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.So
     if not problem.sparse:
         return None
     if problem.n_models == 1 and ratio < _LEVEL:
-        seen = signal(problem, guarantee)
+        seen = sum_signal(problem, guarantee)
         if seen >= _SEEN_TWICE:
             return (
                 RefocusedSums(),
@@ -218,14 +228,6 @@ def _by_columns(problem: Problem) -> Problem:
     intercept = problem.bounds.intercept
     bounds = BoxBounds.of(problem.n_features - int(intercept), intercept=intercept)
     return replace(problem, bounds=bounds, geometry=L1Ball(_L1_SIZE, problem.n_features))
-
-
-def signal_to_noise(problem: Problem, guarantee: Guarantee) -> float:
-    """Return n_samples over the norm of the Gaussian noise that hides a gradient of norm 1."""
-    if guarantee.delta == 0:
-        return math.inf
-    multiplier = guarantee.neighboring.contributions / gaussian_mu(guarantee.epsilon, guarantee.delta)
-    return problem.n_samples / (multiplier * math.sqrt(problem.n_coefficients))
 
 
 base.register(AutomaticChoice.name, AutomaticChoice)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Progress
@@ -32,7 +32,7 @@ from discreet.privacy.page import ShowsPlan
 from discreet.privacy.statement import plan_line, plan_text
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.kernels.passes import gradient_rounding
+from discreet.records.bounds import gradient_rounding
 from discreet.sets.balls import BallIntersection
 
 
@@ -155,6 +155,11 @@ class Plan(ShowsPlan, ABC):
         """Additional lines of the printed plan."""
         return {}
 
+    @property
+    def doubt(self) -> str:
+        """Why the result may be poor and what to use instead, from public numbers; empty without a doubt."""
+        return ""
+
     # -- derived -------------------------------------------------------------------------------------------
 
     @property
@@ -238,13 +243,14 @@ def refuse_geometry(name: str, problem: Problem) -> None:
         )
 
 
-def require(name: str, problem: Problem, theorem: Theorem, *instead: str | Setting) -> None:
-    """Raise if the theorem is not proved for the loss."""
+def require(name: str, problem: Problem, theorem: Theorem, *solvers: str, hint: str = "") -> None:
+    """Raise if the theorem is not proved for the loss; suggest ``hint``, or one of the ``solvers``."""
     if theorem not in problem.loss.proved_for:
         raise ParameterError(
             "solver",
             f"{name!r} does not support the loss {problem.loss}: it needs {MEANINGS[theorem]}",
-            *instead,
+            hint,
+            Setting("solver", *solvers),
         )
 
 
@@ -294,7 +300,7 @@ def resolve(solver: str | Solver) -> Solver:
     return _SOLVERS[name]()
 
 
-def believed(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
+def foreign_parts(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
     """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
 
     Parameters
@@ -337,6 +343,30 @@ def names() -> list[str]:
 
 
 _MARGIN = 1 + 2.0**-30  # an epsilon found by a search of finite precision must not exceed the guarantee
+
+
+class Part(NamedTuple):
+    """A share of a budget, for one release of ``size`` numbers, or for ``times`` of them together."""
+
+    share: float
+    size: int
+    times: int | None = None
+
+
+def split_unit(parts: Sequence[Part], guarantee: Guarantee) -> float:
+    """Return the smallest unit with which releases with these parts of the budget meet the guarantee together."""
+    return calibrated_unit(lambda unit: split_event(unit, parts), guarantee)
+
+
+def split_event(unit: float, parts: Sequence[Part]) -> events.Event:
+    """Return the event of releases with these parts of the budget."""
+    made = [
+        share_event(unit, share, size)
+        if times is None
+        else Repeated(share_event(unit, share / times, size), times)
+        for share, size, times in parts
+    ]
+    return made[0] if len(made) == 1 else Composed(tuple(made))
 
 
 def calibrated_unit(event: Callable[[float], events.Event], guarantee: Guarantee) -> float:

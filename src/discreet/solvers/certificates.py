@@ -15,8 +15,7 @@ from discreet._typing import Array
 from discreet.privacy.guarantee import SLACK
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.bounds import BoxBounds
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.bounds import BoxBounds, gamma, gradient_rounding
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -136,22 +135,35 @@ def averaged_descent(problem: Problem, rate: float, averaged: int, noise: NoiseN
     return Certificate(expected * SLACK, expected * SLACK / (1 - CONFIDENCE), CONFIDENCE)
 
 
-def sampled_point(problem: Problem, radius: float, rate: float, grid: float) -> Certificate | None:
-    """Excess risk, over the ball, of a draw from exp(-rate n F) on a grid of that spacing: below a gamma variate."""
+def sampled_point(
+    problem: Problem,
+    rate: float,
+    grid: float,
+    *,
+    size: int,
+    norm: float,
+    outer: float,
+    inner: float,
+    missed: float = 0.0,
+) -> Certificate | None:
+    """Excess risk, over a set, of a draw from exp(-rate n F) on a grid of that spacing: below a gamma variate.
+
+    The set has ``size`` dimensions and points of norms up to ``norm``; around its center it contains a ball of radius
+    ``inner`` and lies in one of radius ``outer``. With probability ``missed`` it does not hold the minimizer.
+    """
     if "convex" not in problem.loss.proved_for:
         return None
-    p, n = problem.n_features, problem.n_samples
-    step = grid * math.sqrt(p)
-    ridge = (problem.l2 or 0.0) * radius
-    change = rate * n * (problem.loss.lipschitz * problem.bounds.feature_norm + ridge) * step
-    lost = 2 * p * step / radius
-    if change > 0.1 or lost > 0.1:
+    n, step = problem.n_samples, grid * math.sqrt(size)
+    slope = problem.loss.lipschitz * problem.bounds.feature_norm + (problem.l2 or 0.0) * norm
+    change = rate * n * slope * step * outer / inner
+    lost = 2 * size * step / inner
+    if change > 0.1 or lost > 0.1 or missed >= 1 - CONFIDENCE:
         return None
     factor = math.exp(6 * change) / (1 - lost)
-    tail = (1 - CONFIDENCE) / factor
+    tail = (1 - CONFIDENCE - missed) / factor
     return Certificate(
-        (factor * p + change) / (rate * n) * SLACK,
-        (float(gammainccinv(p, tail)) + change) / (rate * n) * SLACK,
+        (factor * size + change) / (rate * n) * SLACK,
+        (float(gammainccinv(size, tail)) + change) / (rate * n) * SLACK,
         CONFIDENCE,
     )
 

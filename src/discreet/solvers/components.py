@@ -25,7 +25,6 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy import events
 from discreet.privacy.guarantee import (
     SLACK,
     Guarantee,
@@ -35,11 +34,11 @@ from discreet.privacy.guarantee import (
     sum_sensitivity,
 )
 from discreet.records.base import Records
+from discreet.records.bounds import gamma, worst_additions
 from discreet.records.clipped_rows import one_blas_thread
-from discreet.records.kernels.passes import gamma, worst_additions
 from discreet.solvers import base
-from discreet.solvers.base import calibrated_unit, multiplier, share_event
-from discreet.solvers.statistics import MOST_FEATURES, MomentMechanism
+from discreet.solvers.base import Part, multiplier, split_unit
+from discreet.solvers.second_order.coordinates import MOST_FEATURES, MomentMechanism
 
 METHODS = ("auto", "svd", "power", "oja")
 _MEAN_WEIGHT = 0.5  # of the row bound, for the sum of the rows beside their second moment
@@ -225,18 +224,17 @@ class NoisyComponents:
         rate = None
         if self.learning_rate is not None:
             rate = _checks.real("learning_rate", self.learning_rate, above=0)
-        unit = calibrated_unit(lambda m: _event(problem, m, steps), guarantee)
+        unit = split_unit(_parts(problem, steps), guarantee)
         return ComponentsPlan(problem, guarantee, method, steps, unit, rate)
 
 
-def _event(problem: ComponentsProblem, unit: float, steps: int) -> events.Event:
-    """All releases, in units of one that costs as much."""
+def _parts(problem: ComponentsProblem, steps: int) -> list[Part]:
+    """Return how the budget is split: one release of everything, or a mean and products."""
     p, k = problem.n_features, problem.n_components
     if not steps:
-        return share_event(unit, 1.0, p * (p + 1) // 2 + p * problem.center)
+        return [Part(1.0, p * (p + 1) // 2 + p * problem.center)]
     share = _MEAN_SHARE if problem.center else 0.0
-    products = events.Repeated(share_event(unit, (1 - share) / steps, p * k), steps)
-    return events.Composed((share_event(unit, share, p), products)) if share else products
+    return [*([Part(share, p)] if share else []), Part(1 - share, p * k, steps)]
 
 
 def product_rounding(n_samples: int, n_features: int, n_columns: int, feature_norm: float) -> float:
@@ -365,7 +363,11 @@ class ComponentsPlan(base.Plan):
             values, vectors = largest(covariance, problem.n_components)
         edge = noisy.matrix_noise / n
         return ComponentsRelease(
-            mean, _signed(vectors.T), _believed(values, edge), float(np.trace(covariance)), entropy.secure
+            mean,
+            _signed(vectors.T),
+            _denoised_variances(values, edge),
+            float(np.trace(covariance)),
+            entropy.secure,
         )
 
     def _by_products(self, records: Records, entropy: Entropy) -> ComponentsRelease:
@@ -382,7 +384,8 @@ class ComponentsPlan(base.Plan):
             return np.asarray(noisy / n - np.outer(mean, mean @ block))
 
         # A public start; where it points does not matter for privacy.
-        start = np.linalg.qr(np.random.default_rng(0).normal(size=(p, k)))[0]
+        generator = np.random.default_rng(0)  # any start is post-processing
+        start = np.linalg.qr(generator.normal(size=(p, k)))[0]
         noisy = block_iteration(start, noisy_product, self.n_iterations, self._rate)
         left, lengths, overlaps = block_spikes(noisy, self.product.stddev * math.sqrt(p) / n)
         return ComponentsRelease(mean, _signed(left.T), lengths * overlaps, None, entropy.secure)
@@ -403,7 +406,7 @@ def products(records: Records, block: Array) -> Array:
     return np.column_stack([rows.weighted_sum(rows.raw_predictions(column)) for column in block.T])
 
 
-def _believed(values: Array, edge: float) -> Array:
+def _denoised_variances(values: Array, edge: float) -> Array:
     """Variances along noisy eigenvectors, with the noise's share removed; 0 where noise alone could be as large."""
     true, overlaps = without_noise(values, edge)
     return np.where(values > _EDGE_MARGIN * edge, true * overlaps, 0.0)

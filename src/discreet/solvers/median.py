@@ -25,8 +25,7 @@ from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma
+from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, gamma
 from discreet.sets import L2Ball
 from discreet.solvers import base
 

@@ -3,16 +3,11 @@
 The squared loss needs only sum v v^T and sum y v. They are released once with Gaussian noise; solving is
 post-processing. The extra ridge depends on public numbers only, with one value for the columns and one for the
 intercept: where noise dominates, predictions shrink to the mean of the targets, and then to the middle of their
-bounds. The rule: docs/decisions/0010-ridge-where-noise-rules.md.
-
-`MomentMechanism` releases the second moment sum_i v_i v_i^T, optionally with the weighted vector sum_i y_i v_i of
-bounded targets. It releases the upper triangle with off-diagonal entries times sqrt(2), so that the Euclidean norm of
-the released vector is the Frobenius norm of the matrix. Proofs: docs/proofs/gradient-methods.md, section 4.
+bounds. The rule: docs/decisions/0010-ridge-where-noise-rules.md. Proofs: docs/proofs/gradient-methods.md, section 4.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,146 +15,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from discreet._checks import ParameterError, Setting
+from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
-from discreet.losses import Squared
-from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
-from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
+from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.kernels.passes import gamma, gradient_rounding
 from discreet.solvers import base
-
-MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
-
-
-def moment_sensitivity(feature_norm: float, weighted_target: float, neighboring: Neighboring) -> Sensitivity:
-    """Return the L2 sensitivity of (sum v v^T, w sum y v) for |v| <= R and |w y| <= ``weighted_target``.
-
-    One record contributes R sqrt(R^2 + B), B = weighted_target^2. Replacing one record by another moves the pair by
-    sqrt(2) (R^2 + B / 2) if B <= 2 R^2, and by 2 R sqrt(B) otherwise: the worst pair of rows is at an angle of
-    cosine B / (2 R^2), with opposite targets.
-
-    >>> round(moment_sensitivity(1.0, 0.0, Neighboring.ZERO_OUT).value, 4)
-    1.0
-    >>> round(moment_sensitivity(1.0, 1.0, Neighboring.REPLACE_ONE).value, 4)
-    2.1213
-    """
-    square, target = feature_norm**2, weighted_target**2
-    if neighboring.contributions == 1:
-        value = feature_norm * math.sqrt(square + target)
-    elif target <= 2 * square:
-        value = math.sqrt(2.0) * (square + target / 2)
-    else:
-        value = 2 * feature_norm * weighted_target
-    return Sensitivity(value * SLACK)
-
-
-def summation_rounding(n_samples: int, norm: float) -> float:
-    """Bound the rounding error of a sum with one term of at most this norm per record, over blocks and parts.
-
-    A record's term passes through one block of at most 2^17 rows, the blocks of its part, and the parts.
-    """
-    additions = min(n_samples, 2**17 + n_samples // 128 + 64)
-    return 1.01 * gamma(additions + 16) * n_samples * norm
-
-
-@dataclass(frozen=True)
-class NoisyMoments:
-    """One release: a symmetric matrix, a vector (zero if not requested), and their noise."""
-
-    second: Array
-    cross: Array
-    second_stddev: float
-    cross_stddev: float
-
-    @property
-    def matrix_noise(self) -> float:
-        """Approximate largest eigenvalue of the noise in ``second``: stddev sqrt(2 p)."""
-        return self.second_stddev * math.sqrt(2 * len(self.second))
-
-
-@dataclass(frozen=True)
-class MomentMechanism:
-    """Release the second moment and, if ``label_bound`` > 0, the products with the targets.
-
-    Parameters
-    ----------
-    n_samples, n_features, feature_norm : public sizes and the bound on records.
-    label_bound : bound on |y|, enforced by the caller; 0 releases the matrix alone.
-    weight : weight of the products relative to the matrix; their noise is 1 / weight times the matrix's.
-    row_error : bound on the rounding error of a record that was computed from others.
-
-    Privacy
-    -------
-    Event: one ``Gaussian(noise_multiplier)`` on p (p + 1) / 2 or p (p + 3) / 2 numbers.
-    """
-
-    n_samples: int
-    n_features: int
-    feature_norm: float
-    label_bound: float
-    weight: float
-    neighboring: Neighboring
-    noise_multiplier: float
-    row_error: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.n_features > MOST_FEATURES:
-            raise ParameterError(
-                "X",
-                f"has {self.n_features} columns, whose second moment has too many entries to release; at most "
-                f"{MOST_FEATURES} columns are supported",
-                "choose fewer columns",
-                Setting("solver", "noisy-gd"),
-            )
-        _ = self.gaussian
-
-    @property
-    def size(self) -> int:
-        """Number of released values."""
-        p = self.n_features
-        return p * (p + 1) // 2 + (p if self.label_bound > 0 else 0)
-
-    @cached_property
-    def gaussian(self) -> GaussianMechanism:
-        """The mechanism of the release; its sensitivity covers the rounding of both sums."""
-        n, radius, size = self.n_samples, self.feature_norm, self.size
-        weighted = self.weight * self.label_bound
-        exact = moment_sensitivity(radius, weighted, self.neighboring).value
-        matrix_rounding = summation_rounding(n, radius**2) + 2.01 * n * radius * self.row_error
-        vector_rounding = 0.0
-        if weighted > 0:
-            loss = Squared(self.label_bound, self.label_bound)
-            vector_rounding = self.weight * gradient_rounding(loss, n, self.n_features, radius, 0.0)
-        total = (exact + 2 * (matrix_rounding + vector_rounding)) * SLACK
-        return GaussianMechanism(Sensitivity(total), self.noise_multiplier, size)
-
-    @property
-    def event(self) -> events.Event:
-        """The event of one release."""
-        return self.gaussian.event
-
-    def release(self, records: Records, entropy: Entropy) -> NoisyMoments:
-        """Release the noisy moments of the records."""
-        p = self.n_features
-        rows, columns = np.triu_indices(p)
-        scales = np.where(rows == columns, 1.0, math.sqrt(2.0))
-        parts = [records.gram()[rows, columns] * scales]
-        if self.label_bound > 0:
-            targets = np.clip(records.labels, -self.label_bound, self.label_bound)
-            parts.append(self.weight * records.weighted_sum(targets))
-        noisy = self.gaussian.release(np.concatenate(parts), entropy)
-        second = np.zeros((p, p))
-        second[rows, columns] = noisy[: len(rows)] / scales
-        second = second + np.triu(second, 1).T
-        cross = noisy[len(rows) :] / self.weight if self.label_bound > 0 else np.zeros(p)
-        stddev = self.gaussian.stddev
-        return NoisyMoments(second, cross, stddev, stddev / self.weight)
-
+from discreet.solvers.second_order.coordinates import MomentMechanism, NoisyMoments
 
 # In units of the noise's largest eigenvalue; measured on public data (benchmarks/regression.py).
 _RIDGE_PER_NOISE = 0.45
@@ -194,7 +59,7 @@ class SufficientStatistics:
         """Return the plan with the least noise that meets the guarantee."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
-        base.require(self.name, problem, "quadratic", Setting("solver", "noisy-gd", "objective"))
+        base.require(self.name, problem, "quadratic", "noisy-gd", "objective")
         if problem.n_models != 1:
             raise ValueError(f"solver {self.name!r} fits one model, not {problem.n_models}; use 'noisy-gd'")
         size = problem.n_features * (problem.n_features + 3) // 2

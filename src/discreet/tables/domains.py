@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet._checks import HintedError
+from discreet._typing import Array, Mask
 from discreet.tables.meaning import MISSING_WORDS, cell_text, text_number
 from discreet.tables.reading import as_column
 
-Array: TypeAlias = NDArray[np.float64]
-Mask: TypeAlias = NDArray[np.bool_]
 Label: TypeAlias = str | int | bool
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
@@ -42,6 +41,27 @@ class Numeric:
     A missing cell becomes ``default``, by default the middle of the interval. With ``missing_feature``, a second
     feature is 1 for missing cells, where the number is 0. With ``logarithmic``, log(1 + value - lower) is scaled
     linearly, for amounts that are mostly small.
+
+    Parameters
+    ----------
+    lower, upper : float
+        The public interval.
+    default : float, default None
+        What stands for a missing cell; None is the middle.
+    missing_feature : bool, default False
+        Whether a second feature marks missing cells.
+    logarithmic : bool, default False
+        Whether the logarithm is scaled.
+
+    Notes
+    -----
+    Privacy: declare the interval without looking at private rows, or pay for it by `private_domains`. A cell's
+    features depend on that cell alone.
+
+    Examples
+    --------
+    >>> Numeric(18, 100, missing_feature=True).feature_names("age")
+    ['age', 'age missing']
     """
 
     kind: ClassVar[str] = "numeric"
@@ -94,6 +114,20 @@ class Binned:
     """The interval that contains a number, one-hot; ``edges`` are public and the outer intervals unbounded.
 
     A value equal to an edge belongs to the interval above it; a missing cell becomes all zeros.
+
+    Parameters
+    ----------
+    edges : sequence of float
+        Increasing; k edges make k + 1 intervals.
+
+    Notes
+    -----
+    Privacy: declare the edges without looking at private rows. A cell's features depend on that cell alone.
+
+    Examples
+    --------
+    >>> Binned((18, 65)).feature_names("age")
+    ['age<18', '18<=age<65', 'age>=65']
     """
 
     kind: ClassVar[str] = "binned"
@@ -123,6 +157,22 @@ class Categorical:
     """One of finitely many public categories, one-hot; a missing cell becomes all zeros.
 
     So does an undeclared category, unless ``unknown`` is "bucket": then all undeclared ones share an extra feature.
+
+    Parameters
+    ----------
+    categories : sequence of labels
+        All that are possible; the first is the reference on model cards.
+    unknown : {"ignore", "bucket"}
+        What becomes of other cells.
+
+    Notes
+    -----
+    Privacy: declare the categories without looking at private rows. A cell's features depend on that cell alone.
+
+    Examples
+    --------
+    >>> Categorical(("north", "south"), unknown="bucket").feature_names("ward")
+    ['ward=north', 'ward=south', 'ward=*']
     """
 
     kind: ClassVar[str] = "categorical"
@@ -150,7 +200,17 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Boolean:
-    """True or false (also written yes/no, 1/0, t/f, y/n), as +1 and -1; a missing cell becomes 0."""
+    """True or false (also written yes/no, 1/0, t/f, y/n), as +1 and -1; a missing cell becomes 0.
+
+    Notes
+    -----
+    Privacy: a cell's feature depends on that cell alone.
+
+    Examples
+    --------
+    >>> Boolean().feature_names("smoker")
+    ['smoker']
+    """
 
     kind: ClassVar[str] = "boolean"
 
@@ -180,6 +240,22 @@ class Text:
     make that rarer. A missing cell, or one without words, becomes all zeros. With ``square_roots``, counts are replaced
     by their signed square roots before scaling: a word used ten times then does not dominate the others, which improves
     private text models (benchmarks/results/text.md).
+
+    Parameters
+    ----------
+    n_features : int, default 256
+        How many features words are hashed to.
+    square_roots : bool, default False
+        Whether counts are replaced by their signed square roots.
+
+    Notes
+    -----
+    Privacy: a cell's features depend on that cell and the public hash alone.
+
+    Examples
+    --------
+    >>> Text(2).feature_names("letter")
+    ['letter#0', 'letter#1']
     """
 
     kind: ClassVar[str] = "text"
@@ -227,7 +303,26 @@ DOMAINS: dict[str, type[Domain]] = {kind.kind: kind for kind in (Numeric, Binned
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict, with its public classes, or the bounds of a number."""
+    """The column to predict, with its public classes, or the bounds of a number.
+
+    Parameters
+    ----------
+    column : str
+        The name of the column.
+    classes : sequence of labels
+        All that are possible, for a classifier.
+    bounds : (float, float), default None
+        The lowest and highest number that are possible, for a regressor.
+
+    Notes
+    -----
+    Privacy: declare classes and bounds without looking at private rows.
+
+    Examples
+    --------
+    >>> Target("readmitted", ("no", "yes")).classes
+    ('no', 'yes')
+    """
 
     column: str
     classes: tuple[Label, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -39,6 +39,27 @@ __all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError
 BadRows = Literal["error", "null"]
 
 
+class RowsOfPeople(np.ndarray[Any, np.dtype[np.float64]]):
+    """Rows made by a schema with a group column: a fit that would protect single rows refuses them."""
+
+
+class NamedRows(np.ndarray[Any, np.dtype[np.float64]]):
+    """Rows with the names of their columns. What is made of them, such as a part of the columns, has no names."""
+
+    feature_names: tuple[str, ...] = ()
+
+
+class _NamedRowsOfPeople(NamedRows, RowsOfPeople):
+    pass
+
+
+def named(rows: NDArray[np.float64], names: Sequence[str]) -> NamedRows:
+    """Return the rows with the names of their columns; nothing is copied."""
+    made: NamedRows = rows.view(_NamedRowsOfPeople if isinstance(rows, RowsOfPeople) else NamedRows)
+    made.feature_names = tuple(names)
+    return made
+
+
 @dataclass(frozen=True, eq=False)
 class Schema:
     """Public facts about a table: the columns to use, the domain of each, and the column to predict.
@@ -51,11 +72,11 @@ class Schema:
     group : the column of person ids, if a person can have several rows; see `groups`.
     normalize : whether to scale every nonzero row to Euclidean norm 1.
 
-    Privacy
-    -------
-    Everything in a schema must be known without looking at the private table: from a code book, a form, the law. Bounds
-    or categories read off the private data would be a release that was not paid for. The transform is fixed, works row
-    by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
+    Notes
+    -----
+    Privacy: everything in a schema must be known without looking at the private table: from a code book, a form, the
+    law. Bounds or categories read off the private data would be a release that was not paid for. The transform is
+    fixed, works row by row, spends no budget, and reports no counts of missing, clipped or unknown cells.
 
     Examples
     --------
@@ -178,14 +199,13 @@ class Schema:
         """
         _check_bad_rows(bad_rows)
         require_columns(table, list(self.columns))
-        blocks: list[Array] = []
-        malformed = np.zeros(0, dtype=bool)
+        rows, malformed, place = np.zeros((0, 0)), np.zeros(0, dtype=bool), 0
         for name, domain in self.columns.items():
             try:
                 block, bad = domain.encode(column(table, name))
             except SchemaError as error:
                 raise SchemaError(f"column {name!r}, declared {domain.kind}, {error}") from None
-            if blocks and len(block) != len(malformed):
+            if place and len(block) != len(malformed):
                 raise TableError(
                     f"column {name!r} has {len(block)} rows, the ones before it {len(malformed)}"
                 )
@@ -197,14 +217,16 @@ class Schema:
                     "leave them empty",
                     Setting("bad_rows", "null", purpose="to ignore such rows"),
                 )
-            malformed = bad | malformed if blocks else bad
-            blocks.append(block)
-        rows: Array = np.concatenate(blocks, axis=1)
+            if not place:  # one matrix, filled column by column: blocks beside it would hold everything twice
+                rows, malformed = np.empty((len(block), len(self.feature_names))), bad
+            malformed = bad | malformed
+            rows[:, place : place + block.shape[1]] = block
+            place += block.shape[1]
         if self.normalize:
             norms = np.linalg.norm(rows, axis=1)
             rows /= np.where(norms > 0, norms, 1.0)[:, None]
         rows[malformed] = np.nan
-        return rows
+        return rows if self.group is None else rows.view(RowsOfPeople)
 
     def target_codes(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[np.int64]:
         """Return the position of each row's label among the classes; -1 for invalid ones if ``bad_rows="null"``."""
@@ -348,7 +370,8 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
 
 
 def _domain_from_dict(name: str, content: Any) -> Domain:
-    if not isinstance(content, Mapping) or content.get("kind") not in DOMAINS:
+    named = content.get("kind") if isinstance(content, Mapping) else None
+    if not isinstance(named, str) or named not in DOMAINS:
         raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
     values = dict(content)
     kind = DOMAINS[values.pop("kind")]

@@ -4,12 +4,14 @@ from discreet.transfer.classifier import PrivateTransferClassifier
 from discreet.transfer.error_rate import private_error_rate
 from discreet.transfer.labeler import BudgetSpent, PrivateLabeler
 from discreet.transfer.plan import TransferPlan, plan_transfer
+from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.regressor import PrivateTransferRegressor
 from discreet.transfer.subsample import subsample_and_aggregate
 
 __all__ = [
     "BudgetSpent",
     "PrivateLabeler",
+    "PrivateQueries",
     "PrivateTransferClassifier",
     "PrivateTransferRegressor",
     "TransferPlan",

@@ -13,15 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 from discreet._checks import ParameterError, Setting, is_from
-from discreet.estimators.groups import read_people
-from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of, relation_of
+from discreet.estimators.groups import check_people, read_people
+from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of
 from discreet.privacy.statement import (
     OTHER_RELEASES,
     POPULATION,
     PUBLIC_TYPES,
     UNPREDICTABLE,
     PrivacyStatement,
-    Stated,
 )
 from discreet.records.dask import is_dask, labels_of
 from discreet.records.open import Labels, Rows, open_rows, split_target
@@ -64,15 +63,15 @@ def changed_teachers(neighboring: Neighboring, *, by_group: bool, label_private:
 def settings(model: Any, n_units: int | None, n_samples: int | None, by_group: bool) -> Settings:
     """Return the requested guarantee, the public size and the votes that one unit can change."""
     label_private = bool(getattr(model, "label_private", False))
-    relation = relation_of(model.neighboring)
+    counted = "users" if by_group else "records"
+    promise, size = guarantee_of(model.epsilon, model.delta, model.neighboring, n_units, n_samples, counted)
+    relation = promise.neighboring
     if label_private and relation is not Neighboring.REPLACE_ONE:
         raise ParameterError(
             "label_private",
             "protects one person's label against being replaced by another; the rows themselves are public",
             Setting("neighboring", "replace-one"),
         )
-    counted = "users" if by_group else "records"
-    promise, size = guarantee_of(model.epsilon, model.delta, relation, n_units, n_samples, counted)
     unit = "user" if by_group else "record"
     if label_private:
         unit = LABEL_UNITS[by_group]
@@ -121,6 +120,7 @@ def read_inputs(
         queries = X
     if y is None:
         raise ValueError("this estimator requires y to be passed, but the target y is None")
+    check_people(X, groups)
     X = as_table("X", X)
     labels, n_rows = as_cells(y), X.shape[0]
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -227,7 +227,6 @@ def check_same_columns(private: Columns, other: Any, name: str) -> None:
 
 
 def state(
-    plan: Stated,
     carried: Carried[Any],
     bounds: dict[str, float | str],
     assumptions: tuple[str, ...],
@@ -236,7 +235,7 @@ def state(
     """State the promise that travels with the answers and with whatever is trained on them."""
     where = rows.assumptions if isinstance(rows, Rows) else ()
     return carried.state(
-        plan, bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
+        bounds=bounds, assumptions=(*assumptions, *_ASSUMPTIONS, *where), not_covered=_NOT_COVERED
     )
 
 

@@ -30,10 +30,10 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.privacy.page import ShowsPromise
 from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
-from discreet.transfer import base, teachers
+from discreet.transfer import base, students, teachers
 from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import as_table, note_columns
-from discreet.transfer.plan import TransferPlan, plan_transfer
+from discreet.transfer.plan import TransferPlan, plan_votes
 from discreet.transfer.teachers import assign, seeded, take
 
 if TYPE_CHECKING:
@@ -196,17 +196,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         by_group : whether ``fit`` will get user ids in ``groups``; then ``n_samples`` counts users.
         """
         chosen = base.settings(self, None, n_samples, by_group)
-        return plan_transfer(
-            chosen.guarantee,
-            chosen.size,
-            class_count(n_classes, self.classes),
-            n_queries,
-            n_teachers=self.n_teachers,
-            aggregator=self.aggregator,
-            max_unstable=self.max_unstable,
-            expected_unstable=self.expected_unstable,
-            changed=chosen.changed,
-        )
+        return plan_votes(self, chosen, class_count(n_classes, self.classes), n_queries)
 
     def fit(
         self,
@@ -243,7 +233,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         labels = read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
         chosen = base.settings(self, inputs.n_units, self.n_samples, by_group)
-        plan = self.plan(chosen.size, inputs.queries.shape[0], len(labels.classes), by_group=by_group)
+        plan = plan_votes(self, chosen, len(labels.classes), inputs.queries.shape[0])
         teachers.rehearse(self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers)
 
         def votes(entropy: Entropy) -> teachers.Votes:
@@ -276,7 +266,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         self.n_answered_ = int((carried.release.codes >= 0).sum())
         note_columns(self, inputs.queries)
         stated = base.assumptions(labels, chosen.size, plan.guarantee, bool(self.label_private))
-        self.privacy_ = base.state(plan, carried, plan.sizes, stated, inputs.X)
+        self.privacy_ = base.state(carried, plan.sizes, stated, inputs.X)
         try:
             return self.fit_student(inputs.queries)
         except Exception as error:
@@ -335,13 +325,13 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the student's labels."""
         check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(X))
+        return np.asarray(self.student_.predict(students.rows_of(self, X)))
 
     @available_if(_student_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the student's probabilities, one column per label of ``classes_``."""
         check_is_fitted(self, "student_")
-        found = np.asarray(self.student_.predict_proba(X), dtype=np.float64)
+        found = np.asarray(self.student_.predict_proba(students.rows_of(self, X)), dtype=np.float64)
         full = np.zeros((len(found), len(self.classes_)))
         full[:, np.searchsorted(self.classes_, self.student_.classes_)] = found
         return full
@@ -351,6 +341,18 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         """Return the student's decision function."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.decision_function(X))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What was released, and the student, as arrays for a model file."""
+        return students.to_arrays(self)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: students.Arrays, privacy: PrivacyStatement, **parameters: Any
+    ) -> PrivateTransferClassifier:
+        """A model that predicts, from the arrays of a file."""
+        model: PrivateTransferClassifier = students.restored(cls, arrays, privacy, parameters)
+        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -140,11 +140,26 @@ def private_error_rate(
     neighboring : {"replace-one", "zero-out"}
         "add-remove-one" is refused, because the number of held-out rows would be private.
 
-    Privacy
+    Returns
     -------
-    Event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person. Held-out rows are private and predicted in
-    blocks: ``estimator.predict`` must treat each row separately, as the models of scikit-learn do. A model that scales
-    or ranks the given rows against each other is not covered.
+    ErrorRate
+        The estimate ``rate``, the bound ``upper``, and the statement as ``privacy_``.
+
+    Notes
+    -----
+    Privacy: event Pure(epsilon); see :class:`ErrorRatePlan`. One row per person. Held-out rows are private and
+    predicted in blocks: ``estimator.predict`` must treat each row separately, as the models of scikit-learn do. A
+    model that scales or ranks the given rows against each other is not covered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X = np.random.default_rng(0).normal(size=(4000, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> found = private_error_rate(DecisionTreeClassifier(), X, y, epsilon=1.0, n_teachers=20, classes=[0, 1])
+    >>> found.rate < 0.1
+    True
     """
     relation = relation_of(neighboring)
     if not relation.size_is_public:
@@ -193,4 +208,4 @@ def private_error_rate(
         "a model predicts the label of a row from that row alone, not from others asked with it (given by the user)",
     )
     bounds: dict[str, float | str] = {"teachers": float(count), "held-out rows": float(plan.n_validation)}
-    return ErrorRate(rate, upper, base.state(plan, carried, bounds, stated))
+    return ErrorRate(rate, upper, base.state(carried, bounds, stated))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
-import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,28 +12,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, silence
-from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.voting import Counts
-from discreet.online import stream_file
-from discreet.privacy.statement import answers_digest
 from discreet.records.open import class_count, read_labels
-from discreet.release import Budget, begin, bind, resume
+from discreet.release import begin
 from discreet.transfer import base, teachers
-from discreet.transfer.aggregation import VoteRun, labels_of
+from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import Columns, as_table, check_same_columns
-from discreet.transfer.plan import TransferPlan, plan_transfer
+from discreet.transfer.held_stream import BudgetSpent, HeldStream
+from discreet.transfer.plan import TransferPlan, plan_votes
 from discreet.transfer.teachers import assign
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
-    from discreet.privacy.statement import PrivacyStatement
+
+__all__ = ["BudgetSpent", "PrivateLabeler"]
 
 
-class BudgetSpent(RuntimeError):
-    """The labeler has halted: everything it was planned for has been answered."""
-
-
-class PrivateLabeler:
+class PrivateLabeler(HeldStream):
     """Answer questions about new rows, one by one, by the private vote of teachers on disjoint records.
 
     The budget is charged once, by ``fit``, for the whole stream. By default every question gets the winner of a noisy
@@ -64,16 +56,16 @@ n_jobs, ledger, random_state :
     privacy_ : the statement about all answers of the labeler.
     plan_ : the plan.
 
-    Privacy
-    -------
-    All answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``. Until it
-    halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool, and the
-    noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and forking are
-    refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only the last
-    holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with ``close``,
-    its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and the
-    threshold are deleted, in the file as well. Only the number and names of the private table's columns remain, which
-    are public.
+    Notes
+    -----
+    Privacy: all answers together, including abstentions and the moment of halting, have the guarantee of ``privacy_``.
+    Until it halts, the labeler itself is as private as the data: it holds the teachers, or their votes on the pool,
+    and the noise of the running threshold. Publish its answers, never the object or its file. Pickling, copying and
+    forking are refused, because two copies would spend one budget twice; ``save`` keeps a stream in one file that only
+    the last holder can use. No file can prevent that a copy of it is continued, too. When the stream halts, or with
+    ``close``, its answers are bound to the charge (the ledger stores their `answers_digest`), and teachers, votes and
+    the threshold are deleted, in the file as well. Only the number and names of the private table's columns remain,
+    which are public.
 
     Examples
     --------
@@ -88,8 +80,12 @@ n_jobs, ledger, random_state :
     """
 
     plan_: TransferPlan
-    privacy_: PrivacyStatement
     classes_: NDArray[Any]
+    _noun = "labeler"
+    _missing = "has no teachers yet; call fit(X, y) first"
+    _held = "teachers that are as private as the data"
+    _plan_type = TransferPlan
+    _SECRET = ("_teachers", "_votes")
 
     def __init__(
         self,
@@ -123,10 +119,7 @@ n_jobs, ledger, random_state :
         self.n_jobs = n_jobs
         self.ledger = ledger
         self.random_state = random_state
-        self._lock = threading.Lock()
-        self._file: tuple[Path, int] | None = None
-        self._account: Budget = None
-        self._answers: str | None = None
+        self._open()
 
     def plan(self, n_samples: int, n_classes: int | None = None, *, by_group: bool = False) -> TransferPlan:
         """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users.
@@ -134,18 +127,7 @@ n_jobs, ledger, random_state :
         ``n_classes`` None stands for those that are declared in ``classes``, or 2.
         """
         chosen = base.settings(self, None, n_samples, by_group)
-        return plan_transfer(
-            chosen.guarantee,
-            chosen.size,
-            class_count(n_classes, self.classes),
-            self.n_queries,
-            n_teachers=self.n_teachers,
-            aggregator=self.aggregator,
-            max_unstable=self.max_unstable,
-            expected_unstable=self.expected_unstable,
-            changed=chosen.changed,
-            stream=True,
-        )
+        return plan_votes(self, chosen, class_count(n_classes, self.classes), self.n_queries, stream=True)
 
     def fit(
         self, X: Any, y: ArrayLike, *, pool: Any = None, groups: ArrayLike | None = None
@@ -165,7 +147,7 @@ n_jobs, ledger, random_state :
         labels = read_labels(inputs.y, self.classes, "error", droppable=False)
         n_rows, by_group = inputs.X.shape[0], groups is not None
         chosen = base.settings(self, inputs.n_units, self.n_samples, by_group)
-        plan = self.plan(chosen.size, len(labels.classes), by_group=by_group)
+        plan = plan_votes(self, chosen, len(labels.classes), self.n_queries, stream=True)
         if pool is not None:
             teachers.rehearse(
                 self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers
@@ -187,21 +169,9 @@ n_jobs, ledger, random_state :
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to check the columns of questions
         stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
-        self.privacy_ = base.state(plan, begun, plan.sizes, stated)
-        self._stream: VoteRun = plan.start(begun.release)
-        self._account, self._answers = begun.account, answers_digest([])
-        self._process = os.getpid()
+        self.privacy_ = base.state(begun, plan.sizes, stated)
+        self._begin(plan.start(begun.release), begun)
         return self
-
-    @property
-    def halted(self) -> bool:
-        """Whether the whole budget is spent."""
-        return self._running().halted
-
-    @property
-    def remaining(self) -> dict[str, int]:
-        """What remains of the stream."""
-        return self._running().left()
 
     def label(self, X: Any) -> NDArray[Any]:
         """Label some rows, in order; None if the labeler abstains or has halted on the way.
@@ -239,137 +209,15 @@ n_jobs, ledger, random_state :
             )
         return self._answer(lambda: self._votes[places])
 
-    def _check_asking(self) -> None:
-        if self._running().halted:
-            raise BudgetSpent(
-                f"the labeler has halted: {self.plan_.n_teachers} teachers have no more answers under "
-                f"({self.plan_.guarantee.epsilon:g}, {self.plan_.guarantee.delta:.3g}); a new labeler is a new charge"
-            )
-
-    def _answer(self, count: Callable[[], Counts]) -> NDArray[Any]:
-        """Answer, record what was spent, and delete everything private once nothing is left to spend."""
-        with self._lock, silence():
-            self._check_asking()  # another thread may have asked the last question
-            stream, counts = self._stream, count()
-
-            def give() -> tuple[NDArray[Any], dict[str, Any]]:
-                labels = labels_of(stream.answer(counts), self.classes_)
-                if self._answers is not None:
-                    self._answers = answers_digest(labels, self._answers)
-                return labels, self._secret_state()
-
-            if self._file is None:
-                labels, _ = give()
-                self._forget_if_halted()
-            else:
-                labels = stream_file.spend(
-                    *self._file, give, self._forget_if_halted, held=self._secret_state()
-                )
-            if self._stream.halted:
-                self._bind()
-        return labels
-
-    def close(self) -> None:
-        """End the stream: allow no further answer, delete teachers and votes, and bind its answers to the charge.
-
-        A stream that halts does so by itself. Without a ledger the receipt stays unbound.
-        """
-        self._running()
-        with self._lock, silence():
-            if not self._stream.halted:
-                held, self._stream = self._secret_state(), _ClosedRun()
-                if self._file is None:
-                    self._forget_if_halted()
-                else:
-                    stream_file.spend(
-                        *self._file, lambda: (None, self._secret_state()), self._forget_if_halted, held=held
-                    )
-            self._bind()
-
-    def _bind(self) -> None:
-        """Bind all answers to the charge, once, and keep the updated receipt."""
-        receipt = bind(self._account, self.privacy_.paid, self._answers)
-        if receipt != self.privacy_.paid:
-            self.privacy_ = self.privacy_.paid_by(receipt)
-            if self._file is not None:
-                stream_file.spend(*self._file, lambda: (None, self._secret_state()), self._kept)
-
-    def _secret_state(self) -> dict[str, Any]:
-        """Return the state of the stream and the digest of its answers, if all are known."""
-        known = {} if self._answers is None else {"digest": self._answers}
-        return self._stream.secret_state() | known
-
-    def _forget_if_halted(self) -> dict[str, Any] | None:
-        """At the end of the stream, delete all secrets and return what is kept; None before."""
-        if not self._stream.halted:
-            return None
-        for name in _SECRET:
-            self.__dict__.pop(name, None)
-        # The state of a halted stream contains nothing secret.
-        self._stream = self._resumed(self._stream.secret_state(), resume())
-        return self._kept()
-
-    def _resumed(self, state: dict[str, int], entropy: Entropy) -> VoteRun:
-        return _ClosedRun() if "closed" in state else self.plan_.resume(state, entropy)
-
-    def _kept(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in _UNSAVED}
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError(
-            "a labeler is not copied or pickled: it holds teachers that are as private as the data, and a copy would "
-            "spend the same budget again; keep the stream with save(path)"
+    def _spent(self) -> str:
+        promise = self.plan_.guarantee
+        return (
+            f"the labeler has halted: {self.plan_.n_teachers} teachers have no more answers under "
+            f"({promise.epsilon:g}, {promise.delta:.3g}); a new labeler is a new charge"
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the stream to a new file; from now on every answer is on disk before it is given.
-
-        The file holds the teachers (pickled), or their votes on the pool, and the running threshold: it is as private
-        as the data until the stream has halted. A stream has only one file.
-        """
-        self._running()
-        with self._lock:
-            if self._file is not None:
-                raise stream_file.StreamError(
-                    f"this stream is kept in {self._file[0]} already, up to date with every answer; a second file "
-                    "would spend the same budget again"
-                )
-            generation = stream_file.create(path, self._kept(), self._secret_state())
-            self._file = (Path(path).resolve(), generation)
-
-    @staticmethod
-    def resume(
-        path: str | os.PathLike[str], *, ledger: Ledger | str | os.PathLike[str] | None = None
-    ) -> PrivateLabeler:
-        """Continue a saved stream exactly where it stopped; any earlier holder is refused from now on.
-
-        Nothing is charged. Pass the ``ledger`` that ``fit`` charged to bind the answers to the charge at the end. Only
-        open files that you trust: they hold pickled models.
-        """
-
-        def check(content: Any, _: dict[str, Any]) -> None:
-            if not (isinstance(content, dict) and isinstance(content.get("plan_"), TransferPlan)):
-                raise stream_file.StreamError(f"{path} does not hold a PrivateLabeler")
-
-        kept, state, generation = stream_file.take_over(path, check)
-        labeler = PrivateLabeler.__new__(PrivateLabeler)
-        labeler.__dict__.update(kept)
-        labeler._lock = threading.Lock()
-        labeler.ledger = None  # already charged
-        labeler._account, labeler._answers = ledger, state.pop("digest", None)
-        labeler._file = (Path(path).resolve(), generation)
-        labeler._process = os.getpid()
-        entropy = resume()
-        labeler._stream = labeler._resumed(state, entropy)
-        if not entropy.secure:
-            labeler.privacy_ = dataclasses.replace(labeler.privacy_, secure=False)
-        return labeler
-
-    def _running(self) -> VoteRun:
-        if not hasattr(self, "_stream"):
-            raise RuntimeError("this labeler has no teachers yet; call fit(X, y) first")
-        stream_file.refuse_forked(self._process)
-        return self._stream
+    def _answer(self, count: Callable[[], Counts]) -> NDArray[Any]:
+        return self._spend(count, lambda stream, counts: labels_of(stream.answer(counts), self.classes_))
 
     def _count(self, X: Any) -> NDArray[np.int64]:
         counts = np.zeros((X.shape[0], len(self.classes_)), dtype=np.int64)
@@ -377,22 +225,3 @@ n_jobs, ledger, random_state :
         for teacher in self._teachers:
             counts[places, teacher.vote(X, self.classes_)] += 1
         return counts
-
-
-class _ClosedRun:
-    """A stream that its holder has closed."""
-
-    halted = True
-
-    def answer(self, counts: Counts) -> NDArray[np.int64]:
-        raise BudgetSpent("the labeler was closed")
-
-    def left(self) -> dict[str, int]:
-        return {}
-
-    def secret_state(self) -> dict[str, int]:
-        return {"closed": 1}
-
-
-_UNSAVED = ("_lock", "_stream", "_file", "_process", "_account", "_answers", "ledger")
-_SECRET = ("_teachers", "_votes")  # deleted when the stream has halted

@@ -119,7 +119,7 @@ class TransferPlan(ShowsPlan):
         """
         if self.max_unstable is None:
             return self.aggregator.gap_needed(1, BETA)
-        return self.aggregator.gap_needed(worth(self.n_queries, self.max_unstable), BETA)
+        return self.aggregator.gap_needed(questions_to_answer(self.n_queries, self.max_unstable), BETA)
 
     @property
     def consensus_needed(self) -> float:
@@ -247,7 +247,7 @@ _WORDS = {
 }
 
 
-def worth(n_queries: int, max_unstable: int) -> int:
+def questions_to_answer(n_queries: int, max_unstable: int) -> int:
     """Return how many questions must all be answered, with probability 1 - BETA, so that few refusals are wasted.
 
     If each of n questions is refused with probability p, n p <= _WASTED max_unstable means p <= BETA / this number.
@@ -264,6 +264,24 @@ _WRONG_IN_STREAM = 0.005  # chance that noise overturns a question of a stream a
 _EXPECTED_UNSTABLE = 0.0015  # of the questions, where the caller has no guess
 # Noise on a lead, over the lead of unanimous teachers: what students are expected to average away.
 _SHARE_NOISE = 1.25
+
+
+def plan_votes(
+    model: Any, chosen: base.Settings, n_classes: int, n_queries: int, *, stream: bool = False
+) -> TransferPlan:
+    """Return the plan of a classifier or labeler, from its parameters and public sizes."""
+    return plan_transfer(
+        chosen.guarantee,
+        chosen.size,
+        n_classes,
+        n_queries,
+        n_teachers=model.n_teachers,
+        aggregator=model.aggregator,
+        max_unstable=model.max_unstable,
+        expected_unstable=model.expected_unstable,
+        changed=chosen.changed,
+        stream=stream,
+    )
 
 
 def plan_transfer(
@@ -313,8 +331,8 @@ def plan_transfer(
     n_classes = _checks.count("n_classes", n_classes, at_least=2)
     n_queries = _checks.count("n_queries", n_queries)
     name = _checks.choice("aggregator", aggregator, AGGREGATORS)
-    teachers = _wanted("n_teachers", n_teachers, at_least=2)
-    unstable = _wanted("max_unstable", max_unstable, at_least=1)
+    teachers = _count_or_auto("n_teachers", n_teachers, at_least=2)
+    unstable = _count_or_auto("max_unstable", max_unstable, at_least=1)
     if expected_unstable is not None and not 0 <= expected_unstable <= 1:
         raise ParameterError("expected_unstable", f"must lie between 0 and 1, got {expected_unstable!r}")
     if guarantee.delta == 0:
@@ -380,12 +398,12 @@ class _Sizes:
 
     def stable(self, max_unstable: int) -> StableVotes:
         promise = self.guarantee
-        most = worth(self.n_queries, max_unstable)
+        most = questions_to_answer(self.n_queries, max_unstable)
         vector = SparseVector.calibrated(promise.epsilon, promise.delta, max_unstable, most, BETA)
         return StableVotes(vector, self.changed)
 
     def stable_gap(self, max_unstable: int) -> float:
-        return self.stable(max_unstable).gap_needed(worth(self.n_queries, max_unstable), BETA)
+        return self.stable(max_unstable).gap_needed(questions_to_answer(self.n_queries, max_unstable), BETA)
 
     def plurality(self) -> PluralityVotes:
         def event(multiplier: float) -> Event:
@@ -461,7 +479,7 @@ def _largest_fitting(sizes: _Sizes, n_teachers: int) -> int:
     return low
 
 
-def _wanted(name: str, value: Any, *, at_least: int) -> int | None:
+def _count_or_auto(name: str, value: Any, *, at_least: int) -> int | None:
     if isinstance(value, str):
         if value != "auto":
             raise ParameterError(name, f"must be a whole number or 'auto', got {value!r}")

@@ -17,22 +17,21 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import Habits
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
-from discreet.privacy.guarantee import Guarantee, Sensitivity
+from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan, ShowsPromise
 from discreet.release import carry_out
-from discreet.transfer import base
+from discreet.transfer import base, students
 from discreet.transfer.teachers import assign, chunk_rows, chunk_seed, in_batches, isolated, seeded, take
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
     from discreet.privacy.statement import PrivacyStatement
 
-Integers = NDArray[np.int64]
 
 _STEPS = 1 << 20  # a teacher's prediction is rounded to this many steps between the bounds
 _LEAST_ROWS = 50
@@ -87,7 +86,7 @@ class MeanPlan(ShowsPlan):
 
     @cached_property
     def _mechanism(self) -> GaussianMechanism:
-        steps = self.changed * _STEPS * math.sqrt(self.n_queries) * (1 + 2**-40)
+        steps = self.changed * _STEPS * math.sqrt(self.n_queries) * SLACK
         return GaussianMechanism(Sensitivity(steps), self.noise_multiplier, self.n_queries)
 
     def run(self, sums: Integers, entropy: Entropy) -> Array:
@@ -229,7 +228,7 @@ class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimat
             "y to": plan.high,
             "teachers": float(plan.n_teachers),
         }
-        self.privacy_ = base.state(plan, carried, bounds, stated)
+        self.privacy_ = base.state(carried, bounds, stated)
         base.note_columns(self, inputs.queries)
         student = self.estimator if self.student is None else self.student
         try:
@@ -245,7 +244,19 @@ class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimat
     def predict(self, X: Any) -> Array:
         """Return the student's predictions."""
         check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(X), dtype=np.float64)
+        return np.asarray(self.student_.predict(students.rows_of(self, X)), dtype=np.float64)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What was released, and the student, as arrays for a model file."""
+        return students.to_arrays(self)
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: students.Arrays, privacy: PrivacyStatement, **parameters: Any
+    ) -> PrivateTransferRegressor:
+        """A model that predicts, from the arrays of a file."""
+        model: PrivateTransferRegressor = students.restored(cls, arrays, privacy, parameters)
+        return model
 
 
 def _rehearse(estimator: Any, queries: Any, plan: MeanPlan) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from discreet import _checks
 from discreet._checks import ParameterError, calm
-from discreet.estimators.groups import read_people
+from discreet.estimators.groups import check_people, read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import StableRelease
 from discreet.mechanisms.voting import stability
@@ -20,7 +20,7 @@ from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, relation_of
 from discreet.release import carry_out
 from discreet.transfer import base
-from discreet.transfer.teachers import assign, chunk_seed, isolated, take
+from discreet.transfer.teachers import Codes, assign, chunk_seed, isolated, take
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -132,6 +132,7 @@ def subsample_and_aggregate(
     >>> subsample_and_aggregate(larger, rows, ["first", "second"], n_chunks=100, epsilon=1.0, delta=1e-6).value
     'second'
     """
+    check_people(X, groups)
     X = base.as_table("X", X)
     relation = relation_of(neighboring)
     if len(candidates) < 2:
@@ -152,11 +153,7 @@ def subsample_and_aggregate(
 
     def counts(entropy: Entropy) -> list[int]:
         chunks = assign(X.shape[0], groups, plan.n_chunks, entropy)
-        votes = [0] * len(candidates)
-        for number in range(plan.n_chunks):
-            rows = take(X, np.flatnonzero(chunks == number))
-            votes[_vote(function, rows, candidates, chunk_seed(seed, number))] += 1
-        return votes
+        return counted_votes(function, X, chunks, candidates, plan.n_chunks, seed)
 
     def value_of(winner: int | None) -> Any:
         return None if winner is None else candidates[winner]
@@ -170,7 +167,23 @@ def subsample_and_aggregate(
     )
     bounds: dict[str, float | str] = {"chunks": float(plan.n_chunks), "candidates": float(len(candidates))}
     stated = ("the candidates are public (given by the user)",)
-    return Agreement(value_of(carried.release), base.state(plan, carried, bounds, stated))
+    return Agreement(value_of(carried.release), base.state(carried, bounds, stated))
+
+
+def counted_votes(
+    function: Callable[[Any], Any],
+    X: Any,
+    chunks: Codes,
+    candidates: Sequence[Any],
+    n_chunks: int,
+    seed: np.random.SeedSequence,
+) -> list[int]:
+    """Return how many chunks answer with each candidate; every chunk votes, whatever it holds."""
+    votes = [0] * len(candidates)
+    for number in range(n_chunks):
+        rows = take(X, np.flatnonzero(chunks == number))
+        votes[_vote(function, rows, candidates, chunk_seed(seed, number))] += 1
+    return votes
 
 
 def _named(value: Any) -> dict[str, Any]:

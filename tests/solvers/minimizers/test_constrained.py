@@ -14,7 +14,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball, Simplex
+from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball, Simplex, VertexPolytope
 from discreet.solvers import base
 from discreet.solvers.minimizers.constrained import (
     distance_bound,
@@ -34,6 +34,7 @@ SETS = [
     Simplex(0.7, P),
     Box((-0.3,) * P, (0.1, 0.2, 0.3, 0.4, 0.5)),
     L2Ball(50.0, P),
+    GroupedL1Ball(0.7, P, 2),
 ]
 BOUNDS = Bounds(1.0, intercept=False)
 
@@ -238,7 +239,7 @@ def test_prices_do_not_depend_on_the_set():
 def test_sets_and_losses_without_certificates_are_refused(name):
     solver, promise = base.resolve(name), Guarantee(1.0, 1e-6)
     with pytest.raises(ValueError, match="certifies minimizers over"):
-        solver.plan(Problem(Logistic(), BOUNDS, 50, 4, geometry=GroupedL1Ball(1.0, 4, 2)), promise)
+        solver.plan(Problem(Logistic(), BOUNDS, 50, 4, geometry=VertexPolytope(np.eye(4))), promise)
     with pytest.raises(ValueError, match="made for 3 coefficients"):
         solver.plan(Problem(Logistic(), BOUNDS, 50, 4, geometry=L2Ball(1.0, 3)), promise)
     with pytest.raises(ValueError, match="HuberHinge"):

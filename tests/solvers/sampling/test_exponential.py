@@ -20,7 +20,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.sets import L1Ball, L2Ball
+from discreet.sets import GroupedL1Ball, L2Ball
 from discreet.solvers.sampling import envelopes
 from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.sampling.envelopes import Energy, energy_range, value_rounding
@@ -340,7 +340,7 @@ def test_impractical_plans_are_refused_before_any_charge(tmp_path):
     ("problem", "message"),
     [
         (Problem(Softmax(3), Bounds(), 100, 4), "multi_class='ovr'"),
-        (Problem(Logistic(), Bounds(), 100, 4, geometry=L1Ball(1.0, 4)), "L2 ball"),
+        (Problem(Logistic(), Bounds(), 100, 4, geometry=GroupedL1Ball(1.0, 4, 2)), "not from GroupedL1Ball"),
         (Problem(HuberRegression(1.0), Bounds(), 100, 4), "label_bound"),
         (Problem(Linear(), Bounds(), 100, 4), "pass solver='objective'"),
         (Problem(Logistic(), Bounds(), 100, 20_000), "up to 500 coefficients"),

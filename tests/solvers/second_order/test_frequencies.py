@@ -21,9 +21,8 @@ from discreet.solvers.second_order.coordinates import (
     concentrated,
     cosine_basis,
     energies,
-    frequency_level,
 )
-from discreet.solvers.second_order.newton import NoisyNewton
+from discreet.solvers.second_order.newton import NoisyNewton, frequency_level
 
 RELATIONS = list(Neighboring)
 
@@ -103,9 +102,9 @@ def test_all_releases_use_the_whole_budget_and_no_more(relation):
         Problem(Logistic(), Bounds(1.0, intercept=False), 5000, 8), promise
     )
     assert 0.99 * promise.delta <= accountants.delta(plan.event, 0.8, relation) <= promise.delta
-    once = plan.moments, plan.spectrum(0.3), plan.margins(1.0)
+    once = plan.moments(plan.shares.moments[0]), plan.spectrum(0.3), plan.margins(1.0)
     parts = np.array([mechanism.noise_multiplier**-2 for mechanism in once])
-    total = parts.sum() + plan.n_iterations * plan.release.noise_multiplier**-2
+    total = parts.sum() + plan.n_iterations * plan.gradients(1.0).noise_multiplier ** -2
     assert parts / total == pytest.approx(np.array([0.03, 0.01, 0.02]))
 
 

@@ -13,14 +13,14 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.partitioned import LocalParts, PartitionedRecords
-from discreet.solvers.second_order.margins import (
+from discreet.solvers.second_order.newton import (
     KNOTS,
     MarginMechanism,
+    NoisyNewton,
     calibrated_scale,
     default_scale,
     histogram,
 )
-from discreet.solvers.second_order.newton import NoisyNewton
 
 BOUNDS = Bounds(1.0, intercept=False)
 

@@ -19,12 +19,25 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.solvers.second_order.coordinates import mapped, semicircle_excess
+from discreet.solvers.second_order.coordinates import (
+    MomentMechanism,
+    mapped,
+    moment_sensitivity,
+    semicircle_excess,
+)
 from discreet.solvers.second_order.newton import NoisyNewton
-from discreet.solvers.statistics import MomentMechanism, SufficientStatistics, moment_sensitivity
+from discreet.solvers.statistics import SufficientStatistics
 
 BOUNDS = Bounds(1.0, intercept=False)
 RELATIONS = list(Neighboring)
+
+
+def first_moments(plan):
+    return plan.moments(plan.shares.moments[0])
+
+
+def largest_gradients(plan):
+    return plan.gradients(plan.problem.bounds.feature_norm)
 
 
 def statistic(v, weighted):
@@ -135,10 +148,10 @@ def test_newton_splits_its_budget_in_squares():
     plan = NoisyNewton(n_iterations=10, moment_share=0.3).plan(
         Problem(Logistic(), BOUNDS, 5000, 8), Guarantee(1, 1e-6)
     )
-    looks = [plan.look_again(0.5, share).noise_multiplier ** -2 for share in plan.shares.moments]
-    assert looks[0] == pytest.approx(plan.moments.noise_multiplier**-2)
+    looks = [plan.moments(share, 0.5).noise_multiplier ** -2 for share in plan.shares.moments]
+    assert looks[0] == pytest.approx(first_moments(plan).noise_multiplier ** -2)
     assert looks[0] / sum(looks) == pytest.approx(0.3)
-    others = 10 * plan.release.noise_multiplier**-2 + plan.margins(1.0).noise_multiplier ** -2
+    others = 10 * largest_gradients(plan).noise_multiplier ** -2 + plan.margins(1.0).noise_multiplier ** -2
     assert sum(looks) / (sum(looks) + others) == pytest.approx(0.3)
 
 
@@ -164,8 +177,8 @@ def test_the_gradients_of_several_models_move_together():
         )
         for k in (1, 3)
     )
-    together = three.release.sensitivity.value
-    assert together == pytest.approx(math.sqrt(3) * one.release.sensitivity.value, rel=1e-12)
+    together = largest_gradients(three).sensitivity.value
+    assert together == pytest.approx(math.sqrt(3) * largest_gradients(one).sensitivity.value, rel=1e-12)
 
 
 def blobs(n_classes, n=6000, p=4):
@@ -251,7 +264,7 @@ def reshaping_of(X, epsilon, **options):
     n, p = X.shape
     plan = NoisyNewton(**options).plan(Problem(Logistic(), BOUNDS, n, p), Guarantee(epsilon, 1e-6))
     records = ArrayRecords(X, np.ones(n), BOUNDS)
-    return plan, plan.reshaping(plan.moments.release(records, fresh_entropy()))
+    return plan, plan.reshaping(first_moments(plan).release(records, fresh_entropy()))
 
 
 def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
@@ -265,8 +278,8 @@ def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
     left = math.sqrt(np.mean(np.sum((X @ shape.matrix) ** 2, axis=1)))
     assert shape.norm == pytest.approx(left, rel=0.05)
     assert shape.norm < 0.3
-    assert plan._release(shape.norm).stddev < 0.3 * plan.release.stddev
-    assert plan._release(shape.norm).noise_multiplier == plan.release.noise_multiplier
+    assert plan.gradients(shape.norm).stddev < 0.3 * largest_gradients(plan).stddev
+    assert plan.gradients(shape.norm).noise_multiplier == largest_gradients(plan).noise_multiplier
 
 
 def test_a_second_look_sees_what_the_first_could_not():
@@ -276,8 +289,8 @@ def test_a_second_look_sees_what_the_first_could_not():
     X = np.hstack([np.full((20_000, 1), 0.9), small])
     plan, first = reshaping_of(X, 1.0, clip=1.0)
     short = mapped(ArrayRecords(X, np.ones(20_000), BOUNDS), first.matrix, first.norm)
-    again = plan.look_again(first.norm, plan.shares.moments[1])
-    assert again.gaussian.stddev < 0.1 * plan.moments.gaussian.stddev
+    again = plan.moments(plan.shares.moments[1], first.norm)
+    assert again.gaussian.stddev < 0.1 * first_moments(plan).gaussian.stddev
     both = first.then(plan.reshaping(again.release(short, fresh_entropy()), first.norm))
 
     def shrunk(shape):
@@ -291,7 +304,7 @@ def test_a_second_look_sees_what_the_first_could_not():
 
 def test_rounding_of_reshaped_records_is_paid_for():
     plan = NoisyNewton().plan(Problem(Logistic(), BOUNDS, 10**6, 50), Guarantee(1.0, 1e-9))
-    again = plan.look_again(0.3, 0.07)
+    again = plan.moments(0.07, 0.3)
     without = MomentMechanism(10**6, 50, 0.3, 0.0, 1.0, Neighboring.REPLACE_ONE, again.noise_multiplier)
     paid = again.gaussian.sensitivity.value - without.gaussian.sensitivity.value
     assert paid == pytest.approx(4.02 * 10**6 * 0.3 * again.row_error, rel=1e-3)
@@ -306,7 +319,7 @@ def test_records_are_as_short_as_the_noise_supposes_once_they_are_reshaped():
     found = replay(running(plan), [ArrayRecords(X, y, BOUNDS)], [ArrayRecords(X * [1.0, -1.0], y, BOUNDS)])
     assert found.passed, str(found)
     declared = [distance.declared for distance in found.distances if distance.where.startswith("call")]
-    assert declared[-1] < 0.5 * plan.release.sensitivity.value
+    assert declared[-1] < 0.5 * largest_gradients(plan).sensitivity.value
     assert found.distances[len(declared) - 1].ratio > 0.9
 
 
@@ -336,7 +349,7 @@ def test_replayed_gradients_stay_within_the_declared_sensitivity(relation, loss)
     y = np.append(rng.choice([-1.0, 1.0], 300), 1.0)
     plan = NoisyNewton().plan(Problem(loss, BOUNDS, 301, 3), Guarantee(1.0, 1e-6, relation))
     first = ArrayRecords(X, y, BOUNDS)
-    shape = plan.reshaping(plan.moments.release(first, fresh_entropy()))
+    shape = plan.reshaping(first_moments(plan).release(first, fresh_entropy()))
     exchanged, others = X.copy(), y.copy()
     exchanged[-1], others[-1] = -X[-1], 1.0
     null = np.arange(301) == 300
@@ -345,7 +358,7 @@ def test_replayed_gradients_stay_within_the_declared_sensitivity(relation, loss)
         if relation is Neighboring.REPLACE_ONE
         else ArrayRecords(X, y, BOUNDS, null)
     )
-    bound = plan._release(shape.norm).sensitivity.value
+    bound = plan.gradients(shape.norm).sensitivity.value
     largest = 0.0
     for _ in range(50):
         theta = rng.normal(size=3) * rng.choice([0.0, 1.0, 10.0])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.solvers.second_order.coordinates import NoisyMoments
 from discreet.solvers.second_order.posterior import (
     Curvature,
     PosteriorMean,
@@ -14,7 +15,6 @@ from discreet.solvers.second_order.posterior import (
     prior_root,
     unclipped_share,
 )
-from discreet.solvers.statistics import NoisyMoments
 
 
 def problem(seed=0, n=400, p=5):
@@ -98,11 +98,11 @@ def test_pure_noise_shrinks_the_prior():
 def test_eigenvalues_that_noise_hides_share_their_mean():
     second = np.diag([100.0, 3.0, -1.0, 1.0])
     noisy = NoisyMoments(second, np.zeros(4), 2.0, 2.0)
-    found = Curvature.seen(noisy, np.eye(4))
+    found = Curvature.from_moments(noisy, np.eye(4))
     hidden = 1.0 + 0.2 * noisy.matrix_noise
     assert np.allclose(np.linalg.eigvalsh(found.matrix), [hidden, hidden, hidden, 100.0])
     assert found.error == 2.0
-    assert Curvature.seen(noisy, np.eye(4) / 2).error == 0.5
+    assert Curvature.from_moments(noisy, np.eye(4) / 2).error == 0.5
 
 
 @pytest.mark.parametrize("ratio", [0.2, 1.0, 3.0])

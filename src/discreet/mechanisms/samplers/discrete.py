@@ -25,6 +25,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet._typing import Integers
 from discreet.mechanisms.samplers.entropy import Entropy, Words
 
 GUIDE_BITS = 12
@@ -166,8 +167,6 @@ def exact_coin(exponent: Fraction, word: int, entropy: Entropy) -> bool:
 
     return LazyUniform(word, entropy).is_below(bracket)
 
-
-Integers = NDArray[np.int64]
 
 WORDS_PER_CANDIDATE = 3
 MAX_WIDTH = 1 << 24

@@ -192,12 +192,22 @@ def insecure_noise(seed: SupportsIndex) -> Iterator[None]:
     Inside the block, the k-th call of :func:`fresh_entropy` returns a stream that depends on ``seed`` and k only. The
     same program draws the same noise, while two fits in the block draw different noise.
 
-    Privacy
-    -------
-    None: anyone who knows the seed can subtract the noise. Every source created inside has ``secure == False``, and so
-    has every statement derived from it. The switch is local to the current thread or asynchronous task. It does not
-    reach new threads or spawned worker processes: those stay secure and are not repeatable. A forked child inherits the
-    switch and repeats the noise of its siblings.
+    Parameters
+    ----------
+    seed : int
+        Any number; the same one gives the same noise.
+
+    Yields
+    ------
+    None
+        It is a context manager: ``with insecure_noise(7): ...``.
+
+    Notes
+    -----
+    Privacy: none. Anyone who knows the seed can subtract the noise. Every source created inside has ``secure ==
+    False``, and so has every statement derived from it. The switch is local to the current thread or asynchronous
+    task. It does not reach new threads or spawned worker processes: those stay secure and are not repeatable. A forked
+    child inherits the switch and repeats the noise of its siblings.
 
     Examples
     --------

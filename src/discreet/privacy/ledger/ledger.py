@@ -137,13 +137,13 @@ class Ledger:
     ----------
     path, epsilon, delta, neighboring, adaptive, unit : as stored in the file.
 
-    Privacy
-    -------
-    All results whose charges were admitted are together (epsilon, delta)-DP for each ``unit`` under ``neighboring``,
-    provided that every charge describes what is then run, once, and that nothing is run without a charge. A charge is
-    durable before ``charge`` returns. A refused or failed charge must not be run; a charge whose run fails stays
-    charged. The file is tamper-evident against edits, but cannot detect a complete rewrite or an older copy. See
-    docs/ledger.md for the file format and the proof.
+    Notes
+    -----
+    Privacy: all results whose charges were admitted are together (epsilon, delta)-DP for each ``unit`` under
+    ``neighboring``, provided that every charge describes what is then run, once, and that nothing is run without a
+    charge. A charge is durable before ``charge`` returns. A refused or failed charge must not be run; a charge whose
+    run fails stays charged. The file is tamper-evident against edits, but cannot detect a complete rewrite or an older
+    copy. See docs/ledger.md for the file format and the proof.
 
     Examples
     --------

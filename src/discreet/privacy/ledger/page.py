@@ -33,21 +33,23 @@ def ledger_page(ledger: Ledger) -> Page:
             "Ledger": ledger.identity[:12],
         }
     )
-    page.heading("Who")
+    page.heading("Who spent it")
     page.bars(
         {"": _people(ledger, charges)},
-        ("person", "epsilon", "priced alone, beside the cap"),
+        ("person", "epsilon", f"of the cap of {ledger.epsilon:g}"),
         ends=(0, ledger.epsilon),
     )
     page.heading("When and what for")
     if len(charges) > _SHOWN:
         page.text(f"The latest {_SHOWN} of {len(charges)} charges.")
     page.table(
-        ("", "when (UTC)", "who", "what for", "alone", "spent by then", "release"), _history(ledger, charges)
+        ("", "when (UTC)", "who", "what for", "epsilon alone", "spent by then", "release"),
+        _history(ledger, charges),
     )
     page.text(
-        "A charge is written before its release runs and stays if the run fails. Prices of single charges do not add "
-        "up to what is spent: releases are composed, which costs less than the sum."
+        f"A charge is written before its release runs and stays if the run fails. Every epsilon on this page is at "
+        f"delta {ledger.delta:g}, the ledger's own, so it may differ from the one that was asked for. Together, "
+        "releases cost less than the sum of their prices."
     )
     with page.folded("What a further release can be, and how to check this page"):
         page.text(f"{ledger.remaining()}.")
@@ -73,7 +75,7 @@ def add_budget(page: Page, ledger: Ledger) -> None:
     page.shares(
         [
             ("spent", share, f"epsilon {spent.epsilon:.3g}"),
-            ("left for one release", 0.0, "nothing" if empty else f"epsilon {left.epsilon:.3g}"),
+            ("one more release could cost up to", 0.0, "nothing" if empty else f"epsilon {left.epsilon:.3g}"),
         ]
     )
 
@@ -111,10 +113,27 @@ def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int,
     return [(who, len(events[who]), prices[who]) for who in sorted(events, key=lambda who: -prices[who])]
 
 
+def shares(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
+    """Everybody with the number of their charges and by how much these raised what is spent, largest first.
+
+    Charges of one person that follow one another count together, so that a ledger of one person has one sum.
+    """
+    counts: dict[str, int] = {}
+    raised: dict[str, float] = {}
+    before = 0.0
+    for place, charge in enumerate(charges, 1):
+        counts[charge.who] = counts.get(charge.who, 0) + 1
+        if place == len(charges) or charges[place].who != charge.who:
+            spent = ledger.spent(first=charge.sequence).epsilon
+            raised[charge.who] = raised.get(charge.who, 0.0) + spent - before
+            before = spent
+    return [(who, counts[who], raised[who]) for who in sorted(raised, key=lambda who: -raised[who])]
+
+
 def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
     return [
-        Bar(who or "(unknown)", price, f"{price:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
-        for who, count, price in by_person(ledger, charges)
+        Bar(who or "(unknown)", spent, f"{spent:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
+        for who, count, spent in shares(ledger, charges)
     ]
 
 

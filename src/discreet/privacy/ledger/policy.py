@@ -98,6 +98,20 @@ class Policy:
     path : the file.
     data : settings of every data set's ledger.
     people : for each person, the largest epsilon of each data set, or "all".
+
+    Notes
+    -----
+    Privacy: the cap of a ledger holds with or without a policy. A policy divides it among people by the names that
+    the operating system gives; it does not authenticate them.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "policy.toml"
+    >>> data = '[data.cohort]\\nledger = "cohort.ledger"\\nepsilon = 3.0\\ndelta = 1e-6\\n'
+    >>> _ = path.write_text(data + "[people.ann]\\ncohort = 1.0\\n")
+    >>> Policy.read(path).people["ann"]["cohort"]
+    1.0
     """
 
     path: Path

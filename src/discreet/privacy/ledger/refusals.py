@@ -61,10 +61,10 @@ def binding(rule: Rule, account: Account, event: Event) -> str:
 
 def _less(rule: Rule, account: Account, event: Event, own: float) -> str:
     """Say how much delta the same charge could spend, with its epsilon or with almost none."""
-    same = _told(own * _share(rule, account, event))
+    same = _rounded_down(own * _share(rule, account, event))
     if same != "0":
         return f"and with the same epsilon up to {same} is admitted. Ask for a delta of at most that"
-    little = _told(own * _share(rule, account, _changed(event, _faint)))
+    little = _rounded_down(own * _share(rule, account, _changed(event, _faint)))
     if little == "0":
         return "and none is left. Ask for a pure release (delta=0, where a solver offers it), or stop here"
     return (
@@ -80,7 +80,9 @@ def _share(rule: Rule, account: Account, event: Event) -> float:
 def _room(rule: Rule, account: Account) -> str:
     """Return the largest delta that a charge with almost no epsilon could spend outright."""
     cap = rule.cap.cap_delta
-    return _told(largest(lambda delta: rule.surely_admits(account, Approximate(0.0, delta)), cap, _CLOSE))
+    return _rounded_down(
+        largest(lambda delta: rule.surely_admits(account, Approximate(0.0, delta)), cap, _CLOSE)
+    )
 
 
 def _without_deltas(rule: Rule, account: Account) -> Account:
@@ -92,7 +94,7 @@ def _without_deltas(rule: Rule, account: Account) -> Account:
     return found
 
 
-def _told(delta: float) -> str:
+def _rounded_down(delta: float) -> str:
     """Format with three digits, rounded down, so that the reported delta would be admitted."""
     return f"{delta * 0.995:.3g}"
 

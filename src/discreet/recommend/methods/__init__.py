@@ -24,6 +24,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "oja": lambda: PowerIteration(averaging=True),
     "als": AlternatingLeastSquares,
     "frank-wolfe": FrankWolfe,
+    "frank-wolfe-oja": lambda: FrankWolfe(oja=True),
     "frank-wolfe-printed": lambda: FrankWolfe(printed=True),
     "pgd": ProjectedGradient,
     "cleansing": Cleansing,

@@ -12,9 +12,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods.profile import Profile, learn_profile, profile_releases
@@ -22,8 +21,6 @@ from discreet.recommend.methods.subspace import covariance, covariance_release, 
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.solvers.components import spikes
-
-Integers = NDArray[np.int64]
 
 _FACTOR_BOUND = 0.5
 WEIGHT_BITS = 8

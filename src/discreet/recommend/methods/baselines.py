@@ -6,9 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend.item_models import DescentModel, RidgeModel
 from discreet.recommend.methods.profile import ERROR_VARIANCE, learn_profile, profile_releases
 from discreet.recommend.methods.subspace import (
@@ -21,8 +20,6 @@ from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.sets.base import project_magnitudes
 from discreet.solvers.components import largest
-
-Integers = NDArray[np.int64]
 
 _MOST_ITEMS_DESCENT = 5000  # full rows: n_users x n_items numbers pass through every round
 _FULL_ROWS = 4096  # users whose full rows are held at a time

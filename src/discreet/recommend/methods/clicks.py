@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.recommend.item_models import ClickModel, PopularityModel, ProjectionModel, RidgeModel
 from discreet.recommend.methods.als import WEIGHT_BITS, factor_bits, n_factors, solved
@@ -24,8 +23,6 @@ from discreet.recommend.methods.subspace import COVARIANCE, covariance, covarian
 from discreet.recommend.plan import Facts, Method, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.solvers.components import Spikes, spikes
-
-Integers = NDArray[np.int64]
 
 _COUNTS, _STEP, _EVERYONE = "item counts", "normal equations", "all users"
 _COUNT_SHARE = 0.1

@@ -1,4 +1,4 @@
-"""Frank-Wolfe over a nuclear-norm ball (Jain, Thakkar and Thakurta, 2018): corrected, and as printed.
+"""Frank-Wolfe over a nuclear-norm ball (Jain, Thakkar and Thakurta, 2018): corrected, with Oja's rule, and as printed.
 
 Round t: a_i = clipped residual of user i, W = sum_i a_i a_i^T + noise, v = top eigenvector, and every user moves by
 -step k (a_i . v) / l along v, where l is the singular value. Corrected: steps 2 / (t + 2) of which every user goes the
@@ -7,29 +7,32 @@ steps 1 / T, residuals within twice the bound, l the root of the noisy eigenvalu
 sqrt(sigma log(n / beta)) n^(1/4), a first round that does nothing, and the printed noise (raised where it would not
 meet the guarantee). In both every user first subtracts the mean of their own ratings (Thakkar, 2019, section 6.4),
 which is a step on the user's own row and costs nothing.
+
+With Oja's rule (Thakkar, 2019, Algorithm 14 inside Algorithm 13) no matrix is formed: v is found by a few noisy
+products W v, all of which are charged, from a random start of norm 1.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
+from discreet.recommend import kernels
 from discreet.recommend import replay_kernels as replay
 from discreet.recommend.item_models import ReplayModel
+from discreet.recommend.methods.power import in_units, product_bound, product_sensitivity, quantised_block
 from discreet.recommend.methods.subspace import RANK_ONE, add_covariance, check_dense, symmetric
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
-from discreet.solvers.components import largest
-
-Integers = NDArray[np.int64]
+from discreet.solvers.components import block_iteration, largest
 
 _COVARIANCE, _LENGTH = "residual covariance", "singular value"
 _LENGTH_SHARE = 0.1
 _VECTOR_SCALE = 1 << 16
+_PRODUCT, _OJA_STEPS = "residual product", 3
 _FAILURE = 0.05  # beta of the printed inflation
 
 
@@ -38,12 +41,13 @@ class FrankWolfe:
     """Nuclear-norm Frank-Wolfe with a noisy top eigenvector per round."""
 
     printed: bool = False
+    oja: bool = False
     theorem: str = RANK_ONE
 
     @property
     def name(self) -> str:
         """As in ``PrivateMatrixCompletion(method=...)``."""
-        return "frank-wolfe-printed" if self.printed else "frank-wolfe"
+        return "frank-wolfe-printed" if self.printed else "frank-wolfe-oja" if self.oja else "frank-wolfe"
 
     def _rounds(self, facts: Facts) -> int:
         """Rounds that touch data: the printed loop wastes its first."""
@@ -56,8 +60,9 @@ class FrankWolfe:
         return math.sqrt(per_user) * (2.0 if self.printed else facts.row_clip)
 
     def releases(self, facts: Facts) -> tuple[Release, ...]:
-        """A covariance per round and, corrected, a scalar."""
-        check_dense(facts)
+        """A covariance or some products per round and, corrected, a scalar."""
+        if not self.oja:
+            check_dense(facts)
         rounds, square = self._rounds(facts), self._clip(facts) ** 2
         least = 0.0
         if self.printed:
@@ -74,7 +79,14 @@ class FrankWolfe:
         )
         listed = []
         for t in range(rounds):
-            listed.append(Release(f"{_COVARIANCE} {t}", share, facts.apart, 1, facts.n_items, square, least))
+            if self.oja:
+                one, reach = share / _OJA_STEPS, product_sensitivity(replace(facts, rank=1))
+                names = [_product_name(t, number) for number in range(_OJA_STEPS)]
+                listed += [Release(name, one, reach, facts.n_items, unit=square) for name in names]
+            else:
+                listed.append(
+                    Release(f"{_COVARIANCE} {t}", share, facts.apart, 1, facts.n_items, square, least)
+                )
             if not self.printed:
                 listed.append(Release(f"{_LENGTH} {t}", length_share / rounds, scalar, 1, unit=square))
         return tuple(listed)
@@ -86,12 +98,13 @@ class FrankWolfe:
         model = ReplayModel(np.zeros((n, 0)), np.zeros(0), np.zeros(0), clip, not self.printed, True)
         for t in range(rounds):
             name = f"{_COVARIANCE} {t}"
-            noisy = noise.release(name, _covariance(facts, ratings, model))
-            values, vectors = largest(noisy, 1)
-            v = vectors[:, 0]
-            stddev = noise.stddev(name)
+            if self.oja:
+                v = _oja_direction(facts, ratings, model, noise, t)
+            else:
+                values, vectors = largest(noise.release(name, _covariance(facts, ratings, model)), 1)
+                v = vectors[:, 0]
             if self.printed:
-                step, entry = 1 / (facts.n_iterations or 5), stddev / math.sqrt(2)
+                step, entry = 1 / (facts.n_iterations or 5), noise.stddev(name) / math.sqrt(2)
                 length = (
                     math.sqrt(max(float(values[0]), 0.0))
                     + math.sqrt(entry * math.log(n / _FAILURE)) * n**0.25
@@ -109,6 +122,33 @@ class FrankWolfe:
                 centered=True,
             )
         return model
+
+
+def _product_name(t: int, number: int) -> str:
+    return f"{_PRODUCT} {t}.{number}"
+
+
+def _oja_direction(facts: Facts, ratings: Users, model: ReplayModel, noise: Noise, t: int) -> Array:
+    """Return the direction of the last of a few noisy products of the residuals' covariance, by Oja's rule."""
+    single = replace(facts, rank=1)
+
+    def noisy_product(number: int, block: Array) -> Array:
+        exact = _product(facts, ratings, model, quantised_block(single, block))
+        return noise.release(_product_name(t, number), exact)
+
+    step = 1 / (_OJA_STEPS * noise.stddev(_product_name(t, 0)) * math.sqrt(facts.n_items))
+    last = block_iteration(noise.public_directions(facts.n_items, 1), noisy_product, _OJA_STEPS, step)
+    return np.asarray(last[:, 0] / max(float(np.linalg.norm(last)), 1e-300))
+
+
+def _product(facts: Facts, ratings: Users, model: ReplayModel, block: Integers) -> Array:
+    """sum_i a_i (a_i . v) in units of the squared clip, exact up to the dropped bits."""
+    bound = product_bound(facts)
+
+    def add(part: Ratings, sums: Integers) -> None:
+        kernels.add_product(part.starts, part.items, model.residuals(part, bound)[0], block, sums)
+
+    return in_units(ratings.total(block.shape, add), bound)
 
 
 def _covariance(facts: Facts, ratings: Users, model: ReplayModel) -> Array:

@@ -12,9 +12,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods.profile import learn_profile, profile_releases
@@ -22,8 +21,6 @@ from discreet.recommend.methods.subspace import residual_integers, with_directio
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.solvers.components import Spikes, block_iteration, block_spikes
-
-Integers = NDArray[np.int64]
 
 _PRODUCT = "product"
 _BLOCK_SCALE = 1 << 16  # integer length of a column of V
@@ -97,7 +94,7 @@ def _integer_norm(facts: Facts) -> float:
 
 def product_sensitivity(facts: Facts) -> float:
     """Distance of the products of neighbors in units of row_clip^2, with what dropping bits adds."""
-    bound = facts.bound(2) >> 3
+    bound = product_bound(facts)
     apart = facts.apart if facts.rank > 1 else 1.0
     steps = apart * bound**2 * _integer_norm(facts) + _DROPPED * math.sqrt(facts.n_items * facts.rank)
     return steps / (bound**2 * _BLOCK_SCALE)
@@ -113,12 +110,21 @@ def quantised_block(facts: Facts, block: Array) -> Integers:
 
 def product(facts: Facts, ratings: Users, model: RidgeModel, importance: Array, block: Integers) -> Array:
     """sum_i a_i (a_i^T block) in units of row_clip^2, exact up to the dropped bits."""
-    bound = facts.bound(2) >> 3
+    bound = product_bound(facts)
 
     def add(part: Ratings, sums: Integers) -> None:
         kernels.add_product(
             part.starts, part.items, residual_integers(facts, part, model, importance, bound), block, sums
         )
 
-    sums = ratings.total(block.shape, add)
+    return in_units(ratings.total(block.shape, add), bound)
+
+
+def product_bound(facts: Facts) -> int:
+    """Integer length of a row in a product, so that sums of products fit in 63 bits."""
+    return facts.bound(2) >> 3
+
+
+def in_units(sums: Integers, bound: int) -> Array:
+    """Integer products in units of the squared bound on rows, without their last bits."""
     return np.asarray((sums // _DROPPED).astype(np.float64) * (_DROPPED / (bound**2 * _BLOCK_SCALE)))

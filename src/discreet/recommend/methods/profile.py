@@ -11,15 +11,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
-
-Integers = NDArray[np.int64]
 
 # What is expected of ratings, in units of half the range: it steers shrinkage only, never privacy. Ratings that use the
 # range evenly have variance 1/3; these are parts of it that users, items and chance are expected to explain.

@@ -14,9 +14,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.mechanisms.matrices import mirror_lower
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
@@ -24,8 +23,6 @@ from discreet.recommend.methods.profile import Profile, learn_profile, profile_r
 from discreet.recommend.plan import MOST_ENTRIES, Facts, Noise, Release
 from discreet.recommend.ratings import LANE_ENTRIES, Ratings, Users, check_memory, in_threads
 from discreet.solvers.components import Spikes, spikes
-
-Integers = NDArray[np.int64]
 
 _SPARSE = 6  # items per rating of a row up to which dense products are faster
 _SMALL = 2000  # items whose covariance stays in a processor's cache

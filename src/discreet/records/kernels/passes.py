@@ -1,12 +1,13 @@
-"""Compiled passes over dense and CSR rows, and the proved bound on their rounding errors.
+"""Compiled passes over dense and CSR rows.
 
 Every dense kernel reads a C-contiguous matrix of doubles or singles once, block by block. A block fits into the cache,
 so its rows are read from memory once although they are used twice (raw predictions, then the weighted sum) or twice
 per class. Singles are widened entry by entry, which is exact. CSR rows are taken a few at a time, for the same reason.
 Rows are never modified; clipping enters as the row scale s, and rows with s = 0 contribute nothing.
 
-Reassociation and fused multiply-add are allowed inside dot products, because the bound holds for every order of
-summation; flags that assume finite numbers or replace divisions are not.
+Reassociation and fused multiply-add are allowed inside dot products, because the bound on rounding errors
+(`discreet.records.bounds.gradient_rounding`) holds for every order of summation. Flags that assume finite numbers or
+replace divisions are not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Array
-from discreet.losses import Loss
 from discreet.losses.base import (
     HINGE,
     LOGISTIC,
@@ -32,19 +32,11 @@ from discreet.losses.base import (
 from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.records.kernels.numba_tools import WIDTH
 from discreet.records.kernels.softmax import exponentials, softmax_coefficients
-from discreet.records.kernels.tiles import ROWS, SIZES, block_dots, block_sums
+from discreet.records.kernels.tiles import SIZES, block_dots, block_sums
 
-UNIT_ROUNDOFF = 2.0**-53
 #: Maximum number of rows in a block. Kernels multiply one factor per row, in [1, 2] or with up to 32 classes in
 #: [1, 32], before they take a logarithm, so a block must have fewer than 1023 / 5 rows.
 MAX_BLOCK_ROWS = 128
-#: Maximum number of rows that are summed in one unknown order (by BLAS or SciPy).
-MAX_CHUNK_ROWS = 8192
-
-
-def block_rows(n_columns: int) -> int:
-    """Return the rows per block: about an eighth of a megabyte, a multiple of 4 between 16 and 128 rows."""
-    return int(min(MAX_BLOCK_ROWS, max(16, 2**14 // max(1, n_columns) // ROWS * ROWS)))
 
 
 @compiled("reassoc")
@@ -160,44 +152,6 @@ def weighted_product(
         for k in range(m):
             t[0, k] *= weights[start + k]
         block_sums(X, start, m, t, sizes, total, fetched)
-
-
-def gamma(k: float) -> float:
-    """Return Higham's gamma_k = k u / (1 - k u), which bounds the relative change of a sum by k roundings."""
-    ku = k * UNIT_ROUNDOFF
-    if not ku < 0.01:
-        raise ValueError(f"a sum of {k:g} terms is too long for the rounding analysis; split the data")
-    return ku / (1.0 - ku)
-
-
-def worst_additions(n_samples: int) -> int:
-    """Return the most additions any record's term passes through, for any storage and split of the rows."""
-    return min(n_samples, MAX_CHUNK_ROWS + n_samples // 256 + 64)
-
-
-def gradient_rounding(
-    loss: Loss,
-    n_samples: int,
-    n_features: int,
-    feature_norm: float,
-    theta_norm: float,
-    additions: int | None = None,
-) -> float:
-    """Bound |computed - exact| (L2) for a sum of n record gradients at a theta of the given norm.
-
-        e = n R (beta gamma_{p+3} R |theta| + (kappa + 2) u L + gamma_{m+2} L) (1 + 1/100) + underflow,
-
-    where p counts features with the intercept, m = ``additions`` is the largest number of additions any record's term
-    passes through (by default the most for any storage), and kappa is the loss's evaluation error. Uses public numbers
-    only. Proof: docs/proofs/rounding.md, sections 2 to 4.
-    """
-    if additions is None:
-        additions = worst_additions(n_samples)
-    margin = loss.smoothness * gamma(n_features + 3) * feature_norm * theta_norm
-    evaluation = (loss.evaluation_error + 2.0) * UNIT_ROUNDOFF * loss.lipschitz
-    summation = gamma(additions + 2) * loss.lipschitz
-    underflow = 2.0**-140 * (1.0 + loss.smoothness) * (1.0 + loss.lipschitz) * n_features * loss.n_outputs
-    return 1.01 * n_samples * feature_norm * (margin + evaluation + summation) + n_samples * underflow
 
 
 def groups(n_classes: int) -> NDArray[np.int64]:

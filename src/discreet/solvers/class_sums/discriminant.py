@@ -23,20 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting
+from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy import events
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, class_signal
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import Bounds, gamma
 from discreet.solvers import base
-from discreet.solvers.base import calibrated_unit, gradient_mechanism, multiplier, share_event
+from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
 from discreet.solvers.class_sums.mechanism import CONSTANT, ClassSumsMechanism, NoisyClassSums
 from discreet.solvers.gradients.descent import (
     Descent,
@@ -45,7 +43,6 @@ from discreet.solvers.gradients.descent import (
     default_radius,
     flow_time,
     noisy_sum,
-    signal_over_noise,
 )
 from discreet.solvers.second_order.coordinates import mapped
 
@@ -107,12 +104,12 @@ def row_length(left: float) -> float:
 
 def class_shares(counts: Array, variance: float) -> Array:
     """Return the class shares, shrunk towards equal shares by the amount that noise explains (James and Stein)."""
-    believed = np.maximum(counts, 0.0) + 1.0
-    even = believed.mean()
-    differences = believed - even
+    smoothed = np.maximum(counts, 0.0) + 1.0
+    even = smoothed.mean()
+    differences = smoothed - even
     noise = (len(counts) - 1) * variance
     kept = max(0.0, 1.0 - noise / max(float(differences @ differences), noise))
-    return np.asarray((even + kept * differences) / believed.sum())
+    return np.asarray((even + kept * differences) / smoothed.sum())
 
 
 def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]:
@@ -194,7 +191,7 @@ class NoisyDiscriminant:
         """Split the budget and calibrate all releases together."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
-        base.require(self.name, problem, "classes", Setting("solver", "objective"))
+        base.require(self.name, problem, "classes", "objective")
         if problem.n_models > 1:
             raise ValueError(
                 "solver 'discriminant' fits all classes together: use multi_class='softmax', or 'noisy-gd'"
@@ -209,11 +206,13 @@ class NoisyDiscriminant:
         share = _SUMS_SHARES[_n_classes(problem) > 2] if self.sums_share is None else self.sums_share
         if not 0 < share < 1:
             raise ParameterError("sums_share", f"must lie between 0 and 1, got {share!r}")
-        unit = calibrated_unit(lambda m: _event(problem, m, steps, share), guarantee)
         scores = _scores(problem)
+        columns = problem.n_features - int(problem.bounds.intercept)
+        sums = Part(share, _n_classes(problem) * (2 * columns + 1))
+        unit = split_unit([sums, Part(1 - share, scores.n_coefficients, steps)], guarantee)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(1 - share)
         field = capped(scores, guarantee, budget, self.cap)
-        signal = signal_over_noise(scores, guarantee, field, budget)
+        signal = class_signal(scores, guarantee, field, budget)
         return NoisyDiscriminantPlan(problem, guarantee, field, steps, signal, unit, share)
 
 
@@ -366,14 +365,6 @@ def _scores(problem: Problem) -> Problem:
     longest = _LONGEST[n_scores > 1]
     bounds = Bounds(math.sqrt(longest**2 * n_scores + constant), intercept=False)
     return replace(problem, bounds=bounds, n_features=n_scores + constant)
-
-
-def _event(problem: Problem, unit: float, steps: int, sums_share: float) -> events.Event:
-    """Return the event of all releases for this unit."""
-    columns = problem.n_features - int(problem.bounds.intercept)
-    sums = share_event(unit, sums_share, _n_classes(problem) * (2 * columns + 1))
-    gradient = share_event(unit, (1 - sums_share) / steps, _scores(problem).n_coefficients)
-    return events.Composed((sums, events.Repeated(gradient, steps)))
 
 
 base.register(NoisyDiscriminant.name, NoisyDiscriminant)

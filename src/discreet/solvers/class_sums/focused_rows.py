@@ -17,8 +17,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, without_duplicates
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import Bounds, chunked_sum, gamma, without_duplicates
 
 UNIT = Bounds(1.0, intercept=False)
 _LARGEST_LOG = 10.0  # row lengths are clipped to between 2^-10 and 2^10 times the bound
@@ -77,7 +76,7 @@ def log_lengths(records: ArrayRecords, bound: float) -> Array:
         norms = np.linalg.norm(rows, axis=1)
     known = (norms > 0) & (records.scales > 0)
     logs = np.log2(np.where(known, norms, bound) / bound) / _LARGEST_LOG
-    return np.array([np.clip(logs, -1.0, 1.0)[known].sum()])
+    return chunked_sum(np.where(known, np.clip(logs, -1.0, 1.0), 0.0)[:, None])
 
 
 def length_of(mean_log: float) -> float:
@@ -88,7 +87,7 @@ def length_of(mean_log: float) -> float:
 def clipped_scores(records: ArrayRecords, matrix: Array, longest: float) -> Array:
     """Sum the scores of the records along the columns of a matrix, each clipped to +-longest."""
     raw = np.column_stack([records.raw_predictions(column) for column in matrix.T])
-    return np.asarray(np.clip(raw, -longest, longest).sum(axis=0))
+    return chunked_sum(np.clip(raw, -longest, longest))
 
 
 def capped_residuals(records: ArrayRecords, weights: Array, loss: Loss, theta: Array, cap: float) -> Array:

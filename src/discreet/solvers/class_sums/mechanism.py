@@ -23,8 +23,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, without_duplicates
-from discreet.records.kernels.passes import gradient_rounding
+from discreet.records.bounds import Bounds, gradient_rounding, without_duplicates
 
 CONSTANT = 0.25  # next to a row of norm 1; a power of two, so that counts are multiples of it
 _DOUBT = 3.0  # standard deviations of noise by which the sum of all counts may miss the number of rows

@@ -22,21 +22,24 @@ from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy import events
-from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
-from discreet.problem import Problem
+from discreet.problem import Problem, sum_signal
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, gradient_rounding
+from discreet.records.bounds import (
+    UNIT_ROUNDOFF,
+    Bounds,
+    BoxBounds,
+    gamma,
+    gradient_rounding,
+    summation_rounding,
+)
 from discreet.solvers import base
-from discreet.solvers.base import calibrated_unit, gradient_mechanism, multiplier, share_event
+from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
 from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.class_sums.column_evidence import ColumnEvidence
 from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
 from discreet.solvers.gradients.descent import capped, centered, noisy_sum, project
 from discreet.solvers.second_order.coordinates import mapped
-from discreet.solvers.statistics import summation_rounding
 
 CAP = 0.3  # bound on the residual of one record
 _STEPS = 40
@@ -68,19 +71,13 @@ class Shares:
         return self.look + self.second + self.slopes + self.residuals + self.both
 
 
-def signal(problem: Problem, guarantee: Guarantee) -> float:
-    """Return n_samples over the noise in a class sum of rows of norm 1."""
-    noise = math.sqrt(guarantee.neighboring.contributions) / gaussian_mu(guarantee.epsilon, guarantee.delta)
-    return problem.n_samples / noise
-
-
 def shares_of(problem: Problem, guarantee: Guarantee, selects: bool) -> Shares:
     """Choose the shares by the public rule: more signal allows more releases."""
     if n_classes(problem) > 2:
         return Shares(0.4, 0.4, 0.2) if selects else Shares(0.1, 0.65, 0.25)
     if selects:
         return Shares(0.45, 0.48, 0.07)
-    seen = signal(problem, guarantee)
+    seen = sum_signal(problem, guarantee)
     if seen < _ONCE:
         return Shares(0.93, 0.0, 0.07)
     if seen < _TWICE:
@@ -122,7 +119,7 @@ class RefocusedSums:
         """Split the budget by the public rule and calibrate all releases together."""
         base.refuse_pure(self.name, guarantee)
         base.refuse_geometry(self.name, problem)
-        base.require(self.name, problem, "classes", Setting("solver", "objective"))
+        base.require(self.name, problem, "classes", "objective")
         most = _checks.count_or_none("max_columns", self.max_columns)
         if problem.n_models > 1:
             raise ValueError(
@@ -133,17 +130,9 @@ class RefocusedSums:
         if problem.n_features > _MOST_COLUMNS:
             raise ValueError(f"solver {self.name!r} needs fewer than 2**30 columns: use 'noisy-gd'")
         shares = shares_of(problem, guarantee, most is not None)
-        unit = calibrated_unit(lambda m: _event(problem, guarantee, shares, m), guarantee)
+        bill = _bill(problem, guarantee, shares)
+        unit = split_unit([Part(share, size, times) for _, share, size, times in bill], guarantee)
         return RefocusedPlan(problem, guarantee, unit, shares, most)
-
-
-def _event(problem: Problem, guarantee: Guarantee, shares: Shares, unit: float) -> events.Event:
-    """Return the event of all releases for this unit."""
-    made = [
-        events.Repeated(share_event(unit, share / times, size), times)
-        for _, share, size, times in _bill(problem, guarantee, shares)
-    ]
-    return events.Composed(tuple(made))
 
 
 def _bill(problem: Problem, guarantee: Guarantee, shares: Shares) -> list[tuple[str, float, int, int]]:
@@ -426,12 +415,13 @@ class RefocusedPlan(base.Plan):
             n * (weights if outputs == 1 else weights[:, None]) * (spread[-1] if outputs == 1 else spread)
         )
         curvature = np.maximum(curvature, 6 * gradient.stddev / math.sqrt(_STEPS))
-        point, total, averaged = start, np.zeros_like(start), 0
+        point, total, averaged = project(start[None], _RADIUS)[0], np.zeros_like(start), 0
         for step in range(_STEPS):
             noisy = noisy_sum([along], field, point[None], gradient, entropy)[0]
-            point = project((point - 0.4 * noisy / curvature)[None], _RADIUS)[0]
+            point = point - 0.4 * noisy / curvature
             if outputs == 1:
                 point[0] = max(point[0], _LEAST_SLOPE)
+            point = project(point[None], _RADIUS)[0]
             if step >= _STEPS // 4:
                 total, averaged = total + point, averaged + 1
         return np.asarray(matrix @ (total / averaged))

@@ -20,7 +20,7 @@ from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, class_signal
 from discreet.records.base import Records
 from discreet.sets import Geometry
 from discreet.solvers.gradients.row_centering import LeveledBounds
@@ -89,8 +89,9 @@ class Descent:
         n_averaged = max(1, round(self.averaging * self.n_iterations))
         for step in range(self.n_iterations):
             point = self._projected(theta + self.momentum * (theta - before))
+            rate = self._rate(step)
             gradient = noisy_gradient(point)
-            before, theta = theta, self._projected(point - self._rate(step) * gradient)
+            before, theta = theta, self._projected(point - rate * gradient)
             if step >= self.n_iterations - n_averaged:
                 weight = step + 1.0 if self.strength else 1.0
                 total += weight * theta
@@ -135,13 +136,6 @@ def centered(theta: Array, n_outputs: int) -> Array:
 _TIME = 0.055  # flow time per (signal over noise)^1.5
 
 
-def signal_over_noise(problem: Problem, guarantee: Guarantee, field: Loss, budget: float) -> float:
-    """Return records per class over the noise of a single release, in units of a record's derivative bound."""
-    contributions = guarantee.neighboring.contributions * math.sqrt(problem.n_models)
-    per_class = problem.n_samples / max(1, field.n_outputs)
-    return float(per_class * budget / (contributions * field.lipschitz))
-
-
 def flow_time(problem: Problem, signal: float) -> float:
     """Return the sum of the step sizes; in time t, noise moves a full row's prediction by about t / signal.
 
@@ -164,10 +158,15 @@ def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
 
     A cap limits records that the model gets wrong. While noise dominates, they cost more than they contribute.
     """
-    signal = signal_over_noise(problem, guarantee, problem.loss, budget) * problem.loss.lipschitz
+    signal = class_signal(problem, guarantee, problem.loss, budget) * problem.loss.lipschitz
     if problem.loss.n_outputs > 1:
         return float(0.15 * max(1.0, signal / 500) ** (1 / 3))
     return float(0.55 * max(1.0, signal / 2000) ** (1 / 3))
+
+
+def reshaped_cap(signal: float) -> float:
+    """Return the cap on a record's derivative; smaller than in plain descent, whose shorter flow must react faster."""
+    return float(min(1.0, 0.3 * max(1.0, signal / 400) ** 0.3))
 
 
 def capped(problem: Problem, guarantee: Guarantee, budget: float, cap: float | None) -> Loss:

@@ -27,7 +27,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, class_signal
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.solvers import base
@@ -51,7 +51,6 @@ from discreet.solvers.gradients.descent import (
     flow_time,
     images,
     noisy_sum,
-    signal_over_noise,
 )
 from discreet.solvers.gradients.descent import project as project
 from discreet.solvers.gradients.row_centering import (
@@ -141,7 +140,7 @@ class NoisyGradientDescent:
         if cap is None and likelihood and loss.n_outputs == 1 and isinstance(problem.bounds, LeveledBounds):
             cap = _LEVELED_CAP * default_cap(problem, guarantee, budget)
         field = capped(problem, guarantee, budget, cap)
-        signal = signal_over_noise(problem, guarantee, field, budget)
+        signal = class_signal(problem, guarantee, field, budget)
         radius = self._radius(problem, signal, share)
         last = self.schedule == "square-root"
         if last:

@@ -25,11 +25,10 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
-from discreet.problem import Problem
+from discreet.problem import Problem, class_signal
 from discreet.records.base import Records
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gradient_rounding
+from discreet.records.bounds import UNIT_ROUNDOFF, gradient_rounding
 from discreet.solvers import base
-from discreet.solvers.gradients.descent import signal_over_noise
 from discreet.solvers.gradients.noisy_gd import consecutive
 from discreet.solvers.minimizers import constrained
 
@@ -143,7 +142,7 @@ class PermutationSGD:
         smoothness = problem.loss.smoothness * problem.bounds.feature_norm**2
         n_passes, rate = _checks.count_or_none("n_passes", self.n_passes), self.learning_rate
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-        signal = signal_over_noise(problem, guarantee, problem.loss, budget)
+        signal = class_signal(problem, guarantee, problem.loss, budget)
         time = _PREDICTION_NOISE * signal * max(1, problem.loss.n_outputs) / problem.bounds.feature_norm**2
         largest = 1.0 / (smoothness + l2)
         if n_passes is None:

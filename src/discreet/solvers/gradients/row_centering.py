@@ -30,8 +30,7 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, without_duplicates
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.bounds import Bounds, gamma, gradient_rounding, without_duplicates
 
 _BLOCK_ENTRIES = 1 << 18
 

@@ -22,8 +22,8 @@ from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.kernels import passes
-from discreet.sets import Box, Geometry, L1Ball, L2Ball, Simplex
+from discreet.records.bounds import UNIT_ROUNDOFF, gradient_rounding
+from discreet.sets import Box, Geometry, GroupedL1Ball, L1Ball, L2Ball, Simplex
 from discreet.solvers import base
 from discreet.solvers.certificates import geometry_of
 from discreet.solvers.minimizers.lbfgs_newton import steady, steady_passes
@@ -37,10 +37,10 @@ from discreet.solvers.minimizers.minimizer import (
     smallest_tolerance,
 )
 
-_U = passes.UNIT_ROUNDOFF
+_U = UNIT_ROUNDOFF
 _WORST_CONDITION = 2.0**47  # above this, every point of the set is within the tolerance
 #: Sets whose support function and distance from a point are known to full precision.
-SETS = (L2Ball, L1Ball, Simplex, Box)
+SETS = (L2Ball, L1Ball, GroupedL1Ball, Simplex, Box)
 
 
 def require_known(name: str, geometry: Geometry) -> None:
@@ -72,6 +72,8 @@ def support_bound(geometry: Geometry, direction: Array) -> float:
         return math.fsum(products) + 2 * _U * math.fsum(np.abs(products)) + 2.0**-1000
     if isinstance(geometry, L2Ball):
         longest = _norm(direction)
+    elif isinstance(geometry, GroupedL1Ball):
+        longest = float(np.max(_group_norms(geometry, direction)))
     else:
         longest = float(np.max(direction if isinstance(geometry, Simplex) else np.abs(direction)))
     value = _size(geometry) * longest
@@ -88,9 +90,10 @@ def outside_bound(geometry: Geometry, theta: Array) -> float:
     size = _size(geometry)
     if isinstance(geometry, L2Ball):
         return max(_norm(theta) * (1 + 4 * _U) - size, 0.0) * (1 + 4 * _U)
-    total = math.fsum(np.abs(theta))
+    grouped = isinstance(geometry, GroupedL1Ball)
+    total = math.fsum(_group_norms(geometry, theta) if grouped else np.abs(theta))
     error = 4 * _U * (total + size)
-    if isinstance(geometry, L1Ball):
+    if isinstance(geometry, L1Ball | GroupedL1Ball):
         return max(total - size + error, 0.0)  # shrinking moves theta by no more than its excess
     negative = _norm(np.minimum(theta, 0.0)) * (1 + 4 * _U)
     positive = math.fsum(np.maximum(theta, 0.0))
@@ -98,8 +101,20 @@ def outside_bound(geometry: Geometry, theta: Array) -> float:
 
 
 def _size(geometry: Geometry) -> float:
-    assert isinstance(geometry, L2Ball | L1Ball | Simplex)
+    assert isinstance(geometry, L2Ball | L1Ball | GroupedL1Ball | Simplex)
     return geometry.size
+
+
+def _group_norms(geometry: Geometry, vector: Array) -> Array:
+    """Return the Euclidean norms of all groups of a grouped ball."""
+    assert isinstance(geometry, GroupedL1Ball)
+    starts = range(0, geometry.n_features, geometry.group_size)
+    return np.array([_norm(vector[start : start + geometry.group_size]) for start in starts])
+
+
+def _resized_groups(geometry: GroupedL1Ball, vector: Array, factors: Array) -> Array:
+    """Return the vector with its groups multiplied by factors."""
+    return np.asarray(vector * np.repeat(factors, geometry.group_size)[: geometry.n_features])
 
 
 def _norm(vector: Array) -> float:
@@ -156,6 +171,15 @@ def rounded_normal(geometry: Geometry, point: Array, vector: Array) -> Array:
         if not math.fsum(np.abs(point)) >= edge:
             return np.zeros_like(vector)
         return np.where(point == 0, vector, np.sign(point) * np.max(np.abs(vector)))
+    if isinstance(geometry, GroupedL1Ball):
+        norms = _group_norms(geometry, point)
+        if not math.fsum(norms) >= edge:
+            return np.zeros_like(vector)
+        used = norms > 0
+        longest = np.max(_group_norms(geometry, vector))
+        factors = np.divide(longest, norms, out=np.zeros_like(norms), where=used)
+        inside = _resized_groups(geometry, np.ones_like(vector), used.astype(float)) > 0
+        return np.where(inside, _resized_groups(geometry, point, factors), vector)
     return np.where(point == 0, vector, np.max(vector))
 
 
@@ -173,6 +197,14 @@ def nearest(geometry: Geometry, point: Array) -> Array:
         return point if norm <= size else point * (size / norm)
     if isinstance(geometry, Simplex):
         return _on_simplex(point, size)
+    if isinstance(geometry, GroupedL1Ball):
+        norms = _group_norms(geometry, point)
+        if math.fsum(norms) <= size:
+            return point
+        kept = _on_simplex(norms, size)
+        return _resized_groups(
+            geometry, point, np.divide(kept, norms, out=np.zeros_like(norms), where=norms > 0)
+        )
     magnitudes = np.abs(point)
     return point if math.fsum(magnitudes) <= size else np.sign(point) * _on_simplex(magnitudes, size)
 
@@ -243,7 +275,7 @@ def smallest_distance(
     """
     radius = geometry.radius(2.0)
     curvature = n_samples * loss.smoothness * feature_norm**2 + l2
-    rounding = passes.gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
+    rounding = gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
     pull = n_samples * loss.lipschitz * feature_norm + l2 * radius + linear_norm
     outside = (8 + 2 * math.sqrt(geometry.n_features)) * _U * radius
     linear = (rounding + 16 * _U * pull + curvature * outside) / l2
@@ -265,14 +297,15 @@ def reachable_distance(
 ) -> float:
     """Return a tolerance proved to be reached in ``most_passes_over`` (docs/proofs/constrained-minimizers.md, 2)."""
     radius, p = geometry.radius(2.0), geometry.n_features
-    sums = isinstance(geometry, L1Ball | Simplex)
-    slip, turn = (24 * p + 32, 4 * math.sqrt(p)) if sums else (24, 1.0)
-    rounding = passes.gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
+    sums, grouped = isinstance(geometry, L1Ball | Simplex), isinstance(geometry, GroupedL1Ball)
+    slip, turn = (24 * p + 32, 4 * math.sqrt(p)) if sums or grouped else (24, 1.0)
+    corner = 80 if grouped else 45
+    rounding = gradient_rounding(loss, n_samples, n_features, feature_norm, 1.01 * radius)
     pull = n_samples * loss.lipschitz * feature_norm + l2 * radius + linear_norm
     curvature = largest_curvature(loss, n_samples, feature_norm, l2)
     error = rounding + slip * _U * curvature * radius + 40 * _U * pull + 2.0**-500
     normal = 1.02 * pull + (6 + turn) * error
-    steep = 1.001 * ((8 + turn) * error / l2 + math.sqrt(45 * _U * radius * normal / l2)) + 2.0**-390
+    steep = 1.001 * ((8 + turn) * error / l2 + math.sqrt(corner * _U * radius * normal / l2)) + 2.0**-390
     return min(steep, geometry.diameter(2.0) * (1 + 8 * _U) + 32 * _U * radius)
 
 
@@ -286,19 +319,19 @@ def check(name: str, problem: Problem) -> None:
             Setting("solver", "noisy-gd"),
         )
     refuse_field(name, problem)
+    if not problem.loss.known_hessian:
+        raise ParameterError(
+            "solver",
+            f"{name!r} is proved for the softmax with equal weights, and for two classes with any",
+            Setting("solver", "noisy-gd", "newton", purpose="which pay for every step"),
+        )
     if problem.geometry is not None:
         require_known(name, geometry_of(problem, name))
 
 
 def refuse_field(name: str, problem: Problem) -> None:
     """Refuse losses that are not convex. A softmax with capped derivatives is not a gradient and has no minimizer."""
-    base.require(
-        name,
-        problem,
-        "convex",
-        "use Softmax",
-        Setting("solver", "noisy-gd", purpose="which pays for every step"),
-    )
+    base.require(name, problem, "convex", "noisy-gd", hint="use Softmax")
 
 
 def least_tolerance(problem: Problem, total_l2: float, linear_norm: float) -> float:

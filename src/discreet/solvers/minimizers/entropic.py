@@ -23,7 +23,7 @@ from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.base import Records
-from discreet.records.kernels.passes import UNIT_ROUNDOFF
+from discreet.records.bounds import UNIT_ROUNDOFF
 from discreet.sets import L1Ball, Polytope, Simplex, VertexPolytope
 
 Operator = Callable[[Array], Array]

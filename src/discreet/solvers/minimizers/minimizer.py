@@ -21,7 +21,7 @@ from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.records.base import Records
-from discreet.records.kernels import passes
+from discreet.records.bounds import UNIT_ROUNDOFF, gamma, gradient_rounding
 from discreet.solvers.minimizers.lbfgs_newton import (
     FAST_PASSES,
     Operator,
@@ -104,7 +104,7 @@ class Objective:
         """Bound the exact gradient's norm from above, given the gradient computed at theta."""
         with np.errstate(all="ignore"):
             norm, theta_norm = float(np.linalg.norm(gradient)), float(np.linalg.norm(theta))
-        bound = norm * (1.0 + 4.0 * passes.gamma(gradient.size + 4)) + self.rounding(theta_norm)
+        bound = norm * (1.0 + 4.0 * gamma(gradient.size + 4)) + self.rounding(theta_norm)
         return bound if math.isfinite(bound) else math.inf
 
     @property
@@ -120,14 +120,14 @@ class Objective:
 
 def largest_curvature(loss: Loss, n_samples: int, feature_norm: float, l2: float) -> float:
     """Bound the curvature of an objective, rounded up."""
-    return float(n_samples * loss.smoothness * feature_norm**2 + l2) * (1 + 8 * passes.UNIT_ROUNDOFF)
+    return float(n_samples * loss.smoothness * feature_norm**2 + l2) * (1 + 8 * UNIT_ROUNDOFF)
 
 
 def most_passes(loss: Loss, n_samples: int, feature_norm: float, l2: float) -> int:
     """Bound the passes of ``minimize``, not counting those of a callable ``optimizer``."""
     condition = largest_curvature(loss, n_samples, feature_norm, l2) / l2
     # For larger conditions, theta = 0 is good enough.
-    return FAST_PASSES + sum(steady_passes(min(condition, _WORST_ROUNDING / passes.UNIT_ROUNDOFF)))
+    return FAST_PASSES + sum(steady_passes(min(condition, _WORST_ROUNDING / UNIT_ROUNDOFF)))
 
 
 def smallest_tolerance(
@@ -159,14 +159,14 @@ def _rounding_left(
     norm = minimizer_norm(loss, n_samples, feature_norm, l2, linear_norm)
     worst = _rounding(loss, n_samples, n_features, feature_norm, l2, linear_norm, norm)
     # theta itself is rounded: half a unit in the last place of each coordinate moves the gradient by at most this.
-    storage = (n_samples * loss.smoothness * feature_norm**2 + l2) * passes.UNIT_ROUNDOFF * norm
+    storage = (n_samples * loss.smoothness * feature_norm**2 + l2) * UNIT_ROUNDOFF * norm
     return worst + storage
 
 
 def _conditioned(loss: Loss, n_samples: int, n_features: int, feature_norm: float, l2: float) -> bool:
     """Whether rounding errors grow more slowly with theta than the ridge does (docs/proofs/rounding.md, section 6)."""
     curvature = largest_curvature(loss, n_samples, feature_norm, l2)
-    return passes.gamma(n_features + 12) * curvature <= _WORST_ROUNDING * l2
+    return gamma(n_features + 12) * curvature <= _WORST_ROUNDING * l2
 
 
 def _reachable(
@@ -206,9 +206,9 @@ def _rounding(
     if not theta_norm <= LARGEST_THETA:
         return math.inf
     sizes = n_samples, n_features
-    records = passes.gradient_rounding(loss, *sizes, feature_norm, 1.001 * theta_norm, additions)
+    records = gradient_rounding(loss, *sizes, feature_norm, 1.001 * theta_norm, additions)
     terms = 1.01 * n_samples * loss.lipschitz * feature_norm + l2 * theta_norm + linear_norm
-    return records + 1.01 * passes.gamma(4) * terms + 2.0**-500
+    return records + 1.01 * gamma(4) * terms + 2.0**-500
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def minimize(
     Examples
     --------
     >>> import numpy as np
-    >>> from discreet.records.bounds import Bounds
+    >>> from discreet.records.bounds import Bounds, UNIT_ROUNDOFF, gamma, gradient_rounding
     >>> from discreet.losses import Logistic
     >>> from discreet.records.arrays import ArrayRecords
     >>> records = ArrayRecords(np.eye(2), [1.0, -1.0], Bounds(intercept=False))

@@ -63,7 +63,7 @@ class ObjectivePerturbation:
     Privacy
     -------
     (epsilon, delta), any relation, for losses of one linear prediction and for the softmax, without a constraint or
-    over an L2 ball, an L1 ball, a simplex or a box. Every coefficient, including the intercept, is regularized and
+    over an L2, L1 or grouped ball, a simplex or a box. Every coefficient, including the intercept, is regularized and
     perturbed. For delta = 0 the noise is gamma-norm noise, whose norm grows with the number of coefficients. The time
     to fit is not covered.
 

@@ -48,8 +48,9 @@ class OutputPerturbation:
     Privacy
     -------
     (epsilon, delta) or pure epsilon, every relation, every convex loss with a bounded and Lipschitz derivative; without
-    a constraint, or over an L2 ball, an L1 ball, a simplex or a box. For delta = 0 the noise has a density proportional
-    to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy in that case.
+    a constraint, or over an L2, L1 or grouped ball, a simplex or a box. For delta = 0 the noise has a density
+    proportional to exp(-|b| / scale), whose norm grows with the number of coefficients, so zero columns cost accuracy
+    in that case.
 
     References
     ----------

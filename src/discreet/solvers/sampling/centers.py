@@ -1,6 +1,6 @@
 """Choose where the parabolas of an envelope touch the losses, so that few tries are needed.
 
-The center is near the mean of exp(-energy) on the balls, under a quadratic tilt towards the balls that minimizes the
+The center is near the mean of exp(-energy) within the limits, under a quadratic tilt that minimizes the
 mass of the envelope. Nothing here is certified: a poor center costs tries, never exactness.
 """
 
@@ -14,59 +14,68 @@ import scipy.linalg
 import scipy.optimize
 
 from discreet._typing import Array
-from discreet.mechanisms.gibbs import Ball
 from discreet.records.arrays import ArrayRecords
-from discreet.solvers.sampling.envelopes import Energy, best_tilts, intervals, parabolas, symmetric_gram
+from discreet.solvers.sampling.envelopes import (
+    Energy,
+    Limit,
+    best_tilts,
+    intervals,
+    parabolas,
+    smallest_ball,
+    symmetric_gram,
+    tilt_of,
+)
 
 _STEPS = 12
 _WORTH_A_MOVE = 0.1  # nats by which a move must reduce the log mass of an envelope
 
 
-def find_center(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> Array:
+def find_center(energy: Energy, limits: Sequence[Limit], tilt_floor: float) -> Array:
     """Return the point where the parabolas touch."""
-    return best_center(energy, balls, tilt_floor, *tilted_minimum(energy, balls, tilt_floor))[0]
+    return best_center(energy, limits, tilt_floor, *tilted_minimum(energy, limits, tilt_floor))[0]
 
 
 def best_center(
-    energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array, tilts: list[float]
+    energy: Energy, limits: Sequence[Limit], tilt_floor: float, theta: Array, tilts: list[float]
 ) -> tuple[Array, float]:
     """Try the minima of the energy under several tilts; return the best, and the log mass of its envelope.
 
     The best tilt for the target need not be the best one for an envelope above it.
     """
-    lowest = log_mass_above(energy, balls, theta, tilt_floor)
-    reach = reach_of(energy.records, balls)
+    lowest = log_mass_above(energy, limits, theta, tilt_floor)
+    reach = reach_of(energy, limits)
     bends = curvature(energy, theta, reach)
-    reach = _averaging(energy, reach, bends, tilts)
+    reach = _averaging(energy, reach, bends, limits, tilts)
     for factor in (4.0, 0.25, 2.0, 0.5):
         while True:
             pulls = [max(tilt_floor, factor * tilt) for tilt in tilts]
-            moved = _minimum(energy, balls, pulls, bends, theta, reach)
-            found = log_mass_above(energy, balls, moved, tilt_floor)
+            moved = _minimum(energy, limits, pulls, bends, theta, reach)
+            found = log_mass_above(energy, limits, moved, tilt_floor)
             if not found < lowest - _WORTH_A_MOVE:
                 break
             theta, tilts, lowest = moved, pulls, found
     return theta, lowest
 
 
-def tilted_minimum(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> tuple[Array, list[float]]:
-    """Approximate the mean of exp(-energy) on the balls: the minimum under the tilt that a quadratic model suggests."""
-    theta = np.array(min(balls, key=lambda ball: ball.radius).center)
-    reach = widest = reach_of(energy.records, balls)
+def tilted_minimum(energy: Energy, limits: Sequence[Limit], tilt_floor: float) -> tuple[Array, list[float]]:
+    """Approximate the mean of exp(-energy) within the limits: the minimum under the tilt of a quadratic model."""
+    smallest = smallest_ball(limits)
+    theta = np.array(smallest.center)
+    reach = widest = reach_of(energy, limits)
     for _ in range(_STEPS):
         bends, gradient = curvature(energy, theta, widest), smooth_gradient(energy, theta, reach)[1]
-        tilts = best_tilts(bends, gradient - bends @ theta, balls, tilt_floor)
-        reach = _averaging(energy, widest, bends, tilts)
-        moved = _minimum(energy, balls, tilts, bends, theta, reach)
+        tilts = best_tilts(bends, gradient - bends @ theta, limits, tilt_floor)
+        reach = _averaging(energy, widest, bends, limits, tilts)
+        moved = _minimum(energy, limits, tilts, bends, theta, reach)
         step, theta = float(np.linalg.norm(moved - theta)), moved
-        if step < 1e-3 * min(ball.radius for ball in balls):
+        if step < 1e-3 * smallest.radius:
             break
     return theta, tilts
 
 
 def _minimum(
     energy: Energy,
-    balls: Sequence[Ball],
+    limits: Sequence[Limit],
     tilts: Sequence[float],
     bends: Array,
     start: Array,
@@ -76,15 +85,15 @@ def _minimum(
 
     A hinge is averaged over ``reach``: its minimum lies on corners, where descent would get stuck.
     """
-    factor = scipy.linalg.cholesky(bends + sum(tilts) * np.eye(len(start)), lower=True)
+    matrix, pull, _ = tilt_of(limits, tilts, len(start))
+    factor = scipy.linalg.cholesky(bends + matrix, lower=True)
 
     def value(moved: Array) -> tuple[float, Array]:
         theta = scipy.linalg.solve_triangular(factor, moved, lower=True, trans=1)
         total, gradient = smooth_gradient(energy, theta, reach)
-        for tilt, ball in zip(tilts, balls, strict=True):
-            away = theta - np.array(ball.center)
-            total += 0.5 * tilt * float(away @ away)
-            gradient = gradient + tilt * away
+        tilt = matrix @ theta
+        total += 0.5 * float(theta @ tilt) - float(pull @ theta)
+        gradient = gradient + tilt - pull
         return total, scipy.linalg.solve_triangular(factor, gradient, lower=True)
 
     found = scipy.optimize.minimize(
@@ -102,7 +111,7 @@ def smooth_gradient(energy: Energy, theta: Array, reach: Array) -> tuple[float, 
     if math.isfinite(energy.loss.smoothness):
         return energy.gradient(theta)
     records, loss, y = energy.records, energy.loss, energy.records.labels
-    raw, used = records.raw_predictions(theta), records.scales > 0
+    raw, used = energy.raw(theta), records.scales > 0
     nodes, weights = np.polynomial.legendre.leggauss(8)
     means = sum(
         0.5 * weight * loss.value(y, raw + node * reach) for node, weight in zip(nodes, weights, strict=True)
@@ -113,34 +122,35 @@ def smooth_gradient(energy: Energy, theta: Array, reach: Array) -> tuple[float, 
     return energy.rate * total, energy.rate * gradient
 
 
-def _averaging(energy: Energy, widest: Array, bends: Array, tilts: Sequence[float]) -> Array:
+def _averaging(
+    energy: Energy, widest: Array, bends: Array, limits: Sequence[Limit], tilts: Sequence[float]
+) -> Array:
     """Return the distance over which a hinge is averaged around its prediction: the spread of the prediction."""
     if math.isfinite(energy.loss.smoothness):
         return widest
-    return np.minimum(widest, spread_of(energy.records, bends, tilts))
+    return np.minimum(widest, spread_of(energy.records, bends + tilt_of(limits, tilts, len(bends))[0]))
 
 
-def spread_of(records: ArrayRecords, bends: Array, tilts: Sequence[float]) -> Array:
+def spread_of(records: ArrayRecords, precision: Array) -> Array:
     """Return the half-width of a uniform distribution with the spread of predictions under this precision."""
-    unit = np.eye(len(bends))
-    factor = scipy.linalg.cholesky(bends + sum(tilts) * unit, lower=True)
-    columns = scipy.linalg.solve_triangular(factor, unit, lower=True)
+    factor = scipy.linalg.cholesky(precision, lower=True)
+    columns = scipy.linalg.solve_triangular(factor, np.eye(len(precision)), lower=True)
     squares = np.zeros(records.n_samples)
     for column in columns:
         squares += np.square(records.raw_predictions(column))
     return np.maximum(np.sqrt(3 * squares), 1e-9)
 
 
-def reach_of(records: ArrayRecords, balls: Sequence[Ball]) -> Array:
-    """Return how far around a prediction corners matter, at most what the balls allow."""
-    low, high = intervals(records, balls)
+def reach_of(energy: Energy, limits: Sequence[Limit]) -> Array:
+    """Return how far around a prediction corners matter, at most what the limits allow."""
+    low, high = intervals(energy, limits)
     return np.clip(0.5 * (high - low), 1e-9, 1.0)
 
 
 def curvature(energy: Energy, theta: Array, reach: Array) -> Array:
     """Return the Hessian with f'' averaged over ``reach`` on either side of a prediction, which smooths corners."""
     records, y = energy.records, energy.records.labels
-    raw = records.raw_predictions(theta)
+    raw = energy.raw(theta)
     rise = energy.loss.derivative(y, raw + reach) - energy.loss.derivative(y, raw - reach)
     bends = np.where(records.scales > 0, np.maximum(rise, 0.0) / (2 * reach), 0.0)
     hessian = energy.rate * symmetric_gram(records, bends)
@@ -148,15 +158,11 @@ def curvature(energy: Energy, theta: Array, reach: Array) -> Array:
     return hessian
 
 
-def log_mass_above(energy: Energy, balls: Sequence[Ball], center: Array, tilt_floor: float) -> float:
+def log_mass_above(energy: Energy, limits: Sequence[Limit], center: Array, tilt_floor: float) -> float:
     """Return the log mass of the envelope that touches at ``center``, up to a constant."""
-    below = parabolas(energy, balls, center)
-    tilts = best_tilts(below.precision, below.linear, balls, tilt_floor)
-    p = len(center)
-    pulled = -below.linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
-    factor = scipy.linalg.cholesky(below.precision + sum(tilts) * np.eye(p), lower=True)
-    half = scipy.linalg.solve_triangular(factor, pulled, lower=True)
-    value = 0.5 * float(half @ half) - float(np.log(np.diag(factor)).sum()) - below.constant
-    for tilt, ball in zip(tilts, balls, strict=True):
-        value += 0.5 * tilt * (ball.radius**2 - float(np.dot(ball.center, ball.center)))
-    return value
+    below = parabolas(energy, limits, center)
+    tilts = best_tilts(below.precision, below.linear, limits, tilt_floor)
+    matrix, pull, constant = tilt_of(limits, tilts, len(center))
+    factor = scipy.linalg.cholesky(below.precision + matrix, lower=True)
+    half = scipy.linalg.solve_triangular(factor, pull - below.linear, lower=True)
+    return 0.5 * float(half @ half) - float(np.log(np.diag(factor)).sum()) - below.constant - constant

@@ -12,7 +12,7 @@ size: how much more one record can move the sum of losses at one theta than at a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,7 @@ from discreet.losses import Loss
 from discreet.mechanisms.gibbs import Ball, Envelope, LatticeGaussian, power_of_two_below
 from discreet.privacy.guarantee import SLACK, Neighboring
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import _squared_norms
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma, worst_additions
+from discreet.records.bounds import UNIT_ROUNDOFF, _squared_norms, gamma, worst_additions
 
 
 def energy_range(
@@ -51,6 +50,57 @@ def value_rounding(loss: Loss, n_samples: int, n_features: int, reach: float, la
     return 1.02 * n_samples * loss.value_scale(reach, label_bound) * gamma(roundings) + 2.0**-400
 
 
+@dataclass(frozen=True)
+class Slab:
+    """Points with |<direction, theta> - middle| <= radius, for a direction of norm at most 1.
+
+    An envelope may use what is known of all candidates besides the balls they lie in.
+    """
+
+    direction: tuple[float, ...]
+    middle: float
+    radius: float
+
+
+Limit = Ball | Slab
+
+
+def balls_of(limits: Sequence[Limit]) -> list[Ball]:
+    """Return the balls among the limits."""
+    return [limit for limit in limits if isinstance(limit, Ball)]
+
+
+def smallest_ball(limits: Sequence[Limit]) -> Ball:
+    """Return the smallest of the balls."""
+    return min(balls_of(limits), key=lambda ball: ball.radius)
+
+
+def tilt_of(limits: Sequence[Limit], tilts: Sequence[float], size: int) -> tuple[Array, Array, float]:
+    """Return (N, c, k) with theta^T N theta / 2 - <c, theta> + k = sum_b tilts_b (distance_b^2 - radius_b^2) / 2."""
+    matrix, pull, constant = np.zeros((size, size)), np.zeros(size), 0.0
+    for limit, tilt in zip(limits, tilts, strict=True):
+        if isinstance(limit, Ball):
+            center = np.array(limit.center)
+            matrix[np.diag_indices(size)] += tilt
+            pull += tilt * center
+            constant += 0.5 * tilt * (float(center @ center) - limit.radius**2)
+    ways, middles, radii = _slabs(limits, size)
+    each = np.array([t for t, limit in zip(tilts, limits, strict=True) if isinstance(limit, Slab)])
+    if len(each):
+        product = (ways * each[:, None]).T @ ways
+        matrix += 0.5 * (product + product.T)
+        pull += (each * middles) @ ways
+        constant += 0.5 * float(each @ (middles**2 - radii**2))
+    return matrix, pull, constant
+
+
+def _slabs(limits: Sequence[Limit], size: int) -> tuple[Array, Array, Array]:
+    """Return the directions, middles and radii of the slabs among the limits."""
+    slabs = [limit for limit in limits if isinstance(limit, Slab)]
+    ways = np.array([slab.direction for slab in slabs]).reshape(len(slabs), size)
+    return ways, np.array([slab.middle for slab in slabs]), np.array([slab.radius for slab in slabs])
+
+
 _NEAR = 0.02  # this close to an end of its interval, a parabola takes its curvature from f''
 _EXACT_STEPS = 2.0**50
 _PARTS, _LEAST_ROWS = 32, 512  # how the records are split for early rejections
@@ -64,17 +114,38 @@ def symmetric_gram(records: ArrayRecords, weights: Array) -> Array:
 
 @dataclass(frozen=True)
 class Energy:
-    """energy(theta) = rate (sum of losses + l2 |theta|^2 / 2), a float64 function of theta and the data."""
+    """energy(theta) = rate (sum of losses + l2 |theta|^2 / 2), a float64 function of theta and the data.
+
+    Record i predicts <v_i, theta> + offsets_i; without offsets, <v_i, theta>.
+    """
 
     records: ArrayRecords
     loss: Loss
     rate: float
     l2: float = 0.0
+    offsets: Array | None = None
 
     def __call__(self, theta: Array) -> float:
         """Return the energy, in one pass over the records."""
-        value, _ = self.records.value_and_gradient(self.loss, theta)
+        if self.offsets is None:
+            value, _ = self.records.value_and_gradient(self.loss, theta)
+        else:
+            value = math.fsum(self._losses(self.raw(theta)).tolist())
         return self.rate * value + 0.5 * self.rate * self.l2 * float(theta @ theta)
+
+    def raw(self, theta: Array) -> Array:
+        """Return the predictions of all records."""
+        linear = self.records.raw_predictions(theta)
+        return linear if self.offsets is None else np.asarray(linear + self.offsets)
+
+    def reach(self, radius: float) -> float:
+        """Bound the predictions at every theta of norm at most ``radius``."""
+        farthest = 0.0 if self.offsets is None else float(np.max(np.abs(self.offsets), initial=0.0))
+        return self.records.bounds.feature_norm * radius + farthest
+
+    def _losses(self, raw: Array) -> Array:
+        values = self.loss.value(self.records.labels, raw)
+        return np.asarray(np.where(self.records.scales > 0, values, 0.0))
 
     def at(self, points: Array) -> Array:
         """Return the energies at several points, one per row; dense tables only, up to rounding, not for samplers."""
@@ -84,13 +155,21 @@ class Energy:
             dots = dots + points[:, -1]
         used = records.scales > 0
         raw = dots[used] * records.scales[used, None]
+        if self.offsets is not None:
+            raw = raw + self.offsets[used, None]
         labels = np.broadcast_to(records.labels[used, None], raw.shape)
         total = self.loss.value(labels, raw).sum(axis=0)
         return np.asarray(self.rate * (total + 0.5 * self.l2 * np.square(points).sum(axis=1)))
 
     def gradient(self, theta: Array) -> tuple[float, Array]:
         """Return the energy and its gradient."""
-        value, gradient = self.records.value_and_gradient(self.loss, theta)
+        if self.offsets is None:
+            value, gradient = self.records.value_and_gradient(self.loss, theta)
+        else:
+            raw = self.raw(theta)
+            value = float(self._losses(raw).sum())
+            slopes = self.loss.derivative(self.records.labels, raw)
+            gradient = self.records.weighted_sum(np.where(self.records.scales > 0, slopes, 0.0))
         total = value + 0.5 * self.l2 * float(theta @ theta)
         return self.rate * total, self.rate * (gradient + self.l2 * theta)
 
@@ -107,14 +186,18 @@ def record_norms(records: ArrayRecords) -> Array:
     return np.asarray(np.minimum(norms, records.bounds.feature_norm))
 
 
-def intervals(records: ArrayRecords, balls: Sequence[Ball]) -> tuple[Array, Array]:
+def intervals(energy: Energy, limits: Sequence[Limit]) -> tuple[Array, Array]:
     """Return, for every record, an interval that contains its raw prediction at every theta in all balls."""
+    records = energy.records
     norms = record_norms(records)
     low, high = np.full(records.n_samples, -math.inf), np.full(records.n_samples, math.inf)
-    for ball in balls:
+    for ball in balls_of(limits):
         center = np.array(ball.center)
         middle = records.raw_predictions(center) if np.any(center) else np.zeros(records.n_samples)
         reach = norms * ball.radius * SLACK + 2.0**-36 * norms * float(np.linalg.norm(center)) + 2.0**-500
+        if energy.offsets is not None:
+            middle = middle + energy.offsets
+            reach = reach + 2.0**-36 * np.abs(energy.offsets)
         low, high = np.maximum(low, middle - reach), np.minimum(high, middle + reach)
     return low, high
 
@@ -150,23 +233,28 @@ class Parabolas:
     rounding: float
 
 
-def parabolas(energy: Energy, balls: Sequence[Ball], center: Array) -> Parabolas:
+def parabolas(energy: Energy, limits: Sequence[Limit], center: Array) -> Parabolas:
     """Sum the parabolas of all records that touch at ``center``, with a bound on all rounding errors."""
     records, loss, rate = energy.records, energy.loss, energy.rate
     y, n, p = records.labels, records.n_samples, records.n_features
-    low, high = intervals(records, balls)
-    z = np.clip(records.raw_predictions(center), low, high)
-    radius = outer_radius(balls)
-    reach = records.bounds.feature_norm * radius
+    low, high = intervals(energy, limits)
+    z = np.clip(energy.raw(center), low, high)
+    radius = outer_radius(limits)
+    reach = energy.reach(radius)
     label_bound = float(np.max(np.abs(y), initial=0.0))
     scale = loss.value_scale(reach, label_bound)
     bends = minorant_curvatures(loss, y, z, low, high, scale)
     bends[records.scales == 0] = 0.0
     slopes = loss.derivative(y, z)
-    linear = rate * records.weighted_sum(slopes - bends * z)
+    along = (
+        z if energy.offsets is None else z - energy.offsets
+    )  # what <v, theta> is where the parabola touches
+    linear = rate * records.weighted_sum(slopes - bends * along)
     precision = rate * symmetric_gram(records, bends)
     precision[np.diag_indices(p)] += rate * energy.l2
-    constants = np.where(records.scales > 0, loss.value(y, z) - slopes * z + 0.5 * bends * z * z, 0.0)
+    constants = np.where(
+        records.scales > 0, loss.value(y, z) - slopes * along + 0.5 * bends * along * along, 0.0
+    )
     terms = n * (scale + loss.lipschitz * reach + float(np.max(bends, initial=0.0)) * reach**2)
     rounding = 4 * terms * gamma(n + p + 128) + 2 * n * reach * slope_rounding(loss)
     if math.isfinite(loss.smoothness):  # a rounded z may be on the wrong side of a jump of f''
@@ -181,17 +269,17 @@ def slope_rounding(loss: Loss) -> float:
     return (units + 2) * UNIT_ROUNDOFF * loss.lipschitz
 
 
-def build(energy: Energy, balls: Sequence[Ball], grid: float, center: Array, tilt_floor: float) -> Envelope:
-    """Build an envelope of exp(-energy) on the intersection of the balls, from parabolas that touch at ``center``.
+def build(energy: Energy, limits: Sequence[Limit], grid: float, center: Array, tilt_floor: float) -> Envelope:
+    """Build an envelope of exp(-energy) on the points within all limits, from parabolas that touch at ``center``.
 
     Any ``center`` is valid: a poor one costs tries, never exactness. `centers` finds good ones.
     """
-    p, radius = energy.records.n_features, outer_radius(balls)
-    below = parabolas(energy, balls, center)
-    tilts = best_tilts(below.precision, below.linear, balls, tilt_floor)
+    p, radius = energy.records.n_features, outer_radius(limits)
+    below = parabolas(energy, limits, center)
+    tilts = best_tilts(below.precision, below.linear, limits, tilt_floor)
     while True:
-        tilted = below.precision + sum(tilts) * np.eye(p)
-        pulled = -below.linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
+        matrix, pull, constant = tilt_of(limits, tilts, p)
+        tilted, pulled = below.precision + matrix, pull - below.linear
         factor = scipy.linalg.cholesky(tilted, lower=True)
         mean = scipy.linalg.cho_solve((factor, True), pulled)
         proposal = LatticeGaussian(mean, factor, grid)
@@ -202,22 +290,24 @@ def build(energy: Energy, balls: Sequence[Ball], grid: float, center: Array, til
     # Measure the residual of the factor and the mean, with a bound on the rounding of the measurement.
     norm = float(np.linalg.norm(mean))
     weight = float(np.linalg.norm(factor)) ** 2 + float(np.linalg.norm(tilted))
-    residual = float(np.linalg.norm(factor @ factor.T - tilted)) + 4 * gamma(p + 8) * weight
-    centers = sum(tilt * _norm(ball) for tilt, ball in zip(tilts, balls, strict=True))
+    rounded = 4 * gamma(p + len(limits) + 8)
+    residual = float(np.linalg.norm(factor @ factor.T - tilted)) + rounded * (weight + p * sum(tilts))
+    away = sum(tilt * _distance(limit) for tilt, limit in zip(tilts, limits, strict=True))
     left = float(np.linalg.norm(tilted @ mean - pulled))
-    left += 4 * gamma(p + 8) * (weight * norm + float(np.linalg.norm(pulled)) + centers)
+    left += rounded * (weight * norm + float(np.linalg.norm(pulled)) + away)
     slack = below.rounding + 0.5 * residual * (radius + norm) ** 2 + radius * left + proposal.excess(radius)
-    log_bound = 0.5 * float(mean @ tilted @ mean) - below.constant
-    for tilt, ball in zip(tilts, balls, strict=True):
-        log_bound += 0.5 * tilt * (ball.radius**2 - float(np.dot(ball.center, ball.center)))
-    size = weight * norm**2 + abs(below.constant) + sum(tilts) * sum(b.radius + _norm(b) for b in balls) ** 2
-    log_bound += slack * SLACK + 2.0**-44 * (p + 8) * size
+    log_bound = 0.5 * float(mean @ tilted @ mean) - below.constant - constant
+    widest = sum(limit.radius + _distance(limit) for limit in limits)
+    size = weight * norm**2 + abs(below.constant) + sum(tilts) * widest**2
+    log_bound += slack * SLACK + 2.0**-44 * (p + len(limits) + 8) * size
     refine = Remainders(energy, below.z, below.bends, below.rounding + 2.0**-20)
-    return Envelope(proposal, tuple(tilts), log_bound, refine)
+    kept = tuple(tilt for tilt, limit in zip(tilts, limits, strict=True) if isinstance(limit, Ball))
+    return Envelope(proposal, kept, log_bound, refine)
 
 
-def _norm(ball: Ball) -> float:
-    return float(np.linalg.norm(ball.center))
+def _distance(limit: Limit) -> float:
+    """Return how far the middle of a limit is from the origin."""
+    return float(np.linalg.norm(limit.center)) if isinstance(limit, Ball) else abs(limit.middle)
 
 
 @dataclass(frozen=True)
@@ -274,6 +364,8 @@ class Remainders:
                 if records.bounds.intercept:
                     dots = dots + theta[-1]
                 raw = np.where(scales > 0, dots * scales, 0.0)
+                if self._energy.offsets is not None:
+                    raw = raw + self._energy.offsets[rows]
             away = raw - self._z[rows]
             above = loss.value(records.labels[rows], raw) - self._values[rows]
             rest = above - away * (self._slopes[rows] + 0.5 * self._bends[rows] * away)
@@ -283,13 +375,35 @@ class Remainders:
         return False
 
 
-def outer_radius(balls: Sequence[Ball]) -> float:
+def outer_radius(limits: Sequence[Limit]) -> float:
     """Bound the norm of every point in the intersection of the balls."""
-    return min(ball.radius + _norm(ball) for ball in balls) * SLACK
+    return min(ball.radius + _distance(ball) for ball in balls_of(limits)) * SLACK
 
 
-def best_tilts(precision: Array, linear: Array, balls: Sequence[Ball], floor: float) -> list[float]:
-    """Return the multiples of the balls' constraints that maximize acceptance, by minimizing a convex function."""
+def best_tilts(precision: Array, linear: Array, limits: Sequence[Limit], floor: float) -> list[float]:
+    """Return the multiples of the limits that maximize acceptance, by minimizing a convex function."""
+    only_balls = len(balls_of(limits)) == len(limits)
+    objective = (
+        _ball_objective(precision, linear, balls_of(limits))
+        if only_balls
+        else _objective(precision, linear, limits)
+    )
+    ceiling = math.log(floor) + 60 * math.log(2)
+    guess = math.log(max(len(linear) / smallest_ball(limits).radius ** 2, 2 * floor))
+    found = scipy.optimize.minimize(
+        objective,
+        np.full(len(limits), guess),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(math.log(floor), ceiling)] * len(limits),
+    )
+    return [max(floor, float(tilt)) for tilt in np.exp(found.x)]
+
+
+def _ball_objective(
+    precision: Array, linear: Array, balls: Sequence[Ball]
+) -> Callable[[Array], tuple[float, Array]]:
+    """Return log mass and slopes as a function of the logs of the tilts; all tilts are isotropic."""
     eigenvalues, vectors = scipy.linalg.eigh(precision)
     eigenvalues = np.maximum(eigenvalues, 0.0)
     centers = np.array([ball.center for ball in balls]) @ vectors
@@ -306,13 +420,30 @@ def best_tilts(precision: Array, linear: Array, balls: Sequence[Ball], floor: fl
         slopes = 0.5 * (slacks - spread) + centers @ mean
         return float(value), slopes * tilts
 
-    ceiling = math.log(floor) + 60 * math.log(2)
-    guess = math.log(max(len(linear) / min(ball.radius for ball in balls) ** 2, 2 * floor))
-    found = scipy.optimize.minimize(
-        objective,
-        np.full(len(balls), guess),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(math.log(floor), ceiling)] * len(balls),
-    )
-    return [max(floor, float(tilt)) for tilt in np.exp(found.x)]
+    return objective
+
+
+def _objective(
+    precision: Array, linear: Array, limits: Sequence[Limit]
+) -> Callable[[Array], tuple[float, Array]]:
+    """Return the same for any limits: one factorization per call."""
+    size = len(linear)
+    ways, middles, radii = _slabs(limits, size)
+    flat = np.array([isinstance(limit, Slab) for limit in limits])
+    centers = np.array([ball.center for ball in balls_of(limits)])
+    squares = np.array([ball.radius**2 for ball in balls_of(limits)])
+
+    def objective(logs: Array) -> tuple[float, Array]:
+        tilts = np.exp(logs)
+        matrix, pull, constant = tilt_of(limits, tilts.tolist(), size)
+        factor = scipy.linalg.cho_factor(precision + matrix, lower=True)
+        pulled = pull - linear
+        mean = scipy.linalg.cho_solve(factor, pulled)
+        spread = scipy.linalg.cho_solve(factor, np.eye(size))
+        value = -float(np.log(np.diag(factor[0])).sum()) + 0.5 * float(pulled @ mean) - constant
+        slopes = np.empty(len(limits))
+        slopes[flat] = radii**2 - np.einsum("ij,jk,ik->i", ways, spread, ways) - (ways @ mean - middles) ** 2
+        slopes[~flat] = squares - np.trace(spread) - np.square(mean - centers).sum(axis=1)
+        return value, 0.5 * slopes * tilts
+
+    return objective

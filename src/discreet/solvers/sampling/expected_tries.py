@@ -18,16 +18,18 @@ import scipy.linalg
 from scipy.special import logsumexp
 
 from discreet._typing import Array
-from discreet.mechanisms.gibbs import Ball
+from discreet.mechanisms.gibbs import Region
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.solvers.sampling import centers
-from discreet.solvers.sampling.envelopes import Energy, Shape, best_tilts
+from discreet.solvers.sampling.domains import Domain
+from discreet.solvers.sampling.envelopes import Energy, Limit, Shape, balls_of, best_tilts, tilt_of
 
 Table = Callable[[Shape, np.random.Generator], ArrayRecords]
 
 _ROWS, _ENTRIES = 40, 1_000_000  # synthetic rows per column, and the maximum number of entries of the table
-_POINTS = 300  # samples used to estimate the mass of a target
+_POINTS = 300  # samples used to estimate the mass of a target in balls
+_REGION_POINTS = 2000  # the same where a region is a small part of its ball
 _FALL = 1.4  # eigenvalues of the synthetic second moments decrease like j^-1.4; categorical tables decrease faster
 
 
@@ -36,11 +38,11 @@ def tables(structured: bool = False) -> tuple[Table, ...]:
     return (_falling,) if structured else _HARD
 
 
-def invented_energy(shape: Shape, table: Table) -> Energy:
-    """Return the energy of synthetic records; fewer rows at a higher rate represent all."""
+def invented_energy(shape: Shape, table: Table, domain: Domain) -> Energy:
+    """Return the energy of synthetic records in a set; fewer rows at a higher rate represent all."""
     records = table(shape, np.random.default_rng(0))
     share = records.n_samples / shape.n_samples
-    return Energy(records, shape.loss, shape.rate / share, shape.l2 * share)
+    return domain.energy(records, shape.loss, shape.rate / share, shape.l2 * share)
 
 
 def _falling(shape: Shape, rng: np.random.Generator) -> ArrayRecords:
@@ -102,55 +104,62 @@ def _records(shape: Shape, rows: Array, labels: Array) -> ArrayRecords:
     )
 
 
-def log_tries(energy: Energy, balls: Sequence[Ball], tilt_floor: float) -> float:
+def log_tries(
+    energy: Energy, limits: Sequence[Limit], tilt_floor: float, region: Region | None = None
+) -> float:
     """Return the log of the expected number of tries per sample: the mass of the envelope over that of the target."""
-    theta, tilts = centers.tilted_minimum(energy, balls, tilt_floor)
-    _, above = centers.best_center(energy, balls, tilt_floor, theta, tilts)
-    return max(0.0, above - _log_mass(energy, balls, tilt_floor, theta))
+    theta, tilts = centers.tilted_minimum(energy, limits, tilt_floor)
+    _, above = centers.best_center(energy, limits, tilt_floor, theta, tilts)
+    return max(0.0, above - _log_mass(energy, limits, tilt_floor, theta, region))
 
 
-def _log_mass(energy: Energy, balls: Sequence[Ball], tilt_floor: float, theta: Array) -> float:
+def _log_mass(
+    energy: Energy, limits: Sequence[Limit], tilt_floor: float, theta: Array, region: Region | None
+) -> float:
     """Estimate the log of the integral of exp(-energy) over the balls, by importance sampling from similar Gaussians.
 
     Up to the same constant as for the envelope. A Gaussian that fits badly underestimates, so the largest estimate
     counts.
     """
-    records, unit = energy.records, np.eye(len(theta))
+    records = energy.records
     invented = np.random.default_rng(1)
-    normal = invented.normal(size=(_POINTS, len(theta)))
-    reach = centers.reach_of(records, balls)
+    count = _POINTS if region is None else _REGION_POINTS
+    normal = invented.normal(size=(count, len(theta)))
+    reach = centers.reach_of(energy, limits)
     best = -math.inf
     for _ in range(3):
         bends = centers.curvature(energy, theta, reach)
         linear = centers.smooth_gradient(energy, theta, reach)[1] - bends @ theta
-        tilts = best_tilts(bends, linear, balls, tilt_floor)
-        pulled = -linear + sum(t * np.array(b.center) for t, b in zip(tilts, balls, strict=True))
-        factor = scipy.linalg.cholesky(bends + sum(tilts) * unit, lower=True)
-        mean = scipy.linalg.cho_solve((factor, True), pulled)
+        tilts = best_tilts(bends, linear, limits, tilt_floor)
+        matrix, pull, _ = tilt_of(limits, tilts, len(theta))
+        factor = scipy.linalg.cholesky(bends + matrix, lower=True)
+        mean = scipy.linalg.cho_solve((factor, True), pull - linear)
         points = mean + scipy.linalg.solve_triangular(factor, normal.T, lower=True, trans=1).T
-        logs = 0.5 * np.square(normal).sum(axis=1) - energy.at(points)
-        for ball in balls:
-            logs[np.square(points - np.array(ball.center)).sum(axis=1) > ball.radius**2] = -math.inf
-        found = float(logsumexp(logs)) - math.log(_POINTS) - float(np.log(np.diag(factor)).sum())
+        inside = np.ones(count, dtype=bool) if region is None else region.contains(points)
+        for ball in balls_of(limits):
+            inside &= np.square(points - np.array(ball.center)).sum(axis=1) <= ball.radius**2
+        logs = 0.5 * np.square(normal[inside]).sum(axis=1) - energy.at(points[inside])
+        total = float(logsumexp(logs)) if len(logs) else -math.inf
+        found = total - math.log(count) - float(np.log(np.diag(factor)).sum())
         best = max(best, found)
-        reach = centers.spread_of(records, bends, tilts)  # then average corners over this spread
+        reach = centers.spread_of(records, bends + matrix)  # then average corners over this spread
     return best
 
 
-def ball_tries(shape: Shape, structured: bool = False, enough: float = math.inf) -> float:
-    """Return the expected tries on a ball around the origin, for the hardest synthetic table of this shape.
+def set_tries(shape: Shape, domain: Domain, structured: bool = False, enough: float = math.inf) -> float:
+    """Return the expected tries in a set, for the hardest synthetic table of this shape.
 
     Stops at the first table that needs more than ``enough`` tries.
     """
     most = 0.0
     for table in tables(structured):
-        most = max(most, _ball_tries(shape, table))
+        most = max(most, _set_tries(shape, domain, table))
         if most > enough:
             break
     return most
 
 
 @lru_cache(maxsize=2048)
-def _ball_tries(shape: Shape, table: Table) -> float:
-    ball = Ball((0.0,) * shape.n_features, shape.radius)
-    return math.exp(min(700.0, log_tries(invented_energy(shape, table), [ball], shape.tilt_floor)))
+def _set_tries(shape: Shape, domain: Domain, table: Table) -> float:
+    energy = invented_energy(shape, table, domain)
+    return math.exp(min(700.0, log_tries(energy, domain.limits, shape.tilt_floor, domain.region)))

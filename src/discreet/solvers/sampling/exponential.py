@@ -1,10 +1,10 @@
-"""The exponential mechanism over a ball of coefficients, sampled exactly: pure epsilon with delta = 0.
+"""The exponential mechanism over a set of coefficients, sampled exactly: pure epsilon with delta = 0.
 
-A theta of the ball |theta| <= B is released with probability proportional to
+A theta of the set, by default of a ball |theta| <= B, is released with probability proportional to
 
     exp(-rate (sum of losses + l2 |theta|^2 / 2)).
 
-Neighbors' sums of losses differ by a function of theta whose range over the ball is a public number, and epsilon is the
+Neighbors' sums of losses differ by a function of theta whose range over the set is a public number, and epsilon is the
 rate times that range. Proofs: docs/proofs/exponential-sampling.md.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import ClassVar, Literal
@@ -21,7 +21,7 @@ import numpy as np
 
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
-from discreet.mechanisms.gibbs import Ball, Envelope, GibbsMechanism
+from discreet.mechanisms.gibbs import Envelope, GibbsMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy import events
@@ -42,7 +42,8 @@ from discreet.solvers.certificates import (
 )
 from discreet.solvers.sampling import envelopes, expected_tries
 from discreet.solvers.sampling.centers import find_center
-from discreet.solvers.sampling.envelopes import Energy, Shape, energy_range
+from discreet.solvers.sampling.domains import Domain, domain_of
+from discreet.solvers.sampling.envelopes import Energy, Limit, Shape, energy_range
 
 Method = Literal["auto", "rejection", "grid"]
 
@@ -58,12 +59,15 @@ _TICK = 0.01  # seconds; releases leave at this times a power of two
 
 @dataclass(frozen=True)
 class ExponentialSampling:
-    """Release a random theta of a ball, with smaller losses more likely. The distribution is exact and delta is 0.
+    """Release a random theta of a set, with smaller losses more likely. The distribution is exact and delta is 0.
+
+    Without a ``constraint`` the set is a ball. An `L2Ball`, `Box`, `L1Ball` or `Simplex` is drawn from as it is; the
+    last three are a small part of the ball around them where there are many columns, and are practical for about six.
 
     Parameters
     ----------
     radius : bound on the norm of every model's coefficients; None for a rule that uses public numbers only. Larger
-        balls contain better models but need more noise and many more tries. A problem with its own ball overrides it.
+        balls contain better models but need more noise and many more tries. A problem with its own set overrides it.
     method : "rejection" (exact sampling on a very fine grid), "grid" (evaluates every point of a coarse grid; at most 3
         coefficients), or "auto": rejection if it is practical.
     most_tries : a plan expected to take more tries than this on synthetic data of the same shape is refused. By default
@@ -95,6 +99,7 @@ class ExponentialSampling:
     def plan(self, problem: Problem, guarantee: Guarantee) -> ExponentialPlan:
         """Choose the ball and the rate; refuse what is not proved or would take too long."""
         refuse_problem(self.name, problem)
+        given = None if problem.geometry is None else domain_of(self.name, problem.geometry)
         if self.method not in ("auto", "rejection", "grid"):
             raise ParameterError("method", f"must be 'auto', 'rejection' or 'grid', got {self.method!r}")
         if self.method == "grid" and problem.n_features > _GRID_FEATURES:
@@ -103,7 +108,7 @@ class ExponentialSampling:
                 f"this problem has {problem.n_features}; use method='rejection'"
             )
         epsilon = epsilon_of_one(problem, guarantee)
-        wanted = self._radius(problem)
+        wanted = self._radius() if given is None else given.ball.radius
         radii = _default_radii(problem, epsilon) if wanted is None else [wanted]
         enumeration = ExponentialPlan(
             problem, guarantee, radii[0], epsilon, "grid", self.clock, self.structured
@@ -117,16 +122,15 @@ class ExponentialSampling:
             return enumeration
         raise ParameterError(
             "most_tries",
-            f"is {self.most_tries:.3g}, but exact sampling from the ball of radius {plan.radius:.3g} would take about "
+            f"is {self.most_tries:.3g}, but exact sampling from {plan.where} would take about "
             f"{plan.expected_tries:.2g} tries on a table of {problem.n_samples} x {problem.n_features}",
-            "choose a smaller radius, as in solver=ExponentialSampling(radius=1.0)",
+            "choose a smaller radius, as in solver=ExponentialSampling(radius=1.0)"
+            if given is None
+            else "choose a smaller set or fewer columns",
             Setting("solver", "objective", "localized", purpose="(pure as well)"),
         )
 
-    def _radius(self, problem: Problem) -> float | None:
-        if problem.geometry is not None:
-            assert isinstance(problem.geometry, L2Ball)
-            return problem.geometry.size
+    def _radius(self) -> float | None:
         if self.radius is not None and not 1e-6 <= self.radius <= 1e6:
             raise ParameterError("radius", f"must lie between 1e-6 and 1e6, got {self.radius!r}")
         return self.radius
@@ -136,7 +140,7 @@ class ExponentialSampling:
 class ExponentialPlan(base.Plan):
     """A calibrated draw from the exponential mechanism, one per model.
 
-    ``epsilon`` is the price of one model; ``radius`` is that of the ball.
+    ``epsilon`` is the price of one model; ``radius`` is that of the ball, or of one around the set.
     """
 
     radius: float
@@ -148,20 +152,28 @@ class ExponentialPlan(base.Plan):
     def __post_init__(self) -> None:
         _ = self.gibbs  # raise now, before any charge, if anything can fail
 
+    @cached_property
+    def domain(self) -> Domain:
+        """The set from which coefficients are drawn."""
+        geometry = self.problem.geometry
+        if geometry is None:
+            return Domain(L2Ball(self.radius, self.problem.n_features))
+        return domain_of(ExponentialSampling.name, geometry)
+
     @property
     def energy_range(self) -> float:
         """How much more one record can move the sum of losses at one theta than at another."""
-        problem = self.problem
+        problem, domain = self.problem, self.domain
         return (
             energy_range(
                 problem.loss,
                 problem.n_samples,
-                problem.n_features,
-                problem.bounds.feature_norm * self.radius,
+                domain.roundings(problem.n_features),
+                domain.reach(problem),
                 label_bound(problem),
                 self.record_guarantee.neighboring,
             )
-            + 2.0**-48 * self.l2 * self.radius**2
+            + 2.0**-48 * self.l2 * domain.geometry.radius(2.0) ** 2
         )
 
     @property
@@ -177,8 +189,7 @@ class ExponentialPlan(base.Plan):
     @cached_property
     def gibbs(self) -> GibbsMechanism:
         """The exact sampler."""
-        ball = Ball((0.0,) * self.problem.n_features, self.radius)
-        return GibbsMechanism(self.epsilon, (ball,), self.shape.grid)
+        return GibbsMechanism(self.epsilon, (self.domain.ball,), self.shape.grid, self.domain.region)
 
     @property
     def shape(self) -> Shape:
@@ -187,13 +198,16 @@ class ExponentialPlan(base.Plan):
 
     @cached_property
     def points(self) -> Array:
-        """Candidates of an enumeration: a cubic grid in the ball, as fine as the work limit allows."""
-        p = self.problem.n_features
+        """Candidates of an enumeration: a cubic grid in the set, as fine as the work limit allows."""
+        p = self.domain.size
         wanted = min(2e4, max(1e3, _GRID_WORK / (self.problem.n_samples * p)))
         per_axis = max(3, int((wanted * 2**p / _ball_volume(p)) ** (1 / p)) | 1)
         axis = np.linspace(-self.radius, self.radius, per_axis) * (1 - 2.0**-40)
         cube = np.stack(np.meshgrid(*[axis] * p, indexing="ij"), axis=-1).reshape(-1, p)
-        inside: Array = cube[np.square(cube).sum(axis=1) <= self.radius**2 * (1 - 2.0**-40)]
+        points = (cube + np.array(self.domain.ball.center))[
+            np.square(cube).sum(axis=1) <= self.radius**2 * (1 - 2.0**-40)
+        ]
+        inside: Array = points[self.domain.contains(points)]
         return inside
 
     @cached_property
@@ -206,12 +220,15 @@ class ExponentialPlan(base.Plan):
         """Forecast for all models together; 0 for an enumeration."""
         if self.method == "grid":
             return 0.0
-        return self.problem.n_models * expected_tries.ball_tries(self.shape, self.structured)
+        return self.problem.n_models * expected_tries.set_tries(self.shape, self.domain, self.structured)
 
     def takes_at_most(self, tries: float) -> bool:
         """Whether the forecast is at most ``tries``; cheaper than the full forecast if it is not."""
         models = self.problem.n_models
-        return models * expected_tries.ball_tries(self.shape, self.structured, tries / models) <= tries
+        return (
+            models * expected_tries.set_tries(self.shape, self.domain, self.structured, tries / models)
+            <= tries
+        )
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
@@ -225,12 +242,22 @@ class ExponentialPlan(base.Plan):
         """A description of how the coefficients are drawn."""
         how = "exact rejection sampling" if self.method == "rejection" else "enumeration of a grid"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
-        return f"exponential mechanism on a ball by {how}{models}"
+        where = "a ball" if self.problem.geometry is None else type(self.problem.geometry).__name__
+        return f"exponential mechanism on {where} by {how}{models}"
+
+    @property
+    def where(self) -> str:
+        """The set, in words."""
+        if self.problem.geometry is None:
+            return f"the ball of radius {self.radius:.3g}"
+        return f"this {type(self.problem.geometry).__name__}, within {self.radius:.3g} of its center,"
 
     @property
     def proof(self) -> str:
         """The theorem behind the guarantee."""
-        return "bounded range (Theorem 1) and exact sampling (Theorem 2); docs/proofs/exponential-sampling.md"
+        plain = "bounded range (Theorem 1) and exact sampling (Theorem 2)"
+        where = "" if self.domain.region is None else ", in a set (Theorem 10)"
+        return f"{plain}{where}; docs/proofs/exponential-sampling.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
@@ -250,7 +277,7 @@ class ExponentialPlan(base.Plan):
         began = time.monotonic()
         theta = np.empty((len(records), self.problem.n_features))
         for model, draw in enumerate(self.prepared(records)):
-            theta[model] = draw(entropy)
+            theta[model] = self.domain.coefficients(draw(entropy)[None])[0]
             if progress is not None:
                 progress(model + 1, self.expected_tries)
         if self.clock:
@@ -262,20 +289,29 @@ class ExponentialPlan(base.Plan):
         """Bound on the excess risk over the ball; None for an enumeration, whose grid is coarse."""
         if self.method == "grid":
             return None
-        return sampled_point(self.problem, self.radius, self.rate, self.gibbs.grid)
+        domain = self.domain
+        return sampled_point(
+            self.problem,
+            self.rate,
+            self.gibbs.grid,
+            size=domain.size,
+            norm=domain.geometry.radius(2.0),
+            outer=domain.ball.radius,
+            inner=domain.inner_radius,
+        )
 
     def prepared(self, records: list[Records]) -> list[Callable[[Entropy], Array]]:
-        """Return one repeatable draw per model; its preparation is done once, on first use."""
+        """Return one repeatable draw per model, in coordinates of the draw; prepared once, on first use."""
         prepare = self._enumerated if self.method == "grid" else self._sampled
         return [prepare(part.in_memory()) for part in with_bounded_labels(records, self.problem)]
 
     def _sampled(self, records: ArrayRecords) -> Callable[[Entropy], Array]:
-        energy = Energy(records, self.problem.loss, self.rate, self.l2)
-        build = cache(lambda: envelope_of(energy, self.gibbs, self.shape.tilt_floor))
+        energy = self.domain.energy(records, self.problem.loss, self.rate, self.l2)
+        build = cache(lambda: envelope_of(energy, self.domain.limits, self.gibbs.grid, self.shape.tilt_floor))
         return lambda entropy: self.gibbs.release(energy, build, entropy)
 
     def _enumerated(self, records: ArrayRecords) -> Callable[[Entropy], Array]:
-        energy = Energy(records, self.problem.loss, 1.0, self.l2)
+        energy = self.domain.energy(records, self.problem.loss, 1.0, self.l2)
         scores = cache(lambda: np.array([-energy(point) for point in self.points]))
         return lambda entropy: np.array(self.points[self.selection.select(scores(), entropy)])
 
@@ -285,23 +321,28 @@ class ExponentialPlan(base.Plan):
         more = {"pure": "delta = 0, whatever delta was asked for", **stated(self.certificate)}
         if self.method == "rejection":
             other = "of the hardest kinds" if self.structured else "with structure"
-            tries = expected_tries.ball_tries(self.shape, not self.structured)
+            tries = expected_tries.set_tries(self.shape, self.domain, not self.structured)
             more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
+        return {**more, "radius": self.doubt} if self.doubt else more
+
+    @property
+    def doubt(self) -> str:
+        """Why the result may be poor, from public numbers; empty if nothing speaks against it."""
         worthwhile = _default_radii(self.problem, self.epsilon)[0]
-        if self.problem.geometry is None and self.radius < _CRAMPED * worthwhile:
-            more["radius"] = (
-                f"{self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling would take too "
-                "long on rows of the hardest kinds, and so small a ball may hold little but the majority class. "
-                "solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
-                "pass solver=ExponentialSampling(structured=True)"
-            )
-        return more
+        if self.problem.geometry is not None or self.radius >= _CRAMPED * worthwhile:
+            return ""
+        return (
+            f"the radius is {self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling "
+            "would take too long on rows of the hardest kinds, and so small a ball may hold little but the majority "
+            "class. solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
+            "pass solver=ExponentialSampling(structured=True)"
+        )
 
 
-def envelope_of(energy: Energy, gibbs: GibbsMechanism, tilt_floor: float) -> Envelope:
+def envelope_of(energy: Energy, limits: Sequence[Limit], grid: float, tilt_floor: float) -> Envelope:
     """Find the center of the mass and build a Gaussian envelope above it."""
-    center = find_center(energy, gibbs.balls, tilt_floor)
-    return envelopes.build(energy, gibbs.balls, gibbs.grid, center, tilt_floor)
+    center = find_center(energy, limits, tilt_floor)
+    return envelopes.build(energy, limits, grid, center, tilt_floor)
 
 
 def shape_of(problem: Problem, radius: float, rate: float, l2: float) -> Shape:
@@ -325,13 +366,7 @@ def refuse_problem(name: str, problem: Problem) -> None:
             f"{name!r} is practical up to {_MOST_FEATURES} coefficients, and this problem has {problem.n_features}",
             Setting("solver", "objective", purpose="(pure as well)"),
         )
-    if problem.geometry is not None and not isinstance(problem.geometry, L2Ball):
-        raise ParameterError(
-            "solver",
-            f"{name!r} draws from an L2 ball, not from {problem.geometry!r}",
-            Setting("solver", "frank-wolfe", "mirror-descent", purpose="for other sets"),
-        )
-    base.require(name, problem, "single-peaked", Setting("solver", "objective"))
+    base.require(name, problem, "single-peaked", "objective")
     if label_bound(problem) is None:
         raise ValueError(
             f"solver {name!r} needs bounded targets for {problem.loss}: declare label_bound, to which they are clipped"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import ClassVar, Literal
 
@@ -25,14 +25,23 @@ from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy.guarantee import SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.sets import L2Ball
+from discreet.sets import Geometry, L2Ball
 from discreet.solvers import base
 from discreet.solvers.base import gradient_sensitivity
-from discreet.solvers.certificates import label_bound, with_bounded_labels
+from discreet.solvers.certificates import (
+    Certificate,
+    label_bound,
+    released,
+    sampled_point,
+    stated,
+    with_bounded_labels,
+)
 from discreet.solvers.minimizers.minimizer import Objective, Optimizer, minimize, minimizer_norm
 from discreet.solvers.perturbation.output import OutputPerturbation, OutputPerturbationPlan
 from discreet.solvers.sampling import expected_tries
-from discreet.solvers.sampling.envelopes import Energy, Shape, value_rounding
+from discreet.solvers.sampling.centers import tilted_minimum
+from discreet.solvers.sampling.domains import Domain, domain_of
+from discreet.solvers.sampling.envelopes import Shape, value_rounding
 from discreet.solvers.sampling.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
 
 # Noise in a raw prediction after the first stage; the second stage removes most of it.
@@ -52,8 +61,9 @@ class Localized:
 
     Privacy
     -------
-    Pure epsilon, every relation, for every smooth convex loss of one linear prediction with bounded labels: adaptive
-    composition of epsilon / 2 and epsilon / 2. What is minimized includes a ridge, which is public and costs nothing.
+    Pure epsilon, every relation, for every smooth convex loss of one linear prediction with bounded labels, without a
+    constraint or over an L2 ball, a box, an L1 ball or a simplex: adaptive composition of epsilon / 2 and epsilon / 2.
+    What is minimized includes a ridge, which is public and costs nothing.
 
     References
     ----------
@@ -70,6 +80,8 @@ class Localized:
     def plan(self, problem: Problem, guarantee: Guarantee) -> LocalizedPlan:
         """Calibrate both stages with half of epsilon each; refuse what would take too long."""
         refuse_problem(self.name, problem)
+        if problem.geometry is not None:
+            domain_of(self.name, problem.geometry)
         half = Guarantee(guarantee.epsilon / 2, 0.0, guarantee.neighboring)
         wanted = _PREDICTION_NOISE if self.prediction_noise is None else self.prediction_noise
         first = OutputPerturbation(prediction_noise=wanted, optimizer=self.optimizer)
@@ -94,7 +106,7 @@ class LocalizedPlan(base.Plan):
     clock: bool = True
 
     def __post_init__(self) -> None:
-        _ = self.gibbs(np.zeros(self.problem.n_features))
+        _ = self.gibbs(np.array(self.domain.ball.center))
 
     @property
     def l2(self) -> float:
@@ -103,13 +115,23 @@ class LocalizedPlan(base.Plan):
 
     @property
     def outer(self) -> float:
-        """Radius of a public ball around the origin that contains every minimizer, or of the problem's own ball."""
+        """Bound on the norm of every minimizer, and of every point of the set from which is drawn."""
         problem = self.problem
         everywhere = minimizer_norm(
             problem.loss, problem.n_samples, problem.bounds.feature_norm, self.l2, 0.0
         )
-        own = problem.geometry.size if isinstance(problem.geometry, L2Ball) else math.inf
-        return min(everywhere * SLACK, own)
+        if problem.geometry is None:
+            return everywhere * SLACK
+        own = problem.geometry.radius(2.0)
+        return min(everywhere * SLACK, own) if isinstance(problem.geometry, L2Ball) else own
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The set from which is drawn: the problem's own, or a public ball that contains every minimizer."""
+        geometry = self.problem.geometry
+        if geometry is None or isinstance(geometry, L2Ball):
+            return Domain(L2Ball(self.outer, self.problem.n_features))
+        return domain_of(Localized.name, geometry)
 
     @cached_property
     def radius(self) -> float:
@@ -137,13 +159,10 @@ class LocalizedPlan(base.Plan):
         """How much more one record can move the sum of losses at one point of the small ball than at another."""
         problem, norm = self.problem, self.problem.bounds.feature_norm
         slope = gradient_sensitivity(problem.loss, norm, self.outer, self.record_guarantee.neighboring).value
-        bound = label_bound(problem) or 0.0
-        rounding = value_rounding(
-            problem.loss, problem.n_samples, problem.n_features, norm * self.outer, bound
-        )
-        everywhere = self.record_guarantee.neighboring.contributions * problem.loss.value_range(
-            norm * self.outer, bound
-        )
+        bound, reach = label_bound(problem) or 0.0, self.domain.reach(problem)
+        roundings = self.domain.roundings(problem.n_features)
+        rounding = value_rounding(problem.loss, problem.n_samples, roundings, reach, bound)
+        everywhere = self.record_guarantee.neighboring.contributions * problem.loss.value_range(reach, bound)
         exact = min(slope * 2 * self.radius, everywhere)
         return (exact + 4 * rounding + 2.0**-48 * self.l2 * self.outer**2) * SLACK
 
@@ -155,24 +174,23 @@ class LocalizedPlan(base.Plan):
     @property
     def shape(self) -> Shape:
         """Public facts about the energy of the second stage."""
-        return shape_of(self.problem, min(self.radius, self.outer), self.rate, self.l2)
+        return shape_of(self.problem, min(self.radius, self.domain.ball.radius), self.rate, self.l2)
 
     def gibbs(self, middle: Array) -> GibbsMechanism:
-        """The second stage around a released point."""
-        size = self.problem.n_features
-        balls = (Ball((0.0,) * size, self.outer), Ball(tuple(middle.tolist()), self.radius))
-        return GibbsMechanism(self.epsilon, balls, self.shape.grid)
+        """The second stage around a released point, in coordinates of the draw."""
+        balls = self.domain.ball, Ball(tuple(middle.tolist()), self.radius)
+        return GibbsMechanism(self.epsilon, balls, self.shape.grid, self.domain.region)
 
     @cached_property
     def expected_tries(self) -> float:
         """Forecast for all models together."""
-        return self.problem.n_models * localized_tries(self.shape, self.outer, self.radius)
+        return self.problem.n_models * localized_tries(self.shape, self.domain, self.radius)
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order."""
         drawn = base.PlannedRelease(
-            self.gibbs(np.zeros(self.problem.n_features)), "coefficients of one model"
+            self.gibbs(np.array(self.domain.ball.center)), "coefficients of one model"
         )
         return *self.start.releases, *[drawn] * self.problem.n_models
 
@@ -204,43 +222,85 @@ class LocalizedPlan(base.Plan):
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
         """Release noisy minimizers, then draw every model near its own."""
         began = time.monotonic()
-        whole = L2Ball(self.outer * (1 - 1e-12), self.problem.n_features)
+        domain = self.domain
         middles = self.start.run(records, entropy).theta
         theta = np.empty_like(middles)
         for model, part in enumerate(with_bounded_labels(records, self.problem)):
-            gibbs = self.gibbs(whole.project(middles[model]))
-            energy = Energy(part.in_memory(), self.problem.loss, self.rate, self.l2)
-            build = partial(envelope_of, energy, gibbs, self.shape.tilt_floor)
-            theta[model] = gibbs.release(energy, build, entropy)
+            gibbs = self.gibbs(domain.coordinates(_inner(domain).project(middles[model])))
+            energy = domain.energy(part.in_memory(), self.problem.loss, self.rate, self.l2)
+            limits = *gibbs.balls, *domain.limits[1:]
+            build = partial(envelope_of, energy, limits, gibbs.grid, self.shape.tilt_floor)
+            theta[model] = domain.coefficients(gibbs.release(energy, build, entropy)[None])[0]
             if progress is not None:
                 progress(model + 1, self.expected_tries)
         if self.clock:
             wait_for_tick(began)
-        return base.Release(theta, entropy.secure)
+        return released(theta, entropy.secure, self.certificate)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Bound on the excess risk in a set, from public numbers; None in all of space."""
+        problem, domain = self.problem, self.domain
+        if problem.geometry is None:
+            return None
+        # A piece of the set around a point of it contains a ball, scaled down from the one in the set.
+        share = min(1.0, self.radius / (4 * domain.ball.radius))
+        total = replace(problem, l2=self.l2 / problem.n_samples)
+        drawn = sampled_point(
+            total,
+            self.rate,
+            self.shape.grid,
+            size=domain.size,
+            norm=self.outer,
+            outer=2 * min(self.radius, domain.ball.radius),
+            inner=share * domain.inner_radius,
+            missed=1.0 / problem.n_samples,
+        )
+        if drawn is None:
+            return None
+        own = 0.0 if problem.l2 is None else problem.l2 * problem.n_samples
+        added = max(0.0, self.l2 - own) * self.outer**2 / (2 * problem.n_samples)
+        slope = (
+            problem.loss.lipschitz * problem.bounds.feature_norm + self.l2 / problem.n_samples * self.outer
+        )
+        farther = slope * problem.geometry.diameter(2.0) / problem.n_samples
+        return Certificate(drawn.expected + added + farther, drawn.likely + added, drawn.confidence)
 
     @property
     def remarks(self) -> Mapping[str, str]:
         """Additional lines of the printed plan."""
-        return {"pure": "delta = 0, even if a larger delta was requested"}
+        return {"pure": "delta = 0, even if a larger delta was requested", **stated(self.certificate)}
+
+
+def _inner(domain: Domain) -> Geometry:
+    """Return the set, with a margin for rounding where it is a ball, so that a projected point is a candidate."""
+    if isinstance(domain.geometry, L2Ball):
+        return L2Ball(domain.geometry.size * (1 - 1e-12), domain.geometry.n_features)
+    return domain.geometry
 
 
 @lru_cache(maxsize=256)
-def localized_tries(shape: Shape, outer: float, radius: float) -> float:
+def localized_tries(shape: Shape, domain: Domain, radius: float) -> float:
     """Return the expected tries in the small ball, for the hardest synthetic table of this shape."""
-    energies = (expected_tries.invented_energy(shape, table) for table in expected_tries.tables())
-    return math.exp(min(700.0, max(_log_tries(energy, shape, outer, radius) for energy in energies)))
+    found = [_log_tries(shape, table, domain, radius) for table in expected_tries.tables()]
+    return math.exp(min(700.0, max(found)))
 
 
-def _log_tries(energy: Energy, shape: Shape, outer: float, radius: float) -> float:
+def _log_tries(shape: Shape, table: expected_tries.Table, domain: Domain, radius: float) -> float:
     """Forecast around a synthetic minimizer that was moved by noise of 3/4 of the ball's radius."""
-    size = shape.n_features
-    objective = Objective(energy.records, shape.loss, max(energy.l2, 1e-12))
-    easy = 1e-3 * energy.records.n_samples * shape.feature_norm * shape.loss.lipschitz
-    exact = minimize(objective, max(easy, objective.smallest_tolerance())).theta
+    energy = expected_tries.invented_energy(shape, table, domain)
+    size = domain.size
+    if domain.region is None:
+        objective = Objective(energy.records, shape.loss, max(energy.l2, 1e-12))
+        easy = 1e-3 * energy.records.n_samples * shape.feature_norm * shape.loss.lipschitz
+        exact = minimize(objective, max(easy, objective.smallest_tolerance())).theta
+    else:
+        exact = tilted_minimum(energy, domain.limits, shape.tilt_floor)[0]
     away = np.where(np.arange(size) % 2, 1.0, -1.0) * (0.75 * radius / math.sqrt(size))
-    middle = L2Ball(outer * (1 - 1e-12), size).project(exact + away)
-    balls = [Ball((0.0,) * size, outer), Ball(tuple(middle.tolist()), radius)]
-    return expected_tries.log_tries(energy, balls, shape.tilt_floor)
+    near = _inner(domain).project(domain.coefficients((exact + away)[None])[0])
+    balls = domain.ball, Ball(tuple(domain.coordinates(near).tolist()), radius)
+    limits = *balls, *domain.limits[1:]
+    return expected_tries.log_tries(energy, limits, shape.tilt_floor, domain.region)
 
 
 base.register(Localized.name, Localized)

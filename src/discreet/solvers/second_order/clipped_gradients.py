@@ -21,8 +21,7 @@ from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.kernels.passes import MAX_CHUNK_ROWS, UNIT_ROUNDOFF, gamma, worst_additions
-from discreet.solvers.statistics import summation_rounding
+from discreet.records.bounds import UNIT_ROUNDOFF, chunked_sum, gamma, summation_rounding, worst_additions
 
 
 def companion_weight(neighboring: Neighboring) -> float:
@@ -147,6 +146,4 @@ def clipped_sums(records: ArrayRecords, loss: Loss, cap: float, theta: Array, sq
     if not squares:
         terms = 1 - terms
     terms[records.scales == 0] = 0.0
-    # in pieces, so that no sum is long in any order of summation
-    pieces = np.add.reduceat(terms, np.arange(0, len(terms), MAX_CHUNK_ROWS)) if len(terms) else terms
-    return np.append(records.weighted_sum(slopes), pieces.sum())
+    return np.append(records.weighted_sum(slopes), chunked_sum(terms))

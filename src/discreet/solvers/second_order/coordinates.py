@@ -1,12 +1,15 @@
-"""Coordinates computed from released numbers: shrink shared directions, drop directions with little energy.
+"""Noisy second moments, and coordinates from them: shrink shared directions, drop directions with little energy.
 
 A noisy second moment shows the directions that most records share. If the columns have an order (pixels, times,
 wavelengths), neighboring columns are similar, and records with many columns lie in few directions of a cosine basis,
 which is known without data. One noisy sum of energies shows which. Noise in the other directions would only blur
 predictions. If the columns have no order, energies are even, and nothing is dropped.
 
-Everything else here is post-processing. Proofs: docs/proofs/gradient-methods.md, sections 7 and 10. The constants were
-measured on public data: docs/decisions/0009-noisy-descent-rule.md.
+`MomentMechanism` releases the second moment sum_i v_i v_i^T, optionally with the weighted vector sum_i y_i v_i of
+bounded targets. It releases the upper triangle with off-diagonal entries times sqrt(2), so that the Euclidean norm of
+the released vector is the Frobenius norm of the matrix. `SpectrumMechanism` releases the energies. Everything else here
+is post-processing. Proofs: docs/proofs/gradient-methods.md, sections 4, 7 and 10. The constants were measured on public
+data: docs/decisions/0009-noisy-descent-rule.md.
 """
 
 from __future__ import annotations
@@ -19,25 +22,137 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
+from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
+from discreet.losses import Squared
 from discreet.mechanisms.additive import GaussianMechanism
+from discreet.mechanisms.matrices import half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds
+from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
 from discreet.records.clipped_rows import one_blas_thread
-from discreet.records.kernels.passes import gamma
-from discreet.solvers.statistics import MomentMechanism, NoisyMoments, summation_rounding
 
+MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
-_CLIP = 0.9
-_LEVELS = 0.7, 1.5  # directions are shrunk to a multiple, in this range, of the noise in the second moment
 _UNEVEN = 0.5  # fraction of the energy that would have to move to make all frequencies equal
-# Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
-_LONGEST_ENERGIES = 0.25
+#: Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
+LONGEST_ENERGIES = 0.25
+
+
+def moment_sensitivity(feature_norm: float, weighted_target: float, neighboring: Neighboring) -> Sensitivity:
+    """Return the L2 sensitivity of (sum v v^T, w sum y v) for |v| <= R and |w y| <= ``weighted_target``.
+
+    One record contributes R sqrt(R^2 + B), B = weighted_target^2. Replacing one record by another moves the pair by
+    sqrt(2) (R^2 + B / 2) if B <= 2 R^2, and by 2 R sqrt(B) otherwise: the worst pair of rows is at an angle of
+    cosine B / (2 R^2), with opposite targets.
+
+    >>> round(moment_sensitivity(1.0, 0.0, Neighboring.ZERO_OUT).value, 4)
+    1.0
+    >>> round(moment_sensitivity(1.0, 1.0, Neighboring.REPLACE_ONE).value, 4)
+    2.1213
+    """
+    square, target = feature_norm**2, weighted_target**2
+    if neighboring.contributions == 1:
+        value = feature_norm * math.sqrt(square + target)
+    elif target <= 2 * square:
+        value = math.sqrt(2.0) * (square + target / 2)
+    else:
+        value = 2 * feature_norm * weighted_target
+    return Sensitivity(value * SLACK)
+
+
+@dataclass(frozen=True)
+class NoisyMoments:
+    """One release: a symmetric matrix, a vector (zero if not requested), and their noise."""
+
+    second: Array
+    cross: Array
+    second_stddev: float
+    cross_stddev: float
+
+    @property
+    def matrix_noise(self) -> float:
+        """Approximate largest eigenvalue of the noise in ``second``: stddev sqrt(2 p)."""
+        return self.second_stddev * math.sqrt(2 * len(self.second))
+
+
+@dataclass(frozen=True)
+class MomentMechanism:
+    """Release the second moment and, if ``label_bound`` > 0, the products with the targets.
+
+    Parameters
+    ----------
+    n_samples, n_features, feature_norm : public sizes and the bound on records.
+    label_bound : bound on |y|, enforced by the caller; 0 releases the matrix alone.
+    weight : weight of the products relative to the matrix; their noise is 1 / weight times the matrix's.
+    row_error : bound on the rounding error of a record that was computed from others.
+
+    Privacy
+    -------
+    Event: one ``Gaussian(noise_multiplier)`` on p (p + 1) / 2 or p (p + 3) / 2 numbers.
+    """
+
+    n_samples: int
+    n_features: int
+    feature_norm: float
+    label_bound: float
+    weight: float
+    neighboring: Neighboring
+    noise_multiplier: float
+    row_error: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.n_features > MOST_FEATURES:
+            raise ParameterError(
+                "X",
+                f"has {self.n_features} columns, whose second moment has too many entries to release; at most "
+                f"{MOST_FEATURES} columns are supported",
+                "choose fewer columns",
+                Setting("solver", "noisy-gd"),
+            )
+        _ = self.gaussian
+
+    @property
+    def size(self) -> int:
+        """Number of released values."""
+        p = self.n_features
+        return p * (p + 1) // 2 + (p if self.label_bound > 0 else 0)
+
+    @cached_property
+    def gaussian(self) -> GaussianMechanism:
+        """The mechanism of the release; its sensitivity covers the rounding of both sums."""
+        n, radius, size = self.n_samples, self.feature_norm, self.size
+        weighted = self.weight * self.label_bound
+        exact = moment_sensitivity(radius, weighted, self.neighboring).value
+        matrix_rounding = summation_rounding(n, radius**2) + 2.01 * n * radius * self.row_error
+        vector_rounding = 0.0
+        if weighted > 0:
+            loss = Squared(self.label_bound, self.label_bound)
+            vector_rounding = self.weight * gradient_rounding(loss, n, self.n_features, radius, 0.0)
+        total = (exact + 2 * (matrix_rounding + vector_rounding)) * SLACK
+        return GaussianMechanism(Sensitivity(total), self.noise_multiplier, size)
+
+    @property
+    def event(self) -> events.Event:
+        """The event of one release."""
+        return self.gaussian.event
+
+    def release(self, records: Records, entropy: Entropy) -> NoisyMoments:
+        """Release the noisy moments of the records."""
+        p = self.n_features
+        parts = [half_vector(records.gram())]
+        if self.label_bound > 0:
+            targets = np.clip(records.labels, -self.label_bound, self.label_bound)
+            parts.append(self.weight * records.weighted_sum(targets))
+        noisy = self.gaussian.release(np.concatenate(parts), entropy)
+        second = symmetric_matrix(noisy[: len(parts[0])], p)
+        cross = noisy[len(parts[0]) :] / self.weight if self.label_bound > 0 else np.zeros(p)
+        stddev = self.gaussian.stddev
+        return NoisyMoments(second, cross, stddev, stddev / self.weight)
 
 
 @dataclass(frozen=True)
@@ -64,7 +179,7 @@ class Reshaping:
         )
 
 
-def look_mechanism(
+def moment_mechanism(
     problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float | None = None
 ) -> MomentMechanism:
     """Return the mechanism for the second moment of the records, or of reshaped ones clipped to ``norm``."""
@@ -86,10 +201,10 @@ def row_error(problem: Problem) -> float:
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
-def most_stretched(look: MomentMechanism) -> float:
+def most_stretched(moments: MomentMechanism) -> float:
     """Bound how much coefficients grow in the new coordinates: the inverse of how much records shrink."""
-    noise = look.gaussian.stddev * math.sqrt(2 * look.n_features)  # as `NoisyMoments.matrix_noise`
-    return math.sqrt(1 + look.n_samples * look.feature_norm**2 / noise)
+    noise = moments.gaussian.stddev * math.sqrt(2 * moments.n_features)  # as `NoisyMoments.matrix_noise`
+    return math.sqrt(1 + moments.n_samples * moments.feature_norm**2 / noise)
 
 
 def reshaped(
@@ -119,27 +234,6 @@ def reshaped(
     curvature *= min(norm**2, (level + noisy.matrix_noise) / (n_samples * scale))
     matrix = (vectors * np.sqrt(shares / scale)) @ vectors.T
     return Reshaping(matrix, norm, curvature, len(eigenvalues))
-
-
-def reshaped_cap(signal: float) -> float:
-    """Return the cap on a record's derivative; smaller than in plain descent, whose shorter flow must react faster."""
-    return float(min(1.0, 0.3 * max(1.0, signal / 400) ** 0.3))
-
-
-def default_clip(signal: float) -> float:
-    """Return the clipping norm: it clips most records while noise dominates, and none as noise vanishes."""
-    return float(_CLIP * max(1.0, signal / 1500) ** 0.25)
-
-
-def default_level(signal: float) -> float:
-    """Return the level to which directions are shrunk, in units of the matrix noise; it decreases with the signal."""
-    least, most = _LEVELS
-    return min(most, max(least, most * math.sqrt(1000 / signal)))
-
-
-def frequency_level(signal: float) -> float:
-    """Return the least energy of a kept frequency, over the mean: above the squared gradient noise."""
-    return min(1.0, (1000 / signal) ** 2)
 
 
 def semicircle_excess(level: float) -> float:
@@ -174,15 +268,6 @@ def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecord
             images[rows] *= records.scales[rows, None]
     images *= unit
     return ArrayRecords(images, records.labels, bounds, records.scales == 0)
-
-
-def frequency_visibility(
-    n_samples: int, n_features: int, neighboring: Neighboring, noise_multiplier: float
-) -> float:
-    """Return the mean energy of a frequency over its noise; independent of the norm of the records."""
-    return n_samples / (
-        n_features * acute_sum_sensitivity(_LONGEST_ENERGIES, neighboring).value * noise_multiplier
-    )
 
 
 def cosine_basis(n_features: int, intercept: bool) -> Array:
@@ -238,7 +323,7 @@ class SpectrumMechanism:
     @property
     def limit(self) -> float:
         """Bound on the norm of one record's energies."""
-        return _LONGEST_ENERGIES * self.norm**2
+        return LONGEST_ENERGIES * self.norm**2
 
     @cached_property
     def gaussian(self) -> GaussianMechanism:

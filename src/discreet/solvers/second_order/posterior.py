@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 from discreet._typing import Array
 from discreet.losses import HuberRegression, Loss
 from discreet.solvers.gradients.descent import project
-from discreet.solvers.statistics import NoisyMoments
+from discreet.solvers.second_order.coordinates import NoisyMoments
 
 _WEAK = 0.2  # in units of the matrix noise, added to the mean of the eigenvalues hidden by noise
 _LARGEST_PRIOR, _PRIORS = 3.0, 14  # largest multiple of the declared prior to try, and how many to try
@@ -36,7 +36,7 @@ class Curvature:
     error: float
 
     @classmethod
-    def seen(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
+    def from_moments(cls, noisy: NoisyMoments, shape: Array) -> Curvature:
         """Return the second moment of the records shape^T v, from the noisy one of the records v.
 
         Eigenvalues hidden by noise are not known individually, but their sum is: each is replaced by their mean plus a

@@ -20,28 +20,27 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy import events
-from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, record_signal
 from discreet.records.base import Records
 from discreet.solvers import base
-from discreet.solvers.base import calibrated_unit, multiplier, share_event
+from discreet.solvers.base import Part, multiplier, split_unit
 from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
+    MomentMechanism,
+    NoisyMoments,
     Reshaping,
-    look_mechanism,
     mapped,
+    moment_mechanism,
     most_stretched,
     reshaped,
     row_error,
 )
 from discreet.solvers.second_order.posterior import Curvature, PosteriorMean, aims_of, prior_root
-from discreet.solvers.statistics import MomentMechanism, NoisyMoments
 
 _STEPS = 20
 _MOMENT_SHARE = 0.1  # of the squared Gaussian-DP parameter, for two releases of the second moment
-_FIRST_LOOK = 0.3  # of that share
+_FIRST_SHARE = 0.3  # of that share
 _LEVEL = 1.0  # directions are shrunk to the noise in the second moment
 _UNSURE = 2.0  # standard deviations added to the mean square of reshaped records
 _PRIOR, _CONSTANT_PRIOR = (
@@ -49,14 +48,8 @@ _PRIOR, _CONSTANT_PRIOR = (
     0.1,
 )  # variance of predictions, in units of the squared half range of the targets
 _LEAST_MASS = 0.05  # of the squared norm of records
-# Below this signal (see `signal_of`) only the constant is fitted, with tighter clipping and a tighter prior.
+# Below this signal (see `record_signal`) only the constant is fitted, with tighter clipping and a tighter prior.
 _BLIND, _BLIND_CLIP, _BLIND_PRIOR = 8.0, 1.05, 0.025
-
-
-def signal_of(problem: Problem, guarantee: Guarantee) -> float:
-    """Return n_samples over the noise that hides one record, if the whole budget were one release."""
-    budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-    return problem.n_samples * budget / guarantee.neighboring.contributions
 
 
 def row_clip(signal: float) -> float:
@@ -88,16 +81,18 @@ def plan_regression(
     share = _MOMENT_SHARE if moment_share is None else moment_share
     if not 0 < share < 1:
         raise ParameterError("moment_share", f"must lie between 0 and 1, got {moment_share!r}")
-    looks = _FIRST_LOOK * share, (1 - _FIRST_LOOK) * share
-    signal = signal_of(problem, guarantee)
+    shares = _FIRST_SHARE * share, (1 - _FIRST_SHARE) * share
+    signal = record_signal(problem, guarantee)
     blind = signal < _BLIND and problem.bounds.intercept
     fitted = _constant_only(problem) if blind else problem
-    unit = calibrated_unit(lambda m: _event(fitted.n_features, m, steps, looks), guarantee)
+    width = fitted.n_features
+    moments = [Part(share, width * (width + 1) // 2) for share in shares]
+    unit = split_unit([*moments, Part(1 - sum(shares), width + 1, steps)], guarantee)
     if radius is None:
-        look = look_mechanism(fitted, guarantee.neighboring, multiplier(unit, looks[-1]))
-        radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(look)
+        later = moment_mechanism(fitted, guarantee.neighboring, multiplier(unit, shares[-1]))
+        radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(later)
     return NewtonRegressionPlan(
-        problem, guarantee, fitted, steps, looks, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
+        problem, guarantee, fitted, steps, shares, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
     )  # fmt: skip
 
 
@@ -113,15 +108,15 @@ class NewtonRegressionPlan(base.Plan):
     ----------
     fitted : the problem that is solved: the problem itself, or that of the constant alone.
     n_iterations, radius, clip : as in `NoisyNewton`.
-    looks : shares of the squared Gaussian-DP parameter for the releases of the second moment.
+    moment_shares : shares of the squared Gaussian-DP parameter for the releases of the second moment.
     unit : noise multiplier of a single release with the whole budget.
-    signal : records over noise, see `signal_of`.
+    signal : records over noise, see `record_signal`.
     cap : the largest derivative of a record; None for the public rule.
     """
 
     fitted: Problem
     n_iterations: int
-    looks: tuple[float, ...]
+    moment_shares: tuple[float, ...]
     unit: float
     signal: float
     radius: float
@@ -146,15 +141,15 @@ class NewtonRegressionPlan(base.Plan):
         """Whether only the constant is fitted."""
         return self.fitted.n_features < self.problem.n_features
 
-    def look(self, share: float, norm: float | None = None) -> MomentMechanism:
+    def moments(self, share: float, norm: float | None = None) -> MomentMechanism:
         """The release of the second moment, for records reshaped and clipped to ``norm`` if given."""
-        return look_mechanism(
+        return moment_mechanism(
             self.fitted, self.record_guarantee.neighboring, multiplier(self.unit, share), norm
         )
 
     def gradient(self, norm: float, loss: Loss, cap: float) -> ClippedGradientMechanism:
         """The release of a clipped gradient of records reshaped and clipped to ``norm``; its price is fixed."""
-        share = (1 - sum(self.looks)) / self.n_iterations
+        share = (1 - sum(self.moment_shares)) / self.n_iterations
         return ClippedGradientMechanism(
             loss, cap, self.fitted.n_samples, self.fitted.n_features, norm, self.radius,
             self.record_guarantee.neighboring, multiplier(self.unit, share), row_error(self.problem),
@@ -170,8 +165,10 @@ class NewtonRegressionPlan(base.Plan):
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order."""
         norm = self.problem.bounds.feature_norm
-        looks = [base.PlannedRelease(self.look(share, norm), "second moment") for share in self.looks]
-        return (*looks, base.PlannedRelease(self.largest, "clipped gradients", self.n_iterations))
+        shares = [
+            base.PlannedRelease(self.moments(share, norm), "second moment") for share in self.moment_shares
+        ]
+        return (*shares, base.PlannedRelease(self.largest, "clipped gradients", self.n_iterations))
 
     @property
     def how(self) -> str:
@@ -193,10 +190,10 @@ class NewtonRegressionPlan(base.Plan):
         norm = self.problem.bounds.feature_norm
         return {
             **{
-                f"second moment noise stddev, look {number} (sum scale)": self.look(
+                f"second moment noise stddev, look {number} (sum scale)": self.moments(
                     share, norm
                 ).gaussian.stddev
-                for number, share in enumerate(self.looks, start=1)
+                for number, share in enumerate(self.moment_shares, start=1)
             },
             "largest gradient noise stddev (sum scale)": self.largest.gaussian.stddev,
             "largest gradient sensitivity": self.largest.gaussian.sensitivity.value,
@@ -211,14 +208,14 @@ class NewtonRegressionPlan(base.Plan):
         rows, last = records[0], np.eye(self.problem.n_features)[:, -1:]
         if self.constant_only:
             rows = mapped(rows, last, self.problem.bounds.feature_norm)
-        first = self.look(self.looks[0]).release(rows, entropy)
+        first = self.moments(self.moment_shares[0]).release(rows, entropy)
         before = self._reshaping(first, self.problem.bounds.feature_norm)
-        second = self.look(self.looks[1], before.norm).release(
+        second = self.moments(self.moment_shares[1], before.norm).release(
             mapped(rows, before.matrix, before.norm), entropy
         )
         again = self._reshaping(second, before.norm)
         shape = before.then(again)
-        seen = _Seen(self.fitted, shape, Curvature.seen(second, again.matrix), first)
+        seen = _Seen(self.fitted, shape, Curvature.from_moments(second, again.matrix), first)
         theta = seen.with_ridge(self._search(mapped(rows, shape.matrix, shape.norm), seen, entropy, progress))
         return base.Release((last @ theta if self.constant_only else theta)[None], entropy.secure)
 
@@ -294,10 +291,3 @@ class _Seen:
             ridge = l2 * self.problem.n_samples * matrix.T @ matrix
             theta = np.asarray(np.linalg.solve(self.curvature.matrix + ridge, self.curvature.matrix @ theta))
         return np.asarray(matrix @ theta)
-
-
-def _event(width: int, unit: float, steps: int, looks: tuple[float, ...]) -> events.Event:
-    """Return the event of all releases for this unit."""
-    seen = [share_event(unit, share, width * (width + 1) // 2) for share in looks]
-    gradient = share_event(unit, (1 - sum(looks)) / steps, width + 1)
-    return events.Composed((*seen, events.Repeated(gradient, steps)))

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from discreet._typing import Array, Progress
+from discreet._typing import Array, Integers, Progress
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy.guarantee import Guarantee, Sensitivity
@@ -32,8 +31,6 @@ from discreet.solvers.certificates import (
     with_bounded_labels,
 )
 from discreet.solvers.gradients.descent import project
-
-Integers = NDArray[np.int64]
 
 NAME = "frank-wolfe"
 CONFIDENCE = 0.95

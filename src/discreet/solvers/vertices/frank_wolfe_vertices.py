@@ -19,7 +19,7 @@ from discreet.mechanisms.selection import ExponentialMechanism, Selection
 from discreet.privacy.guarantee import SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.kernels.passes import gamma
+from discreet.records.bounds import gamma
 from discreet.sets import Polytope
 from discreet.solvers import base
 from discreet.solvers.certificates import (

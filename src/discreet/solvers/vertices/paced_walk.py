@@ -25,8 +25,7 @@ from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import BoxBounds
-from discreet.records.kernels.passes import gamma, gradient_rounding
+from discreet.records.bounds import BoxBounds, chunked_sum, gamma, gradient_rounding, summation_rounding
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.certificates import (
@@ -36,7 +35,6 @@ from discreet.solvers.certificates import (
     slope,
     with_bounded_labels,
 )
-from discreet.solvers.statistics import summation_rounding
 from discreet.solvers.vertices.frank_wolfe_vertices import FullSteps, VertexPlan
 from discreet.solvers.vertices.sparse_frank_wolfe import IncrementalSteps
 
@@ -161,7 +159,7 @@ class PacedWalkPlan(base.Plan):
         return self.walk.incremental
 
     @property
-    def apart(self) -> bool:
+    def has_intercept(self) -> bool:
         """Whether there is an intercept."""
         return self.problem.bounds.intercept
 
@@ -230,7 +228,7 @@ class PacedWalkPlan(base.Plan):
         """All releases of a run, in order."""
         models, (choices,) = self.problem.n_models, self.walk.releases
         made = [choices]
-        if self.apart:
+        if self.has_intercept:
             times = n_corrections(self.n_iterations) * models
             made.append(base.PlannedRelease(self.start, "the intercept to begin with", models))
             made.append(base.PlannedRelease(self.correction, "corrections of the intercept", times))
@@ -242,7 +240,9 @@ class PacedWalkPlan(base.Plan):
     def how(self) -> str:
         """A description of how noise is added."""
         law = "Laplace" if self.record_guarantee.delta == 0 else "Gaussian"
-        extra = ["the intercept"] * self.apart + ["the length of the walk"] * (self.evidence_share > 0)
+        extra = ["the intercept"] * self.has_intercept + ["the length of the walk"] * (
+            self.evidence_share > 0
+        )
         return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}"
 
     @property
@@ -288,7 +288,7 @@ class PacedWalkPlan(base.Plan):
     ) -> tuple[Array, Certificate]:
         start, curvature = self._start(records, entropy)
         offset, moved, totals = start, 0.0, np.cumsum(self.walk.parts)
-        times = correction_times(self.n_iterations) if self.apart else ()
+        times = correction_times(self.n_iterations) if self.has_intercept else ()
         for t in range(self.n_iterations):
             if t in times:
                 if isinstance(walk, IncrementalSteps):
@@ -304,12 +304,12 @@ class PacedWalkPlan(base.Plan):
             length = self._length(records, theta, start, curvature, entropy)
             theta *= length
             offset = start + length * (offset - start)
-        if self.apart:
+        if self.has_intercept:
             exact = self._derivatives(records, theta, offset)
             step = self._correction(exact, offset, curvature, entropy)
             offset += step * (length > 0)  # the constant model already has its intercept
         found = self._certified(self.walk.certified(walk), length, moved, abs(offset - last))
-        return np.append(theta, offset) if self.apart else theta, found
+        return np.append(theta, offset) if self.has_intercept else theta, found
 
     def _certified(self, whole: Certificate, length: float, moved: float, ended: float) -> Certificate:
         """Certificate by convexity between center and end of the walk, plus the cost of the intercept's moves."""
@@ -324,7 +324,7 @@ class PacedWalkPlan(base.Plan):
     def _start(self, records: Records, entropy: Entropy) -> tuple[float, float]:
         """Return the intercept of the constant model, and the curvature of the loss there."""
         loss, n = self.problem.loss, self.problem.n_samples
-        if not self.apart:
+        if not self.has_intercept:
             return 0.0, loss.smoothness
         release = self.start
         exact = self._derivatives(records, np.zeros(self.walk.problem.n_features), 0.0)
@@ -356,12 +356,12 @@ class PacedWalkPlan(base.Plan):
         """Return the fraction of the walk that the evidence supports."""
         n, c, release = self.problem.n_samples, self.longest_score, self.evidence
         steepest = slope(self.problem, abs(start) * SLACK)
-        point = np.append(theta, 0.0) if self.apart else theta
+        point = np.append(theta, 0.0) if self.has_intercept else theta
         exact = records.sum_rows(along, self.problem.loss, point, start, c)
         weights = np.array([1 / steepest, _ASIDE, _ASIDE / c])
         noisy = release.release(exact * weights, entropy) / weights
         doubts = _stddev(release) / weights
-        squares = max(0.0, noisy[2] - noisy[1] ** 2 / n if self.apart else noisy[2])
+        squares = max(0.0, noisy[2] - noisy[1] ** 2 / n if self.has_intercept else noisy[2])
         down = noisy[0] - _DOUBT * doubts[0]
         return float(np.clip(down / (curvature * (squares + _BESIDE * doubts[2])), 0.0, 1.0))
 
@@ -383,14 +383,14 @@ def _stddev(release: Noisy) -> float:
 def derivatives(records: ArrayRecords, loss: Loss, point: Array) -> Array:
     """Sum the derivative of the loss times the constant over the records."""
     raw = records.raw_predictions(point)
-    return np.array([records.scales @ loss.derivative(_labels(records), raw)])
+    return chunked_sum((records.scales * loss.derivative(_labels(records), raw))[:, None])
 
 
 def along(records: ArrayRecords, loss: Loss, point: Array, offset: float, longest: float) -> Array:
     """Sum over the records: scores times the negative derivative at the center, scores, and squared scores."""
     scores = np.clip(records.raw_predictions(point), -longest, longest)
     fall = -loss.derivative(_labels(records), offset * np.minimum(records.scales, 1.0))
-    return np.array([fall @ scores, scores.sum(), scores @ scores])
+    return chunked_sum(np.column_stack([fall * scores, scores, np.square(scores)]))
 
 
 def _labels(records: ArrayRecords) -> Array:

@@ -28,7 +28,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.base import Records
-from discreet.records.kernels.passes import UNIT_ROUNDOFF, gamma
+from discreet.records.bounds import UNIT_ROUNDOFF, gamma
 from discreet.sets import L1Ball, Polytope, Simplex, VertexPolytope
 from discreet.solvers import base
 from discreet.solvers.certificates import (

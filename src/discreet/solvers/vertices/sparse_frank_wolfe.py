@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from discreet._typing import Array
+from discreet._typing import Array, Integers
 from discreet.losses.base import HINGE, LOGISTIC, hinge_slope, logistic_slope, residual_slope
 from discreet.mechanisms.level_selection import (
     LARGEST_TOTAL,
@@ -33,11 +33,9 @@ from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.privacy.guarantee import SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import BoxBounds
+from discreet.records.bounds import BoxBounds, chunked_sum
 from discreet.sets import L1Ball
 from discreet.solvers.certificates import slope
-
-Integers = NDArray[np.int64]
 
 _SHARE = 1 / 16  # of the error of a choice that outdated derivatives may add
 _ENTRY_BITS = (12, 30)
@@ -226,7 +224,7 @@ class IncrementalSteps:
         factor = self.ball.size / self._totals[len(self._chosen)] / 2 ** self.grids[1].entry_bits
         labels = np.where(constants > 0, self.labels, 1.0)
         slopes = self.problem.loss.derivative(labels, factor * self._margins + offset * constants)
-        return np.array([constants @ slopes])
+        return chunked_sum((constants * slopes)[:, None])
 
     @property
     def theta(self) -> Array:

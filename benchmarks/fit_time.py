@@ -1,0 +1,90 @@
+"""How long a private fit takes over scikit-learn's non-private one, on the data sets of the papers.
+
+    python -m benchmarks.fit_time [--sets adult mnist ...] [--repeats 3] [--output FILE]
+
+Both fit logistic regression with their defaults to the same rows, warm and in turns, so that they meet the same load;
+the ratio is that of the least processor seconds of each, on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+
+from benchmarks.papers.datasets import MissingData, splits
+from discreet import PrivateLogisticRegression
+
+SETS = (
+    "adult",
+    "kddcup99",
+    "reuters_moneyfx",
+    "clothing_reviews",
+    "covtype",
+    "mnist",
+    "synthetic-L",
+    "synthetic-H",
+)
+
+
+def seconds(fit: Callable[[], Any]) -> float:
+    """Processor seconds of one fit."""
+    began = time.process_time()
+    fit()
+    return time.process_time() - began
+
+
+def compared(name: str, repeats: int, epsilon: float = 1.0) -> tuple[int, int, str, float, float]:
+    """Rows, columns, the solver, and the least seconds of the private and of the other fit."""
+    split = next(splits(name, range(1)))
+    private = PrivateLogisticRegression(epsilon, split.delta, classes=split.classes)
+    other = LogisticRegression(max_iter=200)
+    X, y = split.X_train, split.y_train
+    rows, columns = X.shape
+    plan = private.plan(rows, columns, len(split.classes), sparse=sp.issparse(X))
+    solver = plan.reason.partition(",")[0]
+    private.fit(X[:2000], y[:2000])  # compiles what is compiled
+    private.fit(X, y)
+    ours, theirs = [], []
+    for _ in range(repeats):
+        ours.append(seconds(lambda: private.fit(X, y)))
+        theirs.append(seconds(lambda: other.fit(X, y)))
+    return *X.shape, solver, min(ours), min(theirs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sets", nargs="+", default=list(SETS), metavar="NAME")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N")
+    parser.add_argument("--output", type=Path, metavar="FILE")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    lines = [
+        "| data | rows | columns | solver | private | scikit-learn | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in arguments.sets:
+        try:
+            rows, columns, solver, ours, theirs = compared(name, arguments.repeats)
+        except MissingData as missing:
+            lines.append(f"| {name} | | | | | | {missing} |")
+        else:
+            times = f"{ours:.3g} s | {theirs:.3g} s | {ours / theirs:.2f}"
+            lines.append(f"| {name} | {rows} | {columns} | {solver} | {times} |")
+        print(lines[-1], flush=True)
+        if arguments.output is not None:
+            text = "# Time of private fits\n\nWritten by `python -m benchmarks.fit_time`: processor seconds of warm "
+            text += f"fits, the least of {arguments.repeats} in turns, epsilon 1.\n\n"
+            arguments.output.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Fits on data where it lives: a folder of partitions, raw cells of a CSV file, Spark against Dask."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from benchmarks.scale import COLUMNS, PeakMemory, best_time, invented
+from benchmarks.scale_workers import processes
+from discreet import Categorical, Numeric, PrivateLogisticRegression, Schema, Target
+from discreet.display.console import note
+from discreet.records.batches import Encoded
+from discreet.records.sources import source_of
+from discreet.solvers import NoisyGradientDescent
+
+_FILE_ROWS = 250_000
+_KEYS = 4
+
+
+def measure_folder(rows: int) -> list[tuple[str, ...]]:
+    """A fit on invented rows in Parquet files, in folders ``ward=0`` to ``ward=3``: time, memory and accuracy."""
+    names = [f"x{number}" for number in range(COLUMNS)]
+    with tempfile.TemporaryDirectory() as folder:
+        note(f"writing {rows} rows")
+        for number, start in enumerate(range(0, rows, _FILE_ROWS)):
+            X, y = invented(min(_FILE_ROWS, rows - start), start)
+            place = Path(folder) / f"ward={number % _KEYS}"
+            place.mkdir(exist_ok=True)
+            pq.write_table(pa.table([*X.T, y], [*names, "y"]), place / f"{number:05}.parquet")
+        del X, y
+        gc.collect()
+        pa.default_memory_pool().release_unused()
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*.parquet"))
+        model = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], feature_bound=5.0)
+        with PeakMemory() as peak:
+            seconds = best_time(lambda: model.fit(folder, target="y"), repeats=1)
+    X, y = invented(_FILE_ROWS, 10**9)
+    return [
+        ("rows x columns, files, size", f"{rows} x {COLUMNS}, {number + 1}, {size / 2**30:.2f} GB"),
+        ("a whole fit", f"{seconds:.0f} s"),
+        ("largest private / resident memory", f"{peak.private:.2f} / {peak.resident:.2f} GB"),
+        ("accuracy on new rows", f"{100 * model.score(X, y):.2f}%"),
+    ]
+
+
+_WARDS = 10
+
+
+def raw_schema() -> Schema:
+    """Five numbers and thirty categories of ten values: 305 features."""
+    values = tuple(f"value {number}" for number in range(_WARDS))
+    numbers = {f"n{number}": Numeric(0, 1) for number in range(5)}
+    return Schema(
+        numbers | {f"c{number}": Categorical(values) for number in range(30)}, Target("y", ("no", "yes"))
+    )
+
+
+def write_raw(path: Path, rows: int) -> None:
+    """A CSV file of such cells."""
+    rng = np.random.default_rng(0)
+    names = np.array([f"value {number}" for number in range(_WARDS)])
+    columns: dict[str, Any] = {f"n{number}": rng.random(rows).round(4) for number in range(5)}
+    columns |= {f"c{number}": names[rng.integers(0, _WARDS, rows)] for number in range(30)}
+    columns["y"] = np.array(["no", "yes"])[rng.integers(0, 2, rows)]
+    pa.csv.write_csv(pa.table(columns), path)
+
+
+def raw_peak(rows: int) -> tuple[float, float, float]:
+    """Megabytes of one encoded batch, of what the fit adds to the process, and of what it adds with one row."""
+    schema = raw_schema()
+    with tempfile.TemporaryDirectory() as folder:
+        path, tiny = Path(folder) / "raw.csv", Path(folder) / "tiny.csv"
+        write_raw(path, rows)
+        write_raw(tiny, 2000)
+        model = PrivateLogisticRegression(
+            epsilon=1.0, delta=1e-6, feature_bound=3.0, solver=NoisyGradientDescent(n_iterations=5)
+        )
+        model.set_params(classes=["no", "yes"]).fit(tiny, schema=schema)  # code and libraries
+        gc.collect()
+        pa.default_memory_pool().release_unused()
+        with PeakMemory() as before:
+            time.sleep(0.2)
+        with PeakMemory() as peak:
+            model.fit(path, schema=schema)
+        source = source_of(path)
+        assert source is not None
+        reading = Encoded.of(source, schema, "error")
+        batch = min(rows, reading.height) * len(reading.names) * reading.dtype.itemsize
+    return batch / 2**20, 1024 * (peak.private - before.private), rows * len(reading.names) * 8 / 2**20
+
+
+def measure_raw(rows: int) -> list[tuple[str, ...]]:
+    """Private memory that a fit adds, in batches: the file itself is mapped."""
+    batch, added, whole = raw_peak(rows)
+    return [
+        ("rows, features, size when encoded", f"{rows}, {len(raw_schema().feature_names)}, {whole:.0f} MB"),
+        ("one encoded batch", f"{batch:.0f} MB"),
+        ("private memory that the fit adds", f"{added:.0f} MB, {added / batch:.1f} batches"),
+    ]
+
+
+_SPARK_COLUMNS = 20
+
+
+def measure_clusters(rows: int, parts: int = 4) -> list[tuple[str, ...]]:
+    """The same fit, five passes, on Spark in local mode and on Dask, two processes each; best of three."""
+    import dask.dataframe as dd
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    model = PrivateLogisticRegression(
+        epsilon=1.0,
+        delta=1e-8,
+        classes=[0, 1],
+        feature_bound=4.0,
+        solver=NoisyGradientDescent(n_iterations=5),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(parts):
+            X, y = invented(rows // parts, number)
+            names = [f"x{column}" for column in range(_SPARK_COLUMNS)]
+            pq.write_table(pa.table([*X.T[:_SPARK_COLUMNS], y], [*names, "y"]), f"{folder}/{number}.parquet")
+        with processes(2):
+            frame = dd.read_parquet(folder)
+            dask = [best_time(lambda: model.fit(frame, target="y"), repeats=1) for _ in range(4)]
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.log.level": "OFF",
+        }
+        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        try:
+            table = session.read.parquet(folder)
+            spark = [best_time(lambda: model.fit(table, target="y"), repeats=1) for _ in range(4)]
+        finally:
+            session.stop()
+    one, other = min(dask[1:]), min(spark[1:])
+    return [
+        (
+            f"{rows:,} x {_SPARK_COLUMNS}, {parts}",
+            f"{one:.1f} s",
+            f"{other:.1f} s",
+            f"{max(one, other) / min(one, other):.1f}",
+            f"{dask[0]:.1f} / {spark[0]:.1f} s",
+        )
+    ]
