@@ -331,8 +331,8 @@ def report(known: dict[str, Any]) -> str:
             row = [known.get(f"{name}|{epsilon:g}|{relation}|{pairs}") for relation, pairs in kinds]
             if any(row):
                 seconds = [second for one in row if one for second in one["seconds"]]
-                shown = " | ".join("" if not one else shown(one["scores"]) for one in row)
-                lines.append(f"| {name} | {epsilon:g} | {shown} | {np.median(seconds):.1f} |")
+                texts = ["" if not one else shown(one["scores"]) for one in row]
+                lines.append(f"| {name} | {epsilon:g} | {' | '.join(texts)} | {np.median(seconds):.1f} |")
     if speed:
         rows, columns = _SPEED
         lines += [

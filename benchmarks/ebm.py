@@ -106,6 +106,7 @@ def report(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
                     lead, error = _difference(leading, best)
                     counts[relation][0 if lead > error else 1 if lead >= -error else 2] += 1
             rows.append(f"| {name} | {epsilon:g} | {' | '.join(cells)} |")
+    missing = [name for name in SETS if not any(key.startswith(f"{name}|") for key in theirs)]
     told = "; ".join(
         f"{relation}: ahead by more than one standard error in {ahead} cells, within one in {level}, behind in {behind}"
         for relation, (ahead, level, behind) in counts.items()
@@ -124,6 +125,8 @@ def report(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
             "`python -m benchmarks.ebm`.",
             "",
             f"Our default, or three pairs where that was measured and is better, beside its best. {told}.",
+            "",
+            f"Not run here: {', '.join(missing) or 'nothing'}.",
             "",
             "| data set | epsilon | DP-EBM default | DP-EBM best | ours AR | AR, 3 pairs | ours RO | RO, 3 pairs |",
             "|---|---|---|---|---|---|---|---|",

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from benchmarks import data
 from benchmarks.papers.fingerprints import FLOOR, fingerprinting
 from benchmarks.papers.rates import VERTICES, Point, l1_ball, padded
-from discreet import PrivateLasso, PrivateSparseLogisticRegression
+from discreet import PrivateLasso, PrivateSparseLogisticRegression, __version__
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
 Array = NDArray[np.float64]
@@ -181,7 +181,8 @@ def _yes(met: bool) -> str:
 def report(result: dict[str, Any], repeats: int) -> str:
     """All tables in Markdown."""
     columns = result["columns"]
-    lines = ["# Private LASSO", "", f"Epsilon 1, mean and standard error of {repeats} runs.", ""]
+    made = f"Epsilon 1, mean and standard error of {repeats} runs. Measured with discreet {__version__}."
+    lines = ["# Private LASSO", "", made, ""]
     lines += ["| rows | columns (100 useful) | excess risk | certificate |", "|---|---|---|---|"]
     lines += [f"| {n} | {p} | {excess} |" for (n, p), excess in columns.items()]
     slopes = ", ".join(f"{name} {slope:.2f}" for name, slope in result["slopes"].items())

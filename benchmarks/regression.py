@@ -22,7 +22,7 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
 
 from benchmarks.data import VARIABLE, MissingData
-from discreet import PrivateHuberRegressor, PrivateLinearRegression, PrivateRidge
+from discreet import PrivateHuberRegressor, PrivateLinearRegression, PrivateRidge, __version__
 from discreet.records.bounds import Bounds
 
 Array = NDArray[np.float64]
@@ -182,7 +182,8 @@ def report(seeds: int) -> str:
     lines = [
         "# Private regression",
         "",
-        f"R² on a held-out fifth, mean of {seeds} splits; replace-one, delta = 1/n².",
+        f"R² on a held-out fifth, mean of {seeds} splits; replace-one, delta = 1/n². "
+        f"Measured with discreet {__version__}.",
         "",
         f"| data set | epsilon | {' | '.join(methods)} | lost by PrivateRidge | within {TOLERANCE} |",
         "|---" * (len(methods) + 4) + "|",

@@ -25,7 +25,7 @@ from scipy.sparse import issparse
 from sklearn.metrics import roc_auc_score
 
 from benchmarks import data
-from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression
+from discreet import PrivateLogisticRegression, PrivateSparseLogisticRegression, __version__
 from discreet.solvers import base
 
 BINARY = ("adult", "kddcup99", "gisette_valid1k", "reuters_moneyfx", "clothing_reviews", "news20")
@@ -57,6 +57,7 @@ class Fit:
     auc: float = float("nan")
     seconds: float = 0.0
     refused: str = ""
+    version: str = "0.1.0"  # fits that were kept before this was noted
 
     @property
     def row(self) -> tuple[str, str, float]:
@@ -104,11 +105,17 @@ def measure(split: data.Split, relation: str, epsilon: float, name: str, solver:
     try:
         model = estimator(split, relation, epsilon, solver).fit(split.X_train, split.y_train)
     except ValueError as error:
-        return Fit(*where, refused=str(error))
+        return Fit(*where, refused=str(error), version=__version__)
     seconds = time.perf_counter() - begin
     raw = model.decision_function(split.X_test)
     area = 100 * float(roc_auc_score(split.y_test, raw)) if raw.ndim == 1 else float("nan")
-    return Fit(*where, 100 * float(model.score(split.X_test, split.y_test)), area, seconds)
+    reached = 100 * float(model.score(split.X_test, split.y_test))
+    return Fit(*where, reached, area, seconds, version=__version__)
+
+
+def measured_with(fits: Sequence[Fit]) -> str:
+    """Which version of the library kept fits are of."""
+    return f"Measured with discreet {', '.join(sorted({fit.version for fit in fits}))}."
 
 
 def chosen(split: data.Split, relation: str, epsilon: float) -> str:
@@ -235,7 +242,8 @@ def report(path: Path, fits: Sequence[Fit]) -> None:
         "# Solvers with default settings",
         "",
         "Test accuracy in percent, mean and standard error over splits, delta = 1/n^2. `auto` names the solver that it "
-        "chose. Names ending in -dissertation, -jain-thakurta or -talwar are printed calibrations.",
+        "chose. Names ending in -dissertation, -jain-thakurta or -talwar are printed calibrations. "
+        + measured_with(fits),
         "",
         table(fits, choices, "accuracy"),
         "",
