@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.papers.datasets import MissingData, splits
@@ -45,9 +46,9 @@ def compared(name: str, repeats: int, epsilon: float = 1.0) -> tuple[int, int, s
     private = PrivateLogisticRegression(epsilon, split.delta, classes=split.classes)
     other = LogisticRegression(max_iter=200)
     X, y = split.X_train, split.y_train
-    solver = str(private.plan(*X.shape, len(split.classes), sparse=not hasattr(X, "flags")).reason).partition(
-        ","
-    )[0]
+    rows, columns = X.shape
+    plan = private.plan(rows, columns, len(split.classes), sparse=sp.issparse(X))
+    solver = plan.reason.partition(",")[0]
     private.fit(X[:2000], y[:2000])  # compiles what is compiled
     private.fit(X, y)
     ours, theirs = [], []

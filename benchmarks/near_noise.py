@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,7 +204,7 @@ def settings() -> Iterator[tuple[str, Callable[[np.random.Generator], Answers]]]
     """Every setting by name."""
     for n, positives, bins, epsilon, delta, rows in CLASSIFIERS:
         what = f"{positives} positives of {n}, {bins} bins, {_kind(delta, rows)}"
-        law = {"n": n, "positives": positives, "bins": bins}
+        law: dict[str, Any] = {"n": n, "positives": positives, "bins": bins}
         yield what, partial(classified, **law, epsilon=epsilon, delta=delta, rows=rows)
     for n, largest, epsilon, delta, rows in REGRESSORS:
         what = f"{n} targets within {largest:g}, {_kind(delta, rows)}"

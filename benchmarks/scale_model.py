@@ -183,12 +183,12 @@ CASES = (
 
 def measure_model() -> list[tuple[str, ...]]:
     """The model's answers; the counts of the large cases are checked by a simulation of one pass and of three."""
-    found = []
+    found: list[tuple[str, ...]] = []
     for case in CASES:
         rows, columns, outputs, partitions, workers, threads, passes = case
         for few in (1, 3):
-            counts = counted(workers, threads, partitions, few)
-            assert all(counts[what] == count for what, count in expected(workers, partitions, few).items())
+            seen = counted(workers, threads, partitions, few)
+            assert all(seen[what] == count for what, count in expected(workers, partitions, few).items())
         counts = expected(workers, partitions, passes)
         moved = through_driver(columns, outputs, partitions, workers, passes)
         found.append(

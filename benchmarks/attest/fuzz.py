@@ -381,7 +381,8 @@ def _rows(rng: random.Random, seeds: _Seeds) -> bool:
 
 def _counted(kind: Any, told: dict[str, Any], X: Any, y: Any) -> bool:
     """Fit, and count how often was charged and how often data met noise."""
-    charges, runs = [], []
+    charges: list[Any] = []
+    runs: list[Any] = []
     charge, run = release.charge, release.run
 
     def charging(ledger: Any, plan: Any, label: str) -> Any:

@@ -50,7 +50,7 @@ def audited(case: str, runs: int) -> Found:
     """Run a case in its peer's environment and attack what it prints."""
     _, environment, report = CASES[case]
     try:
-        python = peers._python(environment)
+        python = peers.interpreter(environment, peers.ENVIRONMENTS[environment])
         found = audit_program([str(python), str(_WORKER), case], runs=runs)
     except (peers.PeerFailed, ValueError) as error:
         return Found(case, environment, 0.0, 0.0, 0.0, 0, report, str(error))

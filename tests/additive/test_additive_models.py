@@ -183,7 +183,8 @@ def test_shapes_are_drawn_as_they_were_released(fitted):
     drawn = fitted.plot(["age", "ward"]).to_dict()
     assert len(drawn["vconcat"]) == 2
     for name, chart in zip(["age", "ward"], drawn["vconcat"], strict=True):
-        counts, values = (layer["data"]["values"] for layer in chart["layer"])
+        gray, front = chart["layer"]  # in front of the bars: a line at 0, and the values
+        counts, values = (layer["data"]["values"] for layer in (gray, front["layer"][-1]))
         table = fitted.shapes_[name]
         assert [one["value"] for one in values][: len(counts)] == table["value"][: len(counts)]
         assert [one["rows"] for one in counts] == [max(0.0, count) for count in table["count"][: len(counts)]]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
 
 import discreet
 from discreet import (
@@ -175,3 +176,36 @@ def test_a_statement_says_that_nobody_checked_how_columns_were_made(tmp_path):
     made = PrivateLogisticRegression(classes=[0, 1]).fit({"age": age, "old": y}, schema=schema, target="old")
     assert "not checked" not in str(made.privacy_)
     assert "columns were scaled and chosen by a schema" in str(made.privacy_)
+
+
+def test_a_model_behind_a_schema_knows_the_names_of_its_columns(tmp_path):
+    """In a pipeline, in a file, and for raw tables, without a warning of scikit-learn about missing names."""
+    rng = np.random.default_rng(1)
+    table = {"age": rng.integers(18, 98, 600), "ward": rng.choice(["north", "south"], 600)}
+    y = np.where(table["age"] > 58, "yes", "no")
+    schema = discreet.Schema(
+        {"age": discreet.Numeric(18, 98), "ward": discreet.Categorical(("north", "south"))},
+        discreet.Target("ill", ("no", "yes")),
+    )
+    pipe = make_pipeline(discreet.SchemaEncoder(schema), PrivateLogisticRegression(classes=["no", "yes"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", NoLedgerWarning)
+        warnings.simplefilter("ignore", discreet.NoiseWarning)
+        pipe.fit(table, y)
+        found = pipe.predict(table)
+        assert pipe[-1].feature_names_in_.tolist() == ["age", "ward=north", "ward=south"]
+        assert pipe[-1].n_features_in_ == 3
+        discreet.card.save(pipe[-1], tmp_path / "model.json", schema=schema)
+        again = discreet.card.load(tmp_path / "model.json")
+        assert np.array_equal(again.predict(table), found)
+        assert np.array_equal(again.predict(pipe[0].transform(table)), found)
+        names = [row[0] for row in discreet.card.coefficients(pipe[-1]).rows]
+        assert names[:3] == ["age", "ward=north", "ward=south"]
+    rows = pipe[0].transform(table)
+    assert type(rows[:, [1, 0]]).feature_names == ()  # a part of the columns has no names
+    other = discreet.SchemaEncoder(
+        discreet.Schema({"ward": schema.columns["ward"], "age": schema.columns["age"]})
+    )
+    with pytest.raises(ValueError, match="must have the columns that the model was fitted on"):
+        pipe[-1].predict(other.fit_transform(table))

@@ -194,7 +194,8 @@ def test_a_schema_with_a_group_column_is_not_evaluated_per_row(people):
     schema = Schema(columns, Target("ill", classes=("no", "yes")), group="who")
     table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "ill": y, "who": ids})
     model = PrivateLogisticRegression(5.0, 1e-3, classes=["no", "yes"], feature_bound=schema.feature_bound())
-    pipeline = make_pipeline(SchemaEncoder(schema), model).fit(table, y)
+    encoder = SchemaEncoder(schema).fit(table)
+    pipeline = make_pipeline(encoder, model.fit(np.array(encoder.transform(table)), y))
     with pytest.raises(ValueError, match="'who'"):
         evaluate(pipeline, table, y)
     found = evaluate(pipeline, table, y, groups=schema.groups(table), max_rows_per_group=2)

@@ -461,7 +461,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(tmp_path):
     pq.write_table(NUMBERS.slice(0, 0), tmp_path / "none.parquet")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
     (tmp_path / "words.csv").write_text("a,y\n1,0\nx,1\n")
-    grouped = Schema({"a": Boolean()}, Target("y", (0, 1)), group="b")
+    grouped = Schema({"a": Numeric(-9, 9)}, Target("y", (0, 1)), group="b")
     for data, rules, error in [
         ([tmp_path / "a.parquet", tmp_path / "b.parquet"], {"target": "y"}, "of the same types"),
         (tmp_path / "empty", {"target": "y"}, "there is no file in"),
@@ -470,7 +470,7 @@ def test_what_cannot_be_read_is_refused_before_the_charge(tmp_path):
         (tmp_path / "broken.parquet", {"target": "y"}, "is not a readable Parquet file"),
         (tmp_path / "a.parquet", {}, "name the column of labels"),
         (tmp_path / "a.parquet", {"y": [0, 1]}, "labels are read from the file"),
-        (tmp_path / "a.parquet", {"schema": grouped}, "declares a group column"),
+        (tmp_path / "a.parquet", {"schema": grouped}, "max_rows_per_group"),
         (tmp_path / "words.csv", {"target": "y"}, "not finite"),
         ([tmp_path / "a.parquet", tmp_path / "words.csv"], {"target": "y"}, "files of one kind"),
         (np.eye(2), {"target": "y"}, "names a column of a file or a frame"),

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array
 from discreet import _checks
 from discreet._checks import ParameterTypeError
 from discreet._typing import Array
-from discreet.tables.schema import Schema
+from discreet.tables.schema import Schema, named
 
 
 class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -72,7 +72,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> Array:
         """The rows of a pyarrow Table, a pandas or polars frame, or a dictionary of columns."""
         bad_rows: Any = _checks.choice("bad_rows", self.bad_rows, ("error", "null"))
-        return self._schema().transform(X, bad_rows=bad_rows)
+        schema = self._schema()
+        return named(schema.transform(X, bad_rows=bad_rows), schema.feature_names)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """The names of the features; they follow from the schema."""

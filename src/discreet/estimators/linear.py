@@ -38,7 +38,8 @@ from discreet.release import (
 )
 from discreet.sets import Geometry
 from discreet.solvers import base
-from discreet.tables.reading import is_frame
+from discreet.tables.reading import column_names, is_frame
+from discreet.tables.schema import named
 
 if TYPE_CHECKING:
     from discreet.privacy.statement import PrivacyStatement
@@ -236,9 +237,10 @@ class PrivateLinearModel(LinearParameters):
 
     def _rows(self, X: Any) -> Any:
         """Rows to predict for. A model that was loaded with its schema reads raw tables; arrays are rows already."""
-        schema = getattr(self, "schema_", None)
-        if schema is not None and not hasattr(self, "feature_names_in_"):
-            X = schema.transform(X) if is_frame(X) or isinstance(X, Mapping) else X
+        schema, names = getattr(self, "schema_", None), getattr(self, "feature_names_in_", ())
+        encoded = is_frame(X) and list(column_names(X)) == list(names)
+        if schema is not None and (is_frame(X) or isinstance(X, Mapping)) and not encoded:
+            X = named(schema.transform(X), schema.feature_names)
         return checked_rows(self, X)
 
     def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:

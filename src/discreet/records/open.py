@@ -37,7 +37,7 @@ from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
 from discreet.tables.reading import column_names, is_frame, raw_column
-from discreet.tables.schema import RowsOfPeople
+from discreet.tables.schema import NamedRows, RowsOfPeople
 
 
 def as_numbers(values: Any) -> Any:
@@ -357,12 +357,26 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
         )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
-    validate_data(model, X, reset=reset, skip_check_array=True)  # notes the columns
+    _note_columns(model, X, reset)
     if strict:
         refuse_words(X, values, fitting=reset)
         largest = LARGEST_ENTRY if reset else np.finfo(np.float64).max
         refuse_infinite(X, rows, float(largest), fitting=reset)
     return rows
+
+
+def _note_columns(model: Any, X: Any, reset: bool) -> None:
+    """Note the columns of a fit, and compare those of a prediction with them, as scikit-learn does for frames."""
+    names = X.feature_names if isinstance(X, NamedRows) else ()
+    known = getattr(model, "feature_names_in_", None)
+    if not names:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+    elif reset or known is None:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+        if reset:
+            model.feature_names_in_ = np.array(names, dtype=object)
+    elif list(known) != list(names):
+        raise ParameterError("X", "must have the columns that the model was fitted on, in the same order")
 
 
 def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, NDArray[Any]]:

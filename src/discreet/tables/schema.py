@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
@@ -41,6 +41,23 @@ BadRows = Literal["error", "null"]
 
 class RowsOfPeople(np.ndarray[Any, np.dtype[np.float64]]):
     """Rows made by a schema with a group column: a fit that would protect single rows refuses them."""
+
+
+class NamedRows(np.ndarray[Any, np.dtype[np.float64]]):
+    """Rows with the names of their columns. What is made of them, such as a part of the columns, has no names."""
+
+    feature_names: tuple[str, ...] = ()
+
+
+class _NamedRowsOfPeople(NamedRows, RowsOfPeople):
+    pass
+
+
+def named(rows: NDArray[np.float64], names: Sequence[str]) -> NamedRows:
+    """Return the rows with the names of their columns; nothing is copied."""
+    made: NamedRows = rows.view(_NamedRowsOfPeople if isinstance(rows, RowsOfPeople) else NamedRows)
+    made.feature_names = tuple(names)
+    return made
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.special import ndtr
 from sklearn.linear_model import LinearRegression, PoissonRegressor, Ridge
 
 from discreet import (
@@ -320,3 +321,20 @@ def test_what_it_cannot_do_is_refused_before_any_charge():
     ):
         with pytest.raises((ValueError, TypeError), match=name):
             plan_for(**{name: value})
+
+
+def test_no_method_keeps_r2_near_zero_with_so_few_records():
+    """The lower bound of docs/decisions/0017: two laws of targets that privacy does not let anybody tell apart."""
+    gaps = np.linspace(0.05, 2, 400)
+
+    def least_loss(signal):
+        apart = 2 * ndtr(gaps / 2) - 1
+        return float(np.max(np.square(gaps / 2) * ndtr(-signal * apart / 2)))
+
+    assert least_loss(4.0) == pytest.approx(0.086, abs=0.001)
+    assert least_loss(6.0) == pytest.approx(0.032, abs=0.001)
+    assert least_loss(8.0) == pytest.approx(0.017, abs=0.001)
+    assert least_loss(7.0) > 0.02 > least_loss(8.0)
+    # A constant with Gaussian noise for clipped targets is above the bound, and within a factor of ten of it.
+    for signal in (4.0, 6.0, 8.0):
+        assert least_loss(signal) < (1.5 / signal) ** 2 < 10 * least_loss(signal)

@@ -177,12 +177,9 @@ def rounded_normal(geometry: Geometry, point: Array, vector: Array) -> Array:
             return np.zeros_like(vector)
         used = norms > 0
         longest = np.max(_group_norms(geometry, vector))
-        along = _resized_groups(
-            geometry, point, np.divide(longest, norms, out=np.zeros_like(norms), where=used)
-        )
-        return np.where(
-            _resized_groups(geometry, np.ones_like(vector), used.astype(float)) > 0, along, vector
-        )
+        factors = np.divide(longest, norms, out=np.zeros_like(norms), where=used)
+        inside = _resized_groups(geometry, np.ones_like(vector), used.astype(float)) > 0
+        return np.where(inside, _resized_groups(geometry, point, factors), vector)
     return np.where(point == 0, vector, np.max(vector))
 
 
