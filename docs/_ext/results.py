@@ -31,7 +31,8 @@ def copy_tables(app: Any, config: Any) -> None:
 
 def link_tables(app: Any, name: str, source: list[str]) -> None:
     """Lead links to the copies."""
-    source[0] = source[0].replace("](../benchmarks/results/", "](results/")
+    text = source[0].replace("](../../benchmarks/results/", "](../results/")
+    source[0] = text.replace("](../benchmarks/results/", "](results/")
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -22,6 +22,17 @@ def test_names_are_text_in_a_chart():
     assert "onerror" in drawn  # as text
 
 
+def test_a_bar_says_its_number_under_the_pointer():
+    """Titles need no script; pictures for documents, where nothing is under a pointer, have none."""
+    pytest.importorskip("vl_convert")
+    spec = bars([{"of": "<age>", "x": 2.5, "by": "all"}], category="of", value="x", group="by")
+    drawn = ElementTree.fromstring(svg(spec, 400, "m"))
+    (title,) = (one.text for one in drawn.iter() if one.tag.endswith("title"))
+    assert "2.5" in title
+    assert "<age>" in title
+    assert "<title>" not in svg(spec, 400, "", background="white")
+
+
 def test_names_are_text_on_a_page():
     page = Page(HOSTILE[1], HOSTILE[1])
     for name in HOSTILE:
