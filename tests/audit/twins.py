@@ -184,9 +184,9 @@ def with_bounds(kind, clip_first):
         return genuine(rows, labels, kind(bounds.feature_norm, bounds.intercept), **options)
 
     class Twin(PrivateLogisticRegression):
-        def _fit(self, X, y, groups):
+        def _fit(self, *data, **facts):
             with mock.patch.object(linear, "as_records", careless):
-                super()._fit(X, y, groups)
+                super()._fit(*data, **facts)
 
     return Twin
 

@@ -23,7 +23,8 @@ def toys(tmp_path, monkeypatch):
     path = tmp_path / "toys.py"
     path.write_text(TOYS)
     monkeypatch.setattr(outward, "_WORKER", path)
-    monkeypatch.setattr(peers, "_python", lambda name: sys.executable)
+    monkeypatch.setattr(peers, "interpreter", lambda name, environment: sys.executable)
+    monkeypatch.setitem(peers.ENVIRONMENTS, "toys", peers.Environment((), "replace-one"))
     for case, report in (("broken", "somewhere 1"), ("correct", "")):
         monkeypatch.setitem(outward.CASES, case, (None, "toys", report))
 
@@ -43,10 +44,10 @@ def test_a_violation_that_is_not_found_again_fails(toys, monkeypatch):
 
 
 def test_a_peer_that_cannot_be_run_says_so(toys, monkeypatch):
-    def missing(name):
+    def missing(name, environment):
         raise peers.PeerFailed("could not be installed: no network")
 
-    monkeypatch.setattr(peers, "_python", missing)
+    monkeypatch.setattr(peers, "interpreter", missing)
     found = outward.audited("broken", 50)
     assert found.expected
     assert "could not be installed" in outward.as_text([found], "today")

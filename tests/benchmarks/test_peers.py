@@ -23,7 +23,7 @@ def split():
 @pytest.fixture
 def environment(monkeypatch):
     """This interpreter in place of the peer's."""
-    monkeypatch.setattr(peers, "_python", lambda name: sys.executable)
+    monkeypatch.setattr(peers, "interpreter", lambda name, environment: sys.executable)
 
     def worker(path):
         monkeypatch.setattr(peers, "_WORKER", path)
@@ -65,7 +65,7 @@ def test_what_cannot_be_installed_is_a_row_that_says_so(split, monkeypatch, tmp_
     monkeypatch.setenv(peers.VARIABLE, str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    peers._python.cache_clear()
+    peers.interpreter.cache_clear()
     row = Row("logistic-low", "made", "opacus", 1.0, 0)
     found = TABLES["logistic-low"]._run(row, split, {})
     assert found.value is None

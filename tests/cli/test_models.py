@@ -241,7 +241,7 @@ def test_counts_need_a_number(folder, tmp_path, capsys):
         "--model",
     )
     chosen = ("additive", "--schema", folder / "classes.toml", "--loss", "poisson")
-    assert "--loss is for another kind of target" in failure(capsys, *fit, *chosen)
+    assert "--loss is for numbers" in failure(capsys, *fit, *chosen)
 
 
 def test_the_model_follows_the_target(folder, tmp_path, capsys):

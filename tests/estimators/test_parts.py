@@ -77,8 +77,10 @@ def test_bad_rows_are_refused_before_the_charge_or_count_for_nothing(frame, tmp_
         model.fit(path, broken["y"])
     with pytest.raises(ValueError, match="y must be None where target names the column"):
         model.fit(broken[list("abcd")], broken["y"], target="y")
-    with pytest.raises(ValueError, match="groups need rows in memory"):
-        model.set_params(max_rows_per_group=1).fit(path, groups=np.arange(N), target="y")
+    with pytest.raises(ValueError, match="rows may be in several partitions"):
+        model.set_params(solver="objective", max_rows_per_group=1).fit(
+            dd.from_pandas(broken[list("abcd")], npartitions=2), broken["y"], groups=np.arange(N)
+        )
     assert ledger.history() == []
     model.set_params(max_rows_per_group=None, solver="objective", bad_rows="null").fit(path, target="y")
     assert np.isfinite(model.coef_).all()

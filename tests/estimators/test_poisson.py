@@ -54,7 +54,7 @@ def test_refusals():
     X, y = counts(50)
     for arguments, message in (
         ({}, "target_bounds must be declared"),
-        ({"target_bounds": (-1, 5)}, "at least 0"),
+        ({"target_bounds": (-1, 5)}, "must not lie below 0"),
         ({"target_bounds": (0, 5), "least_mean": 6.0}, "below the highest target"),
         ({"target_bounds": (0, 5), "least_mean": 0.0}, "least_mean"),
     ):

@@ -66,7 +66,7 @@ def test_so_does_an_interrupt_whenever_it_comes(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    for place in ("_numbers", "_stated_bounds", "_facts"):
+    for place in ("_read", "_attributes", "_stated_bounds"):
         model = made("logistic").fit(X, LABELS)
         before = dict(vars(model))
         with monkeypatch.context() as patched:

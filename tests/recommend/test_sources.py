@@ -56,7 +56,7 @@ def check_equal(first, second):
 @pytest.fixture
 def parquet(tmp_path, monkeypatch):
     """A file in row groups, batches and blocks so small that every user is cut into many pieces."""
-    monkeypatch.setattr(files, "BATCH_ROWS", 100)
+    monkeypatch.setattr(files, "batch_rows", lambda schema, columns: 100)
     monkeypatch.setattr(sources, "_KEEP_BYTES", 1 << 12)
     monkeypatch.setattr(ratings, "_BLOCK_ENTRIES", 97)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

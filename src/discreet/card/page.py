@@ -77,7 +77,7 @@ def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger:
         {
             "Purpose": about.purpose,
             "Data": about.data,
-            "Encoder": about.encoder,
+            **({"Encoder": about.encoder} if about.encoder else {}),
             "Period": about.period,
             "Released": about.date or _charged(card, ledger),
             "Owner": about.owner,

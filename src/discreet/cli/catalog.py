@@ -294,6 +294,9 @@ def _destination(parameter: str) -> str:
     return "catalog" if parameter == "items" else parameter
 
 
+_OF_TEACHERS = ("estimator", "X_public")  # options that become arguments of a fit
+
+
 def kind_of_target(schema: Any) -> str:
     """ "classes" or "number"; "none" without a schema or a target."""
     if schema is None or schema.target is None:
@@ -333,16 +336,15 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
     facts |= {one: getattr(arguments, one) for one in ("epsilon", "delta", "neighboring")}
     known = set(kind._get_param_names())
     for parameter in given:
-        if parameter not in known:
-            raise ValueError(f"{flag(parameter)} is for another kind of target than {schema.target.column!r}")
+        if parameter not in (*known, *_OF_TEACHERS):
+            kinds = (
+                "classes, and this target is a number" if target == "number" else "numbers, and this is none"
+            )
+            raise ValueError(f"{flag(parameter)} is for {kinds}")
     for parameter, value in shared.items():
         if parameter not in known and value not in (None, "error"):
             raise ValueError(f"{name} has no {parameter.replace('_', ' ')}, got {value!r}")
     parameters = {parameter: value for parameter, value in facts.items() if parameter in known}
-    for parameter in [
-        one for one in ("aggregator", "expected_unstable") if one in given and one not in known
-    ]:
-        raise ValueError(f"{flag(parameter)} is for classes, and this target is a number")
     return kind(**parameters | _values(given, parameters.get("classes") or ()))
 
 
@@ -390,7 +392,7 @@ def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, An
 
 def _values(given: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
     """Options as the parameters want them; labels are those of the schema."""
-    values = {name: value for name, value in given.items() if name not in ("estimator", "X_public")}
+    values = {name: value for name, value in given.items() if name not in _OF_TEACHERS}
     if "class_weight" in values:
         labels = {str(label): label for label in classes}
         values["class_weight"] = {labels.get(text, text): weight for text, weight in values["class_weight"]}

@@ -34,7 +34,7 @@ class ClassWeighted(Loss):
     weights : one number per class, between 1e-6 and 1e6: of the labels -1 and +1, or of the codes of a softmax.
 
     >>> rare = ClassWeighted(Logistic(), (1.0, 5.0))
-    >>> rare.lipschitz, rare.smoothness
+    >>> round(rare.lipschitz, 12), round(rare.smoothness, 12)
     (5.0, 1.25)
     >>> rare.derivative([-1.0, 1.0], [0.0, 0.0])
     array([ 0.5, -2.5])

@@ -239,7 +239,8 @@ def test_dense_and_sparse_agree():
 
 def test_other_losses_are_refused():
     with pytest.raises(
-        ValueError, match=r"solver 'newton' does not support the loss Linear.*needs the logistic loss"
+        ValueError,
+        match=r"solver 'newton' does not support the loss Linear.*needs a smooth loss of class labels",
     ):
         NoisyNewton().plan(Problem(Linear(), BOUNDS, 100, 3), Guarantee(1.0, 1e-6))
     with pytest.raises(ValueError, match="squared loss"):
