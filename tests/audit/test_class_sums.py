@@ -23,6 +23,8 @@ from discreet.solvers.class_sums import discriminant, mechanism
 sys.path.insert(0, str(Path(__file__).parent))
 import more_twins
 
+pytestmark = pytest.mark.slow
+
 RELATIONS = list(Neighboring)
 KINDS = [(PrivateLinearSVC, 2), (PrivateLogisticRegression, 2), (PrivateLogisticRegression, 3)]
 WITHIN = 1 / np.sqrt(1 + mechanism.CONSTANT**2)  # of the declared distance, between rows of one class

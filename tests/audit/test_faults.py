@@ -15,6 +15,8 @@ from discreet import BudgetExceeded, Ledger, PrivateLinearSVC, release
 from discreet.cli import main
 from discreet.estimators import classifiers, linear
 
+pytestmark = pytest.mark.slow
+
 X = np.random.default_rng(0).normal(size=(40, 2))
 Y = np.repeat([0, 1], 20)
 

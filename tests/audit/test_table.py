@@ -11,6 +11,8 @@ from discreet.audit.replay import replay
 from discreet.privacy.guarantee import Neighboring
 from discreet.recommend.methods import METHODS
 
+pytestmark = pytest.mark.slow
+
 MECHANISMS = {subject.name: subject for subject in catalog.mechanisms()}
 
 

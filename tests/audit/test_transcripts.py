@@ -25,6 +25,8 @@ from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, Sparse
 from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality
 from discreet.privacy.guarantee import Neighboring
 
+pytestmark = pytest.mark.slow
+
 MECHANISMS = {subject.name: subject for subject in catalog.mechanisms()}
 SCORES = [0.0, -0.7, 0.4]
 

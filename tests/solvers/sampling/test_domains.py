@@ -26,6 +26,8 @@ from discreet.solvers.sampling.domains import Domain, plane
 from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.sampling.localized import Localized
 
+pytestmark = pytest.mark.slow
+
 FAILURE = 1e-8  # chance that a test fails with fresh noise
 PLANAR = [Box((-0.5, 0.0), (1.0, 2.0)), L1Ball(1.5, 2), Simplex(2.0, 3)]
 SETS = [Box((-1.0, 0.0, -2.0), (1.0, 0.5, 3.0)), L1Ball(1.5, 3), Simplex(2.0, 4), L1Ball(1.0, 9)]

@@ -27,6 +27,8 @@ from discreet.solvers.sampling.envelopes import Energy, energy_range, value_roun
 from discreet.solvers.sampling.expected_tries import log_tries
 from discreet.solvers.sampling.exponential import ExponentialSampling
 
+pytestmark = pytest.mark.slow
+
 FAILURE = 1e-8  # chance that a test fails with fresh noise
 LOSSES = [
     Logistic(),

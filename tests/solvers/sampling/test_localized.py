@@ -24,6 +24,8 @@ from discreet.solvers.sampling.envelopes import Energy
 from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.sampling.localized import Localized
 
+pytestmark = pytest.mark.slow
+
 FAILURE = 1e-8
 
 
