@@ -16,6 +16,7 @@ from discreet.privacy.events import (
     Laplace,
     ObjectivePerturbation,
     OneOf,
+    Pure,
     RandomTries,
     Repeated,
 )
@@ -78,6 +79,17 @@ def test_many_runs_are_compared_and_not_searched_for(monkeypatch):
     monkeypatch.setattr(pricing.accountants, "delta", lambda *_: 1e-7)
     assert work(event) <= MOST_WORK
     assert recomputed(claimed(event)) == 1.0
+
+
+@pytest.mark.parametrize("event", [Pure(30.0), BoundedRange(30.0), Laplace(1 / 30)], ids=str)
+def test_large_losses_are_compared_and_not_searched_for(event, monkeypatch):
+    """A distribution of large losses has so many points that 35 of them would take minutes."""
+    both = Composed((event, Pure(27.0)))
+    monkeypatch.setattr(pricing.accountants, "epsilon", lambda *_: pytest.fail("a search"))
+    monkeypatch.setattr(pricing.accountants, "delta", lambda *_: 1e-7)
+    assert recomputed(claimed(both)) == 1.0
+    assert work(Composed(tuple(Pure(30.0 + i) for i in range(8)))) > MOST_WORK
+    assert work(Pure(30.0)) < 0.01
 
 
 def test_what_has_no_price_is_refused_in_words():

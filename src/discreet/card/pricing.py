@@ -13,14 +13,18 @@ from discreet.card.kinds import CardError
 from discreet.privacy.accounting import accountants
 from discreet.privacy.accounting.objective import ANGLE_CELLS, TANGENT_POINTS
 from discreet.privacy.events import (
+    Approximate,
     Approximated,
+    BoundedRange,
     Composed,
     Discretized,
     Event,
     Gaussian,
     Grouped,
+    Laplace,
     ObjectivePerturbation,
     OneOf,
+    Pure,
     RandomTries,
     Repeated,
     Subsampled,
@@ -33,6 +37,7 @@ MOST_RECORDS = 1000  # of one person, and models that are perturbed at once
 MOST_PROFILES = 500_000  # Gaussian ones, that bound the profile of models that are perturbed at once
 MOST_RUNS = 2**20  # of mechanisms that are not Gaussian
 _LIGHT = 2.0  # seconds up to which epsilon is searched for; beyond, the claim is checked at one point
+_FAR = 8.0  # privacy loss of one mechanism, above which compositions take as long as those of perturbed objectives
 _SEARCH = 35  # points at which a search asks for delta
 
 
@@ -73,13 +78,28 @@ def _work(counts: dict[Event, int]) -> float:
     if any(_size(leaf) > MOST_RECORDS or _profiles(leaf) > MOST_PROFILES for leaf in counts):
         return math.inf
     others = [leaf for leaf in counts if not isinstance(leaf, Gaussian)]
-    slow = [leaf for leaf in others if isinstance(leaf, ObjectivePerturbation | Grouped | Subsampled)]
+    slow = [
+        leaf
+        for leaf in others
+        if isinstance(leaf, ObjectivePerturbation | Grouped | Subsampled) or _far(leaf)
+    ]
     runs = sum(counts[leaf] for leaf in others)
     if runs > MOST_RUNS:
         return math.inf
     if len(counts) == 1 and runs <= 1:
-        return 0.0025 + 1e-6 * _profiles(slow[0]) if slow else 0.0002
+        return 0.0025 + 1e-6 * _profiles(slow[0]) if slow and not _far(slow[0]) else 0.0002
     return 0.0002 + 0.9 * len(slow) + 0.02 * (len(others) - len(slow)) + 0.0001 * math.pow(runs, 0.7)
+
+
+def _far(leaf: Event) -> bool:
+    """Whether losses are so large that a distribution of them has many points."""
+    match leaf:
+        case Pure(epsilon=epsilon) | Approximate(epsilon=epsilon) | BoundedRange(epsilon=epsilon):
+            return epsilon > _FAR
+        case Laplace(noise_multiplier=multiplier):
+            return multiplier * _FAR < 1
+        case _:
+            return False
 
 
 def _compositions(event: Event, asked: int) -> Iterator[tuple[dict[Event, int], int]]:
