@@ -20,7 +20,7 @@ from hypothesis import settings
 from discreet import release
 from discreet.mechanisms.samplers.entropy import Entropy
 
-CASES = 3  # of one test, by day
+CASES = 2  # of one test, by day
 # The warning counts releases over the whole process, which tests share; `counted_fits` brings it back.
 genuine_warning, release.warn_uncharged = release.warn_uncharged, lambda promise: None
 
