@@ -144,17 +144,13 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
 def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     """Teachers on the private rows, all rows of a person with one of them, and a student on the public rows."""
     from discreet.display.console import working
-    from discreet.tables.reading import read_table
 
     if arguments.X_public is None:
         raise ValueError(
             "--public is required: the public rows that teachers label and the student learns from"
         )
     with working("reading the tables"):
-        table = options.read(arguments, schema.needed)
-        rows, labels = schema.encode(table)
-        groups = None if schema.group is None else schema.groups(table)
-        asked = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
+        rows, labels, groups, asked = options.read_both(arguments, schema, arguments.X_public)
         public = schema.transform(asked)
     with fitting():
         return estimator.fit(rows, labels, public, groups=groups)

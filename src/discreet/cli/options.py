@@ -258,6 +258,16 @@ def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any
     return read_table(arguments.data, columns, bad_rows=bad_rows, separator=arguments.separator)
 
 
+def read_both(arguments: argparse.Namespace, schema: Any, public: Any) -> tuple[Any, Any, Any, Any]:
+    """The private table as rows, labels and ids of people, and the public table that teachers label."""
+    from discreet.tables.reading import read_table
+
+    table = read(arguments, schema.needed)
+    groups = None if schema.group is None else schema.groups(table)
+    asked = read_table(public, list(schema.columns), separator=arguments.separator)
+    return *schema.encode(table), groups, asked
+
+
 def schema_of(model: Any, path: str, instead: str) -> Any:
     """The schema that reads a table for a saved model; ``instead`` says what to do where it has none."""
     schema = getattr(model, "schema_", None)

@@ -51,7 +51,7 @@ def label(arguments: argparse.Namespace) -> None:
     """Read, check, charge, label, write, state."""
     from discreet._files import write_atomically
     from discreet.display.console import say, working
-    from discreet.tables.reading import read_table, write_csv
+    from discreet.tables.reading import write_csv
     from discreet.tables.schema import Schema
 
     options.check_max_rows(arguments)
@@ -63,10 +63,7 @@ def label(arguments: argparse.Namespace) -> None:
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
         with working("reading the tables"):
-            table = options.read(arguments, schema.needed)
-            rows, labels = schema.encode(table)
-            groups = None if schema.group is None else schema.groups(table)
-            asked = read_table(arguments.public, list(schema.columns), separator=arguments.separator)
+            rows, labels, groups, asked = options.read_both(arguments, schema, arguments.public)
             public = schema.transform(asked)
         with fitting():
             found = _transfer(arguments, schema, ledger).fit(rows, labels, public, groups=groups)

@@ -164,7 +164,7 @@ def _dense(records: ArrayRecords) -> Array:
     """Return the clipped records as a matrix, with zeros for null records."""
     matrix = records.matrix
     rows = np.ones((records.n_samples, records.n_features))
-    rows[:, : records.n_columns] = matrix.toarray() if hasattr(matrix, "toarray") else matrix
+    rows[:, : records.n_columns] = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
     used = records.scales > 0
     rows[~used] = 0.0
     rows[used] *= records.scales[used, None]
