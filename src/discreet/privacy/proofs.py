@@ -71,10 +71,10 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "privacy.ledger.rules": ("composition.md#section-2",),
     # budgets
     "solvers.base.PlannedRelease": (_CURVES, _ADAPTIVE),
-    "solvers.base.calibrated_unit": (_ADAPTIVE,),
-    "solvers.base.split_unit": (_ADAPTIVE,),
-    "solvers.base.split_event": (_ADAPTIVE, _GRID),
-    "solvers.base.share_event": (_GRID,),
+    "privacy.accounting.calibration.calibrated_unit": (_ADAPTIVE,),
+    "privacy.accounting.calibration.split_unit": (_ADAPTIVE,),
+    "privacy.accounting.calibration.split_event": (_ADAPTIVE, _GRID),
+    "privacy.accounting.calibration.share_event": (_GRID,),
     "mechanisms.noisy_vector.NoisyVectorPlan": (_GRID, _CURVES),
     # mechanisms
     "mechanisms.additive.GaussianMechanism": (

@@ -25,6 +25,7 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import (
     SLACK,
     Guarantee,
@@ -37,7 +38,6 @@ from discreet.records.base import Records
 from discreet.records.bounds import gamma, worst_additions
 from discreet.records.clipped_rows import one_blas_thread
 from discreet.solvers import base
-from discreet.solvers.base import Part, multiplier, split_unit
 from discreet.solvers.second_order.coordinates import MOST_FEATURES, MomentMechanism
 
 METHODS = ("auto", "svd", "power", "oja")

@@ -22,6 +22,7 @@ from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.problem import Problem, sum_signal
 from discreet.records.base import Records
@@ -34,7 +35,7 @@ from discreet.records.bounds import (
     summation_rounding,
 )
 from discreet.solvers import base
-from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
+from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.class_sums.column_evidence import ColumnEvidence
 from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
