@@ -27,13 +27,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from discreet._checks import ParameterError, Setting, calm, silence
-from discreet.mechanisms.recording import charged
+from discreet.mechanisms.recording import charged, releasing, running
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, noise_is_secret
 from discreet.privacy import statement
 from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning
 from discreet.privacy.statement import PrivacyStatement, Receipt, Stated, release_digest
 from discreet.records.base import Records
-from discreet.reporting import releasing, running
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -125,11 +124,14 @@ def carry_out(
     -------
     The result has the plan's guarantee, provided that the plan's proof and the statement's assumptions hold.
     """
-    with releasing(label) as report, calm():
+    with calm():
         check(plan, data)
-        promise = PrivacyStatement.of(plan)
         account = opened(ledger)
-        report("charge", price(promise.guarantee))
+        promise = PrivacyStatement.of(plan)
+    price = promise.guarantee
+    cost = f"({price.epsilon:g}, {price.delta:.3g}), {price.neighboring.value}, unit: {price.unit}"
+    with releasing(label) as report, calm():
+        report("charge", cost)
         charged(plan)  # audits compare what is run with what is paid for
         receipt = charge(account, promise, label)
         entropy = fresh_entropy()
@@ -244,11 +246,6 @@ def run(
         if progress is None:
             return plan.run(prepared, entropy)
         return cast(Any, plan).run(prepared, entropy, progress)  # type: ignore[no-any-return]
-
-
-def price(promise: Guarantee) -> str:
-    """Format the price of a release."""
-    return f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}, unit: {promise.unit}"
 
 
 def bind(ledger: Budget, receipt: Receipt | None, digest: str | None) -> Receipt | None:

@@ -17,8 +17,8 @@ import pytest
 from discreet import Ledger, card
 from discreet.cli import COMMANDS, _parser, catalog, main, options
 from discreet.cli.session import fitting
+from discreet.mechanisms.recording import Report, releasing, step
 from discreet.privacy.events import Pure
-from discreet.reporting import Report, releasing, step
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, Target
 
 ROWS = 4000

@@ -125,7 +125,7 @@ def fitting() -> Iterator[None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from discreet.reporting import Report, on_progress
+    from discreet.mechanisms.recording import Report, on_progress
 
     shown = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:

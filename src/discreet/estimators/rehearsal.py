@@ -21,7 +21,7 @@ from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.estimators.linear import NoiseWarning
-from discreet.reporting import releasing
+from discreet.mechanisms.recording import releasing
 
 _TEST_ROWS = 4000
 

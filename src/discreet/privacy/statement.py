@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from discreet.display.console import printable
 from discreet.privacy.events import Event, flatten
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.proofs import cited
+from discreet.privacy.proofs import PROVED_BY, digest
 
 # Assumptions and exclusions shared by several kinds of release.
 UNPREDICTABLE = "the operating system's random numbers and AES-256 are unpredictable"
@@ -112,7 +112,7 @@ class PrivacyStatement:
             theorem=plan.theorem,
             noise=plan.noise,
             mechanism=plan.mechanism,
-            proofs=cited(*parts, *(leaf for leaf, _ in flatten(event))),
+            proofs=_cited(parts, event),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -261,6 +261,25 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
 def plan_line(name: str, value: str) -> str:
     """Format one line of a printed plan."""
     return f"  {name + '  ':<40}{value}"
+
+
+def lemmas_of(part: object) -> tuple[str, ...]:
+    """The lemmas behind a plan, mechanism, loss, set or event: those of its class, or of the nearest one it extends.
+
+    >>> from discreet.privacy.events import Gaussian
+    >>> lemmas_of(Gaussian(1.0))
+    ('composition.md#lemma-1', 'composition.md#section-4')
+    """
+    kind = part if isinstance(part, type) else type(part)
+    names = [f"{base.__module__.removeprefix('discreet.')}.{base.__qualname__}" for base in kind.__mro__]
+    return next((PROVED_BY[name] for name in names if name in PROVED_BY), ())
+
+
+def _cited(parts: tuple[object, ...], event: Event) -> dict[str, str]:
+    """The lemmas behind all ``parts`` and the leaves of the event, each with the SHA-256 of the file that proves it."""
+    found = dict.fromkeys(lemma for part in parts for lemma in lemmas_of(part))
+    found |= dict.fromkeys(lemma for leaf, _ in flatten(event) for lemma in lemmas_of(leaf))
+    return {lemma: digest(lemma) for lemma in found}
 
 
 def _in_words(promise: Guarantee) -> str:

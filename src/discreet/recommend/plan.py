@@ -15,8 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from discreet._typing import Array
-from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism
+from discreet.mechanisms.additive import GaussianMechanism, SymmetricGaussianMechanism
 from discreet.mechanisms.recording import listening
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate

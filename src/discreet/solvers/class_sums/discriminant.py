@@ -323,7 +323,8 @@ class NoisyDiscriminantPlan(base.Plan):
         if problem.loss.n_outputs == 1:
             reached[0] = max(reached[0], _LEAST_SLOPE)
         theta = (matrix @ reached)[None]
-        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
+        joint = problem.loss.n_outputs > 1
+        return base.Release(centered(theta) if joint else theta, entropy.secure)
 
     def matrix(self, found: Directions) -> Array:
         """Return the matrix whose columns are directions of centered scores, and the constant."""

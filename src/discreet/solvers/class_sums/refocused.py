@@ -334,7 +334,8 @@ class RefocusedPlan(base.Plan):
             theta = self._slopes(
                 rows, both, np.append(means, mean), length, evidence.shares, "leans and residuals", entropy
             )
-        return base.Release(centered(theta[None], self.problem.loss.n_outputs), entropy.secure)
+        joint = self.problem.loss.n_outputs > 1
+        return base.Release(centered(theta[None]) if joint else theta[None], entropy.secure)
 
     def _length(self, rows: Records, entropy: Entropy) -> float:
         """Release a typical length of rows, in units of their bound; 1 if noise hides it."""
