@@ -57,7 +57,6 @@ _HEADER = """\
 def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.display.console import say
-    from discreet.tables import schema_files
     from discreet.tables.template import template as guessed
 
     made = guessed(
@@ -66,7 +65,7 @@ def template(arguments: argparse.Namespace) -> None:
         group=arguments.group,
         max_categories=arguments.max_categories,
     )
-    text = schema_files.text(made.to_dict(), arguments.format)
+    text = made.to_text(arguments.format)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What every schema file is, whatever the terminal's language.
         sys.stdout.reconfigure(encoding="utf-8")

@@ -89,8 +89,8 @@ class PrivateLinearModel(LinearParameters):
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
+        fitted._check_settings()
         with calm():
-            fitted._check_settings()
             rules: dict[str, Any] = {
                 "schema": schema,
                 "classes": getattr(self, "classes", None),

@@ -28,7 +28,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
-from discreet.tables.meaning import to_numbers
+from discreet.tables.reading import to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

@@ -30,7 +30,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
 from discreet.records.bounds import Bounds
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

@@ -220,7 +220,7 @@ class CompletionPlan(ShowsPlan):
         def event(scale: float) -> Event:
             return Composed(tuple(release.event(multiplier(release, scale)) for release in wanted))
 
-        scale = calibrate(event, self.guarantee)
+        scale = calibrate(event, self.facts.guarantee)
         return tuple((release, multiplier(release, scale)) for release in wanted)
 
     @cached_property

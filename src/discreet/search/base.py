@@ -48,7 +48,7 @@ from discreet.release import (
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
 from discreet.solvers import base
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event

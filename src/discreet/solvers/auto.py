@@ -139,9 +139,8 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
         return _regression(problem, guarantee)
-    if problem.loss.known_hessian and (
-        "second-order" not in problem.loss.proved_for or problem.l2 is not None
-    ):
+    with_ridge = "second-order" not in problem.loss.proved_for or problem.l2 is not None
+    if with_ridge and problem.loss.known_hessian:
         return (
             ObjectivePerturbation(),
             "this loss, or the requested ridge, works best with a minimizer",

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from discreet._checks import HintedError
 from discreet._typing import Array, Mask
-from discreet.tables.meaning import MISSING_WORDS, cell_text, text_number
-from discreet.tables.reading import as_column
+from discreet.tables.reading import MISSING_WORDS, as_column, cell_text, text_number
 
 Label: TypeAlias = str | int | bool
 
