@@ -79,7 +79,8 @@ def __getattr__(name: str) -> Any:
     if name == "card":
         return import_module("discreet.card")
     if name in HOMES:
-        return getattr(import_module(HOMES[name]), name)
+        found = globals()[name] = getattr(import_module(HOMES[name]), name)
+        return found
     raise AttributeError(f"module 'discreet' has no attribute {name!r}")
 
 

@@ -176,7 +176,7 @@ def test_exports_predict_alike(shell):
 def test_a_page_for_people(shell, tmp_path):
     from dataclasses import fields
 
-    from discreet.card.about import About
+    from discreet.card.card import About
     from discreet.cli.publishing import ABOUT
 
     assert list(ABOUT) == [field.name for field in fields(About)]
@@ -207,13 +207,15 @@ def test_a_saved_model_reads_raw_tables(shell):
 
 def test_budgets_in_words(tmp_path, capsys):
     ledger = Ledger(tmp_path / "l", 1.0, 0.0)
-    assert options.more_like(ledger, Pure(0.3)) == "Room for about 3 more releases"
+    assert options.room_for(ledger.further(Pure(0.3), options.MANY)) == "Room for about 3 more releases"
     ledger.charge(Pure(0.3), label="first", who="ann")
     ledger.charge(Pure(0.1), label="second", who="bob")
     ledger.charge(Pure(0.3), label="third", who="ann")
-    assert options.more_like(ledger, Pure(0.3)) == "Room for about 1 more release"
-    assert options.more_like(ledger, Pure(0.4)) == "No room for another release"
-    assert options.more_like(ledger, Pure(1e-6)) == "Room for at least 1000 more releases"
+    assert options.room_for(ledger.further(Pure(0.3), options.MANY)) == "Room for about 1 more release"
+    assert options.room_for(ledger.further(Pure(0.4), options.MANY)) == "No room for another release"
+    assert (
+        options.room_for(ledger.further(Pure(1e-6), options.MANY)) == "Room for at least 1000 more releases"
+    )
     assert main(["ledger", "show", str(ledger.path)]) == 0
     said = capsys.readouterr().out
     assert "In words   Room for about 1 more release like the last one (third)" in said

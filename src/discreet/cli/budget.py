@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import Command, argument, command
+from discreet.cli.options import Command, argument, command, epsilon, fraction, input_file
 from discreet.cli.session import opened
-from discreet.cli.values import epsilon, fraction, input_file
 
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event that are shown
@@ -68,7 +67,8 @@ def show(arguments: argparse.Namespace) -> None:
     charges = ledger.history()
     if charges:
         last = charges[-1]
-        say(f"In words   {options.more_like(ledger, last.event)} like the last one ({printable(last.label)})")
+        room = options.room_for(ledger.further(last.event, options.MANY))
+        say(f"In words   {room} like the last one ({printable(last.label)})")
     say(f"Head       {ledger.head}")
     if charges:
         say()

@@ -19,10 +19,12 @@ from discreet.cli.options import (
     Command,
     argument,
     command,
+    count,
+    fraction,
+    input_file,
     to_write,
 )
 from discreet.cli.session import check_heard, fitting, release
-from discreet.cli.values import count, fraction, input_file
 
 FORMATS = (
     "toml",
@@ -194,15 +196,13 @@ def describe(arguments: argparse.Namespace) -> None:
     from discreet.description.describe import describe as described
     from discreet.tables.schema import Schema
 
-    options.check_max_rows(arguments)
     check_heard(arguments, "numbers")
     schema = Schema.from_file(arguments.schema)
     with options.output(
         arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        table = options.read(arguments, schema.needed)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
+        table, groups = options.read_people(arguments, schema)
         with fitting():
             found = described(
                 table,

@@ -33,6 +33,7 @@ from discreet.release import (
     PLATFORM_ASSUMPTIONS,
     carry_out,
     check_parts,
+    foreign_parts,
     size_facts,
     unit_assumption,
 )
@@ -123,16 +124,16 @@ class PrivateLinearModel(LinearParameters):
         }
         self.fitted_parameters_ = parameters_of(self)
         self._warn(plan)
-        foreign = base.foreign_parts(self.solver, problem.geometry, problem.loss)
+        promise = plan.guarantee
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
         records = self._records(rows, targets, problem, null_rows)
         assumptions = (
             *targets.assumptions,
             *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
-            *foreign,
+            *foreign_parts(self.solver, problem.geometry, problem.loss),
             *(rows.assumptions if isinstance(rows, Rows) else ()),
-            unit_assumption(plan.guarantee),
+            unit_assumption(promise),
             BY_SCHEMA if schema else NOT_CHECKED,
             *PLATFORM_ASSUMPTIONS,
         )

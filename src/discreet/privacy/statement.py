@@ -156,12 +156,13 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain JSON-ready values; infinite values are written as strings."""
+        promise, paid = self.guarantee, None if self.paid is None else self.paid.to_dict()
         return {
             "private": self.secure,
-            "guarantee": self.guarantee.to_dict(),
-            "epsilon": self.epsilon if self.secure else "infinity",
-            "delta": self.delta,
-            "neighboring": self.neighboring.value,
+            "guarantee": promise.to_dict(),
+            "epsilon": promise.epsilon if self.secure else "infinity",
+            "delta": promise.delta,
+            "neighboring": promise.neighboring.value,
             "mechanism": self.mechanism,
             "theorem": self.theorem,
             "noise": dict(self.noise),
@@ -170,7 +171,7 @@ class PrivacyStatement:
             "not_covered": list(self.not_covered),
             "event": self.event.to_dict(),
             # without a ledger the format is that of versions before receipts existed
-            **({} if self.paid is None else {"paid": self.paid.to_dict()}),
+            **({} if paid is None else {"paid": paid}),
             **({"proofs": dict(self.proofs)} if self.proofs else {}),
         }
 

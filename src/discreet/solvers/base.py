@@ -29,7 +29,6 @@ from discreet.privacy.statement import plan_line, plan_text
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import gradient_rounding
-from discreet.sets.balls import BallIntersection
 
 
 @dataclass(frozen=True)
@@ -294,43 +293,6 @@ def resolve(solver: str | Solver) -> Solver:
         guess = f" (did you mean {near[0]!r}?)" if near else ""
         raise ParameterError("solver", f"{solver!r} is unknown{guess}", f"choose one of {names()}")
     return _SOLVERS[name]()
-
-
-def foreign_parts(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
-    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
-
-    Parameters
-    ----------
-    solver : as an estimator was given it; None for its own.
-    inside : the set of the coefficients, if there is one.
-    loss : the loss, if the user chose it.
-    """
-    facts = []
-    if loss is not None and _foreign(loss):
-        facts.append(
-            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
-            "by the user)"
-        )
-    if solver is not None and _foreign(found := resolve(solver)):
-        facts.append(
-            f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
-        )
-    while isinstance(inside, BallIntersection) and not _foreign(inside):
-        inside = inside.base
-    if inside is not None and _foreign(inside):
-        facts.append(
-            f"set not from discreet ({_named(inside)}): its radius, diameter, vertices and projections are believed "
-            "(given by the user)"
-        )
-    return tuple(facts)
-
-
-def _foreign(thing: object) -> bool:
-    return type(thing).__module__.partition(".")[0] != "discreet"
-
-
-def _named(thing: object) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def names() -> list[str]:

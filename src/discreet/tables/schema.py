@@ -8,7 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -33,8 +33,11 @@ from discreet.tables.domains import (
     Target,
     Text,
     category_codes,
+    check_keys,
+    domain_from_dict,
     id_column,
     numbers,
+    target_from_dict,
 )
 from discreet.tables.reading import TableError, TableLike, cell_text, column, raw_column, require_columns
 
@@ -327,13 +330,13 @@ class Schema:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
         """Rebuild a schema; refuse unknown keys and wrong types."""
-        _check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
+        check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
         columns, target = content["columns"], content.get("target")
         if not isinstance(columns, Mapping):
             raise SchemaError("'columns' must be a table from column names to domains")
         return cls(
-            {name: _domain_from_dict(name, fields) for name, fields in columns.items()},
-            None if target is None else _target_from_dict(target),
+            {name: domain_from_dict(name, fields) for name, fields in columns.items()},
+            None if target is None else target_from_dict(target),
             content.get("group"),
             content.get("normalize", False),
         )
@@ -372,16 +375,6 @@ def _check_bad_rows(bad_rows: str) -> None:
         raise ValueError(f"bad_rows must be 'error' or 'null', got {bad_rows!r}")
 
 
-def _check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:
-    if not isinstance(content, Mapping):
-        raise SchemaError(f"{what} must be a table of names and values")
-    unknown, missing = set(content) - allowed, required - set(content)
-    for problem, keys in (("unknown", unknown), ("missing", missing)):
-        if keys:
-            names, known = ", ".join(sorted(map(repr, keys))), ", ".join(sorted(allowed))
-            raise SchemaError(f"{what} has {problem} entries {names}; known: {known}")
-
-
 def _domain_to_dict(domain: Domain) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": domain.kind}
     for item in fields(domain):
@@ -389,28 +382,6 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
         if value is not None and value != item.default:
             content[item.name] = list(value) if isinstance(value, tuple) else value
     return content
-
-
-def _domain_from_dict(name: str, content: Any) -> Domain:
-    named = content.get("kind") if isinstance(content, Mapping) else None
-    if not isinstance(named, str) or named not in DOMAINS:
-        raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
-    values = dict(content)
-    kind = DOMAINS[values.pop("kind")]
-    required = {item.name for item in fields(kind) if item.default is MISSING}
-    _check_keys(values, {item.name for item in fields(kind)}, required, f"column {name!r}")
-    try:
-        return kind(**values)
-    except (SchemaError, TypeError) as error:
-        raise SchemaError(f"column {name!r}: {error}") from None
-
-
-def _target_from_dict(content: Any) -> Target:
-    _check_keys(content, {"column", "classes", "bounds"}, {"column"}, "the target")
-    facts = {name: content[name] for name in ("classes", "bounds") if name in content}
-    if not isinstance(content["column"], str) or not all(isinstance(v, list | tuple) for v in facts.values()):
-        raise SchemaError("the target must have the name of a column, and a list of classes or of two bounds")
-    return Target(content["column"], **{name: tuple(values) for name, values in facts.items()})
 
 
 def _format(path: Path) -> str:
