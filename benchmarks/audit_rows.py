@@ -213,6 +213,8 @@ def pair_worth(subject: Subject, delta: float, share: float = 1.0) -> float | No
     volume of the Hessian.
     """
     if isinstance(subject.first, PlannedRun) and minimizer_law_known(subject.first.plan):
+        if subject.first.plan.problem.geometry is not None:
+            return None  # what its boundary shows is not known
         return _objective_worth(subject.first, subject.second, delta, share)
     if not subject.composed:
         return None
