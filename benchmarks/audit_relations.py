@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.dummy import DummyRegressor
+from sklearn.neighbors import KNeighborsClassifier
 
 import discreet
 from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, planned_as, subject_of, unfitted
@@ -223,24 +225,81 @@ def _searched(relation: Neighboring) -> Subject:
 
 def _voters(relation: Neighboring) -> Subject:
     """The one record of a teacher, without which it votes for the first class."""
-    from sklearn.neighbors import KNeighborsClassifier
-
     told = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, "n_teachers": 5}
     model = discreet.PrivateTransferClassifier(KNeighborsClassifier(1), **told, **_promise(relation, rows=5))
     plan = model.plan(5, 1, 2)
-    rows, labels = np.zeros((5, 1)), np.array([1, 0, 0, 0, 0])
-    pair = neighbors_of(rows, labels, 0, relation)
 
     def answers(data: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(*data, rows[:1]).labels_, dtype=np.float64)
+        found = planned_as(unfitted(model), plan).fit(*data, np.zeros((1, 1)))
+        return np.asarray(found.labels_, dtype=np.float64)
 
-    votes = [trace(answers, side).calls[0].value.astype(np.int64) for side in (pair.first, pair.second)]
+    return _voted(
+        relation, answers, np.arange(5) == 0, plan, lambda votes, entropy: plan.start(entropy).answer(votes)
+    )
+
+
+def _labeler(relation: Neighboring) -> Subject:
+    told = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, **_promise(relation, rows=5)}
+
+    def made() -> Any:
+        return discreet.PrivateLabeler(KNeighborsClassifier(1), 1, 5, **told)
+
+    plan = made().plan(5, 2)
+
+    def label(data: Any) -> ArrayLike:
+        found = planned_as(made(), plan).fit(*data).label(np.zeros((1, 1)))
+        return np.asarray(found, dtype=np.float64)
+
+    return _voted(
+        relation, label, np.arange(5) == 0, plan, lambda votes, entropy: plan.start(entropy).answer(votes)
+    )
+
+
+def _mean_voters(relation: Neighboring) -> Subject:
+    """Teachers that answer with the largest target they know."""
+    told = {"n_teachers": 5, "random_state": 0, **_promise(relation, rows=40)}
+    teacher = DummyRegressor(strategy="quantile", quantile=1.0)
+    model = discreet.PrivateTransferRegressor(teacher, (0.0, 1.0), **told)
+    plan = model.plan(40, 1)
+
+    def means(data: Any) -> ArrayLike:
+        return np.asarray(planned_as(unfitted(model), plan).fit(*data, np.zeros((1, 1))).labels_)
+
+    return _voted(relation, means, np.eye(40)[0], plan, plan.run)
+
+
+def _voted(relation: Neighboring, program: Any, y: Any, plan: Any, answer: Any) -> Subject:
+    """The attack begins with the votes of teachers, because teachers take time."""
+    data = _labeled(relation, y * 1, 0)
+    votes = [trace(program, side).calls[0].value.astype(np.int64) for side in data]
 
     def run(counts: Any) -> ArrayLike:
-        return np.asarray(plan.start(fresh_entropy()).answer(counts))
+        return np.asarray(answer(counts, fresh_entropy()))
 
-    data = (pair.first, pair.second)
-    return Subject("", relation, answers, data, run, votes[0], votes[1], plan.event)
+    return Subject("", relation, program, data, run, votes[0], votes[1], plan.event)
+
+
+def _labeled(relation: Neighboring, y: Any, index: int) -> tuple[Any, Any]:
+    """Records that are nothing but labels; a blank one has the label 0."""
+    X, blank = np.zeros((len(y), 1)), y.copy()
+    blank[index] = 0
+    if relation is Neighboring.ZERO_OUT:
+        return (X, y), (X, blank)
+    pair = neighbors_of(X, y, index, relation)
+    return pair.first, pair.second
+
+
+def _error_rate(relation: Neighboring) -> Subject:
+    """A record that is held out and answered wrong."""
+    options = {"n_teachers": 2, "classes": [0, 1], "random_state": 0, "epsilon": EPSILON}
+    options["neighboring"] = relation.value
+
+    def rate(data: Any) -> ArrayLike:
+        return np.array([discreet.private_error_rate(KNeighborsClassifier(1), *data, **options).rate])
+
+    first, second = _labeled(relation, np.array([0, 0, 0, 0, 1]), 4)
+    event = discreet.private_error_rate(KNeighborsClassifier(1), *first, **options).privacy_.event
+    return subject_of("", rate, first, second, event)
 
 
 _PROGRAMS: dict[str, Callable[[Neighboring], Subject]] = {
@@ -254,6 +313,9 @@ _PROGRAMS: dict[str, Callable[[Neighboring], Subject]] = {
     "PrivateFTRL": _player,
     "PrivateSearchCV": _searched,
     "PrivateTransferClassifier": _voters,
+    "PrivateLabeler": _labeler,
+    "PrivateTransferRegressor": _mean_voters,
+    "private_error_rate": _error_rate,
     "describe": _description,
     "evaluate": _evaluation,
     "private_quantiles": _quantile,

@@ -33,7 +33,6 @@ from benchmarks.attest import build, exact, faults, fuzz, outside
 from benchmarks.attest.page import page
 from benchmarks.audit_rows import Row, row
 from discreet._files import write_atomically
-from discreet.audit.attack import claimed
 from discreet.audit.replay import replay
 from discreet.audit.subjects import DELTA, Subject
 from discreet.card.attestation import claim, proof_hashes, sealed, sources
@@ -49,7 +48,6 @@ NEVER = (
     "neighbors that nobody tried, where no worst pair is known",
     "proofs: they are read by people; here they are only found, hashed and exercised",
 )
-_CLOSE = 1e-6  # relative difference of claims that are the same
 
 
 def attested(full: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -190,14 +188,18 @@ def audited(jobs: int, **limits: Any) -> list[dict[str, Any]]:
 
 def _unit(unit: str, limits: Mapping[str, Any]) -> list[dict[str, Any]]:
     warnings.simplefilter("ignore")
-    stored = audit.stored_claims()
+    stored = audit.stored_rows()
     return [_line(subject, stored, **limits) for subject in audit.subjects([unit])]
 
 
 def _line(
-    subject: Subject, stored: Mapping[tuple[str, str], float], *, runs: int, seconds: float, every: bool
+    subject: Subject,
+    stored: Mapping[tuple[str, str], Mapping[str, str]],
+    *,
+    runs: int,
+    seconds: float,
+    every: bool,
 ) -> dict[str, Any]:
-    price, known = claimed(subject, DELTA), stored.get((subject.name, subject.relation.value))
     line: dict[str, Any] = {"claims": claim(subject.name, subject.event, DELTA, subject.relation)}
     seen = replay(subject.program, *subject.strained)
     line["replays"] = {
@@ -206,7 +208,7 @@ def _line(
         "passed": bool(seen.passed),
         "ratio": float(seen.worst_ratio),
     }
-    if every or known is None or abs(known - price) > max(_CLOSE * price, 5e-5):
+    if every or not audit.is_stored(subject, stored):
         line["attacks"] = _attacked(row(subject, runs=runs, seconds=seconds))
     return line
 

@@ -12,6 +12,7 @@ from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
 from benchmarks.attest import build, faults, figures, fuzz
 from benchmarks.attest.page import page
+from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
 from discreet.card import attestation
@@ -131,25 +132,28 @@ def test_variants_replay_at_the_declared_distance(name):
 
 def test_rows_whose_claims_are_stored_are_not_attacked_again():
     subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
-    known = {(subject.name, subject.relation.value): 1.0}
+    known = {(subject.name, subject.relation.value): {"event": digest(subject.event), "claimed": "1.0"}}
     line = attest._line(subject, known, runs=60, seconds=1.0, every=False)
     assert set(line) == {"claims", "replays"}
     assert line["claims"]["epsilon"] == pytest.approx(1.0)
     again = attest._line(subject, {}, runs=60, seconds=1.0, every=False)
     assert again["attacks"]["sound"]
+    other = {key: {**row, "event": "another"} for key, row in known.items()}
+    assert "attacks" in attest._line(subject, other, runs=60, seconds=1.0, every=False)
+    assert audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
 
 
 def test_the_stored_table_is_read():
-    assert audit.stored_claims()["GaussianMechanism", "replace-one"] == 1.0
+    assert audit.stored_rows()["GaussianMechanism", "replace-one"]["claimed"] == "1.0000"
     assert "variants" in audit.units()
 
 
 def test_rows_whose_twins_got_away_are_attacked_again(tmp_path, monkeypatch):
     stored = audit.RESULTS.read_text().replace("| yes |", "| NO |", 1)
-    before = audit.stored_claims()
+    before = audit.stored_rows()
     monkeypatch.setattr(audit, "RESULTS", tmp_path / "audit.md")
     audit.RESULTS.write_text(stored)
-    assert len(audit.stored_claims()) == len(before) - 1
+    assert len(audit.stored_rows()) == len(before) - 1
 
 
 def test_the_page_says_what_was_found_and_what_was_not_tested():
