@@ -89,16 +89,19 @@ def units() -> list[str]:
 
 
 def stored_rows() -> dict[tuple[str, str], dict[str, str]]:
-    """Cells of the stored rows whose twins were caught, by subject and relation."""
+    """Cells of the stored rows, by subject and relation."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     cells = [_cells(line) for line in lines if line.startswith("| ") and _key(line)[0] not in _TOP]
-    return {(row["subject"], row["relation"]): row for row in cells if row["caught"] == "yes"}
+    return {(row["subject"], row["relation"]): row for row in cells}
 
 
 def is_stored(subject: Subject, known: Mapping[tuple[str, str], Mapping[str, str]]) -> bool:
-    """Whether a subject has a row that was charged as it is now; rows of before digests were kept tell by the claim."""
+    """Whether a subject has a row with a twin that was caught, which was charged as it is now.
+
+    Rows of before digests were kept tell by the claim.
+    """
     row = known.get((subject.name, subject.relation.value))
-    if row is None:
+    if row is None or row["caught"] != "yes":
         return False
     if row["event"]:
         return row["event"] == digest(subject.event)
