@@ -190,7 +190,7 @@ def plane(n_features: int) -> Array:
 
 def _faces(n_features: int) -> Array:
     """Return the normals of the faces of an L1 ball, one of each pair."""
-    signs = np.array(list(itertools.product((1.0, -1.0), repeat=n_features - 1))).reshape(-1, n_features - 1)
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=n_features - 1)), dtype=np.float64)
     return np.column_stack([np.ones(len(signs)), signs]) / math.sqrt(n_features)
 
 
