@@ -184,8 +184,13 @@ class Page:
         header: Sequence[str],
         rows: Sequence[Sequence[object]],
         best: Collection[tuple[int, int]] = (),
+        *,
+        wrapped: bool = False,
     ) -> None:
-        """A table; ``best`` names the cells to emphasize, as (row, column)."""
+        """A table of numbers, which scrolls where it is wider than the page, or of words, which wrap.
+
+        ``best`` names the cells to emphasize, as (row, column).
+        """
         cells = [
             [
                 f"<b>{escaped(cell)}</b>" if (number, column) in best else escaped(cell)
@@ -193,7 +198,8 @@ class Page:
             ]
             for number, row in enumerate(rows)
         ]
-        self._parts.append(f'<div class="scroll" tabindex="0">{_table(header, cells)}</div>')
+        box = '<div class="words">' if wrapped else '<div class="scroll" tabindex="0">'
+        self._parts.append(f"{box}{_table(header, cells)}</div>")
 
     def bars(
         self,
@@ -377,7 +383,8 @@ details{margin:.8rem 0}summary{cursor:pointer;color:var(--soft)}a{color:inherit}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;background:none}
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--faint);vertical-align:top}
 .scroll th,.scroll td{white-space:nowrap;overflow-wrap:normal}
-.scroll td:first-child:not(.number){white-space:normal;min-width:7rem}
+.scroll td:first-child:not(.number){white-space:normal;min-width:12rem}
+.words{margin:.8rem 0}.words td:first-child{font-weight:600;overflow-wrap:normal}
 th{font-weight:600}.number{text-align:right}
 table.bars{width:100%;table-layout:fixed;margin:.8rem 0}
 .bars .name{width:30%}.bars .value{width:24%}
@@ -417,6 +424,7 @@ _NARROW_RULES = """
 .wide{display:none}.narrow{display:inline}
 .bars .name,.set .bars .name{width:38%}.bars .value{width:32%}
 .bars small{display:block}
+.scroll td:first-child:not(.number){min-width:7rem}
 """
 _PAGE_STYLE = (
     "body.discreet{margin:0 auto;padding:0 1rem 3rem;color:var(--ink);background:var(--paper)}"
