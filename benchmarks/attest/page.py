@@ -19,7 +19,8 @@ def page(body: Mapping[str, Any]) -> str:
     out = Page(f"discreet {body['version']}", "Attestation")
     wrong = list(failures(body))
     if wrong:
-        out.verdict(f"{len(wrong)} of the checks FAILED.", "Do not rely on this version.", "bad")
+        many = "A check" if len(wrong) == 1 else f"{len(wrong)} checks"
+        out.verdict(f"{many} FAILED.", "Do not rely on this version.", "bad")
         out.items(wrong)
     else:
         out.verdict(
@@ -78,7 +79,7 @@ def _tried(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield (
         "tools of others",
         "Programs that other people wrote price or test the same mechanisms.",
-        ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "none",
+        ", ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) or "none",
     )
     yield (
         "lemmas",
@@ -156,7 +157,7 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
         lines = [line for line in body["outside"] if line["tool"] == tool]
         counts = {verdict: sum(line["verdict"] == verdict for line in lines) for verdict in _VERDICTS}
         by_tool.append(
-            f"{tool}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+            f"{tool}: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
         )
     names = ("claimed", "lowest", "highest")
     rows = [

@@ -226,9 +226,10 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
             "titleFontWeight": "normal",
             "labelLimit": (0.42 if narrow else 0.36) * width,
             "labelOverlap": True,
-            "labelSeparation": 6,
         },
-        "axisQuantitative": {"tickCount": 5 if narrow else 10},
+        "axisX": {"labelSeparation": 6, "tickCount": 5 if narrow else 10},
+        "axisY": {"tickCount": 6},
+        "axisRight": {"titlePadding": 16},
         "legend": {
             **words,
             "orient": "bottom",
