@@ -258,7 +258,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "attestation", metavar="FOLDER")
     arguments = parser.parse_args()
     if arguments.parts:
-        known = {
+        known: dict[str, Callable[[], Any]] = {
             **steps(arguments.full, arguments.jobs),
             "outside": lambda: outside.as_dicts(outside.everything()),
         }

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 from discreet import PrivateLogisticRegression
 from discreet.display.charts import svg
-from discreet.privacy.page import believed
+from discreet.privacy.page import posterior
 from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
 
 PICTURE = Path(__file__).parents[1] / "_static" / "tradeoff.svg"
@@ -44,7 +44,7 @@ def measured(people: int = PEOPLE, fits: int = FITS) -> tuple[list[dict[str, Any
             for _ in range(fits)
         ]
         points.append({"epsilon": epsilon, "share": float(np.mean(scores)), "what": MODEL})
-        points.append({"epsilon": epsilon, "share": believed(0.5, epsilon), "what": GUESS})
+        points.append({"epsilon": epsilon, "share": posterior(0.5, epsilon), "what": GUESS})
     return points, float(plain.score(rows[train:], labels[train:]))
 
 
