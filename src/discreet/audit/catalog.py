@@ -39,7 +39,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
-RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT)
+RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT, Neighboring.ADD_REMOVE_ONE)
 _KINDS = {  # beginnings of the names in every part: a part is not made to find out that a name is not in it
     "mechanisms": (
         *("gaussianmech", "laplace", "gammanorm", "symmetric", "exponentialmech", "leveled", "stable"),

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
+from discreet.estimators.groups import check_people
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism, softmax_index
@@ -318,7 +319,7 @@ class PrivateFTRL(PrivateStream):
         ``group`` is the id of the person whose step it is, with ``max_rows_per_group``.
         """
         with self._alone():
-            clipped, person = self._clipped(costs), self._check_group(group)
+            clipped, person = self._clipped(costs), self._check_group(costs, group)
             plan = self._advance()
             if not self._counts(person):
                 clipped = np.zeros_like(clipped)
@@ -348,6 +349,7 @@ class PrivateFTRL(PrivateStream):
 
     def partial_fit(self, costs: ArrayLike, *, groups: Any = None) -> Self:
         """Learn several steps, one per row, without choosing actions in between; ``groups`` names their people."""
+        check_people(costs, groups)
         rows = to_numbers(costs)
         if rows.ndim != 2 or rows.shape[1] != self.n_actions:
             raise ParameterError(

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
+from discreet.estimators.groups import check_people
 from discreet.losses import HuberRegression, Logistic, Loss
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.tree import TreeMechanism
@@ -232,7 +233,7 @@ class PrivateOnlineLinearModel(PrivateStream):
     def learn_one(self, x: ArrayLike, y: Any, *, group: Any = None) -> Self:
         """Learn from one record and its label or target; ``group`` is its person, with ``max_rows_per_group``."""
         with self._alone():
-            row, person = self._row(x), self._check_group(group)
+            row, person = self._row(x), self._check_group(x, group)
             label = self._label(y)
             plan = self._advance()
             if not self._counts(person):
@@ -252,6 +253,7 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, *, groups: Any = None) -> Self:
         """Learn from several records, in order; ``groups`` names their people."""
+        check_people(X, groups)
         rows, labels = to_numbers(X), as_cells(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):
             raise ParameterError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
 from discreet._typing import Array
-from discreet.estimators.groups import read_people
+from discreet.estimators.groups import check_people, read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.online import stream_file
@@ -146,8 +146,9 @@ class PrivateStream:
             else _checks.count("max_rows_per_group", self.max_rows_per_group)
         )
 
-    def _check_group(self, group: Any) -> str | None:
+    def _check_group(self, row: Any, group: Any) -> str | None:
         """Return the person's id as text, empty if missing; raise if it does not go with ``max_rows_per_group``."""
+        check_people(row, group)
         if (group is None) != (self.max_rows_per_group is None):
             raise ValueError(
                 "max_rows_per_group protects all steps of a person, so every step needs to say whose it is: pass "

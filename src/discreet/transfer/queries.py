@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
-from discreet.estimators.groups import read_people
+from discreet.estimators.groups import check_people, read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import SparseVector
 from discreet.privacy.events import Event
@@ -199,6 +199,7 @@ class PrivateQueries(HeldStream):
         """
         if hasattr(self, "plan_"):
             raise RuntimeError("this stream has begun; make a new one for other data")
+        check_people(X, groups)
         table = base.as_table("X", X)
         if groups is not None:
             read_people(groups, table.shape[0], strict=True)

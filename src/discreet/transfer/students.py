@@ -39,6 +39,8 @@ class ArrayStudent(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(self, arrays: Arrays, classes: NDArray[Any] | None = None) -> None:
+        if any(part.dtype.kind not in "bif" for part in arrays.values()):
+            raise ValueError("its arrays are not all of numbers")
         self.arrays, self.classes = arrays, classes
         link, self.n_features_in_ = int(arrays["link"]), int(arrays["n_features"])
         if not 0 <= link < len(_LINKS) or (link == 0) != (classes is None):
