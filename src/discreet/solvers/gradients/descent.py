@@ -194,6 +194,29 @@ def noisy_sum(
     return release.release(exact.ravel(), entropy).reshape(point.shape)
 
 
+def noisy_mean_gradient(
+    records: list[Records],
+    field: Loss,
+    release: GaussianMechanism,
+    entropy: Entropy,
+    n_samples: int,
+    ridge: Array | None = None,
+) -> Callable[[Array], Array]:
+    """Return the noisy gradient of the mean loss plus <theta, ridge theta> / 2, as a function of the point."""
+
+    def gradient(point: Array) -> Array:
+        slope = None if ridge is None else by_model(ridge, point)
+        mean = noisy_sum(records, field, point, release, entropy) / n_samples
+        return mean if slope is None else np.asarray(mean + slope)
+
+    return gradient
+
+
+def by_model(matrix: Array, theta: Array) -> Array:
+    """Multiply the coefficients of every model by the matrix."""
+    return np.stack([matrix @ one for one in theta])
+
+
 def images(sums: Array, shape: LeveledBounds | None) -> Array:
     """Apply the map Q of ``shape`` to the sums of every model."""
     return sums if shape is None else shape.images(sums)
