@@ -279,8 +279,8 @@ def _audits(page: Page, rows: Sequence[Row]) -> None:
     with page.folded("All audits"):
         page.chart(
             dots(records, category="audited", value="epsilon", group="what", colors=kinds),
-            "An honest claim lies above what an attack proves (95% confidence). The same program with half of the noise "
-            "is caught when the attack proves more than the claim (confidence 1 - 1e-6).",
+            "An honest claim lies above what an attack proves (95% confidence). The same program with half of the "
+            "noise is caught when the attack proves more than the claim (confidence 1 - 1e-6).",
             "audit",
         )
         page.table(header, lines)
