@@ -266,12 +266,6 @@ def _audits(page: Page, rows: Sequence[Row]) -> None:
     page.text(
         f"{stands} of {len(done)} claims stand; {caught} of their twins with half of the noise were caught."
     )
-    page.chart(
-        dots(records, category="audited", value="epsilon", group="what", colors=kinds),
-        "An honest claim lies above what an attack proves (95% confidence); the same program with half of its noise is "
-        "caught when the attack proves more than the claim (confidence 1 - 1e-6).",
-        "audit",
-    )
     header = (
         "audited",
         "attacker sees",
@@ -283,6 +277,12 @@ def _audits(page: Page, rows: Sequence[Row]) -> None:
         "note",
     )
     with page.folded("All audits"):
+        page.chart(
+            dots(records, category="audited", value="epsilon", group="what", colors=kinds),
+            "An honest claim lies above what an attack proves (95% confidence). The same program with half of the "
+            "noise is caught when the attack proves more than the claim (confidence 1 - 1e-6).",
+            "audit",
+        )
         page.table(header, lines)
     page.text("`make audit` attacks for longer; its table is benchmarks/results/audit.md.")
 

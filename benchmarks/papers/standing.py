@@ -104,6 +104,7 @@ def standing(page: Page, rows: Sequence[Row]) -> None:
             )
             for one in found
         ],
+        wrapped=True,
     )
     ahead = [one for one in found if one.verdict == "ahead"]
     page.text(f"Ahead on {len(ahead)} of {len(found)}.")

@@ -23,7 +23,7 @@ PICTURE = Path(__file__).parents[1] / "_static" / "tradeoff.svg"
 EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 FITS = 5
 PEOPLE = 50_000
-WIDTH = 680
+WIDTH = 520  # letters can still be read on a phone
 
 MODEL, GUESS = "accuracy of the private model", "how sure a 50:50 guess about one person can become"
 
@@ -72,7 +72,7 @@ def drawn(points: list[dict[str, Any]], plain: float) -> dict[str, Any]:
         .mark_text(align="left", dy=-8, dx=6, color="#555", fontSize=12)
         .encode(x="epsilon:Q", y=shares, text="text:N")
     )
-    return dict((rule + label + lines).properties(height=280).to_dict())
+    return dict((rule + label + lines).properties(height=240).to_dict())
 
 
 def main() -> None:

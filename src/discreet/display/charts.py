@@ -19,7 +19,8 @@ Records = Sequence[Mapping[str, Any]]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#882255", "#F0E442")
 _HEIGHT = 260
 _FEW = 8  # ticks at the measured places
-_HALF = 360  # narrower charts have one column of legend and names of several lines
+_HALF = 360  # narrower charts have names of two lines
+_TWO_COLUMNS = 600  # narrower charts have one column of legend
 #: Around a picture of a document, which is cut off at its edges: the letters of the reader's machine may be wider than
 #: those that were measured.
 ROOM = {"left": 20, "right": 20, "top": 5, "bottom": 5}
@@ -229,11 +230,12 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
         },
         "axisX": {"labelSeparation": 6, "tickCount": 5 if narrow else 10},
         "axisY": {"tickCount": 6},
+        "axisLeft": {"titlePadding": 12},
         "axisRight": {"titlePadding": 16},
         "legend": {
             **words,
             "orient": "bottom",
-            "columns": 1 if narrow else 2,
+            "columns": 1 if width < _TWO_COLUMNS else 2,
             "columnPadding": 60,
             "labelLimit": 0.7 * width,
         },
