@@ -127,6 +127,8 @@ def carry_out(
     """
     with releasing(label) as report, calm():
         check(plan, data)
+        if isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data):
+            report("compile", COMPILING)
         promise = PrivacyStatement.of(plan)
         account = opened(ledger)
         report("charge", price(promise.guarantee))
@@ -179,6 +181,10 @@ def check_parts(plan: Stated) -> None:
         )
 
 
+COMPILING = (
+    "the first fit to a large table compiles code, once, which takes some ten seconds; `discreet warmup` compiles it "
+    "ahead of time"
+)
 _uncharged: list[Guarantee] = []  # what this process has released without a ledger
 
 

@@ -44,7 +44,7 @@ COMMANDS = {
         publishing.export,
     ),
     "budget": (budget.ledger,),
-    "the shell": (completion.completion,),
+    "the shell": (completion.completion, data.warmup),
 }
 
 

@@ -54,6 +54,11 @@ class Records(ABC):
     def labels(self) -> NDArray[Any]:
         """One label per record. Do not modify."""
 
+    @property
+    def compiles_first(self) -> bool:
+        """Whether passes over these records use compiled code that nobody has compiled yet."""
+        return False
+
     @abstractmethod
     def with_labels(self, y: ArrayLike) -> Self:
         """Return the same rows with other labels."""

@@ -99,6 +99,11 @@ class ClippedRows(Records):
         return sum(array.nbytes for array in (*rows, self._scales, self._null, self._y))
 
     @property
+    def compiles_first(self) -> bool:
+        """Whether passes over these records use compiled code that nobody has compiled yet."""
+        return not (self.sparse or self._is_few or passes.is_compiled())
+
+    @property
     def matrix(self) -> Any:
         """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
         return self._X
