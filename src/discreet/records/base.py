@@ -69,6 +69,10 @@ class Records(ABC):
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
 
+    def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Return the sum of gradients alone, in the shape of theta."""
+        return self.value_and_gradient(loss, theta)[1]
+
     @abstractmethod
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:
         """Return the map v -> H v for the Hessian of the summed loss at theta."""

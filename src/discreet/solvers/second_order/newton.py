@@ -303,12 +303,11 @@ class NoisyNewtonPlan(base.Plan):
                 shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         release = self.gradients(shape.norm)
-        ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix
+        ridge = problem.l2 * shape.matrix.T @ shape.matrix if problem.l2 else None
 
         def noisy_gradient(point: Array) -> Array:
-            slope = _by_model(ridge, point)
-            noisy = noisy_sum(parts, self.field, point, release, entropy)
-            return np.asarray(noisy / problem.n_samples + slope)
+            mean = noisy_sum(parts, self.field, point, release, entropy) / problem.n_samples
+            return mean if ridge is None else mean + _by_model(ridge, point)
 
         start = np.zeros((problem.n_models, *problem.shape))
         reached = self._descent(shape).run(start, noisy_gradient, progress)
