@@ -107,7 +107,7 @@ the platform engineer
   raw tables larger than memory           records/test_sources.py::test_every_estimator_releases_the_same_from_every_source
   Dask workers restarted without end      records/test_faults.py
   Spark                                   records/test_spark.py
-  no logs, progress or callbacks          test_reporting.py::test_phases_and_planned_steps
+  no logs, progress or callbacks          mechanisms/test_reporting.py::test_phases_and_planned_steps
   no container                            docs/test_operations.py::test_the_container_copies_what_there_is_and_runs_known_commands
   no lock with hashes                     docs/test_operations.py::test_the_lock_has_names_versions_and_hashes_and_nothing_else
   no offline recipe                       docs/test_operations.py::test_options_of_pip_in_the_recipes_exist

@@ -1,39 +1,127 @@
-"""The page of an attestation: claims, lemmas, audits, tools of others, faults, builds, what was not tested."""
+"""The page of an attestation: one verdict, what was tried, what was not; the rows are folded below."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from discreet.card.attestation import failures
 from discreet.display.page import Page
 
 
 def page(body: Mapping[str, Any]) -> str:
     """The page as HTML, which needs no network."""
-    out = Page(f"Attestation of discreet {body['version']}")
+    out = Page(f"discreet {body['version']}", "Attestation")
+    wrong = list(failures(body))
+    if wrong:
+        count = "1 finding" if len(wrong) == 1 else f"{len(wrong)} findings"
+        out.verdict(f"{count}: do not rely on this version.", wrong[0], "bad")
+    else:
+        out.verdict(
+            "Nothing that was tried contradicts a claim of this version.",
+            "Every claimed epsilon follows from its event. Every broken twin that was tried was noticed.",
+            "good",
+        )
     out.text(
-        f"Made {body['made']} with Python {body['python']}, commit {body['commit']}, {body['mode']} run."
+        f"Made {body['made']} with Python {body['python']}, commit {body['commit']}, {body['mode']} run. "
+        "Check it against an installed package: discreet attest attestation.json"
     )
-    out.text("Check it against an installed package with: discreet attest attestation.json")
-    _claims(out, body)
-    _lemmas(out, body)
-    _exact(out, body)
-    _attacks(out, body)
-    _outside(out, body)
-    _builds(out, body)
-    out.heading("What was not tested")
-    out.notes(f"{len(body['not_tested'])} things", body["not_tested"])
+    if wrong:
+        out.heading("What is wrong")
+        out.items(wrong)
+    out.heading("What was tried")
+    out.table(["what", "how much", "result"], list(_tried(body)))
+    out.heading("What was not tried")
+    out.items(body["not_tested"])
+    out.heading("Rows")
+    for title, part in _PARTS.items():
+        with out.folded(title):
+            part(out, body)
     return out.html()
 
 
-def _claims(out: Page, body: Mapping[str, Any]) -> None:
-    out.heading("Claims and replays")
-    passed = sum(line["passed"] for line in body["replays"])
-    near = sum(line["ratio"] >= 0.95 for line in body["replays"])
-    out.text(
-        f"{len(body['claims'])} claims were priced; {passed} of {len(body['replays'])} replays on worst neighbors "
-        f"passed, {near} of them at 0.95 or more of the declared distance."
+def _tried(body: Mapping[str, Any]) -> Iterator[list[str]]:
+    """One line for each kind of evidence: what, how much, and what came of it."""
+    replays, exact, attacks, tests = (body[part] for part in ("replays", "exact", "attacks", "tests"))
+    yield ["claims priced from their events", str(len(body["claims"])), "each follows from its event"]
+    yield [
+        "lemmas behind the constants",
+        str(len(body["lemmas"])),
+        f"{tests['passed']} tests passed, {tests['failed']} failed",
+    ]
+    near = sum(line["ratio"] >= 0.95 for line in replays)
+    yield [
+        "replays on neighboring data sets",
+        str(len(replays)),
+        f"{_of('passed', replays)} passed, {near} reach 0.95 of the declared distance",
+    ]
+    yield [
+        "laws computed exactly",
+        str(len(exact)),
+        f"{_of('passed', exact)} within the claim, {_twins(exact)}",
+    ]
+    yield [
+        "programs attacked in this run: new or changed ones"
+        if body["mode"] == "short"
+        else "programs attacked in this run",
+        str(len(attacks)),
+        f"{_of('sound', attacks)} within the claim, {_twins(attacks)}",
+    ]
+    if stored := body.get("stored"):
+        yield [
+            f"programs attacked before, {stored['first']} to {stored['last']}",
+            str(stored["rows"]),
+            f"{stored['sound']} within the claim, {stored['caught']} half-noise twins caught",
+        ]
+    for tool in dict.fromkeys(line["tool"] for line in body["outside"]):
+        lines = [line for line in body["outside"] if line["tool"] == tool]
+        yield [f"{tool}, a tool of others", str(len(lines)), _verdicts(lines)]
+    yield ["writers of a ledger killed in this run", str(body["kills"]["kills"]), _killed(body["kills"])]
+    yield ["hostile inputs in this run", str(body["fuzz"]["cases"]), _fuzzed(body["fuzz"])]
+    figures = body.get("figures", {})
+    if kills := figures.get("kills"):
+        yield [f"writers killed, {kills['when']}", str(kills["kills"]), _killed(kills)]
+    if inputs := figures.get("inputs"):
+        yield [f"hostile inputs, {inputs['when']}", str(inputs["cases"]), _fuzzed(inputs)]
+    yield ["builds of the wheel from clean clones", *_built(body["wheel"])]
+
+
+def _of(what: str, lines: Sequence[Mapping[str, Any]]) -> int:
+    return sum(bool(line[what]) for line in lines)
+
+
+def _twins(lines: Sequence[Mapping[str, Any]]) -> str:
+    return f"{_of('caught', lines)} half-noise twins caught"
+
+
+def _verdicts(lines: Sequence[Mapping[str, Any]]) -> str:
+    counts = {verdict: sum(line["verdict"] == verdict for line in lines) for verdict in _VERDICTS}
+    words = [f"{count} {_VERDICTS[verdict]}" for verdict, count in counts.items() if count]
+    noticed = sum(line.get("caught") is True for line in lines)
+    return ", ".join([*words, *([f"{noticed} half-noise twins caught"] if noticed else [])])
+
+
+def _killed(found: Mapping[str, Any]) -> str:
+    return (
+        f"{found['acknowledged']} charges acknowledged, {found['lost']} lost, {found['damaged']} ledgers damaged, "
+        f"{found['beyond_cap']} times beyond the cap"
     )
+
+
+def _fuzzed(found: Mapping[str, Any]) -> str:
+    return (
+        f"{sum(found['refused'].values())} refused, {sum(found['accepted'].values())} accepted, "
+        f"{found['n_surprises']} surprises"
+    )
+
+
+def _built(wheel: Mapping[str, Any]) -> list[str]:
+    if "skipped" in wheel:
+        return ["0", wheel["skipped"]]
+    return [str(len(wheel["builds"])), "identical" if wheel["identical"] else "THEY DIFFER"]
+
+
+def _claims(out: Page, body: Mapping[str, Any]) -> None:
     rows = [
         [
             claim["subject"],
@@ -48,32 +136,21 @@ def _claims(out: Page, body: Mapping[str, Any]) -> None:
 
 
 def _lemmas(out: Page, body: Mapping[str, Any]) -> None:
-    out.heading("Lemmas")
-    tests = body["tests"]
-    out.text(f"Tests that name a lemma: {tests['passed']} passed, {tests['failed']} failed.")
     rows = [
         [name, str(len(use["proves"])), ", ".join(test.rpartition("/")[2] for test in use["tests"])]
         for name, use in body["lemmas"].items()
     ]
     out.table(["lemma", "constants", "tests"], rows)
-    out.notes("Hashes of the proofs", [f"{name}: {digest}" for name, digest in body["proofs"].items()])
+    out.items([f"{name}: {digest}" for name, digest in body["proofs"].items()])
 
 
 def _exact(out: Page, body: Mapping[str, Any]) -> None:
-    out.heading("Exact audits")
-    caught = sum(line["caught"] for line in body["exact"])
-    out.text(
-        f"{len(body['exact'])} laws were listed or summed; {caught} half-noise twins break their claims."
-    )
     header = ["subject", "claimed epsilon", "true epsilon", "largest true / claimed delta", "half noise"]
     names = ("claimed", "true", "ratio", "twin")
     out.table(header, [[line["subject"], *(_number(line[name]) for name in names)] for line in body["exact"]])
 
 
 def _attacks(out: Page, body: Mapping[str, Any]) -> None:
-    out.heading("Attacks")
-    caught = sum(line["caught"] for line in body["attacks"])
-    out.text(f"{len(body['attacks'])} rows were attacked; {caught} half-noise twins were caught.")
     names = ("claimed", "pair", "shown", "half_noise")
     rows = [
         [line["subject"], line["relation"], *(_number(line[name]) for name in names), line["note"]]
@@ -83,11 +160,6 @@ def _attacks(out: Page, body: Mapping[str, Any]) -> None:
 
 
 def _outside(out: Page, body: Mapping[str, Any]) -> None:
-    out.heading("Tools of others")
-    for tool in dict.fromkeys(line["tool"] for line in body["outside"]):
-        lines = [line for line in body["outside"] if line["tool"] == tool]
-        counts = {verdict: sum(line["verdict"] == verdict for line in lines) for verdict in _VERDICTS}
-        out.text(f"{tool}: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count))
     names = ("claimed", "lowest", "highest")
     rows = [
         [
@@ -103,32 +175,26 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
 
 
 def _builds(out: Page, body: Mapping[str, Any]) -> None:
-    out.heading("Faults and builds")
     kills, fuzz, wheel = body["kills"], body["fuzz"], body["wheel"]
-    kinds = ", ".join(f"{name} {count}" for name, count in kills["kinds"].items())
-    out.text(
-        f"{kills['kills']} times writers of a ledger were killed ({kinds}): {kills['acknowledged']} charges "
-        f"acknowledged, {kills['lost']} lost, {kills['damaged']} ledgers damaged, {kills['beyond_cap']} times beyond "
-        f"the cap; {kills['seconds']:.0f} s."
-    )
-    out.text(
-        f"{fuzz['cases']} fuzzed inputs and hostile files: {sum(fuzz['refused'].values())} refused, "
-        f"{sum(fuzz['accepted'].values())} accepted, {fuzz['n_surprises']} surprises; {fuzz['seconds']:.0f} s."
-    )
+    kinds = [[name, str(count)] for name, count in kills["kinds"].items()]
+    out.table(["trouble of a killed writer", "times"], kinds)
     names = sorted({*fuzz["refused"], *fuzz["accepted"]})
     rows = [[name, *(str(fuzz[part].get(name, 0)) for part in ("refused", "accepted"))] for name in names]
-    out.table(["input", "refused", "accepted"], rows)
-    if "skipped" in wheel:
-        out.text(wheel["skipped"])
-    else:
-        same = "are the same file" if wheel["identical"] else "DIFFER"
-        out.text(
-            f"Two builds of {wheel['builds'][0]['name']} {same}: SHA-256 {wheel['builds'][0]['sha256']}."
-        )
-    out.notes("Versions", [f"{name} {version}" for name, version in body["packages"].items()])
+    out.table(["hostile input", "refused", "accepted"], rows)
+    if "builds" in wheel:
+        out.items([f"{one['name']}: SHA-256 {one['sha256']}" for one in wheel["builds"]])
+    out.items([f"{name} {version}" for name, version in body["packages"].items()])
 
 
-_VERDICTS: Sequence[str] = ("agrees", "contradicts", "skipped")
+_PARTS: Mapping[str, Callable[[Page, Mapping[str, Any]], None]] = {
+    "Claims and replays": _claims,
+    "Lemmas, their tests and the hashes of the proofs": _lemmas,
+    "Exact audits": _exact,
+    "Attacks": _attacks,
+    "Tools of others": _outside,
+    "Faults, builds and versions": _builds,
+}
+_VERDICTS: Mapping[str, str] = {"agrees": "agree", "contradicts": "CONTRADICT", "skipped": "skipped"}
 
 
 def _number(value: float | None) -> str:

@@ -362,3 +362,21 @@ def test_rows_shrunk_by_their_largest_entry_stay_so_in_files(tmp_path):
     np.testing.assert_array_equal(plain.predict_proba(rows), before)
     card.save(plain, tmp_path / "plain.json")
     np.testing.assert_array_equal(card.load(tmp_path / "plain.json").predict_proba(rows), before)
+
+
+@pytest.mark.parametrize("place", ["classes", "arrays"])
+def test_words_of_a_small_file_do_not_fill_the_memory(place, tmp_path):
+    """NumPy gives every word as much room as the longest: a megabyte of JSON would ask for hundreds of gigabytes."""
+    path, words = tmp_path / "model.json", ["long" * 200_000, *map(str, range(200_000))]
+    card.save(fitted("logistic")[0], path)
+
+    def change(content):
+        content["classes" if place == "classes" else "arrays"] = (
+            words
+            if place == "classes"
+            else {"coef_": {"shape": [len(words)], "kind": "words", "words": words}}
+        )
+
+    resealed(path, change)
+    with pytest.raises(card.CardError, match="too many, or one of them is too long"):
+        card.verify(path)

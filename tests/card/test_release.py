@@ -75,6 +75,7 @@ def test_every_kind_of_model_is_bound_to_its_charge(kind, ledger, path):
     found = card.verify(path, ledger=ledger)
     assert (found.matches, found.edited) == (True, ())
     assert "matches charge 1 of the ledger" in str(found)
+    assert "Not bound   parameters, schema and declarations" in str(found)
     again = card.load(path)
     card.save(again, path, overwrite=True)
     assert card.verify(path, ledger=ledger).matches

@@ -20,9 +20,9 @@ import discreet
 from discreet import Ledger, card
 from discreet.cli import COMMANDS, _parser, catalog, main
 from discreet.cli.session import fitting
+from discreet.mechanisms.recording import Report, releasing, step
 from discreet.privacy.events import Pure
 from discreet.privacy.ledger.ledger import room
-from discreet.reporting import Report, releasing, step
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, Target
 
 ROWS = 4000
@@ -180,7 +180,7 @@ def test_exports_predict_alike(shell):
 def test_a_page_for_people(shell, tmp_path):
     from dataclasses import fields
 
-    from discreet.card.about import About
+    from discreet.card.card import About
     from discreet.cli.publishing import ABOUT
 
     assert list(ABOUT) == [field.name for field in fields(About)]

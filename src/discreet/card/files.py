@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from discreet._files import read_file, reserved, write_atomically
-from discreet.card.about import About
-from discreet.card.card import Card
+from discreet.card.card import About, Card
 from discreet.card.kinds import CardError, no_constant, no_duplicates
 from discreet.tables.schema import Schema
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import Command, argument, command
+from discreet.cli.options import Command, argument, command, epsilon, fraction, input_file
 from discreet.cli.session import opened
-from discreet.cli.values import epsilon, fraction, input_file
 
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event that are shown

@@ -19,10 +19,12 @@ from discreet.cli.options import (
     Command,
     argument,
     command,
+    count,
+    fraction,
+    input_file,
     to_write,
 )
 from discreet.cli.session import check_heard, fitting, release
-from discreet.cli.values import count, fraction, input_file
 
 FORMATS = (
     "toml",
@@ -57,7 +59,6 @@ _HEADER = """\
 def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.display.console import say
-    from discreet.tables import schema_files
     from discreet.tables.template import template as guessed
 
     made = guessed(
@@ -66,7 +67,7 @@ def template(arguments: argparse.Namespace) -> None:
         group=arguments.group,
         max_categories=arguments.max_categories,
     )
-    text = schema_files.text(made.to_dict(), arguments.format)
+    text = made.to_text(arguments.format)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What every schema file is, whatever the terminal's language.
         sys.stdout.reconfigure(encoding="utf-8")
@@ -180,15 +181,13 @@ def describe(arguments: argparse.Namespace) -> None:
     from discreet.description.describe import describe as described
     from discreet.tables.schema import Schema
 
-    options.check_max_rows(arguments)
     check_heard(arguments, "numbers")
     schema = Schema.from_file(arguments.schema)
     with options.output(
         arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        table = options.read(arguments, schema.needed)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
+        table, groups = options.read_people(arguments, schema)
         with fitting():
             found = described(
                 table,

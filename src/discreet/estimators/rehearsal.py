@@ -23,8 +23,8 @@ from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.estimators.linear import NoiseWarning
+from discreet.mechanisms.recording import releasing
 from discreet.records.kernels.passes import kernel_folder
-from discreet.reporting import releasing
 
 _TEST_ROWS = 4000
 

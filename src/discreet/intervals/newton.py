@@ -17,8 +17,7 @@ from scipy.stats import chi2
 
 from discreet._typing import Array
 from discreet.losses import Loss
-from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.matrices import half_vector, symmetric_matrix
+from discreet.mechanisms.additive import GaussianMechanism, half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated

@@ -47,7 +47,14 @@ class MarginLoss(Loss):
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """f'(y t) y."""
+        return self._derivative(*_margins(y, raw_prediction))
+
+    def value_and_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
+        """Return both, from the same margins."""
         label, z = _margins(y, raw_prediction)
+        return np.asarray(self._value(z)), self._derivative(label, z)
+
+    def _derivative(self, label: Array, z: Array) -> Array:
         return np.asarray(-label * self._slope(z))
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
@@ -292,10 +299,8 @@ class Hinge(MarginLoss):
     def _slope(self, z: Array) -> Array:
         return np.where(z < 1.0, 1.0, 0.0)
 
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """-y below the corner, 0 from it on."""
-        label, z = _margins(y, raw_prediction)
-        return np.where(z < 1.0, -label, 0.0)
+    def _derivative(self, label: Array, z: Array) -> Array:
+        return np.where(z < 1.0, -label, 0.0)  # at the corner 0
 
     def _curvature(self, z: Array) -> Array:
         return np.zeros_like(z)

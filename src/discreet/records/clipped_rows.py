@@ -66,10 +66,16 @@ class ClippedRows(Records):
         self.n_samples, self.n_columns = (int(size) for size in self._X.shape)
         self.n_features = bounds.n_features(self.n_columns)
         self.n_threads = _check_threads(n_threads)
-        scales = bounds.row_scales(self._X)
         null = np.zeros(self.n_samples, dtype=bool)
         if null_rows is not None:
             null = _check_length("null_rows", np.asarray(null_rows, dtype=bool), self.n_samples)
+        self._null = null
+        self._set_labels(y)
+        if self.sparse:
+            self._X = _without_rows(self._X, null)
+        self._in_place = not self.sparse and _is_native(self._X)
+        self._lanes = self._split()
+        scales = bounds.row_scales(self._X)
         if np.any(bad := (scales == 0) & ~null):
             raise ParameterError(
                 "X",
@@ -80,13 +86,8 @@ class ClippedRows(Records):
                 "pass null_rows=~bounds.valid_rows(X) here",
             )
         scales[null] = 0.0
-        self._scales, self._null = scales, null
-        self._set_labels(y)
-        if self.sparse:
-            self._X = _without_rows(self._X, null)
-        self._in_place = not self.sparse and _is_native(self._X)
-        self._lanes = self._split()
         self._usable = {lane.start: self._in_place and not null[lane].any() for lane in self._lanes}
+        self._scales = scales
 
     def with_labels(self, y: ArrayLike) -> Self:
         """Return the same rows with other labels; nothing is copied or recomputed."""

@@ -222,9 +222,6 @@ class Ledger:
         self._file = file
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a
-        # thread that stores an older pair only makes the next one read more.
-        self._known: tuple[Account, Tail] = (Account(), Tail(0, terms.seal))
         self.verify()
 
     @property
@@ -353,6 +350,17 @@ class Ledger:
         self._rule.cap.cost(event)
         return self._rule.verdict(self._refreshed(), event) is not Verdict.REFUSED
 
+    def further(self, event: Event, most: int = MANY) -> int:
+        """How many further charges of ``event`` would be admitted, one after the other; at most ``most``."""
+        low, high = 0, 1
+        while high <= most and self.admits(Repeated(event, high)):
+            low, high = high, 2 * high
+        high = min(high, most + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.admits(Repeated(event, middle)) else (low, middle)
+        return low
+
     def spent(self, delta: float | None = None, *, first: int | None = None) -> Spent:
         """Return how much has been spent, as the smallest epsilon at ``delta`` (the cap's, by default).
 
@@ -384,25 +392,16 @@ class Ledger:
         With fixed sizes and mixed kinds slightly more may fit: the slowest, tightest accountant is used only for an
         actual charge.
         """
-        left, last = self._remaining(self._refreshed()), self.history()[-1:]
+        left, last = self._remaining(), self.history()[-1:]
         return replace(left, like_last=self.further(last[0].event)) if last else left
 
-    def further(self, event: Event, most: int = MANY) -> int:
-        """Return how many further releases of ``event`` would be admitted, one after the other; at most ``most``."""
-        low, high = 0, 1
-        while high <= most and self.admits(Repeated(event, high)):
-            low, high = high, 2 * high
-        high = min(high, most + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.admits(Repeated(event, middle)) else (low, middle)
-        return low
-
-    def _remaining(self, account: Account) -> Remaining:
-        noise = least_noise(self._rule, account) if self.delta > 0 else math.inf
+    def _remaining(self, account: Account | None = None) -> Remaining:
+        delta = self.delta
+        account = self._refreshed() if account is None else account
+        noise = least_noise(self._rule, account) if delta > 0 else math.inf
         pure = largest_pure(self._rule, account)
-        epsilon = pure if math.isinf(noise) else self.price(Gaussian(noise))
-        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, account.closed)
+        epsilon = pure if math.isinf(noise) else price(Gaussian(noise), delta, self.neighboring)
+        return Remaining(epsilon, delta, pure, noise, self.neighboring, account.closed)
 
     def price(self, event: Event) -> float:
         """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
@@ -435,7 +434,9 @@ class Ledger:
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
         found = self._file.verify()
-        self._known = (self._extended(Account(), found.charges), found.tail)
+        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a
+        # thread that stores an older pair only makes the next one read more.
+        self._known: tuple[Account, Tail] = (self._extended(Account(), found.charges), found.tail)
 
     def _refreshed(self) -> Account:
         account, tail = self._known

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet import reporting
 from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
+from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee
@@ -96,7 +96,7 @@ class Descent:
                 weight = step + 1.0 if self.strength else 1.0
                 total += weight * theta
                 weights += weight
-            reporting.step(step + 1, self.n_iterations)
+            recording.step(step + 1, self.n_iterations)
             if progress is not None:
                 progress(step + 1, float(np.linalg.norm(gradient)))
         return total / weights
@@ -130,9 +130,9 @@ def project(theta: Array, radius: float) -> Array:
     return np.asarray((safe * scales[:, None]).reshape(theta.shape))
 
 
-def centered(theta: Array, n_outputs: int) -> Array:
+def centered(theta: Array) -> Array:
     """Subtract the mean over the classes of a softmax, which is pure noise and changes no prediction."""
-    return np.asarray(theta - theta.mean(axis=-1, keepdims=True)) if n_outputs > 1 else theta
+    return np.asarray(theta - theta.mean(axis=-1, keepdims=True))
 
 
 _TIME = 0.055  # flow time per (signal over noise)^1.5

@@ -25,8 +25,7 @@ from scipy.fft import dct
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
 from discreet.losses import Squared
-from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.matrices import half_vector, symmetric_matrix
+from discreet.mechanisms.additive import GaussianMechanism, half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity

@@ -25,6 +25,7 @@ from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
@@ -33,7 +34,7 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, summation_rounding
 from discreet.solvers import base
-from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
+from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
     Descent,
     capped,
@@ -143,7 +144,8 @@ class NoisyNewton:
         radius = self.radius
         if radius is None:  # a coefficient grows by the factor by which records shrink along it
             moments = moment_mechanism(problem, guarantee.neighboring, multiplier(unit, shares.moments[-1]))
-            radius = default_radius(problem, signal) * most_stretched(moments)
+            radius = most_stretched(moments) * default_radius(problem, signal)
+        Descent(steps, 1.0, 0.0, _AVERAGED, radius)  # raises if the steps or the radius are out of range
         return NoisyNewtonPlan(problem, guarantee, field, radius, steps, signal, clip, unit, shares)
 
     def _shares(self, problem: Problem, guarantee: Guarantee) -> Shares:
@@ -201,10 +203,7 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
-        _ = (
-            self.releases,
-            Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius),
-        )  # raise now if they can
+        _ = self.releases  # raises now if it can
 
     sums_only = True
 
@@ -311,7 +310,8 @@ class NoisyNewtonPlan(base.Plan):
 
         start = np.zeros((problem.n_models, *problem.shape))
         reached = self._descent(shape).run(start, noisy_gradient, progress)
-        theta = centered(_by_model(shape.matrix, reached), problem.loss.n_outputs)
+        theta = _by_model(shape.matrix, reached)
+        theta = centered(theta) if problem.loss.n_outputs > 1 else theta
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             counts = margins.release(records[0], theta[0], entropy)
             default = default_scale(self.field, self.signal)

@@ -20,11 +20,11 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, record_signal
 from discreet.records.base import Records
 from discreet.solvers import base
-from discreet.solvers.base import Part, multiplier, split_unit
 from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
