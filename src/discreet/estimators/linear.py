@@ -124,19 +124,9 @@ class PrivateLinearModel(LinearParameters):
         }
         self.fitted_parameters_ = parameters_of(self)
         self._warn(plan)
-        promise = plan.guarantee
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
         records = self._records(rows, targets, problem, null_rows)
-        assumptions = (
-            *targets.assumptions,
-            *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
-            *foreign_parts(self.solver, problem.geometry, problem.loss),
-            *(rows.assumptions if isinstance(rows, Rows) else ()),
-            unit_assumption(promise),
-            BY_SCHEMA if schema else NOT_CHECKED,
-            *PLATFORM_ASSUMPTIONS,
-        )
         carried = carry_out(
             plan,
             records,
@@ -151,6 +141,15 @@ class PrivateLinearModel(LinearParameters):
         self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
         if (certificate := getattr(carried.release, "certificate", None)) is not None:
             self.certificate_ = certificate
+        assumptions = (
+            *targets.assumptions,
+            *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
+            *foreign_parts(self.solver, problem.geometry, problem.loss),
+            *(rows.assumptions if isinstance(rows, Rows) else ()),
+            unit_assumption(carried.promise.guarantee),
+            BY_SCHEMA if schema else NOT_CHECKED,
+            *PLATFORM_ASSUMPTIONS,
+        )
         self.privacy_ = carried.state(bounds=stated, assumptions=assumptions, not_covered=NOT_COVERED)
 
     def _check_settings(self) -> None:

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 from typing import final
 
 import numpy as np
@@ -87,7 +88,7 @@ class Logistic(MarginLoss):
     family = "logistic"
     proved_for = frozenset({"convex", "single-peaked", "classes", "second-order", "likelihood", "counted"})
     lipschitz = 1.0
-    smoothness = 0.25
+    smoothness = typical_curvature = 0.25
     evaluation_error = EXP_ULPS + 4.0
     value_at_zero = math.log(2.0)
     curvature_slope = 0.1  # the third derivative is at most 1 / (6 sqrt(3)) = 0.0962...
@@ -162,15 +163,12 @@ class CappedLogistic(MarginLoss):
     cap: float = 0.6
 
     proved_for = frozenset({"convex", "single-peaked"})
-    smoothness = 0.25
+    smoothness = typical_curvature = 0.25
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", check_between("cap", self.cap, 0.01, 1.0, "0.6 is usual"))
 
-    @property
-    def lipschitz(self) -> float:
-        """The cap."""
-        return self.cap
+    lipschitz = value_constant = property(attrgetter("cap"), doc="The cap.")
 
     @property
     def evaluation_error(self) -> float:
@@ -181,11 +179,6 @@ class CappedLogistic(MarginLoss):
     def value_at_zero(self) -> float:
         """f at t = 0, rounded up."""
         return float(self.value(1.0, 0.0)) * (1 + 1e-14)
-
-    @property
-    def value_constant(self) -> float:
-        """The cap."""
-        return self.cap
 
     @property
     def kernel(self) -> Kernel:
@@ -210,7 +203,7 @@ class CappedLogistic(MarginLoss):
 
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
         """Return the cap, or the logistic loss's bound if that is smaller."""
-        return min(self.lipschitz, Logistic().derivative_bound(reach))
+        return min(self.cap, Logistic().derivative_bound(reach))
 
     def gradient_gap(self, reach: float) -> float:
         """Return that of the logistic loss if no prediction reaches the cap."""

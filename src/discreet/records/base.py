@@ -48,11 +48,7 @@ class Records(ABC):
     n_features: int
     sparse: bool
     whole: ClassVar[bool]
-
-    @property
-    @abstractmethod
-    def labels(self) -> NDArray[Any]:
-        """One label per record. Do not modify."""
+    labels: NDArray[Any]
 
     @property
     def compiles_first(self) -> bool:

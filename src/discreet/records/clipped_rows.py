@@ -49,7 +49,15 @@ COMPILED_FROM = (
 
 
 class ClippedRows(Records):
-    """Rows with their scales and labels, split into pieces that are always summed in the same way."""
+    """Rows with their scales and labels, split into pieces that are always summed in the same way.
+
+    Attributes
+    ----------
+    scales : array of shape (n_samples,)
+        s_i for every row, 0 for null records. Do not modify.
+    """
+
+    labels: Array  # 0 for null records
 
     def __init__(
         self,
@@ -87,7 +95,7 @@ class ClippedRows(Records):
             )
         scales[null] = 0.0
         self._usable = {lane.start: self._in_place and not null[lane].any() for lane in self._lanes}
-        self._scales = scales
+        self.scales = scales
 
     def with_labels(self, y: ArrayLike) -> Self:
         """Return the same rows with other labels; nothing is copied or recomputed."""
@@ -98,7 +106,7 @@ class ClippedRows(Records):
     def __sizeof__(self) -> int:
         """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
         rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
-        return sum(array.nbytes for array in (*rows, self._scales, self._null, self._y))
+        return sum(array.nbytes for array in (*rows, self.scales, self._null, self.labels))
 
     @property
     def compiles_first(self) -> bool:
@@ -110,17 +118,7 @@ class ClippedRows(Records):
         """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
         return self._X
 
-    @property
-    def scales(self) -> Array:
-        """s_i for every row, 0 for null records. Do not modify."""
-        return self._scales
-
-    @property
-    def labels(self) -> Array:
-        """One number per row, 0 for null records. Do not modify."""
-        return self._y
-
-    def dense(self, rows: slice) -> Array:
+    def dense(self, rows: Any) -> Array:
         """Return a dense float64 copy of some rows, not clipped, with null rows zeroed."""
         return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
 
@@ -151,10 +149,10 @@ class ClippedRows(Records):
                 block = self._doubles(block)
                 scales, raw = self._raw_predictions(rows, block, point)
                 if values:
-                    losses, derivatives = loss.value_and_derivative(self._y[rows], raw)
+                    losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
                     value += float(np.where(scales > 0, losses, 0.0).sum())
                 else:
-                    derivatives = loss.derivative(self._y[rows], raw)
+                    derivatives = loss.derivative(self.labels[rows], raw)
                 self._combine(block, by_row(scales, derivatives), gradient)
             return value, gradient
 
@@ -174,7 +172,7 @@ class ClippedRows(Records):
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
         """Return sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
-        coefficients = self._scales * self._checked_weights(weights)
+        coefficients = self.scales * self._checked_weights(weights)
 
         def lane_sum(lane: slice) -> Array:
             total = np.zeros(self.n_features)
@@ -187,7 +185,7 @@ class ClippedRows(Records):
     def gram(self, weights: ArrayLike | None = None) -> Array:
         """Return sum_i w_i v_i v_i^T for nonnegative weights, all 1 by default; symmetric up to rounding."""
         given = np.ones(self.n_samples) if weights is None else self._checked_weights(weights)
-        squares = self._scales**2 * given
+        squares = self.scales**2 * given
         if self.sparse:
             product = self._weighted_product(squares)
             return np.column_stack([product(unit) for unit in np.eye(self.n_features)])
@@ -211,7 +209,7 @@ class ClippedRows(Records):
         """Raise for labels that are not valid for the loss; checked once per loss."""
         if loss in self._checked_losses:
             return
-        if np.any(bad := ~loss.valid_labels(self._y) & ~self._null):
+        if np.any(bad := ~loss.valid_labels(self.labels) & ~self._null):
             raise ValueError(
                 f"{int(bad.sum())} labels are not valid for {loss}, the first in row "
                 f"{int(np.argmax(bad))}; encode the labels, or name the rows in null_rows"
@@ -247,7 +245,7 @@ class ClippedRows(Records):
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(weights.shape)
             for rows, block in self._wide_blocks(lane):
-                labeled = block, self._y[rows], self._scales[rows]
+                labeled = block, self.labels[rows], self.scales[rows]
                 value += passes.loss_and_gradient(*kernel, *labeled, weights, sizes, self._height, gradient)
             return value, gradient
 
@@ -263,7 +261,7 @@ class ClippedRows(Records):
             for rows, _ in self._blocks(lane):
                 place, part = (self.n_columns, rows.start, rows.stop), np.zeros(theta.shape)
                 value += sparse_loss_and_gradient(
-                    *kernel, *matrix, *place, self._y, self._scales, theta, part
+                    *kernel, *matrix, *place, self.labels, self.scales, theta, part
                 )
                 parts.append(part)
             return value, add_up(parts, theta.shape)
@@ -298,7 +296,7 @@ class ClippedRows(Records):
 
     def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
         """Return the scales and raw predictions of a block of rows."""
-        scales = self._scales[rows]
+        scales = self.scales[rows]
         return scales, by_row(scales, self._dots(block, theta))
 
     def _dots(self, block: Any, theta: Array) -> Array:
@@ -349,7 +347,7 @@ class ClippedRows(Records):
             total = np.zeros((size, size))
             for start in range(0, len(rows), height):
                 block_rows = rows[start : start + height]
-                add(block_rows, self._copy_rows(block_rows), total)
+                add(block_rows, self.dense(block_rows), total)
             return total
 
         with one_blas_thread:
@@ -379,8 +377,8 @@ class ClippedRows(Records):
     # -- rows in lanes, blocks and threads -------------------------------------------------------------------
 
     def _set_labels(self, y: ArrayLike) -> None:
-        self._y = _check_length("y", np.array(y, dtype=np.float64), self.n_samples)
-        self._y[self._null] = 0.0
+        self.labels = _check_length("y", np.array(y, dtype=np.float64), self.n_samples)
+        self.labels[self._null] = 0.0
         self._checked_losses: set[Loss] = set()
 
     def _split(self) -> list[slice]:
@@ -461,6 +459,11 @@ class ClippedRows(Records):
         for other in others:
             other.result()
         return [results[index] for index in range(len(parts))]
+
+
+def of_predictions(records: ClippedRows, question: Callable[..., Array], theta: Array) -> Array:
+    """Return ``question(raw predictions, labels, used)`` at theta, for ``sum_rows``; null records are not used."""
+    return question(records.raw_predictions(theta), records.labels, records.scales > 0)
 
 
 def _cut(rows: slice, height: int) -> list[slice]:

@@ -390,6 +390,10 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
 
 def _note_columns(model: Any, X: Any, reset: bool) -> None:
     """Note the columns of a fit, and compare those of a prediction with them, as scikit-learn does for frames."""
+    if reset and type(X) is np.ndarray:  # what scikit-learn does for arrays
+        model.n_features_in_ = X.shape[1]
+        vars(model).pop("feature_names_in_", None)
+        return
     names = X.feature_names if isinstance(X, NamedRows) else ()
     known = getattr(model, "feature_names_in_", None)
     if not names:

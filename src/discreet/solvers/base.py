@@ -103,6 +103,9 @@ class Plan(ShowsPlan, ABC):
     groups : the guarantee for people with several rows; None if each person is one row.
     """
 
+    #: Why the result may be poor and what to use instead, from public numbers; empty without a doubt.
+    doubt: ClassVar[str] = ""
+
     problem: Problem
     record_guarantee: Guarantee
     reason: str = field(default="", kw_only=True)
@@ -149,11 +152,6 @@ class Plan(ShowsPlan, ABC):
     def remarks(self) -> Mapping[str, str]:
         """Additional lines of the printed plan."""
         return {}
-
-    @property
-    def doubt(self) -> str:
-        """Why the result may be poor and what to use instead, from public numbers; empty without a doubt."""
-        return ""
 
     # -- derived -------------------------------------------------------------------------------------------
 

@@ -187,6 +187,10 @@ class Ledger:
     discreet.privacy.ledger.ledger.BudgetExceeded: Pure(epsilon=0.4) (epsilon 0.4 alone) does not fit ...
     """
 
+    # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a thread
+    # that stores an older pair only makes the next one read more.
+    _known: tuple[Account, Tail]
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -434,9 +438,7 @@ class Ledger:
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
         found = self._file.verify()
-        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a
-        # thread that stores an older pair only makes the next one read more.
-        self._known: tuple[Account, Tail] = (self._extended(Account(), found.charges), found.tail)
+        self._known = (self._extended(Account(), found.charges), found.tail)
 
     def _refreshed(self) -> Account:
         account, tail = self._known

@@ -43,7 +43,7 @@ from discreet.solvers.gradients.descent import (
     centered,
     default_radius,
     flow_time,
-    noisy_sum,
+    noisy_mean_gradient,
 )
 from discreet.solvers.second_order.coordinates import mapped
 
@@ -315,10 +315,7 @@ class NoisyDiscriminantPlan(base.Plan):
         matrix = self.matrix(found)
         along = mapped(rows, matrix, self.scores.bounds.feature_norm)
         release = self.release(float(np.linalg.norm(matrix)))
-
-        def noisy_gradient(point: Array) -> Array:
-            return noisy_sum([along], self.field, point, release, entropy) / problem.n_samples
-
+        noisy_gradient = noisy_mean_gradient([along], self.field, release, entropy, problem.n_samples)
         reached = self.descent.run(self.start(found)[None], noisy_gradient, progress)[0]
         if problem.loss.n_outputs == 1:
             reached[0] = max(reached[0], _LEAST_SLOPE)

@@ -200,8 +200,9 @@ def row_error(problem: Problem) -> float:
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
-def most_stretched(moments: MomentMechanism) -> float:
-    """Bound how much coefficients grow in the new coordinates: the inverse of how much records shrink."""
+def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
+    """Bound how much coefficients grow in coordinates by this second moment: the inverse of how much records shrink."""
+    moments = moment_mechanism(problem, neighboring, noise_multiplier)
     noise = moments.gaussian.stddev * math.sqrt(2 * moments.n_features)  # as `NoisyMoments.matrix_noise`
     return math.sqrt(1 + moments.n_samples * moments.feature_norm**2 / noise)
 
