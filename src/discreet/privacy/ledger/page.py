@@ -52,7 +52,7 @@ def ledger_page(ledger: Ledger) -> Page:
         "named by the first letters of its digest."
     )
     with page.folded("What a further release can be, and how to check this page"):
-        page.text(f"{ledger.remaining()}.")
+        page.text(f"{ledger.remaining().largest}.")
         page.text(f"Head of the chain when this page was written: {ledger.head}.")
         page.text(
             "discreet ledger show prints the same from the file, and checks every charge against the chain."

@@ -126,6 +126,8 @@ def project(theta: Array, radius: float) -> Array:
     flat = theta.reshape(len(theta), -1)
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.square(flat).sum(axis=1))
+        if (norms <= radius).all():
+            return theta
         scales = np.where(norms <= radius, 1.0, radius / norms)
     scales = np.where(np.isfinite(norms), scales, 0.0)
     safe = np.where(np.isfinite(norms)[:, None], flat, 0.0)
@@ -197,7 +199,7 @@ def noisy_sum(
 ) -> Array:
     """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, of leveled records."""
     points = point if shape is None else shape.coefficients(point)
-    sums = np.stack([one.value_and_gradient(field, at)[1] for one, at in zip(records, points, strict=True)])
+    sums = np.stack([one.gradient(field, at) for one, at in zip(records, points, strict=True)])
     exact = sums if shape is None else shape.images(sums)
     return release.release(exact.ravel(), entropy).reshape(point.shape)
 

@@ -308,7 +308,7 @@ class NoisyNewtonPlan(base.Plan):
                 shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         descent = self._descent(shape)
-        ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix
+        ridge = problem.l2 * shape.matrix.T @ shape.matrix if problem.l2 else None
         noisy_gradient = noisy_mean_gradient(
             parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge
         )
