@@ -544,10 +544,7 @@ def delta(event: Event, epsilon: float, neighboring: Neighboring) -> float:
     >>> delta(Gaussian(5.61163), 1.0, Neighboring.REPLACE_ONE) * 45000**2
     1.0000...
     """
-    neighboring = Neighboring(neighboring)
-    return min(
-        accountant.delta(event, epsilon, neighboring) for accountant in accountants_for(event, neighboring)
-    )
+    return _least_delta(event, epsilon, Neighboring(neighboring))
 
 
 def epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
@@ -556,7 +553,19 @@ def epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
     >>> round(epsilon(Gaussian(5.61163), 1 / 45000**2, Neighboring.REPLACE_ONE), 5)
     1.0
     """
-    neighboring = Neighboring(neighboring)
+    return _least_epsilon(event, delta, Neighboring(neighboring))
+
+
+# A fit that is planned again asks for the same prices.
+@lru_cache(maxsize=65536)
+def _least_delta(event: Event, epsilon: float, neighboring: Neighboring) -> float:
+    return min(
+        accountant.delta(event, epsilon, neighboring) for accountant in accountants_for(event, neighboring)
+    )
+
+
+@lru_cache(maxsize=65536)
+def _least_epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
     return min(
         accountant.epsilon(event, delta, neighboring) for accountant in accountants_for(event, neighboring)
     )
