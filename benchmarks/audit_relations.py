@@ -170,7 +170,12 @@ def _users(relation: Neighboring) -> Subject:
 
 def _stream(relation: Neighboring) -> Subject:
     """A misclassified record that is nearly orthogonal to the model, or one without a gradient."""
-    told = {"classes": [0, 1], "fit_intercept": False, "radius": 1e6, "neighboring": relation.value}
+    told: dict[str, Any] = {
+        "classes": [0, 1],
+        "fit_intercept": False,
+        "radius": 1e6,
+        "neighboring": relation.value,
+    }
     plan = discreet.PrivateOnlineLinearModel(2, 16, EPSILON, DELTA, **told).plan()
 
     def models(size: float) -> ArrayLike:
@@ -189,7 +194,7 @@ def _stream(relation: Neighboring) -> Subject:
 
 def _player(relation: Neighboring) -> Subject:
     """Costs of one step, or none."""
-    told = {"method": "tree", "neighboring": relation.value}
+    told: dict[str, Any] = {"method": "tree", "neighboring": relation.value}
     plan = discreet.PrivateFTRL(2, 4, EPSILON, DELTA, **told).plan()
 
     def actions(costs: Any) -> ArrayLike:
@@ -225,7 +230,7 @@ def _searched(relation: Neighboring) -> Subject:
 
 def _voters(relation: Neighboring) -> Subject:
     """The one record of a teacher, without which it votes for the first class."""
-    told = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, "n_teachers": 5}
+    told: dict[str, Any] = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, "n_teachers": 5}
     model = discreet.PrivateTransferClassifier(KNeighborsClassifier(1), **told, **_promise(relation, rows=5))
     plan = model.plan(5, 1, 2)
 
@@ -239,7 +244,12 @@ def _voters(relation: Neighboring) -> Subject:
 
 
 def _labeler(relation: Neighboring) -> Subject:
-    told = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, **_promise(relation, rows=5)}
+    told: dict[str, Any] = {
+        "aggregator": "plurality",
+        "classes": [0, 1],
+        "random_state": 0,
+        **_promise(relation, rows=5),
+    }
 
     def made() -> Any:
         return discreet.PrivateLabeler(KNeighborsClassifier(1), 1, 5, **told)
@@ -257,7 +267,7 @@ def _labeler(relation: Neighboring) -> Subject:
 
 def _mean_voters(relation: Neighboring) -> Subject:
     """Teachers that answer with the largest target they know."""
-    told = {"n_teachers": 5, "random_state": 0, **_promise(relation, rows=40)}
+    told: dict[str, Any] = {"n_teachers": 5, "random_state": 0, **_promise(relation, rows=40)}
     teacher = DummyRegressor(strategy="quantile", quantile=1.0)
     model = discreet.PrivateTransferRegressor(teacher, (0.0, 1.0), **told)
     plan = model.plan(40, 1)
@@ -291,7 +301,7 @@ def _labeled(relation: Neighboring, y: Any, index: int) -> tuple[Any, Any]:
 
 def _error_rate(relation: Neighboring) -> Subject:
     """A record that is held out and answered wrong."""
-    options = {"n_teachers": 2, "classes": [0, 1], "random_state": 0, "epsilon": EPSILON}
+    options: dict[str, Any] = {"n_teachers": 2, "classes": [0, 1], "random_state": 0, "epsilon": EPSILON}
     options["neighboring"] = relation.value
 
     def rate(data: Any) -> ArrayLike:

@@ -51,13 +51,13 @@ NEVER = (
 )
 
 
-def steps(full: bool, jobs: int) -> dict[str, Callable[[], Any]]:
+def steps(full: bool, jobs: int, write: bool = False) -> dict[str, Callable[[], Any]]:
     """The parts by name; tools of others come last, because they price the claims."""
     limits: dict[str, Any] = {"runs": 6000, "seconds": 40.0 if full else 8.0, "every": full}
     return {
         "lemmas": lemmas,
         "exact": lambda: exact.as_dicts(exact.rows()),
-        "audited": lambda: audited(jobs, **limits),
+        "audited": lambda: audited(jobs, write, **limits),
         "kills": lambda: faults.kills(10_000 if full else 1_000).to_dict(),
         "fuzz": lambda: fuzz.fuzz(100_000 if full else 10_000).to_dict(),
         "tests": lambda: tested(jobs),
@@ -65,11 +65,11 @@ def steps(full: bool, jobs: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def attested(full: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+def attested(full: bool, jobs: int, write: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """All parts, as they go into the file."""
     body: dict[str, Any] = {}
     spent = {}
-    for name, step in steps(full, jobs).items():
+    for name, step in steps(full, jobs, write).items():
         begin = time.perf_counter()
         body[name] = step()
         spent[name] = time.perf_counter() - begin
@@ -200,14 +200,22 @@ def _environment() -> dict[str, str]:
 # -- the table of audits -----------------------------------------------------------------------------------------------
 
 
-def audited(jobs: int, **limits: Any) -> list[dict[str, Any]]:
-    """Claim, replay and, where asked for, attack of every row of the table, by several processes."""
-    units = audit.units()
+def audited(jobs: int, write: bool, **limits: Any) -> list[dict[str, Any]]:
+    """Claim, replay and, where asked for, attack of every row of the table, by several processes.
+
+    With ``write`` rows that were attacked are kept in the table.
+    """
+    units, lines = audit.units(), []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return [line for found in pool.map(_unit, units, [limits] * len(units)) for line in found]
+        for found in pool.map(_unit, units, [limits] * len(units)):
+            rows = [row for _, row in found if row is not None]
+            if write and rows:
+                audit.keep(rows)
+            lines += [line for line, _ in found]
+    return lines
 
 
-def _unit(unit: str, limits: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _unit(unit: str, limits: Mapping[str, Any]) -> list[tuple[dict[str, Any], Row | None]]:
     warnings.simplefilter("ignore")
     stored = audit.stored_rows()
     return [_line(subject, stored, **limits) for subject in audit.subjects([unit])]
@@ -220,7 +228,7 @@ def _line(
     runs: int,
     seconds: float,
     every: bool,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Row | None]:
     line: dict[str, Any] = {"claims": claim(subject.name, subject.event, DELTA, subject.relation)}
     seen = replay(subject.program, *subject.strained)
     line["replays"] = {
@@ -229,9 +237,10 @@ def _line(
         "passed": bool(seen.passed),
         "ratio": float(seen.worst_ratio),
     }
-    if every or not audit.is_stored(subject, stored):
-        line["attacks"] = _attacked(row(subject, runs=runs, seconds=seconds))
-    return line
+    if not every and audit.is_stored(subject, stored):
+        return line, None
+    found = row(subject, runs=runs, seconds=seconds)
+    return {**line, "attacks": _attacked(found)}, found
 
 
 def _attacked(found: Row) -> dict[str, Any]:
@@ -255,10 +264,13 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help="run and print these alone, and write nothing")
     parser.add_argument("--full", action="store_true", help="attack every row, kill ten thousand writers")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument(
+        "--write", action="store_true", help="keep attacked rows in benchmarks/results/audit.md"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "attestation", metavar="FOLDER")
     arguments = parser.parse_args()
     if arguments.parts:
-        known = {
+        known: dict[str, Callable[[], Any]] = {
             **steps(arguments.full, arguments.jobs),
             "outside": lambda: outside.as_dicts(outside.everything()),
         }
@@ -266,7 +278,12 @@ def main() -> int:
             print(json.dumps(known[part](), indent=1))
         return 0
     arguments.output.mkdir(parents=True, exist_ok=True)
-    body = attested(arguments.full, arguments.jobs, lambda text: print(text, file=sys.stderr, flush=True))
+    body = attested(
+        arguments.full,
+        arguments.jobs,
+        arguments.write,
+        lambda text: print(text, file=sys.stderr, flush=True),
+    )
     materials = json.dumps(build.bill_of_materials(), indent=2).encode()
     write_atomically(arguments.output / "sbom.json", materials)
     found = sealed({**body, "sbom": build.digest(materials)})

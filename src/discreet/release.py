@@ -133,6 +133,8 @@ def carry_out(
     price = promise.guarantee
     cost = f"({price.epsilon:g}, {price.delta:.3g}), {price.neighboring.value}, unit: {price.unit}"
     with releasing(label) as report, calm():
+        if isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data):
+            report("compile", COMPILING)
         report("charge", cost)
         charged(plan)  # audits compare what is run with what is paid for
         receipt = charge(account, promise, label)
@@ -183,6 +185,10 @@ def check_parts(plan: Stated) -> None:
         )
 
 
+COMPILING = (
+    "the first fit to a large table compiles code, once, which takes some ten seconds; `discreet warmup` compiles it "
+    "ahead of time"
+)
 _uncharged: list[Guarantee] = []  # what this process has released without a ledger
 
 

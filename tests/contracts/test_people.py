@@ -37,3 +37,9 @@ def test_rows_of_anybody_are_taken():
     X, y = releases.ordinary(0)
     assert isinstance(X.view(RowsOfPeople)[0], RowsOfPeople)  # as streams see them
     assert np.isfinite(releases.PROGRAMS["PrivateRidge"]((X, y)).coef_).all()
+
+
+def test_a_way_that_does_not_ask_whose_rows_these_are_is_caught(monkeypatch):
+    monkeypatch.setattr("discreet.transfer.queries.check_people", lambda *_: None)
+    with pytest.raises(pytest.fail.Exception, match="charged"):
+        test_rows_of_people_are_not_protected_one_by_one("PrivateQueries", monkeypatch)

@@ -46,6 +46,7 @@ from discreet.records import clipped_rows
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.sources import Source
+from discreet.solvers import base as solvers
 from discreet.solvers.sampling import domains
 from discreet.tables.schema import Numeric, Schema, Target
 from tests.records.pretended_spark import pretended
@@ -127,6 +128,16 @@ def heard(program, data, action, answers=None):
     return run, (run.error, run.warnings, said, files)
 
 
+def too_far(one, two, name=""):
+    """Inputs of mechanisms that differ by more than they may. To exchange a row is to blank it out twice."""
+    solver = name.removeprefix("solver ")
+    blanked = solver in solvers.names() and releases.home_of(solver)[1].get("neighboring") == "zero-out"
+    far = input_distances(one, two)
+    return [
+        one for one in far if one.exceeded and not (blanked and one.observed <= 2 * one.declared * (1 + 1e-9))
+    ]
+
+
 @pytest.mark.parametrize("action", ["raise", "warn"])
 @pytest.mark.parametrize("name", releases.PROGRAMS)
 def test_nothing_is_said(name, action, tmp_path, monkeypatch):
@@ -142,9 +153,7 @@ def test_nothing_is_said(name, action, tmp_path, monkeypatch):
             two, said_of_other = heard(program, other, action, one.calls)
             assert said_of_other == said
             assert difference(one.state, two.state) is None
-            assert not [
-                far for far in input_distances(one, two) if far.exceeded
-            ]  # no other row was read anew
+            assert not too_far(one, two, name)  # no other row was read anew
 
 
 def test_every_release_of_the_library_is_listed():
@@ -364,7 +373,7 @@ def test_sources_are_silent(source, action, tmp_path, monkeypatch):
         two, said_of_other = heard(program, exchanged(base, *row), action, one.calls)
         assert said_of_other == said
         assert difference(one.state, two.state) is None
-        assert not [far for far in input_distances(one, two) if far.exceeded]
+        assert not too_far(one, two)
 
 
 def test_every_source_is_listed():

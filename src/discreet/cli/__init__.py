@@ -40,7 +40,7 @@ COMMANDS = {
         publishing.export,
     ),
     "budget": (budget.ledger,),
-    "the shell": (completion.completion,),
+    "the shell": (completion.completion, data.warmup),
 }
 
 

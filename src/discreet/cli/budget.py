@@ -55,7 +55,7 @@ def create(arguments: argparse.Namespace) -> None:
 @command("show", "what was spent, by whom, and what is left", None, _LEDGER)
 def show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
-    from discreet.display.console import printable, say, table
+    from discreet.display.console import say, table
 
     ledger = opened(arguments.path)
     sizes = "may depend on earlier results" if ledger.adaptive else "were all fixed in advance"
@@ -65,10 +65,6 @@ def show(arguments: argparse.Namespace) -> None:
     say(f"Spent      {ledger.spent()}")
     say(f"Remaining  {ledger.remaining()}")
     charges = ledger.history()
-    if charges:
-        last = charges[-1]
-        room = options.room_for(ledger.further(last.event, options.MANY))
-        say(f"In words   {room} like the last one ({printable(last.label)})")
     say(f"Head       {ledger.head}")
     if charges:
         say()

@@ -102,7 +102,7 @@ def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -
     from discreet.display.console import say
 
     try:
-        card.save(model, arguments.output, schema=schema)
+        card.save(model, arguments.output, schema=schema, overwrite=True)  # its name was reserved
     except OSError as error:
         raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
     arguments.outcome.written = f"the model is in {arguments.output}"
@@ -120,6 +120,9 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
         with fitting():
             return estimator.fit(ratings)
+    if reads in ("rows", "entries") and Path(arguments.data).is_dir():
+        with fitting():
+            return estimator.fit(arguments.data, schema=schema)
     if reads in ("rows", "entries") and _too_large(arguments.data, schema):
         with _mapped(arguments, schema) as rows, fitting():
             return estimator.fit(rows)

@@ -413,6 +413,7 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
     """What a charge left in the ledger, exactly and in words, or that nobody keeps count."""
     from discreet.display.console import note, paragraph
+    from discreet.privacy.ledger.ledger import room
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
@@ -422,17 +423,6 @@ def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> 
             f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
             "releases together say about a person"
         )
-    left, fits = f"Left in {arguments.ledger}: {ledger.remaining()}", ledger.further(statement.event, MANY)
-    paragraph(left)
-    paragraph(f"{room_for(fits)} like this one.")
-
-
-MANY = 1000  # the most further releases that are counted
-
-
-def room_for(fits: int) -> str:
-    """How many more releases of the same price a ledger would admit, in words."""
-    if fits == 0:
-        return "No room for another release"
-    number = f"at least {MANY}" if fits >= MANY else f"about {fits}"
-    return f"Room for {number} more release{'' if fits == 1 else 's'}"
+    paragraph(f"Left in {arguments.ledger}: {ledger.remaining().largest}")
+    words = room(ledger.further(statement.event))
+    paragraph(f"{words.capitalize()} like this one.")

@@ -140,14 +140,20 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def fitting(first: str = "planning") -> Iterator[None]:
-    """Show on a terminal how far a release is: ``first``, its phase and, where their number is planned, its steps."""
+    """Say if code must be compiled; on a terminal, show how far it is: ``first``, its phase, its planned steps."""
+    from discreet.display.console import note
+    from discreet.mechanisms.recording import Report, on_progress
+
+    def tell(report: Report) -> None:
+        if report.phase == "compile":
+            note(report.detail)
+
     if sys.stderr is None or not sys.stderr.isatty():
-        yield
+        with on_progress(tell):
+            yield
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from discreet.mechanisms.recording import Report, on_progress
 
     shown = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
@@ -156,9 +162,10 @@ def fitting(first: str = "planning") -> Iterator[None]:
         def show(report: Report) -> None:
             if report.steps:
                 bar.update(task, completed=report.step, total=report.steps)
-            bar.update(task, description="charging" if report.phase == "charge" else "fitting")
+            phases = {"compile": "compiling", "charge": "charging"}
+            bar.update(task, description=phases.get(report.phase, "fitting"))
 
-        with on_progress(show):
+        with on_progress(tell), on_progress(show):
             yield
 
 

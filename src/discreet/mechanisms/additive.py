@@ -230,7 +230,7 @@ class GaussianMechanism:
         """The noise that is added."""
         return GaussianNoise(self.stddev)
 
-    @property
+    @cached_property
     def event(self) -> Event:
         """The event of one call of ``release``."""
         return Discretized(Gaussian(self.noise_multiplier), self.size)

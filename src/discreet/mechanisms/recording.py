@@ -220,7 +220,8 @@ class Report:
     Attributes
     ----------
     release : its name, as in the ledger.
-    phase : "charge" before its price is taken, "run" from then on, "done" when it is released.
+    phase : "compile" if code must be compiled first, "charge" before its price is taken, "run" from then on, "done"
+        when it is released.
     detail : the price, or the mechanism, in words.
     step, steps : the step that is done, of how many; both 0 where the plan fixes no number of steps.
     """

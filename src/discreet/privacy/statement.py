@@ -87,16 +87,16 @@ class PrivacyStatement:
     """
 
     guarantee: Guarantee
-    event: Event
+    event: Event = field(repr=False)  # this and the rest make pages: print the statement to read it
     mechanism: str
-    theorem: str
-    noise: Mapping[str, float | str] = field(default_factory=dict)
-    bounds: Mapping[str, float | str] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+    theorem: str = field(repr=False)
+    noise: Mapping[str, float | str] = field(default_factory=dict, repr=False)
+    bounds: Mapping[str, float | str] = field(default_factory=dict, repr=False)
+    assumptions: tuple[str, ...] = field(default=(), repr=False)
+    not_covered: tuple[str, ...] = field(default=(), repr=False)
     secure: bool = True
     paid: Receipt | None = None
-    proofs: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(

@@ -50,6 +50,11 @@ class Records(ABC):
     whole: ClassVar[bool]
     labels: NDArray[Any]
 
+    @property
+    def compiles_first(self) -> bool:
+        """Whether passes over these records use compiled code that nobody has compiled yet."""
+        return False
+
     @abstractmethod
     def with_labels(self, y: ArrayLike) -> Self:
         """Return the same rows with other labels."""
@@ -59,6 +64,10 @@ class Records(ABC):
     @abstractmethod
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
+
+    def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Return the sum of gradients alone, in the shape of theta."""
+        return self.value_and_gradient(loss, theta)[1]
 
     @abstractmethod
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:

@@ -94,6 +94,7 @@ class ClippedRows(Records):
                 "pass null_rows=~bounds.valid_rows(X) here",
             )
         scales[null] = 0.0
+        self._usable = {lane.start: self._in_place and not null[lane].any() for lane in self._lanes}
         self.scales = scales
 
     def with_labels(self, y: ArrayLike) -> Self:
@@ -106,6 +107,11 @@ class ClippedRows(Records):
         """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
         rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
         return sum(array.nbytes for array in (*rows, self.scales, self._null, self.labels))
+
+    @property
+    def compiles_first(self) -> bool:
+        """Whether passes over these records use compiled code that nobody has compiled yet."""
+        return not (self.sparse or self._is_few or passes.is_compiled())
 
     @property
     def matrix(self) -> Any:
@@ -123,6 +129,18 @@ class ClippedRows(Records):
             sums = self._sparse_sums if self.sparse else self._fused_sums
             return sums(loss.kernel, point)
 
+        return self._block_sums(loss, point, values=True)
+
+    def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Return the sum of gradients; the same numbers as from `value_and_gradient`, without the losses."""
+        point = self._check(loss, theta)
+        if self._compiled(loss):
+            return self.value_and_gradient(loss, point)[1]
+        return self._block_sums(loss, point, values=False)[1]
+
+    def _block_sums(self, loss: Loss, point: Array, *, values: bool) -> tuple[float, Array]:
+        """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
+
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(point.shape)
             for rows, block in self._blocks(lane):
@@ -130,8 +148,11 @@ class ClippedRows(Records):
                 # the last bit of a prediction decides (gradient-methods.md, "Corners").
                 block = self._doubles(block)
                 scales, raw = self._raw_predictions(rows, block, point)
-                losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
-                value += float(np.where(scales > 0, losses, 0.0).sum())
+                if values:
+                    losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
+                    value += float(np.where(scales > 0, losses, 0.0).sum())
+                else:
+                    derivatives = loss.derivative(self.labels[rows], raw)
                 self._combine(block, by_row(scales, derivatives), gradient)
             return value, gradient
 
@@ -390,7 +411,7 @@ class ClippedRows(Records):
 
         With ``whole``, yield the lane in one piece if it can be used in place; kernels split it themselves.
         """
-        usable = self._in_place and not self._null[lane].any()
+        usable = self._usable[lane.start]
         if whole and usable:
             yield lane, self._X[lane]
             return
@@ -546,23 +567,34 @@ class OneBlasThread:
         self._modules = (
             0  # loaded when the controller was made: a later one may have brought a BLAS of its own
         )
-        self._limit: Any = None
+        self._before: list[tuple[Any, int]] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
                 if self._modules != len(sys.modules):
                     self._modules, self._controller = len(sys.modules), ThreadpoolController()
-                with self._anybody():
-                    self._limit = self._controller.limit(limits=1, user_api="blas")
+                found = [
+                    (one, one.num_threads)
+                    for one in self._controller.lib_controllers
+                    if one.user_api == "blas"
+                ]
+                self._before = [(one, threads) for one, threads in found if threads != 1]
+                self._set([(one, 1) for one, _ in self._before])
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                with self._anybody():
-                    self._limit.restore_original_limits()
+                self._set(self._before)
+
+    def _set(self, wanted: list[tuple[Any, int]]) -> None:
+        """Set numbers of threads; most often there is nothing to do, which must take next to no time."""
+        if wanted:
+            with self._anybody():
+                for library, threads in wanted:
+                    library.set_num_threads(threads)
 
     @contextmanager
     def _anybody(self) -> Iterator[None]:

@@ -143,6 +143,25 @@ class Schema:
     def _key(self) -> tuple[Any, ...]:
         return tuple(self.columns.items()), self.target, self.group, self.normalize
 
+    def __str__(self) -> str:
+        target = self.target
+        facts = {
+            "columns": str(len(self.columns)),
+            "features": str(self.n_features),
+            "longest row": f"{self.row_norm_bound:.6g}",
+            "feature_bound": f"{self.feature_bound():.6g} (intercept included)",
+            "target": "none"
+            if target is None
+            else f"{target.column}: {target.bounds or list(target.classes)}",
+            "group": self.group or "none: each row is one person",
+        }
+        lines = [f"{name + ':':<16}{value}" for name, value in facts.items()]
+        for name, domain in self.columns.items():
+            features = domain.feature_names(name)
+            more = f" and {len(features) - 6} more" if len(features) > 6 else ""
+            lines.append(f"  {name} ({domain.kind}): {', '.join(features[:6])}{more}")
+        return "\n".join(lines)
+
     # --- what is known before any table is read ---
 
     @cached_property

@@ -110,8 +110,8 @@ class Charge:
     time: str
     who: str
     label: str
-    event: Event
-    neighboring: Neighboring
+    event: Event = field(repr=False)  # long: print(charge) shows it
+    neighboring: Neighboring = field(repr=False)
     closes: bool = False
     unit: str | None = None
     kind: str | None = None

@@ -255,18 +255,22 @@ def mapped(records: Records, matrix: Array, feature_norm: float) -> Records:
 
 
 def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecords:
-    images = np.zeros((records.n_samples, matrix.shape[1]))
+    images = np.empty((records.n_samples, matrix.shape[1]))
     unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
     scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
-            block = records.matrix[rows] if records.sparse else records.dense(rows)
-            images[rows] = block @ scaled[: records.n_columns]
+            made = images[rows]
+            if records.sparse:
+                made[:] = records.matrix[rows] @ scaled[: records.n_columns]
+            else:
+                np.matmul(records.dense(rows), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:
-                images[rows] += scaled[-1]
-            images[rows] *= records.scales[rows, None]
-    images *= unit
+                made += scaled[-1]
+            made *= records.scales[rows, None]
+            if unit != 1.0:
+                made *= unit
     return ArrayRecords(images, records.labels, bounds, records.scales == 0)
 
 
