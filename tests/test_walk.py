@@ -9,8 +9,8 @@ MOST = {
     "PrivateLogisticRegression.fit": (25, 90),
     "PrivateMatrixCompletion.fit": (18, 50),
     "PrivateTransferClassifier.fit": (20, 60),
-    "discreet fit": (43, 186),
-    "Ledger.charge": (7, 15),
+    "discreet fit": (43, 182),
+    "Ledger.charge": (7, 14),
 }
 
 

@@ -17,8 +17,8 @@ from typing import TextIO
 
 from discreet import __version__
 from discreet.cli import budget, completion, data, models, planning, publishing, teachers, trust
-from discreet.cli.options import Parser, check_inputs
-from discreet.cli.session import Outcome, Terminated, logged, terminable, worded
+from discreet.cli.options import Parser
+from discreet.cli.session import Outcome, Terminated, check_inputs, logged, terminable, worded
 from discreet.display.console import printable
 
 COMMANDS = {

@@ -57,8 +57,8 @@ _FIT_SCHEMA = argument(
 )
 def fit(arguments: argparse.Namespace) -> None:
     """Read, check, charge, fit, save, state."""
-    schema = _schema(arguments)
-    with _model_output(arguments, schema):
+    schema, size = _schema(arguments)
+    with options.output(arguments, size=size, reason=_ONCE):
         ledger = arguments.outcome.ledger(arguments.ledger)
         estimator = catalog.estimator(
             arguments,
@@ -74,8 +74,12 @@ def fit(arguments: argparse.Namespace) -> None:
 _SIZES = {"recommender": "n_users"}  # what bounds the number of protected units, where that is not n_samples
 
 
-def _schema(arguments: argparse.Namespace) -> Any:
-    """The schema that a fit needs; a recommender has none."""
+_ONCE = ", and a private model cannot be had twice for one price"
+_ROOM = 65_536  # bytes of a model file without its coefficients, and more
+
+
+def _schema(arguments: argparse.Namespace) -> tuple[Any, int]:
+    """The schema that a fit needs, None for a recommender; and room for the model file, more than it will take."""
     if (arguments.model == "recommender") == (arguments.schema is not None):
         raise ValueError(
             "a recommender reads the columns user, item and rating; leave out --schema"
@@ -84,21 +88,12 @@ def _schema(arguments: argparse.Namespace) -> Any:
             "writes a first one from a public sample"
         )
     if arguments.schema is None:
-        return None
+        return None, _ROOM
     from discreet.tables.schema import Schema
 
-    return Schema.from_file(arguments.schema)
-
-
-def _model_output(arguments: argparse.Namespace, schema: Any) -> Any:
-    """Hold the place of the model file, with more room than it will take."""
-    size = 65_536
-    if schema is not None:
-        outputs = 1 if schema.target is None or schema.target.bounds else len(schema.classes)
-        size += 64 * (schema.n_features + 1) * outputs + 256 * schema.n_features
-    return options.output(
-        arguments, size=size, reason=", and a private model cannot be had twice for one price"
-    )
+    schema = Schema.from_file(arguments.schema)
+    outputs = 1 if schema.target is None or schema.target.bounds else len(schema.classes)
+    return schema, _ROOM + 64 * (schema.n_features + 1) * outputs + 256 * schema.n_features
 
 
 def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> None:
@@ -118,8 +113,6 @@ def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -
 
 def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     """Read the data as the model wants it, and fit."""
-    from discreet.display.console import working
-
     reads = catalog.MODELS[catalog.name_of(arguments, schema)].reads
     if reads == "teachers":
         return _taught(arguments, schema, estimator)
@@ -136,7 +129,7 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     unused = getattr(schema.target, "column", None) if reads == "points" else None
     needed = [name for name in schema.needed if name != unused]
     given: tuple[Any, ...]
-    with working("reading the table"):
+    with fitting("reading the table"):
         table, groups = options.read_people(arguments, schema, needed)
         if reads == "table":
             given = (table,)
@@ -144,22 +137,18 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
             given = (schema.transform(table, bad_rows=arguments.bad_rows),)
         else:
             given = schema.encode(table, bad_rows=arguments.bad_rows)
-    with fitting():
         return estimator.fit(*given, groups=groups)
 
 
 def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     """Teachers on the private rows, all rows of a person with one of them, and a student on the public rows."""
-    from discreet.display.console import working
-
     if arguments.X_public is None:
         raise ValueError(
             "--public is required: the public rows that teachers label and the student learns from"
         )
-    with working("reading the tables"):
+    with fitting("reading the tables"):
         rows, labels, groups, asked = options.read_both(arguments, schema, arguments.X_public)
         public = schema.transform(asked)
-    with fitting():
         return estimator.fit(rows, labels, public, groups=groups)
 
 
@@ -246,7 +235,7 @@ def search(arguments: argparse.Namespace) -> None:
     """Read, check, charge, search, save, state."""
     from discreet.search.search import PrivateSearchCV
 
-    schema = _schema(arguments)
+    schema, size = _schema(arguments)
     name = catalog.name_of(arguments, schema)
     grid = dict(arguments.vary)
     if catalog.MODELS[name].reads not in ("rows", "entries"):
@@ -256,7 +245,7 @@ def search(arguments: argparse.Namespace) -> None:
             raise ValueError(
                 f"{catalog.flag(parameter)} is for {', '.join(catalog.takers(parameter))}, not for {name}"
             )
-    with _model_output(arguments, schema):
+    with options.output(arguments, size=size, reason=_ONCE):
         ledger = arguments.outcome.ledger(arguments.ledger)
         found = PrivateSearchCV(
             catalog.estimator(arguments, schema, bad_rows=arguments.bad_rows),

@@ -100,19 +100,9 @@ def _number(text: str, allowed: Callable[[float], bool], wanted: str) -> float:
 
 
 class InputFile(str):
-    """The name of a file that a command reads; `check` says what is wrong before anything heavy is imported."""
+    """The name of a file that a command reads; ``what`` it is called in errors."""
 
     what: str
-
-    def check(self) -> None:
-        """Raise unless there is such a file; what it holds is for its reader to say."""
-        if "://" in self or any(mark in self for mark in "*?["):
-            return
-        if not Path(self).exists():
-            raise FileNotFoundError(f"there is no {self.what} {str(self)!r}{_ADVICE.get(self.what, '')}")
-
-
-_ADVICE = {"ledger": "; `discreet ledger create` makes one", "key file": "; `discreet key` makes a pair"}
 
 
 def input_file(what: str) -> Callable[[str], InputFile]:
@@ -124,23 +114,6 @@ def input_file(what: str) -> Callable[[str], InputFile]:
         return path
 
     return read
-
-
-def check_inputs(arguments: argparse.Namespace) -> None:
-    """Raise for what is wrong with the options together, before anything heavy is imported.
-
-    A file that the command reads is not there; or a bound on the rows is given where their number is public and no
-    bound would be used.
-    """
-    for value in vars(arguments).values():
-        if isinstance(value, InputFile):
-            value.check()
-    relation = getattr(arguments, "neighboring", "add-remove-one")
-    if getattr(arguments, "max_rows", None) is not None and relation != "add-remove-one":
-        raise ValueError(
-            f"--max-rows is for --neighboring add-remove-one: under {relation} the number of rows is public and is "
-            "used as it is; leave it out"
-        )
 
 
 # -- how a command is declared ----------------------------------------------------------------------------------

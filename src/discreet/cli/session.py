@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from discreet.cli.options import InputFile
+
 if TYPE_CHECKING:
     from discreet._checks import HintedError
 
@@ -114,9 +116,31 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
         say(f"Written to {arguments.output}")
 
 
+_ADVICE = {"ledger": "; `discreet ledger create` makes one", "key file": "; `discreet key` makes a pair"}
+
+
+def check_inputs(arguments: argparse.Namespace) -> None:
+    """Raise for what is wrong with the options together, before anything heavy is imported.
+
+    A file that the command reads is not there; or a bound on the rows is given where their number is public and no
+    bound would be used.
+    """
+    for value in vars(arguments).values():
+        if not isinstance(value, InputFile) or "://" in value or any(mark in value for mark in "*?["):
+            continue
+        if not Path(value).exists():  # what it holds is for its reader to say
+            raise FileNotFoundError(f"there is no {value.what} {str(value)!r}{_ADVICE.get(value.what, '')}")
+    relation = getattr(arguments, "neighboring", "add-remove-one")
+    if getattr(arguments, "max_rows", None) is not None and relation != "add-remove-one":
+        raise ValueError(
+            f"--max-rows is for --neighboring add-remove-one: under {relation} the number of rows is public and is "
+            "used as it is; leave it out"
+        )
+
+
 @contextmanager
-def fitting() -> Iterator[None]:
-    """Say if code must be compiled; on a terminal, show how far a release is: its phase and its planned steps."""
+def fitting(first: str = "planning") -> Iterator[None]:
+    """Say if code must be compiled; on a terminal, show how far it is: ``first``, its phase, its planned steps."""
     from discreet.display.console import note
     from discreet.mechanisms.recording import Report, on_progress
 
@@ -133,7 +157,7 @@ def fitting() -> Iterator[None]:
 
     shown = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("planning", total=None)
+        task = bar.add_task(first, total=None)
 
         def show(report: Report) -> None:
             if report.steps:

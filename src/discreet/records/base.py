@@ -34,6 +34,8 @@ class Records(ABC):
         Whether the rows are in memory in one piece, for ``in_memory``.
     labels : array of shape (n_samples,)
         Labels in the form the loss expects. Do not modify.
+    compiles_first : bool
+        Whether passes over these records use compiled code that nobody has compiled yet.
 
     Privacy
     -------
@@ -49,11 +51,7 @@ class Records(ABC):
     sparse: bool
     whole: ClassVar[bool]
     labels: NDArray[Any]
-
-    @property
-    def compiles_first(self) -> bool:
-        """Whether passes over these records use compiled code that nobody has compiled yet."""
-        return False
+    compiles_first: bool = False
 
     @abstractmethod
     def with_labels(self, y: ArrayLike) -> Self:

@@ -83,6 +83,7 @@ class ClippedRows(Records):
             self._X = _without_rows(self._X, null)
         self._in_place = not self.sparse and _is_native(self._X)
         self._lanes = self._split()
+        self.compiles_first = not (self.sparse or self._is_few or passes.is_compiled())
         scales = bounds.row_scales(self._X)
         if np.any(bad := (scales == 0) & ~null):
             raise ParameterError(
@@ -107,11 +108,6 @@ class ClippedRows(Records):
         """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
         rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
         return sum(array.nbytes for array in (*rows, self.scales, self._null, self.labels))
-
-    @property
-    def compiles_first(self) -> bool:
-        """Whether passes over these records use compiled code that nobody has compiled yet."""
-        return not (self.sparse or self._is_few or passes.is_compiled())
 
     @property
     def matrix(self) -> Any:
@@ -223,7 +219,7 @@ class ClippedRows(Records):
 
         If a derivative jumps, the last bit of a prediction decides, so such losses take the same pass at all sizes.
         """
-        if loss.kernel is None or (self._is_few and math.isfinite(loss.smoothness)):
+        if (self._is_few and math.isfinite(loss.smoothness)) or loss.kernel is None:
             return False
         return loss.n_outputs == 1 or (not self.sparse and loss.n_outputs <= MOST_CLASSES)
 

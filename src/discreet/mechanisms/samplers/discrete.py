@@ -265,15 +265,19 @@ class DiscreteLaw:
         return -magnitude if negative else magnitude
 
 
-@lru_cache(maxsize=256)
 def discrete_gaussian(stddev: int | float | Fraction, width: int = 1) -> DiscreteLaw:
     """P(X = x) proportional to exp(-x^2 / (2 s^2)) with s = ``stddev * width``, taken exactly.
 
     Building the table takes longer for a larger ``stddev``, and more candidates are rejected for a smaller one; 256 is
     a good value for large scales.
     """
+    return DiscreteLaw(_gaussian_weights(stddev), width)
+
+
+@lru_cache(maxsize=256)
+def _gaussian_weights(stddev: int | float | Fraction) -> Weights:
     scale = _table_scale("stddev", stddev)
-    return DiscreteLaw(Weights(Fraction(0), 1 / (2 * scale**2)), width)
+    return Weights(Fraction(0), 1 / (2 * scale**2))
 
 
 def discrete_laplace(scale: int | float | Fraction, width: int = 1) -> DiscreteLaw:

@@ -205,7 +205,7 @@ class Ledger:
         where = _resolved(path)
         if not where.exists():
             LedgerFile.create(where, _new_terms(where, epsilon, delta, relation, adaptive, unit))
-        self._open(LedgerFile(where))
+        self._open(where)
         asked = {
             "epsilon": epsilon,
             "delta": delta,
@@ -221,12 +221,14 @@ class Ledger:
                     f"{name}={_plain(value)}; leave {name} out to use it as it is, or choose another path"
                 )
 
-    def _open(self, file: LedgerFile) -> None:
-        terms = file.terms
-        self._file = file
+    def _open(self, path: Path, identity: str | None = None) -> None:
+        """Open and check the file; with an ``identity``, only the ledger that has it."""
+        self._file = LedgerFile(path, identity)
+        terms = self._file.terms
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        self.verify()
+        found = self._file.verify()
+        self._known = (Account().with_charges(found.charges, cap), found.tail)
 
     @property
     def path(self) -> Path:
@@ -322,7 +324,7 @@ class Ledger:
         account, tail = self._known
 
         def decide(news: list[Charge]) -> bool:
-            now = self._extended(account, news)
+            now = account.with_charges(news, self._rule.cap)
             verdict = self._rule.verdict(now, event)
             if verdict is Verdict.REFUSED:
                 raise _Refused(now)
@@ -332,7 +334,7 @@ class Ledger:
             news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
         except _Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
-        self._known = (self._extended(account, news.charges), news.tail)
+        self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return charge
 
     def bind(self, receipt: Receipt, released: str) -> Receipt:
@@ -346,7 +348,7 @@ class Ledger:
             news = self._file.bind(tail, receipt.charge, receipt.digest, released)
         except Exception:  # no failure may cost a release that is paid for
             return receipt
-        self._known = (self._extended(account, news.charges), news.tail)
+        self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return replace(receipt, released=released, head=news.tail.digest)
 
     def admits(self, event: Event) -> bool:
@@ -376,14 +378,18 @@ class Ledger:
         at = self.delta if delta is None else float(delta)
         if not 0 <= at < 1:
             raise ValueError(f"delta must be at least 0 and less than 1, got {delta!r}")
-        account = self._refreshed() if first is None else self._extended(Account(), self.history()[:first])
+        account = (
+            self._refreshed()
+            if first is None
+            else Account().with_charges(self.history()[:first], self._rule.cap)
+        )
         return self._spent(account, at)
 
     def spent_after(self) -> list[float]:
         """The epsilon that had been used after each charge, at the cap's delta, by the quick accountants."""
         found, account = [], Account()
         for charge in self.history():
-            account = self._extended(account, [charge])
+            account = account.with_charges([charge], self._rule.cap)
             found.append(self._spent(account, self.delta, quickly=True).epsilon)
         return found
 
@@ -438,18 +444,13 @@ class Ledger:
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
         found = self._file.verify()
-        self._known = (self._extended(Account(), found.charges), found.tail)
+        self._known = (Account().with_charges(found.charges, self._rule.cap), found.tail)
 
     def _refreshed(self) -> Account:
         account, tail = self._known
         news = self._file.read(tail)
-        account = self._extended(account, news.charges)
+        account = account.with_charges(news.charges, self._rule.cap)
         self._known = (account, news.tail)
-        return account
-
-    def _extended(self, account: Account, news: list[Charge]) -> Account:
-        for charge in news:
-            account = account.plus(charge.event, self._rule.cap.cost(charge.event), charge.closes)
         return account
 
     def _refusal(self, account: Account, event: Event, label: str) -> str:
@@ -570,7 +571,7 @@ def _new_terms(
 def _reopened(path: str, identity: str) -> Ledger:
     """Reopen the same ledger in another process; refuse a different file at the same path."""
     ledger = Ledger.__new__(Ledger)
-    ledger._open(LedgerFile(Path(path), identity))
+    ledger._open(Path(path), identity)
     return ledger
 
 

@@ -215,16 +215,11 @@ def noisy_mean_gradient(
     """Return the noisy gradient of the mean loss plus <theta, ridge theta> / 2, as a function of the point."""
 
     def gradient(point: Array) -> Array:
-        slope = None if ridge is None else by_model(ridge, point)
+        slope = None if ridge is None else np.stack([ridge @ one for one in point])
         mean = noisy_sum(records, field, point, release, entropy) / n_samples
         return mean if slope is None else np.asarray(mean + slope)
 
     return gradient
-
-
-def by_model(matrix: Array, theta: Array) -> Array:
-    """Multiply the coefficients of every model by the matrix."""
-    return np.stack([matrix @ one for one in theta])
 
 
 def images(sums: Array, shape: LeveledBounds | None) -> Array:

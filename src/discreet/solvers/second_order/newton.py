@@ -37,7 +37,6 @@ from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
     Descent,
-    by_model,
     capped,
     centered,
     default_radius,
@@ -314,7 +313,7 @@ class NoisyNewtonPlan(base.Plan):
         )
         start = np.zeros((problem.n_models, *problem.shape))
         reached = descent.run(start, noisy_gradient, progress)
-        theta = by_model(shape.matrix, reached)
+        theta = np.stack([shape.matrix @ one for one in reached])
         theta = centered(theta) if problem.loss.n_outputs > 1 else theta
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             counts = margins.release(records[0], theta[0], entropy)
