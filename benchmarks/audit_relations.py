@@ -36,7 +36,6 @@ REFUSED = {
     ): "refused: an absent record would move later ones",
     ("PrivateSearchCV", Neighboring.ADD_REMOVE_ONE): "refused: the sizes of the two parts would be private",
     ("private_error_rate", Neighboring.ADD_REMOVE_ONE): "refused: the number held out would be private",
-    ("describe", Neighboring.ZERO_OUT): "no table holds a null record: a blank cell is counted as missing",
 }
 _ROWS = 4
 

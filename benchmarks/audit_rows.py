@@ -45,7 +45,7 @@ _SAME = 1e-2
 LOOKS = ((1 / 8, 0.75), (1 / 2, 0.55), (1.0, 0.0))
 #: The same for twins, which are looked at until they are caught.
 TWIN_LOOKS = (1 / 64, 1 / 16, 1 / 4, 1.0)
-#: Of every bound in the table, so that all of them, three in each of a hundred rows, hold together with more than 95%.
+#: Of every bound in the table, of which a row has three.
 CONFIDENCE = 0.9999
 
 
