@@ -36,6 +36,7 @@ class Verification:
         no ledger was given.
     unit_recorded : whether that charge says whom it protects, which charges made before version 0.2.0 do not.
     edited : names of released values that were replaced in the model after the release.
+    has_signature : whether the file holds a signature, checked or not.
     made : whether the model predicts with numbers made of the release, such as a student, and not with the release.
     """
 
@@ -49,11 +50,14 @@ class Verification:
     matches: bool | None = None
     unit_recorded: bool = False
     edited: tuple[str, ...] = ()
+    has_signature: bool = False
     made: bool = False
 
     def __str__(self) -> str:
         promise = self.claimed
-        signature = "not checked: no key was given" if self.signed is None else "by the given key"
+        signature = "by the given key" if self.signed else "not checked: no key was given"
+        if not self.has_signature:
+            signature = "none: nothing shows who made this file"
         paid = "not checked, and the file names no charge"
         release = "not checked: no ledger was given"
         if self.receipt is not None:
@@ -156,6 +160,7 @@ def verify(
         None if charge is None or charge.released is None else True,
         charge is not None and charge.unit is not None,
         tuple(sealed.card.original),
+        sealed.signature is not None,
         kinds.family(sealed.card.estimator).released is not None,
     )
 

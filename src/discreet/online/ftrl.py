@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
-from discreet.estimators.groups import check_people
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism, softmax_index
@@ -29,7 +28,8 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
-from discreet.tables.meaning import to_numbers
+from discreet.records.open import check_people
+from discreet.tables.reading import to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

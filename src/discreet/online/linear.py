@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
-from discreet.estimators.groups import check_people
 from discreet.losses import HuberRegression, Logistic, Loss
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.tree import TreeMechanism
@@ -31,7 +30,8 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
 from discreet.records.bounds import Bounds
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.records.open import check_people
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

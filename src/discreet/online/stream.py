@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
 from discreet._typing import Array
-from discreet.estimators.groups import check_people, read_people
+from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.online import stream_file
@@ -28,6 +28,7 @@ from discreet.privacy.statement import (
     answers_digest,
     plan_text,
 )
+from discreet.records.open import check_people
 from discreet.release import Budget, Carried, begin, bind, resume
 
 if TYPE_CHECKING:

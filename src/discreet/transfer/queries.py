@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
-from discreet.estimators.groups import check_people, read_people
+from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import SparseVector
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, relation_of
+from discreet.records.open import check_people
 from discreet.release import begin
 from discreet.transfer import base
 from discreet.transfer.aggregation import StableVotes, StableVotesRun, VoteRun

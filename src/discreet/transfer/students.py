@@ -17,8 +17,7 @@ from sklearn.base import BaseEstimator
 
 from discreet._typing import Array
 from discreet.privacy.statement import PrivacyStatement
-from discreet.tables.meaning import to_numbers
-from discreet.tables.reading import column_names, is_frame
+from discreet.tables.reading import column_names, is_frame, to_numbers
 from discreet.transfer.aggregation import labels_of
 
 Arrays = Mapping[str, NDArray[Any]]

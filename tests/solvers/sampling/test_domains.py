@@ -80,6 +80,13 @@ def candidates(plan, count, seed=0):
     return inside
 
 
+def test_an_l1_ball_of_one_coefficient_is_an_interval():
+    ball, box = Domain(L1Ball(1.5, 1)), Domain(Box((-1.5,), (1.5,)))
+    assert ball.limits[1:] == box.limits[1:]
+    points = np.array([[-1.5], [1.5], [1.75]])
+    assert ball.contains(points).tolist() == box.contains(points).tolist() == [True, True, False]
+
+
 def test_membership_is_decided_exactly():
     tiny = 2.0**-40
     box = Domain(Box((0.0, -1.0), (1.0, 1.0)))

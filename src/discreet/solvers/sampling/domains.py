@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.mechanisms.gibbs import Ball
+from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
@@ -190,7 +190,7 @@ def plane(n_features: int) -> Array:
 
 def _faces(n_features: int) -> Array:
     """Return the normals of the faces of an L1 ball, one of each pair."""
-    signs = np.array(list(itertools.product((1.0, -1.0), repeat=n_features - 1))).reshape(-1, n_features - 1)
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=n_features - 1)), dtype=np.float64)
     return np.column_stack([np.ones(len(signs)), signs]) / math.sqrt(n_features)
 
 
@@ -206,7 +206,7 @@ def _placed_python(points: Array, basis: Array, middle: float) -> Array:
     return theta
 
 
-_placed: Callable[[Array, Array, float], Array] = numba.njit(cache=True, nogil=True)(_placed_python)
+_placed: Callable[[Array, Array, float], Array] = compiled()(_placed_python)
 
 
 def domain_of(name: str, geometry: Geometry) -> Domain:

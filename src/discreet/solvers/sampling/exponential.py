@@ -327,7 +327,7 @@ class ExponentialPlan(base.Plan):
         return {**more, "radius": self.doubt} if self.doubt else more
 
     @property
-    def doubt(self) -> str:
+    def doubt(self) -> str:  # type: ignore[override]  # a constant for other plans
         """Why the result may be poor, from public numbers; empty if nothing speaks against it."""
         worthwhile = _default_radii(self.problem, self.epsilon)[0]
         if self.problem.geometry is not None or self.radius >= _CRAMPED * worthwhile:
