@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 import discreet
@@ -263,18 +262,17 @@ def searched(data, people=False):
 TREE = DecisionTreeClassifier(max_depth=1, random_state=0)
 
 
-def transferred(aggregator, people=False, student=None, **parameters):
+def transferred(aggregator, people=False):
     def program(data):
         model = discreet.PrivateTransferClassifier(
             TREE,
-            student or GaussianNB(),
+            LogisticRegression(),
             n_teachers=20,
             epsilon=2.0,
             delta=1e-2,
             aggregator=aggregator,
             classes=CLASSES,
             random_state=0,
-            **parameters,
         )
         return model.fit(data[0], data[1] > 0, PUBLIC, **whose(people))
 
@@ -486,8 +484,7 @@ TRANSFERS = {  # rows are their teachers' business, whatever they hold; one that
     "private_error_rate": error_rate,
     "subsample_and_aggregate": agreed,
     "PrivateQueries": asked,
-    "PrivateTransferClassifier students": transferred("shares", student=LogisticRegression()),
-    "PrivateTransferClassifier people": transferred("plurality", people=True, student=TREE),
+    "PrivateTransferClassifier people": transferred("plurality", people=True),
     "PrivateTransferRegressor people": functools.partial(transferred_targets, people=True),
     "PrivateLabeler people": labeled(pool=False, people=True),
     "subsample_and_aggregate people": functools.partial(agreed, people=True),

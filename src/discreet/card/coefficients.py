@@ -59,7 +59,7 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
     else:
         page.text("What each change adds to the score of every class, as released, noise included.")
         page.table(
-            ("", *labels),
+            ("", *(labels or map(str, range(len(coef))))),
             [(_title(effect), *(f"{effect.of(row):+.2f}" for row in coef)) for effect in shown],
         )
     if len(found) > len(shown):
