@@ -75,12 +75,19 @@ def _tried(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         f"{_of(sum(line['sound'] for line in body['attacks']), len(body['attacks']))} claims stand; "
         f"{sum(line['caught'] for line in body['attacks'])} copies caught",
     )
+    if stored := body.get("stored"):
+        yield (
+            "attacks made before",
+            f"The same on programs that did not change since, from {stored['first']} to {stored['last']}.",
+            f"{_of(stored['sound'], stored['rows'])} claims stand; {stored['caught']} copies caught",
+        )
     counts = {verdict: sum(line["verdict"] == verdict for line in body["outside"]) for verdict in _VERDICTS}
     yield (
         "tools of others",
         "Programs that other people wrote price or test the same mechanisms.",
         ", ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) or "none",
     )
+    figures = body.get("figures", {})
     yield (
         "lemmas",
         "Each statement that a constant rests on is exercised by tests.",
@@ -89,19 +96,33 @@ def _tried(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield (
         "killed ledgers",
         "Processes are killed while they write a ledger, and disks fill up.",
-        f"{kills['kills']:,} times; {kills['lost']} charges lost, {kills['beyond_cap']} times beyond the cap",
+        _killed(kills),
     )
+    if many := figures.get("kills"):
+        yield ("killed ledgers, overnight", f"The same at length, {many['when']}.", _killed(many))
     yield (
         "hostile files",
         "Damaged and malicious inputs must be refused, or be harmless.",
-        f"{fuzz['cases']:,} inputs; {fuzz['n_surprises']} surprises",
+        _fuzzed(fuzz),
     )
+    if many := figures.get("inputs"):
+        yield ("hostile files, overnight", f"The same at length, {many['when']}.", _fuzzed(many))
     wheel = body["wheel"]
     yield (
         "builds",
         "The package is built twice and must come out the same.",
         "not run" if "skipped" in wheel else "the same file" if wheel["identical"] else "they DIFFER",
     )
+
+
+def _killed(kills: Mapping[str, Any]) -> str:
+    return (
+        f"{kills['kills']:,} times; {kills['lost']} charges lost, {kills['beyond_cap']} times beyond the cap"
+    )
+
+
+def _fuzzed(fuzz: Mapping[str, Any]) -> str:
+    return f"{fuzz['cases']:,} inputs; {fuzz['n_surprises']} surprises"
 
 
 def _of(part: int, whole: int) -> str:
@@ -156,9 +177,9 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
     for tool in dict.fromkeys(line["tool"] for line in body["outside"]):
         lines = [line for line in body["outside"] if line["tool"] == tool]
         counts = {verdict: sum(line["verdict"] == verdict for line in lines) for verdict in _VERDICTS}
-        by_tool.append(
-            f"{tool}: " + ", ".join(f"{verdict} {count}" for verdict, count in counts.items() if count)
-        )
+        caught = sum(line.get("caught") is True for line in lines)
+        words = [f"{verdict} {count}" for verdict, count in counts.items() if count]
+        by_tool.append(f"{tool}: " + ", ".join(words + [f"{caught} half-noise copies caught"] * (caught > 0)))
     names = ("claimed", "lowest", "highest")
     rows = [
         [

@@ -16,6 +16,7 @@ import numpy as np
 from discreet.audit import subjects
 from discreet.audit.attack import FEWEST, PROJECTION, Attack, Evidence, attacked, judged
 from discreet.audit.replay import Replay, replay
+from discreet.display.console import printable
 from discreet.display.page import Bar, Page
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.page import ONE, in_short
@@ -191,12 +192,13 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
         raise ValueError(f"the program cannot be run: {error}") from None
     if done.returncode != 0:
         words = done.stderr.strip().splitlines()
-        raise ValueError(f"the program failed: {words[-1] if words else f'exit code {done.returncode}'}")
+        last = printable(words[-1]) if words else f"exit code {done.returncode}"
+        raise ValueError(f"the program failed: {last}")
     try:
         told, *lines = (json.loads(line) for line in done.stdout.splitlines() if line.strip())
         promise = Guarantee(float(told["epsilon"]), float(told["delta"]), Neighboring(told["relation"]))
         sides = [np.array([numbers for side, numbers in lines if side == place], float) for place in (0, 1)]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"the program must print its claim and then one line of JSON for every run: {error}"
         ) from None
@@ -204,7 +206,7 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
         raise ValueError(f"the program must print finite numbers, {FEWEST} runs or more on either side")
     seen = Evidence("released numbers", PROJECTION, (sides[0], sides[1]), None, None)
     found = judged(seen, promise.epsilon, delta=promise.delta, confidence=confidence)
-    return AuditReport(str(told.get("name", command[0])), promise, None, found)
+    return AuditReport(printable(told.get("name", command[0])), promise, None, found)
 
 
 def page(report: AuditReport) -> str:

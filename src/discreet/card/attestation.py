@@ -182,7 +182,7 @@ def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def failures(body: Mapping[str, Any]) -> Iterator[str]:
-    """What an attestation says of itself that is wrong."""
+    """Yield what the contents of a file say of themselves is wrong."""
     for part, musts in ROWS.items():
         for row in body[part]:
             yield from (

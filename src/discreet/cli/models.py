@@ -17,10 +17,13 @@ from discreet.cli.options import (
     MODEL_FILE,
     argument,
     command,
+    count,
+    did_you_mean,
+    fraction,
+    input_file,
     to_write,
 )
 from discreet.cli.session import fitting
-from discreet.cli.values import count, did_you_mean, fraction, input_file
 
 _FIT_SCHEMA = argument(
     "--schema",
@@ -54,7 +57,6 @@ _FIT_SCHEMA = argument(
 )
 def fit(arguments: argparse.Namespace) -> None:
     """Read, check, charge, fit, save, state."""
-    options.check_max_rows(arguments)
     schema = _schema(arguments)
     with _model_output(arguments, schema):
         ledger = arguments.outcome.ledger(arguments.ledger)
@@ -105,10 +107,10 @@ def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -
     from discreet.display.console import say
 
     try:
-        card.save(model, arguments.output, schema=schema)
+        card.save(model, arguments.output, schema=schema, overwrite=True)  # its name was reserved
     except OSError as error:
         raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
-    arguments.outcome.wrote(f"the model is in {arguments.output}")
+    arguments.outcome.written = f"the model is in {arguments.output}"
     say(model.privacy_)
     say(f"\nModel written to {arguments.output}")
     options.tell_balance(arguments, ledger, model.privacy_)
@@ -125,18 +127,23 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
         with fitting():
             return estimator.fit(ratings)
+    if reads in ("rows", "entries") and Path(arguments.data).is_dir():
+        with fitting():
+            return estimator.fit(arguments.data, schema=schema)
     if reads in ("rows", "entries") and _too_large(arguments.data, schema):
         with _mapped(arguments, schema) as rows, fitting():
             return estimator.fit(rows)
+    unused = getattr(schema.target, "column", None) if reads == "points" else None
+    needed = [name for name in schema.needed if name != unused]
+    given: tuple[Any, ...]
     with working("reading the table"):
-        needed = [
-            name
-            for name in schema.needed
-            if reads != "points" or name != getattr(schema.target, "column", None)
-        ]
-        table = options.read(arguments, needed)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
-        given = _encoded(reads, schema, table, arguments.bad_rows)
+        table, groups = options.read_people(arguments, schema, needed)
+        if reads == "table":
+            given = (table,)
+        elif reads == "points":
+            given = (schema.transform(table, bad_rows=arguments.bad_rows),)
+        else:
+            given = schema.encode(table, bad_rows=arguments.bad_rows)
     with fitting():
         return estimator.fit(*given, groups=groups)
 
@@ -154,16 +161,6 @@ def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         public = schema.transform(asked)
     with fitting():
         return estimator.fit(rows, labels, public, groups=groups)
-
-
-def _encoded(reads: str, schema: Any, table: Any, bad_rows: str) -> tuple[Any, ...]:
-    """Rows and labels, or what else a model of this kind is fitted to."""
-    if reads == "table":
-        return (table,)
-    if reads == "points":
-        return (schema.transform(table, bad_rows=bad_rows),)
-    rows, labels = schema.encode(table, bad_rows=bad_rows)
-    return rows, labels
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -249,7 +246,6 @@ def search(arguments: argparse.Namespace) -> None:
     """Read, check, charge, search, save, state."""
     from discreet.search.search import PrivateSearchCV
 
-    options.check_max_rows(arguments)
     schema = _schema(arguments)
     name = catalog.name_of(arguments, schema)
     grid = dict(arguments.vary)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ class Outcome:
         self._path: str | None = None
         self._charging = False
         self._charge: Any = None
-        self._written = ""
+        self.written = ""  # what is safe on disk, in words
 
     def ledger(self, path: str | None) -> Any:
         """The ledger that the command will charge, None if none was given."""
@@ -48,13 +50,9 @@ class Outcome:
         self._path = path
         return opened(path, Watched)
 
-    def wrote(self, what: str) -> None:
-        """Note what is safe on disk."""
-        self._written = what
-
     def summary(self) -> list[str]:
         """What was done, in a few words; nothing if nothing was."""
-        summary = [self._written] if self._written else []
+        summary = [self.written] if self.written else []
         stays = "" if summary else ", and a charge stays, whether or not anything was released"
         if self._charge is not None:
             summary.append(
@@ -101,7 +99,7 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
     if arguments.output is not None:
         try:
             write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
-            arguments.outcome.wrote(f"the {what} are in {arguments.output}")
+            arguments.outcome.written = f"the {what} are in {arguments.output}"
         except OSError as error:
             failure = error
     try:
@@ -118,14 +116,20 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
 
 @contextmanager
 def fitting() -> Iterator[None]:
-    """Show on a terminal how far a release is: its phase and, where their number is planned, its steps."""
+    """Say if code must be compiled; on a terminal, show how far a release is: its phase and its planned steps."""
+    from discreet.display.console import note
+    from discreet.mechanisms.recording import Report, on_progress
+
+    def tell(report: Report) -> None:
+        if report.phase == "compile":
+            note(report.detail)
+
     if sys.stderr is None or not sys.stderr.isatty():
-        yield
+        with on_progress(tell):
+            yield
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from discreet.reporting import Report, on_progress
 
     shown = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
@@ -134,9 +138,10 @@ def fitting() -> Iterator[None]:
         def show(report: Report) -> None:
             if report.steps:
                 bar.update(task, completed=report.step, total=report.steps)
-            bar.update(task, description="charging" if report.phase == "charge" else "fitting")
+            phases = {"compile": "compiling", "charge": "charging"}
+            bar.update(task, description=phases.get(report.phase, "fitting"))
 
-        with on_progress(show):
+        with on_progress(tell), on_progress(show):
             yield
 
 
@@ -156,6 +161,27 @@ def logged(*, verbose: bool) -> Iterator[None]:
         logging.lastResort = last
         own.removeHandler(handler)
         own.setLevel(level)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let a request to end arrive as an interruption, so that files are removed and charges are reported."""
+
+    def end(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _OPTIONS = {

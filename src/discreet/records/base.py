@@ -48,11 +48,12 @@ class Records(ABC):
     n_features: int
     sparse: bool
     whole: ClassVar[bool]
+    labels: NDArray[Any]
 
     @property
-    @abstractmethod
-    def labels(self) -> NDArray[Any]:
-        """One label per record. Do not modify."""
+    def compiles_first(self) -> bool:
+        """Whether passes over these records use compiled code that nobody has compiled yet."""
+        return False
 
     @abstractmethod
     def with_labels(self, y: ArrayLike) -> Self:
@@ -63,6 +64,10 @@ class Records(ABC):
     @abstractmethod
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
+
+    def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Return the sum of gradients alone, in the shape of theta."""
+        return self.value_and_gradient(loss, theta)[1]
 
     @abstractmethod
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:

@@ -21,12 +21,12 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Integers
 from discreet.mechanisms.samplers.entropy import Entropy, Words
+from discreet.mechanisms.samplers.numba_decorator import compiled
 
 GUIDE_BITS = 12
 _GUARD_BITS = 192
@@ -265,6 +265,7 @@ class DiscreteLaw:
         return -magnitude if negative else magnitude
 
 
+@lru_cache(maxsize=256)
 def discrete_gaussian(stddev: int | float | Fraction, width: int = 1) -> DiscreteLaw:
     """P(X = x) proportional to exp(-x^2 / (2 s^2)) with s = ``stddev * width``, taken exactly.
 
@@ -353,7 +354,7 @@ def _try_candidates_python(
 _Kernel = Callable[
     [Words, NDArray[np.uint64], Integers, np.uint64, float, float, Integers, Integers], tuple[int, int]
 ]
-_try_candidates: _Kernel = numba.njit(cache=True, nogil=True)(_try_candidates_python)
+_try_candidates: _Kernel = compiled()(_try_candidates_python)
 
 _TABLE_SCALE = 256  # larger scales share a table of this scale by a larger width
 _SCALES = (1 / 16, 2.0**30)

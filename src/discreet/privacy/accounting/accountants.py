@@ -91,9 +91,7 @@ class Accountant(ABC):
         leaves = self._checked(event, neighboring)
         if not leaves.private:
             return 1.0
-        on_grid = delta_on_grid(
-            lambda ideal: self._delta(leaves.counts, ideal, neighboring), leaves.variates, epsilon
-        )
+        on_grid = delta_on_grid(self._profile(leaves.counts, neighboring), leaves.variates, epsilon)
         if leaves.total_variation == 0:
             return min(1.0, on_grid)
         return _with_slip(on_grid, leaves.total_variation, epsilon)
@@ -127,6 +125,10 @@ class Accountant(ABC):
                 f"the {self.name} accountant has no proof for {event!r} under {neighboring.value}"
             )
         return leaves
+
+    def _profile(self, counts: Counts, neighboring: Neighboring) -> Callable[[float], float]:
+        """Return delta as a function of epsilon, for continuous noise."""
+        return lambda epsilon: self._delta(counts, epsilon, neighboring)
 
     @abstractmethod
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool: ...
@@ -231,8 +233,12 @@ class GaussianAccountant(Accountant):
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool:
         return all(isinstance(leaf, Gaussian) for leaf, _ in counts)
 
+    def _profile(self, counts: Counts, neighboring: Neighboring) -> Callable[[float], float]:
+        mu = self.mu(counts)
+        return lambda epsilon: float(gaussian_delta(epsilon, mu))
+
     def _delta(self, counts: Counts, epsilon: float, neighboring: Neighboring) -> float:
-        return float(gaussian_delta(epsilon, self.mu(counts)))
+        return self._profile(counts, neighboring)(epsilon)
 
     def _epsilon(self, counts: Counts, delta: float, neighboring: Neighboring) -> float:
         return gaussian_epsilon(self.mu(counts), delta)

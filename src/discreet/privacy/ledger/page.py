@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from discreet.display.page import Bar, Page
-from discreet.privacy.events import Composed, Event, Repeated
+from discreet.privacy.events import Composed, Event
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -52,7 +52,7 @@ def ledger_page(ledger: Ledger) -> Page:
         "named by the first letters of its digest."
     )
     with page.folded("What a further release can be, and how to check this page"):
-        page.text(f"{ledger.remaining()}.")
+        page.text(f"{ledger.remaining().largest}.")
         page.text(f"Head of the chain when this page was written: {ledger.head}.")
         page.text(
             "discreet ledger show prints the same from the file, and checks every charge against the chain."
@@ -86,24 +86,12 @@ def _further(ledger: Ledger, last: Sequence[Charge]) -> str:
     """How many releases like the last one still fit."""
     if not last:
         return "Nothing has been released yet."
-    count = further(ledger, last[0].event)
+    count = ledger.further(last[0].event, _MOST)
     name = repr(last[0].label) if last[0].label else "the last one"
     if count == 0:
         return f"Another release like {name} would be refused; a smaller one fits."
     many = f"At least {count}" if count == _MOST else f"{count}"
     return f"{many} more release{'' if count == 1 else 's'} like {name} would fit."
-
-
-def further(ledger: Ledger, event: Event, most: int = _MOST) -> int:
-    """How many further releases of ``event`` would be admitted, one after the other; at most ``most``."""
-    low, high = 0, 1
-    while high <= most and ledger.admits(Repeated(event, high)):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if ledger.admits(Repeated(event, middle)) else (low, middle)
-    return low
 
 
 def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
