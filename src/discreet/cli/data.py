@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-import tempfile
 from pathlib import Path
 
 from discreet.cli import options
@@ -220,6 +219,8 @@ def describe(arguments: argparse.Namespace) -> None:
 )
 def demo(arguments: argparse.Namespace) -> None:
     """Run the demonstration in the given or a temporary folder."""
+    import tempfile
+
     from discreet.cli import demonstration
 
     if arguments.output is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 import threading
@@ -172,6 +171,8 @@ def fitting(first: str = "planning") -> Iterator[None]:
 @contextmanager
 def logged(*, verbose: bool) -> Iterator[None]:
     """Let other libraries log nothing; with ``verbose``, log phases and planned steps to standard error."""
+    import logging  # not before it is needed: help must not wait
+
     last, own = logging.lastResort, logging.getLogger("discreet")
     handler, level = logging.StreamHandler(), own.level
     handler.setFormatter(logging.Formatter("%(message)s"))

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from numba import config, njit
+import numba
+from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
+_config: Any = numba.config
 
 
 def compiled(*fastmath: str) -> Callable[[F], F]:
@@ -37,8 +39,8 @@ def _copy_kernels() -> bool:
     try:
         folder = tempfile.mkdtemp(prefix="discreet-kernels-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        shutil.copytree(config.CACHE_DIR, folder, dirs_exist_ok=True)
+        shutil.copytree(_config.CACHE_DIR, folder, dirs_exist_ok=True)
     except OSError:  # there is none, or nothing at all can be written
         return False
-    config.CACHE_DIR = folder
+    _config.CACHE_DIR = folder
     return True
