@@ -14,7 +14,9 @@ import hashlib
 import itertools
 import os
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers have two processors; set before NumPy is loaded
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # two workers have two processors; set before NumPy is loaded
 
 import pytest
 from hypothesis import settings
