@@ -73,7 +73,12 @@ def _components(relation: Neighboring) -> Subject:
 
 
 def _minimized(relation: Neighboring) -> Subject:
-    options = {"solver": brief("noisy-gd"), "fit_intercept": False, "bad_rows": "null", **_promise(relation)}
+    options: dict[str, Any] = {
+        "solver": brief("noisy-gd"),
+        "fit_intercept": False,
+        "bad_rows": "null",
+        **_promise(relation),
+    }
     # In a small ball no prediction comes to where this loss is bent.
     model = discreet.PrivateERM(HuberHinge(0.5), L2Ball(0.4, 2), **options)
     plan = model.plan(_ROWS, 2)
@@ -97,7 +102,13 @@ def _median(relation: Neighboring) -> Subject:
 
 def _additive(kind: Any, **told: Any) -> Callable[[Neighboring], Subject]:
     def make(relation: Neighboring) -> Subject:
-        options = {"feature_bounds": (-1.0, 1.0), "n_iterations": 2, "pairs": 0, "bad_rows": "null", **told}
+        options: dict[str, Any] = {
+            "feature_bounds": (-1.0, 1.0),
+            "n_iterations": 2,
+            "pairs": 0,
+            "bad_rows": "null",
+            **told,
+        }
         model = kind(**options, **_promise(relation, rows=60))
         rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
         rows[0] = [0.9, 0.9]
@@ -116,7 +127,7 @@ def _additive(kind: Any, **told: Any) -> Callable[[Neighboring], Subject]:
 
 def _description(relation: Neighboring) -> Subject:
     schema = discreet.Schema({"a": discreet.Numeric(0, 1)})
-    options = {"bins": 2, "bad_rows": "null", **_promise(relation)}
+    options: dict[str, Any] = {"bins": 2, "bad_rows": "null", **_promise(relation)}
 
     def numbers(data: Any) -> ArrayLike:
         return discreet.describe({"a": data[0][:, 0]}, schema, **options).released
@@ -127,7 +138,7 @@ def _description(relation: Neighboring) -> Subject:
 
 
 def _evaluation(relation: Neighboring) -> Subject:
-    options = {"bad_rows": "null", **_promise(relation)}
+    options: dict[str, Any] = {"bad_rows": "null", **_promise(relation)}
 
     def accuracy(data: Any) -> ArrayLike:
         found = discreet.evaluate(_Given(), *data, **options)
@@ -169,7 +180,12 @@ def _users(relation: Neighboring) -> Subject:
 
 def _stream(relation: Neighboring) -> Subject:
     """A misclassified record that is nearly orthogonal to the model, or one without a gradient."""
-    told = {"classes": [0, 1], "fit_intercept": False, "radius": 1e6, "neighboring": relation.value}
+    told: dict[str, Any] = {
+        "classes": [0, 1],
+        "fit_intercept": False,
+        "radius": 1e6,
+        "neighboring": relation.value,
+    }
     plan = discreet.PrivateOnlineLinearModel(2, 16, EPSILON, DELTA, **told).plan()
 
     def models(size: float) -> ArrayLike:
@@ -188,7 +204,7 @@ def _stream(relation: Neighboring) -> Subject:
 
 def _player(relation: Neighboring) -> Subject:
     """Costs of one step, or none."""
-    told = {"method": "tree", "neighboring": relation.value}
+    told: dict[str, Any] = {"method": "tree", "neighboring": relation.value}
     plan = discreet.PrivateFTRL(2, 4, EPSILON, DELTA, **told).plan()
 
     def actions(costs: Any) -> ArrayLike:
@@ -224,7 +240,7 @@ def _searched(relation: Neighboring) -> Subject:
 
 def _voters(relation: Neighboring) -> Subject:
     """The one record of a teacher, without which it votes for the first class."""
-    told = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, "n_teachers": 5}
+    told: dict[str, Any] = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, "n_teachers": 5}
     model = discreet.PrivateTransferClassifier(KNeighborsClassifier(1), **told, **_promise(relation, rows=5))
     plan = model.plan(5, 1, 2)
 
@@ -238,7 +254,12 @@ def _voters(relation: Neighboring) -> Subject:
 
 
 def _labeler(relation: Neighboring) -> Subject:
-    told = {"aggregator": "plurality", "classes": [0, 1], "random_state": 0, **_promise(relation, rows=5)}
+    told: dict[str, Any] = {
+        "aggregator": "plurality",
+        "classes": [0, 1],
+        "random_state": 0,
+        **_promise(relation, rows=5),
+    }
 
     def made() -> Any:
         return discreet.PrivateLabeler(KNeighborsClassifier(1), 1, 5, **told)
@@ -256,7 +277,7 @@ def _labeler(relation: Neighboring) -> Subject:
 
 def _mean_voters(relation: Neighboring) -> Subject:
     """Teachers that answer with the largest target they know."""
-    told = {"n_teachers": 5, "random_state": 0, **_promise(relation, rows=40)}
+    told: dict[str, Any] = {"n_teachers": 5, "random_state": 0, **_promise(relation, rows=40)}
     teacher = DummyRegressor(strategy="quantile", quantile=1.0)
     model = discreet.PrivateTransferRegressor(teacher, (0.0, 1.0), **told)
     plan = model.plan(40, 1)
@@ -290,7 +311,7 @@ def _labeled(relation: Neighboring, y: Any, index: int) -> tuple[Any, Any]:
 
 def _error_rate(relation: Neighboring) -> Subject:
     """A record that is held out and answered wrong."""
-    options = {"n_teachers": 2, "classes": [0, 1], "random_state": 0, "epsilon": EPSILON}
+    options: dict[str, Any] = {"n_teachers": 2, "classes": [0, 1], "random_state": 0, "epsilon": EPSILON}
     options["neighboring"] = relation.value
 
     def rate(data: Any) -> ArrayLike:
