@@ -73,7 +73,12 @@ def _components(relation: Neighboring) -> Subject:
 
 
 def _minimized(relation: Neighboring) -> Subject:
-    options = {"solver": brief("noisy-gd"), "fit_intercept": False, "bad_rows": "null", **_promise(relation)}
+    options: dict[str, Any] = {
+        "solver": brief("noisy-gd"),
+        "fit_intercept": False,
+        "bad_rows": "null",
+        **_promise(relation),
+    }
     # In a small ball no prediction comes to where this loss is bent.
     model = discreet.PrivateERM(HuberHinge(0.5), L2Ball(0.4, 2), **options)
     plan = model.plan(_ROWS, 2)
@@ -97,7 +102,13 @@ def _median(relation: Neighboring) -> Subject:
 
 def _additive(kind: Any, **told: Any) -> Callable[[Neighboring], Subject]:
     def make(relation: Neighboring) -> Subject:
-        options = {"feature_bounds": (-1.0, 1.0), "n_iterations": 2, "pairs": 0, "bad_rows": "null", **told}
+        options: dict[str, Any] = {
+            "feature_bounds": (-1.0, 1.0),
+            "n_iterations": 2,
+            "pairs": 0,
+            "bad_rows": "null",
+            **told,
+        }
         model = kind(**options, **_promise(relation, rows=60))
         rows = np.tile(np.random.default_rng(0).uniform(-1, 1, size=(30, 2)), (2, 1))
         rows[0] = [0.9, 0.9]
@@ -116,7 +127,7 @@ def _additive(kind: Any, **told: Any) -> Callable[[Neighboring], Subject]:
 
 def _description(relation: Neighboring) -> Subject:
     schema = discreet.Schema({"a": discreet.Numeric(0, 1)})
-    options = {"bins": 2, "bad_rows": "null", **_promise(relation)}
+    options: dict[str, Any] = {"bins": 2, "bad_rows": "null", **_promise(relation)}
 
     def numbers(data: Any) -> ArrayLike:
         return discreet.describe({"a": data[0][:, 0]}, schema, **options).released
@@ -127,7 +138,7 @@ def _description(relation: Neighboring) -> Subject:
 
 
 def _evaluation(relation: Neighboring) -> Subject:
-    options = {"bad_rows": "null", **_promise(relation)}
+    options: dict[str, Any] = {"bad_rows": "null", **_promise(relation)}
 
     def accuracy(data: Any) -> ArrayLike:
         found = discreet.evaluate(_Given(), *data, **options)
