@@ -238,10 +238,10 @@ def test_sampled_gradients_are_divided_by_the_expected_batch_size():
 
 def test_every_gradient_is_asked_inside_the_ball(monkeypatch):
     asked = []
-    original = ArrayRecords.value_and_gradient
+    original = ArrayRecords.gradient
     monkeypatch.setattr(
         ArrayRecords,
-        "value_and_gradient",
+        "gradient",
         lambda self, loss, at: asked.append(at) or original(self, loss, at),
     )
     X, y = blobs(300)
@@ -348,13 +348,13 @@ def test_over_a_set_every_gradient_is_asked_for_inside(inside, solver, monkeypat
     task = problem(n=500, geometry=inside)
     plan = solver.plan(task, Guarantee(1.0, 1e-6, ZERO))
     asked = []
-    original = ArrayRecords.value_and_gradient
+    original = ArrayRecords.gradient
 
     def watched(self, loss, theta):
         asked.append(np.array(theta))
         return original(self, loss, theta)
 
-    monkeypatch.setattr(ArrayRecords, "value_and_gradient", watched)
+    monkeypatch.setattr(ArrayRecords, "gradient", watched)
     theta = plan.run([ArrayRecords(X, 2.0 * labels - 1, task.bounds)], fresh_entropy()).theta[0]
     assert len(asked) == plan.n_iterations
     assert max(np.linalg.norm(point - inside.project(point)) for point in [*asked, theta]) < 1e-12
