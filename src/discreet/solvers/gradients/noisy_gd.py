@@ -233,7 +233,7 @@ class NoisyGradientDescent:
         """
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
-        momenta = _MOMENTA_AT_CORNERS if fading else _MOMENTA
+        momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
         if self.momentum is not None:
             momenta = (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
