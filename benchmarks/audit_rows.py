@@ -7,6 +7,9 @@ of the mechanisms is not that of the worst pair they have.
 
 from __future__ import annotations
 
+import datetime
+import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +35,7 @@ from discreet.audit.subjects import DELTA, Subject
 from discreet.audit.trace import PlannedRun
 from discreet.audit.transcripts import pair_epsilon, questions_of_both
 from discreet.privacy.accounting.gaussian import gaussian_epsilon
+from discreet.privacy.events import Event
 
 ATTAINED = 0.95  # part of a declared distance, or of a claim, that counts as all of it
 _LISTED = 1000  # transcripts at most
@@ -41,7 +45,7 @@ _SAME = 1e-2
 LOOKS = ((1 / 8, 0.75), (1 / 2, 0.55), (1.0, 0.0))
 #: The same for twins, which are looked at until they are caught.
 TWIN_LOOKS = (1 / 64, 1 / 16, 1 / 4, 1.0)
-#: Of every bound in the table, so that all of them, three in each of a hundred rows, hold together with more than 95%.
+#: Of every bound in the table, of which a row has three.
 CONFIDENCE = 0.9999
 
 
@@ -70,6 +74,8 @@ class Row:
     twin_runs : on each of the two neighbors, until the twin was caught.
     caught : whether that alarm exceeds the claim.
     seconds : processor time of the row.
+    date : when it was measured.
+    event : digest of what was charged: a row that is charged otherwise is another row.
     note : what falls short: less than half of the claim seen or worth, distances not reached, a twin not caught.
     """
 
@@ -89,6 +95,8 @@ class Row:
     twin_runs: int
     caught: bool
     seconds: float
+    date: str
+    event: str
     note: str
 
     @property
@@ -134,6 +142,8 @@ def row(subject: Subject, *, runs: int, seconds: float, seed: int = 0) -> Row:
         twin_runs=twin.runs,
         caught=twin.refuted,
         seconds=time.process_time() - begin,
+        date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+        event=digest(subject.event),
         note=_note(found, twin, seen.worst_ratio, pair),
     )
 
@@ -188,6 +198,20 @@ def _note(found: Attack, twin: Attack, ratio: float, pair: float | None) -> str:
     return "; ".join(notes)
 
 
+def digest(event: Event) -> str:
+    """Twelve hexadecimal digits that tell events apart; of numbers six digits count, on which platforms agree."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: rounded(part) for name, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [rounded(part) for part in value]
+        return f"{value:.6g}" if isinstance(value, float) else value
+
+    text = json.dumps(rounded(event.to_dict()), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
 def as_text(rows: Sequence[Row]) -> str:
     """The table in Markdown."""
     names = [field.name.replace("_", " ") for field in fields(Row)]
@@ -213,6 +237,8 @@ def pair_worth(subject: Subject, delta: float, share: float = 1.0) -> float | No
     volume of the Hessian.
     """
     if isinstance(subject.first, PlannedRun) and minimizer_law_known(subject.first.plan):
+        if subject.first.plan.problem.geometry is not None:
+            return None  # what its boundary shows is not known
         return _objective_worth(subject.first, subject.second, delta, share)
     if not subject.composed:
         return None

@@ -8,6 +8,7 @@ models, labels alone, agreement of chunks.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import discreet
+from benchmarks.audit_relations import relations
 from discreet.audit.subjects import (
     DELTA,
     EPSILON,
@@ -32,14 +34,26 @@ from discreet.audit.worst_pairs import neighbors_of, worst_pair
 from discreet.losses import Hinge
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball
+from discreet.sets import (
+    BallIntersection,
+    Box,
+    GroupedL1Ball,
+    InterpolationBall,
+    L1Ball,
+    L2Ball,
+    NuclearBall,
+    Simplex,
+    VertexPolytope,
+)
 from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge
 _WIDE = 1.5  # of one coefficient: where a hinge is bent, the change of the energy is steepest inside
+_WIDER = 12.0  # a record is as good as indifferent on one half of it
+_PULL = 3  # records, all but one of which make one vertex rare
 _TWO, _THREE = [0, 1], [0, 1, 2]
-_RELATIONS = ("replace-one", "zero-out")
+_RELATIONS = ("replace-one", "zero-out", "add-remove-one")
 
 
 def variants(match: str = "") -> Iterator[Subject]:
@@ -56,6 +70,7 @@ def variants(match: str = "") -> Iterator[Subject]:
     for name, make in _PROGRAMS.items():
         if match in name:
             yield make(name)
+    yield from relations(match)
 
 
 Row = tuple[str, str, Any]
@@ -66,25 +81,41 @@ def _svc(**options: Any) -> Any:
 
 
 def _in_sets() -> Iterator[Row]:
-    """Coefficients in a ball: a hinge is as steep everywhere in a small one."""
-    for solver, inside in (
-        ("noisy-gd", L2Ball(_SMALL, 2)),
-        ("objective", L2Ball(_SMALL, 2)),
-        ("objective", GroupedL1Ball(_SMALL, 2, 1)),
-        ("output", L1Ball(_SMALL, 2)),
-        ("frank-wolfe", L1Ball(_SMALL, 2)),
-        ("frank-wolfe", L2Ball(_SMALL, 2)),
-        ("mirror-descent", L1Ball(_SMALL, 2)),
+    """Coefficients in every kind of set: a hinge is as steep everywhere in a small one."""
+    corners = _SMALL * np.vstack([np.eye(2), -np.eye(2)])
+    balls = (
+        L1Ball(_SMALL, 2),
+        L2Ball(_SMALL, 2),
+        Box((-_SMALL,) * 2, (_SMALL,) * 2),
+        GroupedL1Ball(_SMALL, 2, 1),
+    )
+    every = (
+        *balls,
+        Simplex(_SMALL, 2),
+        InterpolationBall(_SMALL, 2, 0.5),
+        NuclearBall(_SMALL, (1, 2)),
+        VertexPolytope(corners),
+        BallIntersection(L1Ball(_SMALL, 2), (0.1, 0.0), _SMALL),
+    )
+    for solver, sets in (
+        ("noisy-gd", every),
+        ("objective", balls),
+        ("output", balls[:1]),
+        ("frank-wolfe", (*balls[:2], Simplex(_SMALL, 2), VertexPolytope(corners))),
+        ("mirror-descent", balls[:1]),
     ):
-        for relation in _RELATIONS[: 1 if solver == "objective" else 2]:
+        for place, inside in enumerate(sets):
             name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
-            yield name, relation, _svc(constraint=inside, solver=brief(solver))
+            for relation in (
+                _RELATIONS if place < 2 else _RELATIONS[:1]
+            ):  # what a relation changes is not the set
+                yield name, relation, _svc(constraint=inside, solver=brief(solver))
 
 
 def _printed() -> Iterator[Row]:
     """The noise of Talwar, Thakurta and Zhang (2014), charged at what it is worth."""
     for solver in ("mirror-descent-talwar", "frank-wolfe-talwar"):
-        for relation in _RELATIONS:
+        for relation in _RELATIONS[:2]:
             model = _svc(constraint=L2Ball(_SMALL, 2), solver=brief(solver))
             yield f"PrivateLinearSVC, {solver}", relation, model
 
@@ -94,11 +125,15 @@ def _pure() -> Iterator[Row]:
     for solver in ("output", "objective"):
         for relation in _RELATIONS:
             yield f"PrivateLinearSVC, {solver}, pure", relation, _svc(delta=0.0, solver=brief(solver))
-    for solver in ("exponential", "localized"):
-        for inside in (Box((-_WIDE,), (_WIDE,)), L1Ball(_WIDE, 1)):
+    for solver, relation, wide in (
+        ("exponential", "replace-one", _WIDE),
+        ("exponential", "zero-out", _WIDER),
+        ("localized", "replace-one", _WIDE),
+    ):
+        for inside in (Box((-wide,), (wide,)), L1Ball(wide, 1)):
             name = f"PrivateLinearSVC, {solver}, in {type(inside).__name__}"
-            model = _svc(delta=0.0, solver=solver, constraint=inside, fit_intercept=False)
-            yield name, "replace-one", model
+            model = _svc(delta=0.0, solver=brief(solver), constraint=inside, fit_intercept=False)
+            yield name, relation, model
     for kind in (discreet.PrivateHuberRegressor, discreet.PrivateLasso):
         yield f"{kind.__name__}, pure", "replace-one", kind(EPSILON, 0.0, target_bounds=(-1.0, 1.0))
 
@@ -131,6 +166,29 @@ def _texts(name: str) -> Subject:
     model = _svc(solver=brief("refocused-sums"), bad_rows="null", fit_intercept=False)
     relation = Neighboring.REPLACE_ONE
     return _fitted(name, [(model, pair) for pair in _pairs(relation, 0, 1)], relation)
+
+
+def _in_simplex(name: str) -> Subject:
+    """Two records that pull towards opposite vertices, among others that agree with one of them.
+
+    In a wide simplex each is as wrong as can be at one vertex and as good as right at the other: the sum of losses
+    changes by nearly its whole range in between. Around a noisy minimizer, which much ridge holds in the middle, rows
+    of the plane of the simplex are the steepest.
+    """
+    localized = "localized" in name
+    count, short = (2, math.sqrt(0.5)) if localized else (_PULL, 1 / _WIDER)
+    own = np.array([-math.sqrt(1 - short**2), short])
+    model = _svc(
+        delta=0.0,
+        solver=brief("localized" if localized else "exponential"),
+        constraint=Simplex(_WIDER, 2),
+        fit_intercept=False,
+        n_samples=count,
+        l2=20.0 / count if localized else 1e-12,
+    )
+    relation = Neighboring.REPLACE_ONE
+    pair = neighbors_of(np.tile(own, (count, 1)), np.ones(count, dtype=int), 0, relation, own[::-1], 1)
+    return _fitted(name, [(model, pair)], relation)
 
 
 def _additive(name: str) -> Subject:
@@ -280,6 +338,8 @@ def _queries(name: str) -> Subject:
 
 _PROGRAMS = {
     "PrivateLinearSVC, refocused-sums": _texts,
+    "PrivateLinearSVC, exponential, in Simplex": _in_simplex,
+    "PrivateLinearSVC, localized, in Simplex": _in_simplex,
     "PrivateAdditiveClassifier": _additive,
     "PrivateAdditiveRegressor": _additive,
     "PrivateAdditiveRegressor, counts": _additive,

@@ -4,7 +4,8 @@
 rows whose claims are not those of the stored table, the tests of all lemmas, a thousand kills, ten thousand fuzzed
 inputs, two builds. ``make attest-full`` attacks every row for as long as the table asks, with ten times as many kills
 and inputs, and runs overnight.
-``discreet attest attestation.json`` checks the file against an installed package.
+``discreet attest attestation.json`` checks the file against an installed package. Names of parts (lemmas, exact,
+audited, kills, fuzz, tests, wheel, outside) run these alone and print what they find.
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ from typing import Any
 
 import discreet
 from benchmarks import audit
-from benchmarks.attest import build, exact, faults, fuzz, outside
+from benchmarks.attest import build, exact, faults, figures, fuzz, outside
 from benchmarks.attest.page import page
 from benchmarks.audit_rows import Row, row
 from discreet._files import write_atomically
-from discreet.audit.attack import claimed
 from discreet.audit.replay import replay
 from discreet.audit.subjects import DELTA, Subject
 from discreet.card.attestation import claim, proof_hashes, sealed, sources
@@ -49,24 +49,27 @@ NEVER = (
     "neighbors that nobody tried, where no worst pair is known",
     "proofs: they are read by people; here they are only found, hashed and exercised",
 )
-_CLOSE = 1e-6  # relative difference of claims that are the same
 
 
-def attested(full: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """All parts, as they go into the file."""
+def steps(full: bool, jobs: int, write: bool = False) -> dict[str, Callable[[], Any]]:
+    """The parts by name; tools of others come last, because they price the claims."""
     limits: dict[str, Any] = {"runs": 6000, "seconds": 40.0 if full else 8.0, "every": full}
-    steps: dict[str, Callable[[], Any]] = {
+    return {
         "lemmas": lemmas,
         "exact": lambda: exact.as_dicts(exact.rows()),
-        "audited": lambda: audited(jobs, **limits),
+        "audited": lambda: audited(jobs, write, **limits),
         "kills": lambda: faults.kills(10_000 if full else 1_000).to_dict(),
         "fuzz": lambda: fuzz.fuzz(100_000 if full else 10_000).to_dict(),
         "tests": lambda: tested(jobs),
         "wheel": build.wheels,
     }
+
+
+def attested(full: bool, jobs: int, write: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """All parts, as they go into the file."""
     body: dict[str, Any] = {}
     spent = {}
-    for name, step in steps.items():
+    for name, step in steps(full, jobs, write).items():
         begin = time.perf_counter()
         body[name] = step()
         spent[name] = time.perf_counter() - begin
@@ -91,8 +94,24 @@ def attested(full: bool, jobs: int, say: Callable[[str], None]) -> dict[str, Any
         "sources": sources(),
         "proofs": proof_hashes(),
         **body,
+        "stored": stored_attacks(),
+        "figures": figures.stored(),
         "seconds": {name: round(value, 1) for name, value in spent.items()},
         "not_tested": [*NEVER, *_left_out(body, full)],
+    }
+
+
+def stored_attacks() -> dict[str, Any]:
+    """What the stored table of attacks shows, and between which days its rows were measured."""
+    rows = audit.stored_rows().values()
+    shown = [max(float(row["empirical"]), float(row["exact"] or 0.0)) for row in rows]
+    days = sorted(row["date"] for row in rows)
+    return {
+        "rows": len(days),
+        "sound": sum(seen <= float(row["claimed"]) for seen, row in zip(shown, rows, strict=True)),
+        "caught": sum(row["caught"] == "yes" for row in rows),
+        "first": days[0],
+        "last": days[-1],
     }
 
 
@@ -181,23 +200,35 @@ def _environment() -> dict[str, str]:
 # -- the table of audits -----------------------------------------------------------------------------------------------
 
 
-def audited(jobs: int, **limits: Any) -> list[dict[str, Any]]:
-    """Claim, replay and, where asked for, attack of every row of the table, by several processes."""
-    units = audit.units()
+def audited(jobs: int, write: bool, **limits: Any) -> list[dict[str, Any]]:
+    """Claim, replay and, where asked for, attack of every row of the table, by several processes.
+
+    With ``write`` rows that were attacked are kept in the table.
+    """
+    units, lines = audit.units(), []
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return [line for found in pool.map(_unit, units, [limits] * len(units)) for line in found]
+        for found in pool.map(_unit, units, [limits] * len(units)):
+            rows = [row for _, row in found if row is not None]
+            if write and rows:
+                audit.keep(rows)
+            lines += [line for line, _ in found]
+    return lines
 
 
-def _unit(unit: str, limits: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _unit(unit: str, limits: Mapping[str, Any]) -> list[tuple[dict[str, Any], Row | None]]:
     warnings.simplefilter("ignore")
-    stored = audit.stored_claims()
+    stored = audit.stored_rows()
     return [_line(subject, stored, **limits) for subject in audit.subjects([unit])]
 
 
 def _line(
-    subject: Subject, stored: Mapping[tuple[str, str], float], *, runs: int, seconds: float, every: bool
-) -> dict[str, Any]:
-    price, known = claimed(subject, DELTA), stored.get((subject.name, subject.relation.value))
+    subject: Subject,
+    stored: Mapping[tuple[str, str], Mapping[str, str]],
+    *,
+    runs: int,
+    seconds: float,
+    every: bool,
+) -> tuple[dict[str, Any], Row | None]:
     line: dict[str, Any] = {"claims": claim(subject.name, subject.event, DELTA, subject.relation)}
     seen = replay(subject.program, *subject.strained)
     line["replays"] = {
@@ -206,9 +237,10 @@ def _line(
         "passed": bool(seen.passed),
         "ratio": float(seen.worst_ratio),
     }
-    if every or known is None or abs(known - price) > max(_CLOSE * price, 5e-5):
-        line["attacks"] = _attacked(row(subject, runs=runs, seconds=seconds))
-    return line
+    if not every and audit.is_stored(subject, stored):
+        return line, None
+    found = row(subject, runs=runs, seconds=seconds)
+    return {**line, "attacks": _attacked(found)}, found
 
 
 def _attacked(found: Row) -> dict[str, Any]:
@@ -229,12 +261,29 @@ def _attacked(found: Row) -> dict[str, Any]:
 def main() -> int:
     """Write the three files; 1 if something is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attest", description="recompute every claim")
+    parser.add_argument("parts", nargs="*", help="run and print these alone, and write nothing")
     parser.add_argument("--full", action="store_true", help="attack every row, kill ten thousand writers")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument(
+        "--write", action="store_true", help="keep attacked rows in benchmarks/results/audit.md"
+    )
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "attestation", metavar="FOLDER")
     arguments = parser.parse_args()
+    if arguments.parts:
+        known: dict[str, Callable[[], Any]] = {
+            **steps(arguments.full, arguments.jobs),
+            "outside": lambda: outside.as_dicts(outside.everything()),
+        }
+        for part in arguments.parts:
+            print(json.dumps(known[part](), indent=1))
+        return 0
     arguments.output.mkdir(parents=True, exist_ok=True)
-    body = attested(arguments.full, arguments.jobs, lambda text: print(text, file=sys.stderr, flush=True))
+    body = attested(
+        arguments.full,
+        arguments.jobs,
+        arguments.write,
+        lambda text: print(text, file=sys.stderr, flush=True),
+    )
     materials = json.dumps(build.bill_of_materials(), indent=2).encode()
     write_atomically(arguments.output / "sbom.json", materials)
     found = sealed({**body, "sbom": build.digest(materials)})

@@ -21,6 +21,12 @@ from discreet._files import write_atomically
 RESULTS = Path(__file__).parents[1] / "results" / "faults.json"
 
 
+def stored() -> dict[str, Any]:
+    """The figures that were measured last, by part."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    return found
+
+
 def as_text(figures: Mapping[str, Any]) -> str:
     """The page in Markdown."""
     lines = [

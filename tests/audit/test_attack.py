@@ -8,11 +8,20 @@ import pytest
 
 import discreet
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
-from discreet.audit.attack import attack, exact_losses, judged, log_ratio, planned_runs, prepared
+from discreet.audit.attack import (
+    attack,
+    exact_losses,
+    judged,
+    log_ratio,
+    minimizer_law_known,
+    planned_runs,
+    prepared,
+)
 from discreet.audit.estimates import loss_bound
 from discreet.audit.report import audit, histogram
 from discreet.audit.worst_pairs import audit_cases
 from discreet.cli import main
+from discreet.sets import GroupedL1Ball, L2Ball, Simplex
 
 DELTA = 1e-2
 
@@ -73,6 +82,30 @@ def test_the_log_ratio_integrates_to_one():
     assert abs(ratios.mean() - 1) < 5 * ratios.std() / np.sqrt(len(ratios))
     theta = np.zeros((1, *first.plan.problem.shape))
     assert log_ratio(first, second, theta) == -log_ratio(second, first, theta)
+
+
+def in_set(inside):
+    """Prepared runs with coefficients in a set, on the pair that is the worst for a perturbed objective."""
+    model = PrivateLinearSVC(1.0, DELTA, classes=[0, 1], solver="objective", constraint=inside)
+    estimator, pair = audit_cases(model)[0]
+    return prepared(estimator, pair.first), prepared(estimator, pair.second)
+
+
+def test_minimizers_inside_a_set_have_the_density_of_all_of_space(svm):
+    inside = exact_losses(*in_set(GroupedL1Ball(0.4, 2, 1)), 60, seed=5, share=0.5)
+    assert inside == pytest.approx(exact_losses(*svm, 60, seed=5, share=0.5), abs=5e-3)  # tolerances
+    assert loss_bound(inside, DELTA, 1 - 1e-6).epsilon > 1.0
+
+
+def test_minimizers_on_the_boundary_show_nothing():
+    """Some lie inside of a small ball; those on its boundary count as losses that prove nothing."""
+    losses = exact_losses(*in_set(L2Ball(0.02, 2)), 40, seed=5, share=0.5)
+    assert 0 < np.isinf(losses).sum() < 40
+    assert loss_bound(losses, DELTA).epsilon < loss_bound(losses[np.isfinite(losses)], DELTA).epsilon
+
+
+def test_a_set_without_an_interior_has_no_known_density():
+    assert not minimizer_law_known(in_set(Simplex(0.4, 2))[0].plan)
 
 
 def test_evidence_can_be_gathered_in_parts(svm):
@@ -160,7 +193,7 @@ def test_the_command_writes_a_page(tmp_path, capsys):
     assert main([*command, str(tmp_path / "audit.html")]) == 0
     text = (tmp_path / "audit.html").read_text()
     assert "half-noise twin" in text
-    assert "with record" in text
+    assert "first data set" in text
     assert main([*command, str(tmp_path / "audit.txt")]) == 1
 
 

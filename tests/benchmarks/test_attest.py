@@ -12,6 +12,7 @@ from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
 from benchmarks.attest import build, faults, figures, fuzz
 from benchmarks.attest.page import page
+from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
 from discreet.card import attestation
@@ -131,32 +132,40 @@ def test_variants_replay_at_the_declared_distance(name):
 
 def test_rows_whose_claims_are_stored_are_not_attacked_again():
     subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
-    known = {(subject.name, subject.relation.value): 1.0}
-    line = attest._line(subject, known, runs=60, seconds=1.0, every=False)
+    stored = {"event": digest(subject.event), "claimed": "1.0", "caught": "yes"}
+    known = {(subject.name, subject.relation.value): stored}
+    line, row = attest._line(subject, known, runs=60, seconds=1.0, every=False)
+    assert row is None
     assert set(line) == {"claims", "replays"}
     assert line["claims"]["epsilon"] == pytest.approx(1.0)
-    again = attest._line(subject, {}, runs=60, seconds=1.0, every=False)
+    again, row = attest._line(subject, {}, runs=60, seconds=1.0, every=False)
+    assert row.event == digest(subject.event)
     assert again["attacks"]["sound"]
+    other = {key: {**row, "event": "another"} for key, row in known.items()}
+    assert "attacks" in attest._line(subject, other, runs=60, seconds=1.0, every=False)[0]
+    assert audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
 
 
 def test_the_stored_table_is_read():
-    assert audit.stored_claims()["GaussianMechanism", "replace-one"] == 1.0
+    assert audit.stored_rows()["GaussianMechanism", "replace-one"]["claimed"] == "1.0000"
     assert "variants" in audit.units()
 
 
-def test_rows_whose_twins_got_away_are_attacked_again(tmp_path, monkeypatch):
-    stored = audit.RESULTS.read_text().replace("| yes |", "| NO |", 1)
-    before = audit.stored_claims()
-    monkeypatch.setattr(audit, "RESULTS", tmp_path / "audit.md")
-    audit.RESULTS.write_text(stored)
-    assert len(audit.stored_claims()) == len(before) - 1
+def test_rows_whose_twins_got_away_are_attacked_again():
+    subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
+    stored = audit.stored_rows()
+    assert audit.is_stored(subject, stored)
+    stored["GaussianMechanism", "replace-one"]["caught"] = "NO"
+    assert not audit.is_stored(subject, stored)
 
 
-def test_the_page_says_what_was_found_and_what_was_not_tested():
+def contents(**changes):
+    """The contents of an attestation, as small as can be."""
     told = {"subject": "a", "relation": "replace-one"}
     prices = {"claimed": None, "lowest": None, "highest": None}
     body = {
-        **dict.fromkeys(("version", "made", "python", "commit", "mode"), "x"),
+        **dict.fromkeys(("version", "made", "python", "commit"), "x"),
+        "mode": "short",
         "proofs": attestation.proof_hashes(),
         "claims": [{**told, "epsilon": 1.0}],
         "replays": [{**told, "passed": True, "ratio": 1.0}],
@@ -164,19 +173,40 @@ def test_the_page_says_what_was_found_and_what_was_not_tested():
         "tests": {"passed": 3, "failed": 0},
         "exact": [],
         "attacks": [],
+        "stored": attest.stored_attacks(),
+        "figures": {"kills": {**faults.Kills(kills=90).to_dict(), "when": "last year"}},
         "outside": [{**told, **prices, "tool": "t", "verdict": "skipped", "note": "not there"}],
-        "kills": faults.Kills(kills=5, acknowledged=4, kinds={"full disk": 5}).to_dict(),
+        "kills": faults.Kills(kills=5, acknowledged=4, kinds={"full disk": 5}, charges=4).to_dict(),
         "fuzz": fuzz.Fuzzed(cases=7, refused={"models": 6}, accepted={"rows": 1}).to_dict(),
         "wheel": {"skipped": "no wheel"},
         "packages": {"numpy": "2"},
         "not_tested": ["<weather>"],
     }
-    text = page(body)
-    assert "&lt;weather&gt;" in text
-    assert "online.md#theorem-2" in text
-    assert "full disk 5" in text
-    assert "7 fuzzed inputs" in text
+    return {**body, **changes}
+
+
+def test_the_page_says_first_what_was_found_then_what_was_tried_and_what_was_not():
+    text = page(contents())
+    order = [
+        "Nothing that was tried contradicts",
+        "What was tried",
+        "What was not tried",
+        "&lt;weather&gt;",
+        "<details>",
+    ]
+    assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
+    for words in ("online.md#theorem-2", "full disk", "last year", "no wheel", "6 refused, 1 accepted"):
+        assert words in text
     assert build.digest(b"") == hashlib.sha256(b"").hexdigest()
+
+
+def test_the_page_of_a_version_with_a_finding_says_so():
+    lost = faults.Kills(kills=5, acknowledged=4, charges=3, lost=1).to_dict()
+    text = page(contents(kills=lost))
+    assert "A check FAILED." in text
+    assert "Do not rely on this version." in text
+    assert "lost charges" in text
+    assert "Nothing that was tried" not in text
 
 
 def test_figures_are_kept_part_by_part(tmp_path, monkeypatch):

@@ -1,15 +1,17 @@
 """What pairs are worth: closed forms where they exist, nothing where questions depend on answers."""
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
 
 import pytest
+from sklearn.dummy import DummyClassifier
 
 import discreet
-from benchmarks import audit, audit_variants
+from benchmarks import audit, audit_relations
 from benchmarks.audit_rows import attained, pair_worth
-from discreet import PrivateLinearSVC, PrivateLogisticRegression, _api, solvers
+from discreet import Neighboring, PrivateLinearSVC, PrivateLogisticRegression, _api, sets, solvers
 from discreet.audit import catalog, subjects
 from discreet.audit.attack import claimed, gathered
 from discreet.audit.estimates import loss_bound
@@ -83,7 +85,7 @@ def test_less_than_the_claim_is_not_its_worst_case():
 
 def rows_of_the_table():
     """Names of subjects in the stored table."""
-    return {subject for subject, _ in audit.stored_claims()}
+    return {subject for subject, _ in audit.stored_rows()}
 
 
 def released_names():
@@ -94,8 +96,6 @@ def released_names():
 
 #: The other name of a search.
 SAME = {"PrivateSelection": "PrivateSearchCV"}
-#: Subjects of the audit whose rows are still to be measured (`make audit`); nothing else may go without one.
-UNMEASURED = {"PrivateSparseLinearSVC", "refocused-sums", "statistics"}
 
 
 def shown_by(name, rows):
@@ -106,7 +106,45 @@ def test_every_public_release_has_a_row():
     assert len(released_names()) > 20
     rows = rows_of_the_table()
     missing = {name for name in released_names() if not shown_by(SAME.get(name, name), rows)}
-    assert missing - UNMEASURED == set()
+    assert missing == set()
+
+
+def test_every_set_has_a_row():
+    kinds = {name for name in sets.__all__ if dataclasses.is_dataclass(getattr(sets, name))}
+    assert len(kinds) == 9
+    assert kinds - {name.rpartition(", in ")[2] for name in rows_of_the_table()} == set()
+
+
+def test_every_release_has_rows_under_every_relation_that_it_knows():
+    shown = {(name.split(",")[0], relation) for name, relation in audit.stored_rows()}
+    asked = {
+        (SAME.get(name, name), relation)
+        for name in released_names()
+        if "neighboring" in inspect.signature(getattr(discreet, name)).parameters
+        for relation in Neighboring
+    }
+    missing = {(name, relation) for name, relation in asked if (name, relation.value) not in shown}
+    assert missing == set(audit_relations.REFUSED)
+
+
+def test_relations_without_a_row_are_refused():
+    for name, relation in audit_relations.REFUSED:
+        with pytest.raises(ValueError, match="add-remove-one"):
+            REFUSALS[name](relation.value)
+
+
+REFUSALS = {
+    "PrivateFTRL": lambda relation: discreet.PrivateFTRL(2, 4, neighboring=relation).plan(),
+    "PrivateOnlineLinearModel": lambda relation: discreet.PrivateOnlineLinearModel(
+        2, 4, neighboring=relation
+    ).plan(),
+    "PrivateSearchCV": lambda relation: discreet.PrivateSearchCV(
+        PrivateLinearSVC(classes=[0, 1]), {"l2": [1.0]}, classes=[0, 1], neighboring=relation
+    ).plan(100, 2, 2),
+    "private_error_rate": lambda relation: discreet.private_error_rate(
+        DummyClassifier(), [[0.0]] * 9, [0, 1] * 4 + [0], neighboring=relation, n_teachers=2
+    ),
+}
 
 
 def test_every_registered_solver_has_a_row():
@@ -122,13 +160,7 @@ def test_every_registered_solver_has_a_row():
         and "solver" in inspect.signature(getattr(discreet, row)).parameters
     }
     named = {part for row in rows for part in row.split(", ")[1:]}
-    assert {name for name in base.names() if name not in named | defaults} - UNMEASURED == set()
-
-
-def test_what_is_unmeasured_is_a_subject():
-    assert "PrivateSparseLinearSVC" in subjects.LINEAR_MODELS
-    assert "statistics" in subjects.OTHER_SOLVERS["PrivateRidge"]
-    assert "PrivateLinearSVC, refocused-sums" in audit_variants._PROGRAMS
+    assert {name for name in base.names() if name not in named | defaults} == set()
 
 
 @pytest.mark.parametrize("kind", ["estimator", "solver"])

@@ -141,6 +141,7 @@ def planned(relation, delta, max_rows=1, logarithmic=False):
 
 ENDS = {"a": [0.0], "w": ["n"], "b": [True]}, {"a": [1.0], "w": ["s"], "b": [False]}
 NOBODY = {"a": np.zeros(0), "w": np.zeros(0, str), "b": np.zeros(0, bool)}
+BLANK = {"a": [math.nan], "w": [None], "b": [None]}
 
 
 @pytest.mark.parametrize("relation", list(Neighboring))
@@ -150,7 +151,8 @@ NOBODY = {"a": np.zeros(0), "w": np.zeros(0, str), "b": np.zeros(0, bool)}
 def test_the_sensitivity_is_attained_at_the_ends_of_every_domain(relation, delta, max_rows):
     plan = planned(relation, delta, max_rows)
     first, second = ({name: cells * max_rows for name, cells in table.items()} for table in ENDS)
-    other = second if relation is Neighboring.REPLACE_ONE else NOBODY
+    blank = {name: cells * max_rows for name, cells in BLANK.items()}
+    other = {Neighboring.REPLACE_ONE: second, Neighboring.ZERO_OUT: blank}.get(relation, NOBODY)
     far = apart(plan, sums(plan, first), sums(plan, other))
     assert far <= plan.sensitivity.value
     assert far == pytest.approx(plan.sensitivity.value, rel=1e-4)
@@ -175,6 +177,8 @@ def test_no_two_rows_are_farther_apart(relation, delta, logarithmic):
     others = [sums(plan, {"a": [a], "w": ["s"], "b": [None]}) for a in numbers]
     if relation is not Neighboring.REPLACE_ONE:
         others = [sums(plan, NOBODY)]
+    if relation is Neighboring.ZERO_OUT:
+        others.append(sums(plan, BLANK))
     farthest = max(apart(plan, one, other) for one, other in itertools.product(rows, others))
     assert 0.98 * plan.sensitivity.value < farthest <= plan.sensitivity.value
 

@@ -7,6 +7,7 @@ run. Scores need not be good for the bounds drawn from them to be true.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,10 +21,9 @@ from discreet.audit.estimates import LowerBound
 from discreet.audit.sensitivity import perturbs_objective
 from discreet.audit.trace import PlannedRun, Trace, Weakener, fitting, trace
 from discreet.audit.transcripts import Run, transcripts
-from discreet.mechanisms.recording import recorded_by
+from discreet.mechanisms.recording import recorded_by, releasing
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.accounting import accountants
-from discreet.reporting import releasing
 
 if TYPE_CHECKING:
     from discreet.audit.subjects import Subject
@@ -222,7 +222,7 @@ def planned_runs(
             if known:
                 scores[side].append(log_ratio(first, second, theta))
             if known and inside is not None:
-                losses[side].append(log_ratio(own, other, inside, share))
+                losses[side].append(_loss(own, other, inside, share))
         if place + 1 >= start + fewest and time.process_time() - begin > seconds:
             break
     return Evidence(
@@ -249,8 +249,33 @@ def _one_run(prepared: PlannedRun, seed: int | None, share: float) -> tuple[Arra
 
 
 def minimizer_law_known(plan: Any) -> bool:
-    """Whether a plan releases the minimizer of a perturbed objective in all of space, whose density is known."""
-    return perturbs_objective(plan) and plan.problem.geometry is None
+    """Whether a plan releases the minimizer of a perturbed objective whose density is known.
+
+    Inside a set the density is that of all of space: no face holds the minimizer back. On the boundary it is not known.
+    """
+    if not perturbs_objective(plan):
+        return False
+    geometry = plan.problem.geometry
+    return geometry is None or _inside(plan, np.asarray(geometry.center()))
+
+
+def _inside(plan: Any, theta: Array) -> bool:
+    """Whether the exact minimizer near ``theta`` lies in the interior of the plan's set."""
+    geometry, point = plan.problem.geometry, theta.ravel()
+    if geometry is None:
+        return True
+    room = 2 * math.sqrt(point.size) * plan.gradient_tolerance / plan.total_l2
+    steps = room * np.vstack([np.eye(point.size), -np.eye(point.size)])
+    return all(bool(np.all(geometry.project(point + step) == point + step)) for step in steps)
+
+
+def _loss(own: PlannedRun, other: PlannedRun, theta: Array, share: float) -> float:
+    """The privacy loss at minimizers inside the set, and minus infinity on its boundary.
+
+    The hockey stick is an integral over all outputs. Leaving some of them out can only lower it.
+    """
+    inside = all(_inside(own.plan, point) for point in theta)
+    return log_ratio(own, other, theta, share) if inside else -math.inf
 
 
 def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Array:
@@ -263,7 +288,7 @@ def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int,
             f"exact likelihood ratios are known for perturbed objectives, not for {first.plan.mechanism}"
         )
     found = minimizers(first, runs, seed=seed, share=share)
-    return np.array([log_ratio(first, second, inside, share) for inside in found])
+    return np.array([_loss(first, second, inside, share) for inside in found])
 
 
 def minimizers(prepared: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Iterator[Array]:

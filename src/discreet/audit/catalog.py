@@ -27,10 +27,9 @@ from discreet.audit.subjects import (
     unfitted,
 )
 from discreet.audit.workflow import transfer, workflow
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism, SymmetricGaussianMechanism
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.level_selection import LeveledSelection, LeveledTotals, largest_range
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
 from discreet.mechanisms.sparse_vector import SparseVector, StableRelease
@@ -40,7 +39,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
-RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT)
+RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT, Neighboring.ADD_REMOVE_ONE)
 _KINDS = {  # beginnings of the names in every part: a part is not made to find out that a name is not in it
     "mechanisms": (
         *("gaussianmech", "laplace", "gammanorm", "symmetric", "exponentialmech", "leveled", "stable"),

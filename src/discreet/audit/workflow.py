@@ -27,6 +27,7 @@ from discreet.audit.subjects import (
 from discreet.audit.trace import trace
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.events import Event
+from discreet.privacy.guarantee import Neighboring
 
 _QUERIES = np.zeros((4, 1))
 
@@ -175,7 +176,9 @@ def _evaluations() -> Iterator[Subject]:
         warnings.simplefilter("ignore")
         statement = coefficient_intervals(model, rows, y6, steps=1, **public, **options).privacy_
     # A record that is steep is not curved: the curvature that is paid for as well shows nothing.
-    yield subject_of("coefficient_intervals", intervals, (rows, y6), (rows[1:], y6[1:]), statement.event)
+    sides = (rows, y6), (rows[1:], y6[1:])
+    subject = subject_of("coefficient_intervals", intervals, *sides, statement.event)
+    yield dataclasses.replace(subject, relation=Neighboring.ADD_REMOVE_ONE)
 
 
 def _searches() -> Iterator[Subject]:

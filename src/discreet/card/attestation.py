@@ -96,7 +96,7 @@ def verify_attestation(path: str | os.PathLike[str]) -> Attested:
         *_changed("code", body["sources"], sources()),
         *_changed("proofs", body["proofs"], proof_hashes()),
         *_dear(body["claims"]),
-        *_failed(body),
+        *failures(body),
     ]
     counts = {name: len(body[name]) for name in ("claims", "lemmas", *ROWS, "outside")}
     return Attested(
@@ -181,8 +181,8 @@ def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{row.get('subject')} claims epsilon {row['epsilon']:g}, but its event costs {cost:g}"
 
 
-def _failed(body: Mapping[str, Any]) -> Iterator[str]:
-    """Rows that say of themselves that something is wrong."""
+def failures(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the contents of a file say of themselves is wrong."""
     for part, musts in ROWS.items():
         for row in body[part]:
             yield from (

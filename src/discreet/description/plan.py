@@ -15,7 +15,7 @@ from discreet._typing import Array
 from discreet.description.columns import Categories, Column, Places, Scale
 from discreet.mechanisms.noisy_vector import NoisyVectorPlan
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.privacy.guarantee import SLACK, Sensitivity
+from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,12 @@ class DescriptionPlan(NoisyVectorPlan):
     def sensitivity(self) -> Sensitivity:
         """Of all released numbers together."""
         norm = 1.0 if self.guarantee.delta == 0 else 2.0
-        exchanged = self.guarantee.neighboring.contributions == 2
+        relation = self.guarantee.neighboring
+        exchanged = relation is Neighboring.REPLACE_ONE
         moved = sum(column.apart(norm) if exchanged else column.length(norm) for column in self.columns)
-        moved += len(self.pairs) * self.guarantee.neighboring.contributions
+        moved += len(self.pairs) * (1 if relation is Neighboring.ADD_REMOVE_ONE else 2)
+        if relation is Neighboring.ZERO_OUT:  # a blank row is counted as missing, once in every column
+            moved += len(self.columns)
         return Sensitivity(self.max_rows * moved ** (1 / norm) * SLACK, norm)
 
     @property

@@ -156,9 +156,8 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
         return _regression(problem, guarantee)
-    if problem.loss.known_hessian and (
-        "second-order" not in problem.loss.proved_for or problem.l2 is not None
-    ):
+    with_ridge = "second-order" not in problem.loss.proved_for or problem.l2 is not None
+    if with_ridge and problem.loss.known_hessian:
         return (
             ObjectivePerturbation(),
             "this loss, or the requested ridge, works best with a minimizer",
@@ -173,10 +172,11 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
             f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
         )
     if not wide:
-        special = _narrow(problem, guarantee)
-    else:
-        special = _wide(problem, guarantee, ratio) if "classes" in problem.loss.proved_for else None
-    if special is not None:
+        seen = moment_signal(problem, guarantee, MOMENT_SHARE)
+        if seen >= _VISIBLE:
+            reason = f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
+            return NoisyNewton(), reason
+    elif "classes" in problem.loss.proved_for and (special := _wide(problem, guarantee, ratio)) is not None:
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:
         return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
@@ -203,14 +203,6 @@ def _regression(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, st
             return NoisyGradientDescent(), reason
         return (SufficientStatistics() if squared else ObjectivePerturbation()), reason
     return NoisyNewton(), "second-order regression is the most accurate for real targets"
-
-
-def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] | None:
-    """Choose second-order descent if the second moment rises far enough above its noise; otherwise None."""
-    seen = moment_signal(problem, guarantee, MOMENT_SHARE)
-    if seen < _VISIBLE:
-        return None
-    return NoisyNewton(), f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
 
 
 def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.Solver, str] | None:

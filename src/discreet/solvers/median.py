@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from discreet import _checks, reporting
+from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
+from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
@@ -258,7 +259,7 @@ class MedianPlan(base.Plan):
             theta = ball.project(theta - rate / problem.n_samples * noisy)
             if step >= self.n_iterations - n_averaged:
                 total += theta
-            reporting.step(step + 1, self.n_iterations)
+            recording.step(step + 1, self.n_iterations)
             if progress is not None:
                 progress(step + 1, float(np.linalg.norm(noisy)))
         return base.Release(total[None] / n_averaged, entropy.secure)

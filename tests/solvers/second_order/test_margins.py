@@ -12,17 +12,22 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
+from discreet.records.clipped_rows import of_predictions
 from discreet.records.partitioned import LocalParts, PartitionedRecords
+from discreet.solvers.second_order import newton
 from discreet.solvers.second_order.newton import (
     KNOTS,
     MarginMechanism,
     NoisyNewton,
     calibrated_scale,
     default_scale,
-    histogram,
 )
 
 BOUNDS = Bounds(1.0, intercept=False)
+
+
+def histogram(records, theta):
+    return records.sum_rows(of_predictions, newton.histogram, theta)
 
 
 def counted(row, label, theta):
@@ -73,7 +78,7 @@ def test_every_record_counts_once_and_null_records_do_not():
         for part in (slice(400), slice(400, None))
     ]
     parts = PartitionedRecords(LocalParts(halves), [400, 500], 2, False, BOUNDS, y)
-    assert parts.sum_rows(histogram, theta) == pytest.approx(counts)
+    assert histogram(parts, theta) == pytest.approx(counts)
 
 
 def test_a_softmax_of_two_classes_has_the_margins_of_a_logistic_model():

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet import reporting
 from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
+from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee
@@ -98,7 +98,7 @@ class Descent:
                 weight = step + 1.0 if self.strength else 1.0
                 total += weight * theta
                 weights += weight
-            reporting.step(step + 1, self.n_iterations)
+            recording.step(step + 1, self.n_iterations)
             if progress is not None:
                 progress(step + 1, float(np.linalg.norm(gradient)))
         return total / weights
@@ -126,15 +126,17 @@ def project(theta: Array, radius: float) -> Array:
     flat = theta.reshape(len(theta), -1)
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.square(flat).sum(axis=1))
+        if (norms <= radius).all():
+            return theta
         scales = np.where(norms <= radius, 1.0, radius / norms)
     scales = np.where(np.isfinite(norms), scales, 0.0)
     safe = np.where(np.isfinite(norms)[:, None], flat, 0.0)
     return np.asarray((safe * scales[:, None]).reshape(theta.shape))
 
 
-def centered(theta: Array, n_outputs: int) -> Array:
+def centered(theta: Array) -> Array:
     """Subtract the mean over the classes of a softmax, which is pure noise and changes no prediction."""
-    return np.asarray(theta - theta.mean(axis=-1, keepdims=True)) if n_outputs > 1 else theta
+    return np.asarray(theta - theta.mean(axis=-1, keepdims=True))
 
 
 _TIME = 0.055  # flow time per (signal over noise)^1.5
@@ -197,9 +199,27 @@ def noisy_sum(
 ) -> Array:
     """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, of leveled records."""
     points = point if shape is None else shape.coefficients(point)
-    sums = np.stack([one.value_and_gradient(field, at)[1] for one, at in zip(records, points, strict=True)])
+    sums = np.stack([one.gradient(field, at) for one, at in zip(records, points, strict=True)])
     exact = sums if shape is None else shape.images(sums)
     return release.release(exact.ravel(), entropy).reshape(point.shape)
+
+
+def noisy_mean_gradient(
+    records: list[Records],
+    field: Loss,
+    release: GaussianMechanism,
+    entropy: Entropy,
+    n_samples: int,
+    ridge: Array | None = None,
+) -> Callable[[Array], Array]:
+    """Return the noisy gradient of the mean loss plus <theta, ridge theta> / 2, as a function of the point."""
+
+    def gradient(point: Array) -> Array:
+        slope = None if ridge is None else np.stack([ridge @ one for one in point])
+        mean = noisy_sum(records, field, point, release, entropy) / n_samples
+        return mean if slope is None else np.asarray(mean + slope)
+
+    return gradient
 
 
 def images(sums: Array, shape: LeveledBounds | None) -> Array:

@@ -389,8 +389,8 @@ class NoisyGradientPlan(base.Plan):
             return gradient
 
         theta = coefficients(self.descent.run(self._start(), noisy_gradient, progress), self.shape)
-        if problem.geometry is None:
-            theta = centered(theta, problem.loss.n_outputs)
+        if problem.geometry is None and problem.loss.n_outputs > 1:
+            theta = centered(theta)
         return released(theta, entropy.secure, self.certificate)
 
     @cached_property

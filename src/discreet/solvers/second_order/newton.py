@@ -21,26 +21,27 @@ from scipy.special import log_expit, logsumexp
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Progress
+from discreet._typing import Array, Mask, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.problem import Problem, class_signal, frequency_signal
-from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, summation_rounding
+from discreet.records.clipped_rows import of_predictions
 from discreet.solvers import base
-from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
+from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
     Descent,
     capped,
     centered,
     default_radius,
     flow_time,
-    noisy_sum,
+    noisy_mean_gradient,
     reshaped_cap,
 )
 from discreet.solvers.second_order.coordinates import (
@@ -145,8 +146,10 @@ class NoisyNewton:
         unit = split_unit(shares.parts(problem, steps), guarantee)
         radius = self.radius
         if radius is None:  # a coefficient grows by the factor by which records shrink along it
-            moments = moment_mechanism(problem, guarantee.neighboring, multiplier(unit, shares.moments[-1]))
-            radius = default_radius(problem, signal) * most_stretched(moments)
+            noise = multiplier(unit, shares.moments[-1])
+            stretch = most_stretched(problem, guarantee.neighboring, noise)
+            radius = stretch * default_radius(problem, signal)
+        Descent(steps, 1.0, 0.0, _AVERAGED, radius)  # raises if the steps or the radius are out of range
         return NoisyNewtonPlan(problem, guarantee, field, radius, steps, signal, clip, unit, shares)
 
     def _shares(self, problem: Problem, guarantee: Guarantee) -> Shares:
@@ -204,10 +207,7 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
-        _ = (
-            self.releases,
-            Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius),
-        )  # raise now if they can
+        _ = self.releases  # raises now if it can
 
     sums_only = True
 
@@ -247,11 +247,12 @@ class NoisyNewtonPlan(base.Plan):
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order, for records that are not shrunk: the noise is then largest."""
         norm = self.problem.bounds.feature_norm
+        gradients = self.gradients(norm)
         moments = [self.moments(share, norm) for share in self.shares.moments]
         made = [base.PlannedRelease(one.gaussian, "second moment") for one in moments]
         if (spectrum := self.spectrum(norm)) is not None:
             made.append(base.PlannedRelease(spectrum.gaussian, "energies of frequencies"))
-        made.append(base.PlannedRelease(self.gradients(norm), "gradients", self.n_iterations))
+        made.append(base.PlannedRelease(gradients, "gradients", self.n_iterations))
         if (margins := self.margins(self.radius)) is not None:
             made.append(base.PlannedRelease(margins.gaussian, "margins"))
         return tuple(made)
@@ -305,17 +306,15 @@ class NoisyNewtonPlan(base.Plan):
             if narrower is not shape:
                 shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
-        release = self.gradients(shape.norm)
-        ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix
-
-        def noisy_gradient(point: Array) -> Array:
-            slope = _by_model(ridge, point)
-            noisy = noisy_sum(parts, self.field, point, release, entropy)
-            return np.asarray(noisy / problem.n_samples + slope)
-
+        descent = self._descent(shape)
+        ridge = problem.l2 * shape.matrix.T @ shape.matrix if problem.l2 else None
+        noisy_gradient = noisy_mean_gradient(
+            parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge
+        )
         start = np.zeros((problem.n_models, *problem.shape))
-        reached = self._descent(shape).run(start, noisy_gradient, progress)
-        theta = centered(_by_model(shape.matrix, reached), problem.loss.n_outputs)
+        reached = descent.run(start, noisy_gradient, progress)
+        theta = np.stack([shape.matrix @ one for one in reached])
+        theta = centered(theta) if problem.loss.n_outputs > 1 else theta
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             counts = margins.release(records[0], theta[0], entropy)
             default = default_scale(self.field, self.signal)
@@ -357,11 +356,6 @@ def default_level(signal: float) -> float:
 def frequency_level(signal: float) -> float:
     """Return the least energy of a kept frequency, over the mean: above the squared gradient noise."""
     return min(1.0, (1000 / signal) ** 2)
-
-
-def _by_model(matrix: Array, theta: Array) -> Array:
-    """Multiply the coefficients of every model by the matrix."""
-    return np.stack([matrix @ one for one in theta])
 
 
 # -- probabilities ---------------------------------------------------------------------------------------------
@@ -419,17 +413,15 @@ class MarginMechanism:
 
     def release(self, records: Records, theta: Array, entropy: Entropy) -> Array:
         """The noisy histogram of margins at theta, which has one column per output of a softmax."""
-        return self.gaussian.release(records.sum_rows(histogram, theta), entropy)
+        return self.gaussian.release(records.sum_rows(of_predictions, histogram, theta), entropy)
 
 
-def histogram(records: ArrayRecords, theta: Array) -> Array:
-    """The parts that all records add to the knots."""
-    raw = records.raw_predictions(theta)
+def histogram(raw: Array, labels: Array, used: Mask) -> Array:
+    """The parts that the used records add to the knots, from their raw predictions and labels."""
     counts = np.zeros(len(KNOTS))
-    for first in range(0, records.n_samples, _ROWS):
+    for first in range(0, len(raw), _ROWS):
         rows = slice(first, first + _ROWS)
-        used = records.scales[rows] > 0
-        margins = _margins(raw[rows][used], records.labels[rows][used])
+        margins = _margins(raw[rows][used[rows]], labels[rows][used[rows]])
         above = np.clip(np.searchsorted(KNOTS, margins, side="right"), 1, len(KNOTS) - 1)
         share = np.clip((margins - KNOTS[above - 1]) / (KNOTS[above] - KNOTS[above - 1]), 0.0, 1.0)
         counts += np.bincount(above - 1, 1.0 - share, minlength=len(KNOTS))
