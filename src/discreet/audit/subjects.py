@@ -234,7 +234,7 @@ _BY_CLASS = ("discriminant",)
 _OWN_PAIRS = ("refocused-sums",)
 #: A secret sample names places of rows, which are others where a row was left out: under zero-out they stay.
 _SAMPLES = ("noisy-sgd",)
-_SLOW = ("PrivateQuantileRegressor",)
+_SLOW = ("PrivateQuantileRegressor", "PrivateSparseLinearSVC")
 #: Pure steps are priced as randomized responses, from which noisy maxima are the farther the more of them there are;
 #: short steps need time to come to where a logistic loss is steep.
 _STEPS = {"frank-wolfe-dissertation": 2, "noisy-gd-dissertation": 8}
