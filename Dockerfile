@@ -13,7 +13,7 @@ RUN useradd --uid 10001 --create-home discreet
 USER discreet
 # Compile kernels now, not at the first fit of every container.
 ENV NUMBA_CACHE_DIR=/home/discreet/kernels
-RUN discreet demo > /dev/null
+RUN discreet warmup
 WORKDIR /data
 ENTRYPOINT ["discreet"]
 CMD ["--help"]

@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+CONTRACTS := $(patsubst %,tests/contracts/test_%.py,own_rows silence endings paid people)
 UV     := $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo docs gallery test quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit attest attest-full
+.PHONY: help demo docs gallery test contracts quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit attest attest-full
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -26,6 +27,9 @@ demo: $(READY)       ## train private models on a synthetic cohort and show what
 
 test: $(READY)       ## run the tests (a few cases of each) and the documentation's examples
 	$(BIN)/python -m pytest -q -n 2
+
+contracts: $(READY)  ## every case of the attacks, and of the checks that run over everything registered
+	$(BIN)/python -m pytest -q -n 2 --every-case -m "not nightly" tests/attacks $(CONTRACTS)
 
 quick: $(READY)      ## the first case of every test, for the inner loop
 	$(BIN)/python -m pytest -q -n 2 --quick tests

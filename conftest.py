@@ -14,6 +14,10 @@ import hashlib
 import itertools
 import os
 
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # two workers have two processors; set before NumPy is loaded
+
 import pytest
 from hypothesis import settings
 

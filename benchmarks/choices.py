@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import data
-from benchmarks.solvers import Fit, available, chosen, fit_missing, load, measured_with, shown, summary
+from benchmarks.solvers import Fit, available, chosen, fit_missing, load, shown, summary
 
 RESULTS = Path(__file__).parent / "results" / "choices.md"
 FIRST_SEED = 100
@@ -68,14 +68,17 @@ def table(fits: Sequence[Fit], choices: dict[tuple[str, float], str]) -> str:
     """One line per case and epsilon: accuracy, and the area under the curve where there are two classes."""
     names = sorted({fit.solver for fit in fits})
     lines = [
-        "| data set, epsilon | auto | " + " | ".join(names) + " | splits |",
-        "|---" * (len(names) + 3) + "|",
+        "| data set, epsilon | auto | " + " | ".join(names) + " | splits | version |",
+        "|---" * (len(names) + 4) + "|",
     ]
     for (name, epsilon), choice in choices.items():
         row = [fit for fit in fits if (fit.data, fit.epsilon) == (name, epsilon)]
         cells = [_cell([fit for fit in row if fit.solver == solver]) for solver in names]
         n_splits = len({fit.seed for fit in row})
-        lines.append(f"| {name}, {epsilon:g} | {choice} | " + " | ".join(cells) + f" | {n_splits} |")
+        version = ", ".join(sorted({fit.version for fit in row}))
+        lines.append(
+            f"| {name}, {epsilon:g} | {choice} | " + " | ".join(cells) + f" | {n_splits} | {version} |"
+        )
     return "\n".join(lines)
 
 
@@ -115,7 +118,8 @@ def main(arguments: list[str] | None = None) -> None:
     options.output.write_text(
         "# Where the automatic choice goes from one solver to the next\n\nTest accuracy in percent, mean and standard "
         "error over splits of seeds 100 and up, and in brackets the area under the ROC curve; replace-one, "
-        f"delta = 1/n^2. {measured_with(fits)}\n\n{table(fits, choices)}\n"
+        "delta = 1/n^2. The last column is the version of the library that was measured.\n\n"
+        f"{table(fits, choices)}\n"
     )
     print(options.output.read_text())
 

@@ -54,6 +54,13 @@ RARE = (
     (20_000, (0.5, -0.5, -4.0), False),
     (100_000, (0.5, -0.5, -5.0), False),
 )
+METRICS = (
+    # (records, epsilon, delta, rows of a person)
+    (2_000, 1.0, DELTA, 1),
+    (20_000, 0.3, DELTA, 1),
+    (2_000, 1.0, 0.0, 1),
+    (4_000, 1.0, DELTA, 2),
+)
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,23 @@ def counted(seed: int, times: int, start: float | None = None) -> tuple[Array, A
     return _checked(model, X, y, truth, 8.0, False, n_samples=times * n)
 
 
+def people(seed: int, kind: str, robust: bool) -> tuple[Array, Array]:
+    """(hits, half widths) of one regression of people with two rows each, alike: the worst case of what is allowed."""
+    rng, epsilon = np.random.default_rng(seed), 2.0
+    X, truth = np.repeat(_rows(rng, 10_000, 3), 2, axis=0), np.array([0.5, -0.5, 0.3, 0.2])
+    raw, ids = X @ truth[:-1] + truth[-1], np.repeat(np.arange(10_000), 2)
+    options: dict[str, Any] = {"feature_bound": BOUND, "max_rows_per_group": 2}
+    model: PrivateLinearRegression | PrivateLogisticRegression
+    if kind == "linear":
+        y = raw + np.repeat(rng.uniform(-0.5, 0.5, size=10_000), 2)
+        model = PrivateLinearRegression(epsilon, DELTA, target_bounds=(-3, 3), **options)
+    else:
+        y = (np.repeat(rng.uniform(size=10_000), 2) < expit(raw)).astype(int)
+        model = PrivateLogisticRegression(epsilon, DELTA, classes=[0, 1], **options)
+    told: dict[str, Any] = {"groups": ids, "max_rows_per_group": 2}
+    return _checked(model.fit(X, y, groups=ids), X, y, truth, epsilon, robust, **told)
+
+
 def _checked(
     model: Any, X: Array, y: Array, truth: Array, epsilon: float, robust: bool, **options: Any
 ) -> tuple[Array, Array]:
@@ -268,8 +292,10 @@ def _regressed(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
     return x[:, None], x + rng.uniform(-0.3, 0.3, size=n)
 
 
-def evaluations(repeats: int, n: int, epsilon: float, delta: float) -> list[Row]:
-    """Coverage of accuracy, recall, AUC, calibration, R^2 and a subgroup's accuracy."""
+def evaluations(repeats: int, n: int, epsilon: float, delta: float, rows: int = 1) -> list[Row]:
+    """Coverage of accuracy, recall, AUC, calibration, R^2 and a subgroup's accuracy, for people of equal rows."""
+    ids = np.repeat(np.arange(n // rows), rows)
+    who: dict[str, Any] = {} if rows == 1 else {"groups": ids, "max_rows_per_group": rows}
     population = _classified(np.random.default_rng(10**6), 2_000_000)
     truth = dict(_true_metrics(*population))
     hits: dict[str, list[bool]] = {name: [] for name in (*truth, "R^2")}
@@ -277,22 +303,30 @@ def evaluations(repeats: int, n: int, epsilon: float, delta: float) -> list[Row]
     explained = 1 - (0.6**2 / 12) / (1.2**2 / 12 + 0.6**2 / 12)
     for seed in range(repeats):
         rng = np.random.default_rng(seed)
-        X, y = _classified(rng, n)
+        X, y = (np.repeat(part, rows, axis=0) for part in _classified(rng, n // rows))
         groups = np.where(X[:, 0] < 0.3, "low", "high")
         found = evaluate(
-            KnownClassifier(), X, y, epsilon=epsilon, delta=delta, by=groups, by_values=["low", "high"]
+            KnownClassifier(),
+            X,
+            y,
+            epsilon=epsilon,
+            delta=delta,
+            by=groups,
+            by_values=["low", "high"],
+            **who,
         )
-        X, target = _regressed(rng, n)
+        X, target = (np.repeat(part, rows, axis=0) for part in _regressed(rng, n // rows))
         intervals = {**found.metrics, "accuracy of the group": found.by_group["low"]["accuracy"]}
-        intervals["R^2"] = evaluate(KnownRegressor(), X, target, epsilon=epsilon, delta=delta)["R^2"]
+        intervals["R^2"] = evaluate(KnownRegressor(), X, target, epsilon=epsilon, delta=delta, **who)["R^2"]
         for name in hits:
             value = truth.get(name, explained)
             hits[name].append(intervals[name].lower <= value <= intervals[name].upper)
             widths[name].append((intervals[name].upper - intervals[name].lower) / 2)
-    kind = "Gaussian" if delta > 0 else "Laplace"
+    kind = ("Gaussian" if delta > 0 else "Laplace") + " noise"
+    kind += "" if rows == 1 else f", people of {rows} equal rows"
     return [
         Row(
-            f"{name}, n = {n}, epsilon = {epsilon:g}, {kind} noise",
+            f"{name}, n = {n}, epsilon = {epsilon:g}, {kind}",
             float(np.mean(hits[name])),
             repeats,
             float(np.median(widths[name])),
@@ -334,6 +368,10 @@ def _coefficients() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]],
         yield kind, partial(awkward, kind=kind), False
     for times in (1, 4):
         yield f"linear, add-remove-one, {times} n records declared", partial(counted, times=times), True
+    for kind in kinds:
+        for robust in (False, True):
+            what = f"{kind}, people of 2 equal rows, n = 20000{', robust' if robust else ''}"
+            yield what, partial(people, kind=kind, robust=robust), False
     yield "linear, start set to (30, 30)", partial(counted, times=1, start=30.0), True
 
 
@@ -354,9 +392,9 @@ def measure(repeats: int = 1000, only: str = "") -> Iterator[Row]:
                 float(hits[finite].mean()) if finite.any() else 1.0,
                 repeats,
             )
-    for n, epsilon, delta in ((2_000, 1.0, DELTA), (20_000, 0.3, DELTA), (2_000, 1.0, 0.0)):
-        if "metrics".startswith(only):
-            yield from evaluations(repeats, n, epsilon, delta)
+    for n, epsilon, delta, rows in METRICS:
+        if ("metrics" if rows == 1 else "people").startswith(only):
+            yield from evaluations(repeats, n, epsilon, delta, rows)
 
 
 def main() -> int:
@@ -364,7 +402,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument(
-        "--only", default="", help="linear, logistic, metrics or near, or the beginning of one setting"
+        "--only",
+        default="",
+        help="linear, logistic, metrics, people (their metrics) or near, or the beginning of one setting",
     )
     arguments = parser.parse_args()
     rows: list[Row | near_noise.Row] = []

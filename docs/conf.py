@@ -55,7 +55,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": ["search-button"],
-    # Pages of wide tables take the whole width.
+    # Pages of wide tables take the whole width; the front page has cards instead.
     "secondary_sidebar_items": {
         "**": ["page-toc"],
         **{
@@ -66,6 +66,7 @@ html_theme_options = {
                 "errata",
                 "from-other-libraries",
                 "from-scikit-learn",
+                "index",
                 "papers",
                 *(f"results/{path.stem}" for path in (HERE.parent / "benchmarks" / "results").glob("*.md")),
                 "solvers",

@@ -159,7 +159,7 @@ def homes(pattern):
         (r"\bdef transact\(", "privacy/ledger/sqlite.py"),
         (r"^(Array|Mask|Integers)\b.*=", "_typing.py"),
         (r"^_?SLACK\b|1 \+ 2(\.0)?\*\*-40", "privacy/guarantee.py"),
-        (r"\b(triu|tril)_indices\(|\bnp\.(triu|tril)\(", "mechanisms/matrices.py"),
+        (r"\b(triu|tril)_indices\(|\bnp\.(triu|tril)\(", "mechanisms/additive.py"),
         (r"^def \w+_signal\(|^def \w*(signal_to_noise|over_signal|over_noise)\(", "problem.py"),
         (r"^def (gamma|gradient_rounding|summation_rounding|worst_additions)\(", "records/bounds.py"),
     ],

@@ -111,7 +111,7 @@ def test_models_load_predict_and_verify(name, folder):
     assert (found.charge, found.matches, found.unit_recorded) == (expected["charge"], None, False)
     assert "unit and kind are not recorded by the ledger" in str(found)
     assert "Release     not recorded by the ledger" in str(found)
-    card.save(model, path)
+    card.save(model, path, overwrite=True)
     assert card.verify(path, ledger=folder / f"{PAID_BY[name]}.ledger").charge == expected["charge"]
 
 

@@ -25,10 +25,14 @@ from discreet._typing import Array
 from discreet.audit import catalog
 from discreet.audit.subjects import DELTA, Subject, regressors
 from discreet.audit.transcripts import exact_delta, transcript_laws
-from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise, LaplaceMechanism
+from discreet.mechanisms.additive import (
+    GaussianMechanism,
+    GaussianNoise,
+    LaplaceMechanism,
+    SymmetricGaussianMechanism,
+)
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.level_selection import LeveledSelection, largest_range
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism
 from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
 from discreet.mechanisms.sparse_vector import SparseVector, StableRelease
 from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality
@@ -37,7 +41,7 @@ from discreet.privacy.accounting.curves import smallest_epsilon
 from discreet.privacy.accounting.repetition import law_with_mean
 from discreet.privacy.events import BoundedRange, Event, Pure, ZeroConcentrated
 from discreet.privacy.guarantee import Neighboring, Sensitivity
-from discreet.privacy.proofs import lemmas_of
+from discreet.privacy.statement import lemmas_of
 
 Laws = tuple[Array, Array]
 #: delta of the worst pair, as a function of epsilon and of the share of the noise that is kept.

@@ -145,7 +145,7 @@ def _seeds(folder: Path) -> Iterator[_Seeds]:
         labels = [y, np.array(["a", "b"])[y], y / 1.0, y / 1.0]
         saved = []
         for model, told in zip(models, labels, strict=True):
-            card.save(model.fit(X, told), folder / "model.json")
+            card.save(model.fit(X, told), folder / "model.json", overwrite=True)
             saved.append((folder / "model.json").read_bytes())
     path = folder / "ledger"
     account = Ledger(path, epsilon=10.0, delta=0.1)

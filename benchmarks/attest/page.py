@@ -1,12 +1,17 @@
-"""The page of an attestation: one verdict, what was tried, what was not; the rows are folded below."""
+"""The page of an attestation: one verdict, what was tried, what was not; all rows are folded below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from discreet.card.attestation import failures
 from discreet.display.page import Page
+
+_RUNS = {
+    "short": "short: only claims that are not in the stored table of audits are attacked again",
+    "full": "full: every claim is attacked",
+}
 
 
 def page(body: Mapping[str, Any]) -> str:
@@ -14,111 +19,114 @@ def page(body: Mapping[str, Any]) -> str:
     out = Page(f"discreet {body['version']}", "Attestation")
     wrong = list(failures(body))
     if wrong:
-        count = "1 finding" if len(wrong) == 1 else f"{len(wrong)} findings"
-        out.verdict(f"{count}: do not rely on this version.", wrong[0], "bad")
+        many = "A check" if len(wrong) == 1 else f"{len(wrong)} checks"
+        out.verdict(f"{many} FAILED.", "Do not rely on this version.", "bad")
+        out.items(wrong)
     else:
         out.verdict(
-            "Nothing that was tried contradicts a claim of this version.",
-            "Every claimed epsilon follows from its event. Every broken twin that was tried was noticed.",
+            "Nothing that was tried contradicts a promise of this version.",
+            "Attacks that fail are evidence, not proof: the proofs are mathematical, and people read them.",
             "good",
         )
-    out.text(
-        f"Made {body['made']} with Python {body['python']}, commit {body['commit']}, {body['mode']} run. "
-        "Check it against an installed package: discreet attest attestation.json"
+    out.facts(
+        {
+            "Made": str(body["made"])[:16].replace("T", " "),
+            "Run": _RUNS.get(body["mode"], body["mode"]),
+            "Commit": str(body["commit"])[:12],
+            "Python": body["python"],
+            "To check it, run": "discreet attest attestation.json",
+        }
     )
-    if wrong:
-        out.heading("What is wrong")
-        out.items(wrong)
     out.heading("What was tried")
-    out.table(["what", "how much", "result"], list(_tried(body)))
+    out.table(("check", "what it does", "result"), list(_tried(body)), wrapped=True)
     out.heading("What was not tried")
-    out.items(body["not_tested"])
-    out.heading("Rows")
-    for title, part in _PARTS.items():
-        with out.folded(title):
-            part(out, body)
+    out.items(f"{text[0].upper()}{text[1:]}." for text in body["not_tested"])
+    out.heading("All rows")
+    for part in (_claims, _lemmas, _exact, _attacks, _outside, _builds):
+        part(out, body)
     return out.html()
 
 
-def _tried(body: Mapping[str, Any]) -> Iterator[list[str]]:
-    """One line for each kind of evidence: what, how much, and what came of it."""
-    replays, exact, attacks, tests = (body[part] for part in ("replays", "exact", "attacks", "tests"))
-    yield ["claims priced from their events", str(len(body["claims"])), "each follows from its event"]
-    yield [
-        "lemmas behind the constants",
-        str(len(body["lemmas"])),
-        f"{tests['passed']} tests passed, {tests['failed']} failed",
-    ]
+def _tried(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Every kind of check, in words, with its count."""
+    replays, tests, kills, fuzz = (body[name] for name in ("replays", "tests", "kills", "fuzz"))
     near = sum(line["ratio"] >= 0.95 for line in replays)
-    yield [
-        "replays on neighboring data sets",
-        str(len(replays)),
-        f"{_of('passed', replays)} passed, {near} reach 0.95 of the declared distance",
-    ]
-    yield [
-        "laws computed exactly",
-        str(len(exact)),
-        f"{_of('passed', exact)} within the claim, {_twins(exact)}",
-    ]
-    yield [
-        "programs attacked in this run: new or changed ones"
-        if body["mode"] == "short"
-        else "programs attacked in this run",
-        str(len(attacks)),
-        f"{_of('sound', attacks)} within the claim, {_twins(attacks)}",
-    ]
+    yield (
+        "prices",
+        "The epsilon of every claim is computed again from what was recorded.",
+        f"{len(body['claims'])} claims",
+    )
+    yield (
+        "replays",
+        "Two data sets that differ in one record are run with the same noise. What differs must not exceed what "
+        "the proof declares.",
+        f"{_of(sum(line['passed'] for line in replays), len(replays))} passed; {near} reach 95% of the limit",
+    )
+    yield (
+        "exact audits",
+        "Where all outcomes can be listed, the true epsilon is computed. A copy with half of the noise must fail.",
+        f"{_of(sum(line['passed'] for line in body['exact']), len(body['exact']))} passed; "
+        f"{sum(line['caught'] for line in body['exact'])} copies caught",
+    )
+    yield (
+        "attacks",
+        "Someone who chose the data guesses from the output which data set it was, thousands of times. A copy with "
+        "half of the noise must be caught.",
+        f"{_of(sum(line['sound'] for line in body['attacks']), len(body['attacks']))} claims stand; "
+        f"{sum(line['caught'] for line in body['attacks'])} copies caught",
+    )
     if stored := body.get("stored"):
-        yield [
-            f"programs attacked before, {stored['first']} to {stored['last']}",
-            str(stored["rows"]),
-            f"{stored['sound']} within the claim, {stored['caught']} half-noise twins caught",
-        ]
-    for tool in dict.fromkeys(line["tool"] for line in body["outside"]):
-        lines = [line for line in body["outside"] if line["tool"] == tool]
-        yield [f"{tool}, a tool of others", str(len(lines)), _verdicts(lines)]
-    yield ["writers of a ledger killed in this run", str(body["kills"]["kills"]), _killed(body["kills"])]
-    yield ["hostile inputs in this run", str(body["fuzz"]["cases"]), _fuzzed(body["fuzz"])]
+        yield (
+            "attacks made before",
+            f"The same on programs that did not change since, from {stored['first']} to {stored['last']}.",
+            f"{_of(stored['sound'], stored['rows'])} claims stand; {stored['caught']} copies caught",
+        )
+    counts = {verdict: sum(line["verdict"] == verdict for line in body["outside"]) for verdict in _VERDICTS}
+    yield (
+        "tools of others",
+        "Programs that other people wrote price or test the same mechanisms.",
+        ", ".join(f"{verdict}: {count}" for verdict, count in counts.items() if count) or "none",
+    )
     figures = body.get("figures", {})
-    if kills := figures.get("kills"):
-        yield [f"writers killed, {kills['when']}", str(kills["kills"]), _killed(kills)]
-    if inputs := figures.get("inputs"):
-        yield [f"hostile inputs, {inputs['when']}", str(inputs["cases"]), _fuzzed(inputs)]
-    yield ["builds of the wheel from clean clones", *_built(body["wheel"])]
-
-
-def _of(what: str, lines: Sequence[Mapping[str, Any]]) -> int:
-    return sum(bool(line[what]) for line in lines)
-
-
-def _twins(lines: Sequence[Mapping[str, Any]]) -> str:
-    return f"{_of('caught', lines)} half-noise twins caught"
-
-
-def _verdicts(lines: Sequence[Mapping[str, Any]]) -> str:
-    counts = {verdict: sum(line["verdict"] == verdict for line in lines) for verdict in _VERDICTS}
-    words = [f"{count} {_VERDICTS[verdict]}" for verdict, count in counts.items() if count]
-    noticed = sum(line.get("caught") is True for line in lines)
-    return ", ".join([*words, *([f"{noticed} half-noise twins caught"] if noticed else [])])
-
-
-def _killed(found: Mapping[str, Any]) -> str:
-    return (
-        f"{found['acknowledged']} charges acknowledged, {found['lost']} lost, {found['damaged']} ledgers damaged, "
-        f"{found['beyond_cap']} times beyond the cap"
+    yield (
+        "lemmas",
+        "Each statement that a constant rests on is exercised by tests.",
+        f"{len(body['lemmas'])} lemmas; {tests['passed']} tests passed, {tests['failed']} failed",
+    )
+    yield (
+        "killed ledgers",
+        "Processes are killed while they write a ledger, and disks fill up.",
+        _killed(kills),
+    )
+    if many := figures.get("kills"):
+        yield ("killed ledgers, overnight", f"The same at length, {many['when']}.", _killed(many))
+    yield (
+        "hostile files",
+        "Damaged and malicious inputs must be refused, or be harmless.",
+        _fuzzed(fuzz),
+    )
+    if many := figures.get("inputs"):
+        yield ("hostile files, overnight", f"The same at length, {many['when']}.", _fuzzed(many))
+    wheel = body["wheel"]
+    yield (
+        "builds",
+        "The package is built twice and must come out the same.",
+        "not run" if "skipped" in wheel else "the same file" if wheel["identical"] else "they DIFFER",
     )
 
 
-def _fuzzed(found: Mapping[str, Any]) -> str:
+def _killed(kills: Mapping[str, Any]) -> str:
     return (
-        f"{sum(found['refused'].values())} refused, {sum(found['accepted'].values())} accepted, "
-        f"{found['n_surprises']} surprises"
+        f"{kills['kills']:,} times; {kills['lost']} charges lost, {kills['beyond_cap']} times beyond the cap"
     )
 
 
-def _built(wheel: Mapping[str, Any]) -> list[str]:
-    if "skipped" in wheel:
-        return ["0", wheel["skipped"]]
-    return [str(len(wheel["builds"])), "identical" if wheel["identical"] else "THEY DIFFER"]
+def _fuzzed(fuzz: Mapping[str, Any]) -> str:
+    return f"{fuzz['cases']:,} inputs; {fuzz['n_surprises']} surprises"
+
+
+def _of(part: int, whole: int) -> str:
+    return f"all {whole}" if part == whole else f"{part} of {whole}"
 
 
 def _claims(out: Page, body: Mapping[str, Any]) -> None:
@@ -132,7 +140,8 @@ def _claims(out: Page, body: Mapping[str, Any]) -> None:
         ]
         for claim, seen in zip(body["claims"], body["replays"], strict=True)
     ]
-    out.table(["subject", "relation", "epsilon at delta 0.01", "replay", "distance / declared"], rows)
+    with out.folded(f"Claims and replays: {len(rows)}"):
+        out.table(["subject", "relation", "epsilon at delta 0.01", "replay", "distance / declared"], rows)
 
 
 def _lemmas(out: Page, body: Mapping[str, Any]) -> None:
@@ -140,14 +149,17 @@ def _lemmas(out: Page, body: Mapping[str, Any]) -> None:
         [name, str(len(use["proves"])), ", ".join(test.rpartition("/")[2] for test in use["tests"])]
         for name, use in body["lemmas"].items()
     ]
-    out.table(["lemma", "constants", "tests"], rows)
-    out.items([f"{name}: {digest}" for name, digest in body["proofs"].items()])
+    with out.folded(f"Lemmas: {len(rows)}"):
+        out.table(["lemma", "constants", "tests"], rows)
+    out.notes("Hashes of the proofs", [f"{name}: {digest}" for name, digest in body["proofs"].items()])
 
 
 def _exact(out: Page, body: Mapping[str, Any]) -> None:
     header = ["subject", "claimed epsilon", "true epsilon", "largest true / claimed delta", "half noise"]
     names = ("claimed", "true", "ratio", "twin")
-    out.table(header, [[line["subject"], *(_number(line[name]) for name in names)] for line in body["exact"]])
+    rows = [[line["subject"], *(_number(line[name]) for name in names)] for line in body["exact"]]
+    with out.folded(f"Exact audits: {len(rows)}"):
+        out.table(header, rows)
 
 
 def _attacks(out: Page, body: Mapping[str, Any]) -> None:
@@ -156,10 +168,18 @@ def _attacks(out: Page, body: Mapping[str, Any]) -> None:
         [line["subject"], line["relation"], *(_number(line[name]) for name in names), line["note"]]
         for line in body["attacks"]
     ]
-    out.table(["subject", "relation", "claimed", "pair", "shown", "half noise", "note"], rows)
+    with out.folded(f"Attacks: {len(rows)}"):
+        out.table(["subject", "relation", "claimed", "worst pair", "shown", "half noise", "note"], rows)
 
 
 def _outside(out: Page, body: Mapping[str, Any]) -> None:
+    by_tool = []
+    for tool in dict.fromkeys(line["tool"] for line in body["outside"]):
+        lines = [line for line in body["outside"] if line["tool"] == tool]
+        counts = {verdict: sum(line["verdict"] == verdict for line in lines) for verdict in _VERDICTS}
+        caught = sum(line.get("caught") is True for line in lines)
+        words = [f"{verdict} {count}" for verdict, count in counts.items() if count]
+        by_tool.append(f"{tool}: " + ", ".join(words + [f"{caught} half-noise copies caught"] * (caught > 0)))
     names = ("claimed", "lowest", "highest")
     rows = [
         [
@@ -171,30 +191,38 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
         ]
         for line in body["outside"]
     ]
-    out.table(["tool", "subject", "verdict", "ours", "at least", "at most", "note"], rows)
+    with out.folded(f"Tools of others: {len(rows)}"):
+        out.items(by_tool)
+        out.table(["tool", "subject", "verdict", "ours", "at least", "at most", "note"], rows)
 
 
 def _builds(out: Page, body: Mapping[str, Any]) -> None:
     kills, fuzz, wheel = body["kills"], body["fuzz"], body["wheel"]
-    kinds = [[name, str(count)] for name, count in kills["kinds"].items()]
-    out.table(["trouble of a killed writer", "times"], kinds)
-    names = sorted({*fuzz["refused"], *fuzz["accepted"]})
-    rows = [[name, *(str(fuzz[part].get(name, 0)) for part in ("refused", "accepted"))] for name in names]
-    out.table(["hostile input", "refused", "accepted"], rows)
-    if "builds" in wheel:
-        out.items([f"{one['name']}: SHA-256 {one['sha256']}" for one in wheel["builds"]])
-    out.items([f"{name} {version}" for name, version in body["packages"].items()])
+    kinds = ", ".join(f"{name} {count}" for name, count in kills["kinds"].items())
+    with out.folded("Faults and builds"):
+        out.text(
+            f"{kills['kills']} times writers of a ledger were killed ({kinds}): {kills['acknowledged']} charges "
+            f"acknowledged, {kills['lost']} lost, {kills['damaged']} ledgers damaged, {kills['beyond_cap']} times "
+            f"beyond the cap; {kills['seconds']:.0f} s."
+        )
+        out.text(
+            f"{fuzz['cases']} fuzzed inputs and hostile files: {sum(fuzz['refused'].values())} refused, "
+            f"{sum(fuzz['accepted'].values())} accepted, {fuzz['n_surprises']} surprises; {fuzz['seconds']:.0f} s."
+        )
+        names = sorted({*fuzz["refused"], *fuzz["accepted"]})
+        rows = [[name, *(str(fuzz[part].get(name, 0)) for part in ("refused", "accepted"))] for name in names]
+        out.table(["input", "refused", "accepted"], rows)
+        if "skipped" in wheel:
+            out.text(wheel["skipped"])
+        else:
+            same = "are the same file" if wheel["identical"] else "DIFFER"
+            out.text(
+                f"Two builds of {wheel['builds'][0]['name']} {same}: SHA-256 {wheel['builds'][0]['sha256']}."
+            )
+    out.notes("Versions", [f"{name} {version}" for name, version in body["packages"].items()])
 
 
-_PARTS: Mapping[str, Callable[[Page, Mapping[str, Any]], None]] = {
-    "Claims and replays": _claims,
-    "Lemmas, their tests and the hashes of the proofs": _lemmas,
-    "Exact audits": _exact,
-    "Attacks": _attacks,
-    "Tools of others": _outside,
-    "Faults, builds and versions": _builds,
-}
-_VERDICTS: Mapping[str, str] = {"agrees": "agree", "contradicts": "CONTRADICT", "skipped": "skipped"}
+_VERDICTS: Sequence[str] = ("agrees", "contradicts", "skipped")
 
 
 def _number(value: float | None) -> str:

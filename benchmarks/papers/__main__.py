@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from discreet.cli.values import count
+from discreet.cli.options import count
 
 if TYPE_CHECKING:
     from benchmarks.papers.results import Row

@@ -37,7 +37,7 @@ def write(folder: str | os.PathLike[str], page_folder: str | os.PathLike[str] | 
 
 def page(rows: Sequence[Row]) -> Page:
     """The whole report."""
-    page = Page("discreet: what privacy costs")
+    page = Page("What privacy costs", "Benchmark")
     full = [row for row in rows if not row.quick]
     if not full:
         page.text(

@@ -81,11 +81,16 @@ def _outcomes(page: Page, table: Table, found: Sequence[Cell]) -> None:
 
 def _stand_ins(page: Page, found: Sequence[Cell]) -> None:
     others = ("generated", "invented", "none")
-    for dataset, used in dict.fromkeys((cell.dataset, cell.used) for cell in found):
-        if used and used != dataset and used not in others:
-            page.text(
-                f"{dataset} cannot be had here; {used} stands in for it, so printed figures are no comparison."
-            )
+    pairs = [
+        f"{used} stands in for {dataset}"
+        for dataset, used in dict.fromkeys((cell.dataset, cell.used) for cell in found)
+        if used and used != dataset and used not in others
+    ]
+    if pairs:
+        page.text(
+            f"Where the papers' data could not be downloaded, other data takes its place: {'; '.join(pairs)}. Their "
+            "printed figures are about different data."
+        )
 
 
 def _curve(
@@ -165,9 +170,10 @@ def _comparison(page: Page, table: Table, found: Sequence[Cell]) -> None:
         private = [cell for cell in here.values() if cell.epsilon and cell.metric == "accuracy"]
         if len(private) > 1:
             best.add((methods.index(max(private, key=lambda cell: cell.mean).method), number + 1))
-    page.table(["", *(f"{dataset}, ε = {epsilon:g}" for dataset, epsilon in places)], lines, best)
-    if best:
-        page.text(f"{_repeats(found)}; the best private method in bold.")
+    with page.folded("All figures of this table"):
+        page.table(["", *(f"{dataset}, ε = {epsilon:g}" for dataset, epsilon in places)], lines, best)
+        if best:
+            page.text(f"{_repeats(found)}; the best private method in bold.")
 
 
 def _repeats(found: Sequence[Cell]) -> str:
@@ -215,7 +221,8 @@ def _rates(page: Page, rows: Sequence[Row]) -> None:
                 named = [{**record, axis: record["size"]} for record in records]
                 spec = slopes(named, x=axis, y="excess risk", series="method", theory="theory")
                 page.chart(spec, f"{dataset}.", "rates" if dataset == "ridge logistic: rows" else None)
-    page.table(("instance: varied", "method", "slope", "theory", "difference"), lines)
+    with page.folded("All slopes"):
+        page.table(("instance: varied", "method", "slope", "theory", "difference"), lines)
 
 
 def _slopes(rows: Sequence[Row], theory: float, exponent: float | None) -> tuple[str, str, str]:
@@ -259,25 +266,24 @@ def _audits(page: Page, rows: Sequence[Row]) -> None:
     page.text(
         f"{stands} of {len(done)} claims stand; {caught} of their twins with half of the noise were caught."
     )
-    page.chart(
-        dots(records, category="audited", value="epsilon", group="what", colors=kinds),
-        "An honest claim lies above what an attack proves (95% confidence); the same program with half of its noise is "
-        "caught when the attack proves more than the claim (confidence 1 - 1e-6).",
-        "audit",
+    header = (
+        "audited",
+        "attacker sees",
+        "replay",
+        "distance",
+        *kinds,
+        "claim stands",
+        "half noise caught",
+        "note",
     )
-    page.table(
-        (
-            "audited",
-            "attacker sees",
-            "replay",
-            "distance",
-            *kinds,
-            "claim stands",
-            "half noise caught",
-            "note",
-        ),
-        lines,
-    )
+    with page.folded("All audits"):
+        page.chart(
+            dots(records, category="audited", value="epsilon", group="what", colors=kinds),
+            "An honest claim lies above what an attack proves (95% confidence). The same program with half of the "
+            "noise is caught when the attack proves more than the claim (confidence 1 - 1e-6).",
+            "audit",
+        )
+        page.table(header, lines)
     page.text("`make audit` attacks for longer; its table is benchmarks/results/audit.md.")
 
 
@@ -293,7 +299,14 @@ def _ratios(page: Page, table: Table, rows: Sequence[Row]) -> None:
             {"data set": dataset, "method": method, f"{what} ratio": float(f"{np.median(values):.3g}")}
             for (dataset, method), values in ratios.items()
         ]
-        if records and not table.name.endswith("curves"):
+        if not records or table.name.endswith("curves"):
+            continue
+        said = (
+            f"{what.capitalize()} of a fit over that of scikit-learn's fit without privacy on the same split"
+        )
+        if len({record[f"{what} ratio"] for record in records}) == 1:
+            page.text(f"{said}: {records[0][f'{what} ratio']:g}, whatever the data set and method.")
+        else:
             spec = dots(
                 records,
                 category="data set",
@@ -302,11 +315,7 @@ def _ratios(page: Page, table: Table, rows: Sequence[Row]) -> None:
                 log=True,
                 colors=_COLORS,
             )
-            page.chart(
-                spec,
-                f"{what.capitalize()} of a fit over that of scikit-learn's fit without privacy on the same split.",
-                f"{table.name}-{what}",
-            )
+            page.chart(spec, f"{said}.", f"{table.name}-{what}")
 
 
 def _protocols(page: Page, rows: Sequence[Row]) -> None:

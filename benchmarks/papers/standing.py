@@ -104,6 +104,7 @@ def standing(page: Page, rows: Sequence[Row]) -> None:
             )
             for one in found
         ],
+        wrapped=True,
     )
     ahead = [one for one in found if one.verdict == "ahead"]
     page.text(f"Ahead on {len(ahead)} of {len(found)}.")
@@ -114,6 +115,6 @@ def standing(page: Page, rows: Sequence[Row]) -> None:
     made = sorted({one.used for one in found if one.used in GENERATED})
     if made:
         page.text(
-            f"{' and '.join(made)}: made by our own generator in the dissertation's shape, since its files are not to "
-            "be had; the printed figures beside them are about other data."
+            f"{' and '.join(made)}: made by our own generator in the dissertation's shape, because its files are not "
+            "available; the printed figures beside them are about other data."
         )

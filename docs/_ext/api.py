@@ -31,7 +31,7 @@ GROUPS = {
         "discreet.evaluation",
         "discreet.intervals",
     ),
-    "Privacy and budgets": ("discreet.privacy", "discreet.mechanisms", "discreet.reporting"),
+    "Privacy and budgets": ("discreet.privacy", "discreet.mechanisms"),
 }
 #: Subpackages whose names share a page.
 PACKAGES = {

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.display.charts import ROOM
+
 FOLDER = Path(__file__).parents[1] / "gallery"
 TINY = 0.1
 CELL = re.compile(r"^# %%(.*)\n", re.MULTILINE)
@@ -61,7 +63,7 @@ def svg(chart: Any) -> str:
     import vl_convert
 
     words = {"labelColor": "#1b1b1f", "titleColor": "#1b1b1f", "labelFontSize": 12, "titleFontSize": 12}
-    chart = chart.configure(background="white", padding=8).configure_view(strokeOpacity=0)
+    chart = chart.configure(background="white", padding=ROOM).configure_view(strokeOpacity=0)
     chart = chart.configure_title(anchor="start", fontSize=13, color="#1b1b1f", offset=12)
     chart = chart.configure_axis(
         **words, gridColor="#e4e4ea", titleFontWeight="normal", labelOverlap=True
@@ -85,6 +87,19 @@ def run_cell(text: str, scope: dict[str, Any], name: str) -> tuple[str, Any]:
     return printed.getvalue().rstrip(), value
 
 
+def page_of(script: Path, parts: list[str]) -> str:
+    """A page of these parts."""
+    source = f"The script of this page is {{download}}`{script.name} <{script.name}>`."
+    return "\n\n".join([*parts, source]) + "\n"
+
+
+def unrun(script: Path) -> str:
+    """The page of a script without what it prints and draws."""
+    found = [cell for cell in cells(script) if cell.kind != "hidden"]
+    fenced = (f"```python\n{shown(cell.text)}\n```" if cell.kind == "code" else cell.text for cell in found)
+    return page_of(script, list(fenced))
+
+
 def run(script: Path, size: float = 1.0) -> tuple[str, dict[str, str]]:
     """Run a script in an empty folder; return its page and its pictures by file name."""
     parts: list[str] = []
@@ -105,8 +120,7 @@ def run(script: Path, size: float = 1.0) -> tuple[str, dict[str, str]]:
                 name = f"{script.stem}-{len(pictures) + 1}.svg"
                 pictures[name] = svg(value)
                 parts.append(f"![{value.title}]({name})")
-    source = f"The script of this page is {{download}}`{script.name} <{script.name}>`."
-    return "\n\n".join([*parts, source]) + "\n", pictures
+    return page_of(script, parts), pictures
 
 
 def index(scripts: list[Path]) -> str:

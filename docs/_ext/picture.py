@@ -16,14 +16,14 @@ from sklearn.linear_model import LogisticRegression
 
 from discreet import PrivateLogisticRegression
 from discreet.display.charts import svg
-from discreet.privacy.page import believed
+from discreet.privacy.page import posterior
 from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
 
 PICTURE = Path(__file__).parents[1] / "_static" / "tradeoff.svg"
 EPSILONS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 FITS = 5
 PEOPLE = 50_000
-WIDTH = 680
+WIDTH = 520  # letters can still be read on a phone
 
 MODEL, GUESS = "accuracy of the private model", "how sure a 50:50 guess about one person can become"
 
@@ -44,7 +44,7 @@ def measured(people: int = PEOPLE, fits: int = FITS) -> tuple[list[dict[str, Any
             for _ in range(fits)
         ]
         points.append({"epsilon": epsilon, "share": float(np.mean(scores)), "what": MODEL})
-        points.append({"epsilon": epsilon, "share": believed(0.5, epsilon), "what": GUESS})
+        points.append({"epsilon": epsilon, "share": posterior(0.5, epsilon), "what": GUESS})
     return points, float(plain.score(rows[train:], labels[train:]))
 
 
@@ -72,7 +72,7 @@ def drawn(points: list[dict[str, Any]], plain: float) -> dict[str, Any]:
         .mark_text(align="left", dy=-8, dx=6, color="#555", fontSize=12)
         .encode(x="epsilon:Q", y=shares, text="text:N")
     )
-    return dict((rule + label + lines).properties(height=280).to_dict())
+    return dict((rule + label + lines).properties(height=240).to_dict())
 
 
 def main() -> None:

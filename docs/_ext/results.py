@@ -1,11 +1,16 @@
-"""Show the result tables of the benchmarks as pages of the site; the sources link to them where they are written."""
+"""Show the results of the benchmarks in the site; the sources link to them where they are written.
+
+Tables become pages. The benchmark page, which is HTML already, is copied as it is.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+PAGE = "benchmark/index.html"
 FRONT = """# Results
 
 Tables as the commands of [benchmarks](../benchmarks.md) wrote them.
@@ -32,11 +37,21 @@ def copy_tables(app: Any, config: Any) -> None:
 def link_tables(app: Any, name: str, source: list[str]) -> None:
     """Lead links to the copies."""
     text = source[0].replace("](../../benchmarks/results/", "](../results/")
-    source[0] = text.replace("](../benchmarks/results/", "](results/")
+    text = text.replace("](../benchmarks/results/", "](results/")
+    source[0] = re.sub(rf"\[([^]]+)\]\({PAGE}\)", rf'<a href="{PAGE}">\1</a>', text)
+
+
+def copy_page(app: Any, error: Exception | None) -> None:
+    """Copy the benchmark page; its pictures are in it."""
+    if error is None and app.builder.format == "html":
+        target = Path(app.outdir) / PAGE
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy2(Path(app.srcdir) / PAGE, target)
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Copy before sources are listed."""
+    """Copy tables before sources are listed, and the page when all others are there."""
     app.connect("config-inited", copy_tables)
     app.connect("source-read", link_tables)
+    app.connect("build-finished", copy_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.evaluation.evaluate import evaluate as evaluate
     from discreet.intervals.intervals import coefficient_intervals as coefficient_intervals
     from discreet.losses.row_gradients import GradientLoss as GradientLoss
+    from discreet.mechanisms.recording import on_progress as on_progress
     from discreet.mechanisms.samplers.entropy import insecure_noise as insecure_noise
     from discreet.online.ftrl import PrivateFTRL as PrivateFTRL
     from discreet.online.linear import PrivateOnlineLinearModel as PrivateOnlineLinearModel
@@ -54,7 +55,6 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.privacy.ledger.policy import Policy as Policy
     from discreet.privacy.statement import PrivacyStatement as PrivacyStatement
     from discreet.recommend.completion import PrivateMatrixCompletion as PrivateMatrixCompletion
-    from discreet.reporting import on_progress as on_progress
     from discreet.search.search import PrivateSearchCV as PrivateSearchCV
     from discreet.search.search import PrivateSelection as PrivateSelection
     from discreet.tables.domains import Binned as Binned
@@ -79,7 +79,8 @@ def __getattr__(name: str) -> Any:
     if name == "card":
         return import_module("discreet.card")
     if name in HOMES:
-        return getattr(import_module(HOMES[name]), name)
+        found = globals()[name] = getattr(import_module(HOMES[name]), name)
+        return found
     raise AttributeError(f"module 'discreet' has no attribute {name!r}")
 
 

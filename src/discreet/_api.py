@@ -61,7 +61,7 @@ _MODULES = {
     "discreet.privacy.ledger.policy": ("Policy",),
     "discreet.privacy.statement": ("PrivacyStatement",),
     "discreet.recommend.completion": ("PrivateMatrixCompletion",),
-    "discreet.reporting": ("on_progress",),
+    "discreet.mechanisms.recording": ("on_progress",),
     "discreet.search.search": (
         "PrivateSearchCV",
         "PrivateSelection",

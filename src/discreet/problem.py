@@ -52,7 +52,7 @@ class Problem:
     @property
     def n_coefficients(self) -> int:
         """Number of released numbers."""
-        return self.n_features * self.loss.n_outputs * self.n_models
+        return math.prod(self.shape) * self.n_models
 
     def gradient_sensitivity(self, neighboring: Neighboring) -> Sensitivity:
         """L2 sensitivity of one model's summed gradient at a fixed point."""

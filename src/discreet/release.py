@@ -27,13 +27,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from discreet._checks import ParameterError, Setting, calm, silence
-from discreet.mechanisms.recording import charged
+from discreet.mechanisms.recording import charged, releasing, running
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, noise_is_secret
 from discreet.privacy import statement
 from discreet.privacy.guarantee import Guarantee, Neighboring, NoLedgerWarning
 from discreet.privacy.statement import PrivacyStatement, Receipt, Stated, release_digest
 from discreet.records.base import Records
-from discreet.reporting import releasing, running
+from discreet.sets.balls import BallIntersection
+from discreet.solvers.base import Solver, resolve
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -125,15 +126,20 @@ def carry_out(
     -------
     The result has the plan's guarantee, provided that the plan's proof and the statement's assumptions hold.
     """
-    with releasing(label) as report, calm():
+    with calm():
         check(plan, data)
-        promise = PrivacyStatement.of(plan)
         account = opened(ledger)
-        report("charge", price(promise.guarantee))
+        promise = PrivacyStatement.of(plan)
+    price = promise.guarantee
+    cost = f"({price.epsilon:g}, {price.delta:.3g}), {price.neighboring.value}, unit: {price.unit}"
+    with releasing(label) as report, calm():
+        if isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data):
+            report("compile", COMPILING)
+        report("charge", cost)
         charged(plan)  # audits compare what is run with what is paid for
         receipt = charge(account, promise, label)
         entropy = fresh_entropy()
-        if account is None and entropy.secure and running.get() == label:
+        if entropy.secure and account is None and running.get() == label:
             warn_uncharged(promise.guarantee)
         report("run", promise.mechanism)
         release = run(plan, data, entropy, progress)
@@ -179,6 +185,10 @@ def check_parts(plan: Stated) -> None:
         )
 
 
+COMPILING = (
+    "the first fit to a large table compiles code, once, which takes some ten seconds; `discreet warmup` compiles it "
+    "ahead of time"
+)
 _uncharged: list[Guarantee] = []  # what this process has released without a ledger
 
 
@@ -246,18 +256,13 @@ def run(
         return cast(Any, plan).run(prepared, entropy, progress)  # type: ignore[no-any-return]
 
 
-def price(promise: Guarantee) -> str:
-    """Format the price of a release."""
-    return f"({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}, unit: {promise.unit}"
-
-
 def bind(ledger: Budget, receipt: Receipt | None, digest: str | None) -> Receipt | None:
     """Store the digest of a release with its charge and return the updated receipt.
 
     Without a ledger, or if it cannot be opened or written, return the receipt unchanged. The release was paid for, so
     it must not be lost.
     """
-    if ledger is None or receipt is None or receipt.bound or digest is None:
+    if ledger is None or receipt is None or receipt.released is not None or digest is None:
         return receipt
     try:
         with calm():
@@ -287,6 +292,43 @@ def size_facts(relation: Neighboring, size: int, per_group: int | None, delta: A
     else:
         rows = f"the number of groups, {size // per_group}, is public; that of rows is not"
     return (rows,) if delta is not None else (rows, "delta was set to 1 / n_samples**2 by default")
+
+
+def foreign_parts(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
+    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
+
+    Parameters
+    ----------
+    solver : as an estimator was given it; None for its own.
+    inside : the set of the coefficients, if there is one.
+    loss : the loss, if the user chose it.
+    """
+    facts = []
+    if loss is not None and _foreign(loss):
+        facts.append(
+            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
+            "by the user)"
+        )
+    if solver is not None and _foreign(found := resolve(solver)):
+        facts.append(
+            f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
+        )
+    while isinstance(inside, BallIntersection) and not _foreign(inside):
+        inside = inside.base
+    if inside is not None and _foreign(inside):
+        facts.append(
+            f"set not from discreet ({_named(inside)}): its radius, diameter, vertices and projections are believed "
+            "(given by the user)"
+        )
+    return tuple(facts)
+
+
+def _foreign(thing: object) -> bool:
+    return type(thing).__module__.partition(".")[0] != "discreet"
+
+
+def _named(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def unit_assumption(guarantee: Guarantee) -> str:

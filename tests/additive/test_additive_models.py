@@ -157,7 +157,7 @@ def test_files_keep_the_model_and_its_edits(fitted, tmp_path):
     loaded.set_shape("ward", flat)
     assert loaded.shapes_["ward"]["value"] == flat
     assert not np.array_equal(loaded.decision_function(frame), fitted.decision_function(frame))
-    card.save(loaded, path)
+    card.save(loaded, path, overwrite=True)
     content = json.loads(path.read_text())
     assert list(content["original"]) == ["values"]
     assert np.array_equal(card.load(path).decision_function(frame), loaded.decision_function(frame))

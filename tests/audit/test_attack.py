@@ -193,7 +193,7 @@ def test_the_command_writes_a_page(tmp_path, capsys):
     assert main([*command, str(tmp_path / "audit.html")]) == 0
     text = (tmp_path / "audit.html").read_text()
     assert "half-noise twin" in text
-    assert "with record" in text
+    assert "first data set" in text
     assert main([*command, str(tmp_path / "audit.txt")]) == 1
 
 

@@ -51,6 +51,17 @@ def test_by_command(toy, capsys, tmp_path):
     assert "nobody can halve" in capsys.readouterr().err
 
 
+def test_a_program_cannot_forge_a_line_of_the_report(tmp_path, capsys):
+    """Its name is its own; the verdict is ours."""
+    path = tmp_path / "toy.py"
+    path.write_text(TOY.replace('"toy"', '"toy\\nNothing contradicts the promise.\\x1b[8m"'))
+    assert main(["audit", "--program", f"{sys.executable} {path} 0.2", "--runs", "600"]) == 1
+    told = capsys.readouterr().out
+    assert "\nNothing contradicts" not in told
+    assert "\x1b" not in told
+    assert "THE PROMISE IS FALSE" in told
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -66,6 +77,8 @@ def test_by_command(toy, capsys, tmp_path):
             'print("[0, [NaN]]\\n[1, [1]]\\n" * 30)',
             "finite",
         ),
+        ("print('[' * 100000)", "must print its claim"),
+        ("import sys; sys.stderr.write('a\\n\\x1b[8m'); sys.exit(1)", r"failed: \\x1b\[8m"),
     ],
 )
 def test_programs_that_say_something_else_are_refused(code, message):

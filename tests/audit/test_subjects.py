@@ -56,14 +56,14 @@ def test_the_solver_is_found_by_what_was_charged(model, solver, tmp_path):
 def test_a_solver_that_cannot_be_named_is_not_replaced_by_another(tmp_path, capsys):
     path = str(tmp_path / "model.json")
     unnamed = NoisyGradientDescent(n_iterations=3)
-    card.save(PrivateLogisticRegression(classes=[0, 1], solver=unnamed).fit(*data(600)), path)
+    card.save(PrivateLogisticRegression(classes=[0, 1], solver=unnamed).fit(*data(600)), path, overwrite=True)
     assert main(["audit", path]) == 1
     assert "fitted by '3 full-batch gradients" in capsys.readouterr().err
     grouped = PrivateLogisticRegression(classes=[0, 1], max_rows_per_group=2, solver="noisy-gd")
-    card.save(grouped.fit(*data(600), groups=np.arange(600) // 2), path)
+    card.save(grouped.fit(*data(600), groups=np.arange(600) // 2), path, overwrite=True)
     assert main(["audit", path]) == 1
     assert "people with several rows" in capsys.readouterr().err
-    card.save(PrivateMedian(radius=2.0).fit(data(600)[0]), path)
+    card.save(PrivateMedian(radius=2.0).fit(data(600)[0]), path, overwrite=True)
     assert main(["audit", path]) == 1
     assert "not for PrivateMedian" in capsys.readouterr().err
 

@@ -203,7 +203,8 @@ def test_the_page_says_first_what_was_found_then_what_was_tried_and_what_was_not
 def test_the_page_of_a_version_with_a_finding_says_so():
     lost = faults.Kills(kills=5, acknowledged=4, charges=3, lost=1).to_dict()
     text = page(contents(kills=lost))
-    assert "1 finding: do not rely on this version" in text
+    assert "A check FAILED." in text
+    assert "Do not rely on this version." in text
     assert "lost charges" in text
     assert "Nothing that was tried" not in text
 

@@ -181,7 +181,7 @@ def test_the_page_says_where_we_are_not_ahead(values, verdict):
 def test_a_stand_in_is_not_compared_with_the_printed_figure():
     rows = [Row("logistic-high", "gisette", "auto", 0.1, 0, "gisette_valid1k", value=99.0)]
     assert comparisons(rows) == []
-    assert "gisette_valid1k stands in for it" in report.page(rows).html()
+    assert "gisette_valid1k stands in for gisette" in report.page(rows).html()
 
 
 def test_every_method_of_the_tables_exists():

@@ -279,7 +279,7 @@ def test_a_full_disk_keeps_the_old_file(saved, monkeypatch, step):
     with monkeypatch.context() as patched:
         patched.setattr(_files.os, step, full)
         with pytest.raises(OSError, match=r"could not write .*No space left on device; nothing was changed"):
-            card.save(fitted(classes=("a", "b")), saved)
+            card.save(fitted(classes=("a", "b")), saved, overwrite=True)
         with pytest.raises(OSError, match=r"cannot write .*No space left"):
             _files.check_writable(saved, 10)
     assert saved.read_bytes() == before
@@ -299,7 +299,7 @@ def test_permissions_are_those_of_an_ordinary_file(tmp_path):
     card.save(fitted(), path)
     assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
     path.chmod(0o640)
-    card.save(fitted(), path)
+    card.save(fitted(), path, overwrite=True)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 

@@ -121,7 +121,7 @@ def test_signatures_notice_what_checksums_cannot(tmp_path):
     card.save(model, path)
     with pytest.raises(card.CardError, match="is not signed"):
         card.verify(path, key=public)
-    card.save(model, path, key=private)
+    card.save(model, path, key=private, overwrite=True)
     assert card.verify(path, key=public).signed
     card.new_key(tmp_path / "other.pem", tmp_path / "other.pub")
     with pytest.raises(card.CardError, match="signed with another key"):
@@ -181,7 +181,7 @@ def test_a_receipt_that_was_edited_or_belongs_to_something_else_is_refused(tmp_p
     path = tmp_path / "model.json"
     card.save(fitted("logistic", ledger=ledger, epsilon=2.0)[0], path)
     other = json.loads(path.read_text())["privacy"]["paid"]
-    card.save(fitted("logistic", ledger=ledger)[0], path)
+    card.save(fitted("logistic", ledger=ledger)[0], path, overwrite=True)
     for edit, message in (
         ({"digest": "0" * 64}, "another one than the file names"),
         ({"ledger": "0" * 32}, "this is another ledger"),
@@ -221,7 +221,7 @@ def test_a_charge_pays_for_no_other_relation_or_unit(tmp_path):
     path = tmp_path / "model.json"
     for changes in ({"neighboring": "replace-one"}, {"unit": "user"}, {"kind": "joint-dp"}):
         model, _ = fitted("logistic", ledger=ledger, neighboring="zero-out", solver="noisy-gd")
-        card.save(model, path)
+        card.save(model, path, overwrite=True)
         assert card.verify(path, ledger=ledger).charge
         resealed(path, promised(**changes))
         with pytest.raises(card.CardError, match=r"made for a different (relation|unit|kind)$"):
@@ -261,7 +261,7 @@ def test_every_kind_of_model_file_names_its_charge(tmp_path):
         search.fit(rows, y).best_estimator_,
     )
     for number, model in enumerate(models, start=1):
-        card.save(model, tmp_path / "model.json")
+        card.save(model, tmp_path / "model.json", overwrite=True)
         assert card.verify(tmp_path / "model.json", ledger=ledger).charge == number
 
 
@@ -313,7 +313,7 @@ def test_models_of_other_kinds_are_saved_and_not_exported(tmp_path):
         (recommender, "predict", ratings),
     ]
     for model, method, data in made:
-        card.save(model, path)
+        card.save(model, path, overwrite=True)
         again = card.load(path)
         np.testing.assert_array_equal(getattr(again, method)(data), getattr(model, method)(data))
         assert card.verify(path).claimed == model.privacy_.guarantee
@@ -321,7 +321,7 @@ def test_models_of_other_kinds_are_saved_and_not_exported(tmp_path):
             card.to_sklearn(model)
         card.to_html(model, tmp_path / "card.html")
     median = discreet.PrivateMedian(epsilon=1.0, delta=1e-6, radius=3.0).fit(rows)
-    card.save(median, path)
+    card.save(median, path, overwrite=True)
     np.testing.assert_array_equal(card.load(path).median_, median.median_)
 
 
@@ -362,3 +362,21 @@ def test_rows_shrunk_by_their_largest_entry_stay_so_in_files(tmp_path):
     np.testing.assert_array_equal(plain.predict_proba(rows), before)
     card.save(plain, tmp_path / "plain.json")
     np.testing.assert_array_equal(card.load(tmp_path / "plain.json").predict_proba(rows), before)
+
+
+@pytest.mark.parametrize("place", ["classes", "arrays"])
+def test_words_of_a_small_file_do_not_fill_the_memory(place, tmp_path):
+    """NumPy gives every word as much room as the longest: a megabyte of JSON would ask for hundreds of gigabytes."""
+    path, words = tmp_path / "model.json", ["long" * 200_000, *map(str, range(200_000))]
+    card.save(fitted("logistic")[0], path)
+
+    def change(content):
+        content["classes" if place == "classes" else "arrays"] = (
+            words
+            if place == "classes"
+            else {"coef_": {"shape": [len(words)], "kind": "words", "words": words}}
+        )
+
+    resealed(path, change)
+    with pytest.raises(card.CardError, match="too many, or one of them is too long"):
+        card.verify(path)

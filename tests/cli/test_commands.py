@@ -6,19 +6,23 @@ import itertools
 import json
 import logging
 import math
+import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
 
+import discreet
 from discreet import Ledger, card
-from discreet.cli import COMMANDS, _parser, catalog, main, options
+from discreet.cli import COMMANDS, _parser, catalog, main
 from discreet.cli.session import fitting
+from discreet.mechanisms.recording import Report, releasing, step
 from discreet.privacy.events import Pure
-from discreet.reporting import Report, releasing, step
+from discreet.privacy.ledger.ledger import room
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, Target
 
 ROWS = 4000
@@ -176,7 +180,7 @@ def test_exports_predict_alike(shell):
 def test_a_page_for_people(shell, tmp_path):
     from dataclasses import fields
 
-    from discreet.card.about import About
+    from discreet.card.card import About
     from discreet.cli.publishing import ABOUT
 
     assert list(ABOUT) == [field.name for field in fields(About)]
@@ -207,16 +211,19 @@ def test_a_saved_model_reads_raw_tables(shell):
 
 def test_budgets_in_words(tmp_path, capsys):
     ledger = Ledger(tmp_path / "l", 1.0, 0.0)
-    assert options.more_like(ledger, Pure(0.3)) == "Room for about 3 more releases"
+    assert ledger.remaining().like_last is None
+    assert room(ledger.further(Pure(0.3))) == "room for about 3 more releases"
     ledger.charge(Pure(0.3), label="first", who="ann")
     ledger.charge(Pure(0.1), label="second", who="bob")
     ledger.charge(Pure(0.3), label="third", who="ann")
-    assert options.more_like(ledger, Pure(0.3)) == "Room for about 1 more release"
-    assert options.more_like(ledger, Pure(0.4)) == "No room for another release"
-    assert options.more_like(ledger, Pure(1e-6)) == "Room for at least 1000 more releases"
+    assert str(ledger.remaining()).startswith(
+        "room for about 1 more release like the last one, or one release:"
+    )
+    assert room(ledger.further(Pure(0.4))) == "no room for another release"
+    assert room(ledger.further(Pure(1e-6))) == "room for at least 1000 more releases"
     assert main(["ledger", "show", str(ledger.path)]) == 0
     said = capsys.readouterr().out
-    assert "In words   Room for about 1 more release like the last one (third)" in said
+    assert "Remaining  room for about 1 more release like the last one" in said
     shares = {row[0]: float(row[2]) for row in map(str.split, said.splitlines()[-2:])}
     assert sum(shares.values()) == pytest.approx(ledger.spent().epsilon)
     assert shares == pytest.approx({"ann": 0.6, "bob": 0.1})
@@ -366,6 +373,60 @@ def test_progress_shows_planned_steps_on_terminals_only(capsys, monkeypatch):
     assert str(Report("walk", "run", step=1, steps=2)) == "walk: step 1 of 2"
 
 
+COUNTED = """
+import sys, tempfile
+import numba.core.caching, numba.core.event
+from pathlib import Path
+if sys.argv[1:]:
+    class ReadOnly:
+        @staticmethod
+        def TemporaryFile(dir):
+            if any(str(dir).startswith(path) for path in sys.argv[1:]):
+                raise OSError(30, "Read-only file system")
+            return tempfile.TemporaryFile(dir=dir)
+        NamedTemporaryFile = tempfile.NamedTemporaryFile
+    numba.core.caching.tempfile = ReadOnly
+compiled = []
+class Heard(numba.core.event.Listener):
+    def on_start(self, event):
+        compiled.append(event)
+    def on_end(self, event):
+        pass
+numba.core.event.register("numba:compile", Heard())
+from discreet.mechanisms.samplers.discrete import discrete_gaussian
+from discreet.mechanisms.samplers.entropy import fresh_entropy
+discrete_gaussian(256, 1000).draw(10, fresh_entropy())
+print(len(compiled), numba.config.CACHE_DIR)
+"""
+
+
+def test_read_only_containers_use_what_was_compiled_when_they_were_built(tmp_path):
+    """numba itself loads nothing from a folder that it cannot write, and would compile in every process."""
+
+    def run(cache, *read_only):
+        done = subprocess.run(
+            [sys.executable, "-c", COUNTED, *map(str, read_only)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        compiled, folder = done.stdout.split()
+        return int(compiled), Path(folder)
+
+    built = tmp_path / "kernels"
+    assert run(built) == (1, built)
+    assert run(built) == (0, built)
+    package = Path(discreet.__file__).parent
+    compiled, copy = run(built, built, package, Path.home())
+    assert compiled == 0
+    assert copy != built
+    assert not copy.exists()  # removed in the end
+    assert run(tmp_path / "empty", tmp_path, package, Path.home())[0] == 1  # nothing was built: it still runs
+    assert run(built, "/")[0] == 1  # nothing at all can be written
+
+
 def test_kernels_compile_where_no_folder_can_be_written(monkeypatch):
     from discreet.mechanisms.samplers import numba_decorator
 
@@ -377,4 +438,5 @@ def test_kernels_compile_where_no_folder_can_be_written(monkeypatch):
         return genuine(**settings)
 
     monkeypatch.setattr(numba_decorator, "njit", refusing)
+    monkeypatch.setattr(numba_decorator, "_copy_kernels", lambda: False)
     assert numba_decorator.compiled()(lambda x: x + 1)(1) == 2

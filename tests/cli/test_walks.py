@@ -1,17 +1,21 @@
-"""Whole walks from the shell alone: a regression, a hospital whose patients have several visits, a recommender.
+"""Whole walks from the shell alone: of a statistician, a privacy officer and a platform engineer.
 
-Each begins with what a newcomer types, mistakes included, and every message leads to the next command.
+Each begins with what a newcomer types, mistakes included, and every message leads to the next command. The walk of a
+data scientist is the notebook `examples/first_model.ipynb`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from discreet import Ledger, card
+from discreet.card.kinds import from_array
 from discreet.cli import main
 from discreet.tables.reading import read_table
 
@@ -58,6 +62,9 @@ def hospital(path, begin, end):
             f"p{visit // 2};{age};{'south' if south else 'north'};{days:.1f};{'yes' if back else 'no'}"
         )
     path.write_text("\n".join(lines) + "\n")
+
+
+# --- the statistician: a regression, a hospital whose patients have several visits, a recommender ---
 
 
 def test_a_regression(shell, tmp_path):
@@ -122,9 +129,10 @@ def test_a_hospital_whose_patients_come_twice(shell, tmp_path):
     assert len(Ledger("budget.db").history()) == 3
     shown = shell("discreet ledger show budget.db")
     assert "per user" in shown
-    assert "Room for about" in shown
+    assert "room for about" in shown
     shell("discreet key officer.pem officer.pub")
     shell("discreet sign m.json --key officer.pem --output signed.json")
+    assert "not checked: no key was given" in shell("discreet verify signed.json")
     assert "by the given key" in shell("discreet verify signed.json --key officer.pub --ledger budget.db")
     raw = {"age": [20, 90], "ward": ["north", "south"]}
     assert card.load("signed.json").predict(raw).tolist() == ["no", "yes"]
@@ -154,3 +162,92 @@ def test_a_recommender(shell, tmp_path):
     scores = [float(score) for score in best["score"].to_pylist()]
     assert scores == sorted(scores, reverse=True)
     assert "charge 1 of the given ledger" in shell("discreet verify films.json --ledger budget.db")
+
+
+# --- the privacy officer ---
+
+
+def forged(path, place):
+    """The same file with other coefficients, and a checksum that is right again."""
+    content = json.loads(path.read_text())
+    del content["sha256"]
+    content["arrays"]["coef_"] = from_array(np.ones(content["arrays"]["coef_"]["shape"]))
+    canonical = json.dumps(content, separators=(",", ":")).encode()
+    place.write_text(json.dumps({**content, "sha256": hashlib.sha256(canonical).hexdigest()}))
+
+
+def test_a_privacy_officer(shell, tmp_path):
+    """Asked to approve a file: is it what it says, who paid, what is left, and does somebody else compute the same?"""
+    hospital(tmp_path / "visits.csv", 0, VISITS)
+    target = '\n[target]\ncolumn = "back"\nclasses = ["no", "yes"]\n'
+    (tmp_path / "schema.toml").write_text(COLUMNS + target)
+    shell("discreet ledger create budget.db --epsilon 3 --delta 1e-5")
+    shell(
+        "discreet fit visits.csv --separator ';' --schema schema.toml --epsilon 1 --delta 1e-6 --ledger budget.db "
+        "--solver noisy-gd --output model.json"
+    )
+    said = " ".join(shell("discreet verify model.json").split())
+    assert "Signature none" in said
+    assert "anyone can" in said  # recompute a checksum
+    assert "charge 1 of the given ledger" in shell("discreet verify model.json --ledger budget.db")
+    forged(tmp_path / "model.json", tmp_path / "forged.json")
+    assert "are not those that its receipt is bound to" in shell("discreet verify forged.json", 1)
+    shell(
+        "discreet card model.json --dossier --ledger budget.db --purpose 'planning beds' --output dossier.md"
+    )
+    dossier = (tmp_path / "dossier.md").read_text()
+    for words in ("NIST SP 800-226", "planning beds", "to be answered by the controller"):
+        assert words in dossier
+    assert "room for about" in shell("discreet ledger show budget.db")
+    shell("discreet ledger export budget.db --output budget.json")
+    (charge,) = json.loads((tmp_path / "budget.json").read_text())["charges"]
+    statement = card.read("model.json").privacy
+    assert charge["event"] == statement.to_dict()["event"]
+    accounting = pytest.importorskip("dp_accounting")  # an accountant that is not ours, from the events alone
+    whole = sum(count / noise**2 for noise, count in multipliers(charge["event"])) ** -0.5
+    theirs = accounting.get_epsilon_gaussian(whole, 1e-6)
+    assert theirs == pytest.approx(1.0, rel=1e-3)
+
+
+def multipliers(event, times=1):
+    """Noise multipliers of all Gaussian releases of an event, with how often each is made."""
+    if isinstance(event, dict):
+        times *= event.get("times", 1)
+        if "noise_multiplier" in event:
+            yield event["noise_multiplier"], times
+        for part in event.values():
+            yield from multipliers(part, times)
+    elif isinstance(event, list):
+        for part in event:
+            yield from multipliers(part, times)
+
+
+# --- the platform engineer ---
+
+
+def test_a_platform_engineer(shell, tmp_path, capsys):
+    """A nightly job on many files: logs, exit codes, nothing replaced, one budget."""
+    hospital(tmp_path / "visits.csv", 0, VISITS)
+    table = read_table("visits.csv", separator=";")
+    (tmp_path / "lake").mkdir()
+    for part in range(3):
+        pq.write_table(table.slice(part * 1000, 1000), tmp_path / "lake" / f"part-{part}.parquet")
+    target = '\n[target]\ncolumn = "back"\nclasses = ["no", "yes"]\n'
+    (tmp_path / "schema.toml").write_text(COLUMNS + target)
+    shell("discreet ledger create budget.db --epsilon 1.6 --delta 1e-5")
+    fit = "fit lake --schema schema.toml --epsilon 1 --delta 1e-6 --ledger budget.db --output model.json"
+    assert main(shlex.split(f"--verbose {fit}")) == 0
+    log = capsys.readouterr().err
+    assert "PrivateLogisticRegression: charge: (1, 1e-06), replace-one, unit: record" in log
+    assert "PrivateLogisticRegression: done" in log
+    assert "visits" not in log  # no value, no name of a file with rows
+    before = (tmp_path / "model.json").read_bytes()
+    assert "pass --overwrite" in shell(f"discreet {fit}", 1)
+    assert (tmp_path / "model.json").read_bytes() == before
+    assert len(Ledger("budget.db").history()) == 1  # what was refused cost nothing
+    shell(f"discreet {fit.replace('model.json', 'second.json')}")
+    refused = shell(f"discreet {fit.replace('model.json', 'third.json')}", 1)
+    assert "does not fit under the cap" in refused
+    assert not (tmp_path / "third.json").exists()
+    assert "there is no" in shell(f"discreet {fit.replace('lake', 'lakes')}", 1)
+    shell("discreet fit --no-such-option", 2)

@@ -14,19 +14,38 @@ import warnings
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.linear_model import Ridge
-from sklearn.naive_bayes import GaussianNB
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 
 import discreet
 import discreet.solvers
 from discreet.description.quantiles import private_domains, private_norm_bound
 from discreet.estimators.linear import PrivateLinearModel
-from discreet.losses import GradientLoss, Hinge
+from discreet.losses import (
+    Absolute,
+    GradientLoss,
+    Hinge,
+    HuberHinge,
+    Linear,
+    Logistic,
+    Quantile,
+    Softmax,
+    Squared,
+)
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.recommend.methods import METHODS
 from discreet.recommend.methods.clicks import IMPLICIT
-from discreet.sets import L1Ball, L2Ball
+from discreet.sets import (
+    BallIntersection,
+    Box,
+    GroupedL1Ball,
+    InterpolationBall,
+    L1Ball,
+    L2Ball,
+    NuclearBall,
+    Simplex,
+    VertexPolytope,
+)
 from discreet.solvers import base
 from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.subsample import subsample_and_aggregate
@@ -56,6 +75,19 @@ def given(kind, **values):
     return {name: value for name, value in values.items() if name in inspect.signature(kind).parameters}
 
 
+PEOPLE = np.repeat(np.arange(N // 2), 2)  # every two rows are one person's
+
+
+def whose(people):
+    """Arguments of a fit."""
+    return {"groups": PEOPLE} if people else {}
+
+
+def most(people):
+    """Parameters of an estimator."""
+    return {"max_rows_per_group": 2} if people else {}
+
+
 # -- linear models ---------------------------------------------------------------------------------------------------
 
 PARAMETERS = {
@@ -72,15 +104,15 @@ LINEAR = {
 }
 
 
-def linear(name, **parameters):
+def linear(name, people=False, **parameters):
     kind = LINEAR[name]
-    model = kind(1.0, **given(kind, **PARAMETERS) | parameters)
+    model = kind(1.0, **given(kind, **PARAMETERS) | most(people) | parameters)
     if name == "PrivatePoissonRegressor":
         model.set_params(target_bounds=(0.0, 4.0))
 
     def program(data):
         X, y = data
-        return clone(model).fit(X, labels_of(y) if hasattr(model, "classes") else y)
+        return clone(model).fit(X, labels_of(y) if hasattr(model, "classes") else y, **whose(people))
 
     return program
 
@@ -121,14 +153,18 @@ def with_solver(solver):
     return program
 
 
-def minimized(loss, constraint=None):
-    """Any loss; labels are signs where it takes no others."""
-    model = discreet.PrivateERM(loss, constraint, epsilon=1.0, delta=1e-2, bad_rows="null")
-    signs = loss.linear and loss.label_bound == 1.0
+def minimized(loss, constraint=None, people=False, **parameters):
+    """Any loss; labels are signs or codes where it takes no others."""
+    told = {"epsilon": 1.0, "delta": 1e-2, "bad_rows": "null", **most(people), **parameters}
+    model = discreet.PrivateERM(loss, constraint, **told)
 
     def program(data):
         X, y = data
-        return clone(model).fit(X, np.sign(y) if signs else y)
+        if loss.linear and loss.n_outputs > 1:
+            y = np.where(np.isfinite(y), labels_of(y), np.nan)
+        elif loss.linear and loss.label_bound == 1.0:
+            y = np.sign(y)
+        return clone(model).fit(X, y, **whose(people))
 
     return program
 
@@ -143,65 +179,74 @@ def toward(theta, x, y):
 # -- everything else ---------------------------------------------------------------------------------------------------
 
 
-def median(data):
-    return discreet.PrivateMedian(1.0, 1e-2, radius=2.0, bad_rows="null").fit(data[0])
+def median(data, people=False):
+    model = discreet.PrivateMedian(1.0, 1e-2, radius=2.0, bad_rows="null", **most(people))
+    return model.fit(data[0], **whose(people))
 
 
-def components(method):
-    return lambda data: discreet.PrivatePCA(1.0, 1e-2, n_components=1, method=method, bad_rows="null").fit(
-        data[0]
-    )
+def components(method, people=False):
+    told = {"n_components": 1, "method": method, "bad_rows": "null", **most(people)}
+    return lambda data: discreet.PrivatePCA(1.0, 1e-2, **told).fit(data[0], **whose(people))
 
 
-def additive(name, **parameters):
+def additive(name, people=False, **parameters):
     kind = getattr(discreet, name)
-    told = given(kind, **PARAMETERS) | {"feature_bounds": (-1.0, 1.0), "n_iterations": 3} | parameters
+    told = (
+        most(people)
+        | given(kind, **PARAMETERS)
+        | {"feature_bounds": (-1.0, 1.0), "n_iterations": 3}
+        | parameters
+    )
 
     def program(data):
         X, y = data
-        return kind(1.0, **told).fit(X, labels_of(y) if "classes" in told else y)
+        return kind(1.0, **told).fit(X, labels_of(y) if "classes" in told else y, **whose(people))
 
     return program
 
 
 @functools.cache
-def released(name):
+def released(name, people=False, classes=(0, 1)):
     """A model that is out already."""
     with insecure_noise(3), warnings.catch_warnings(action="ignore"):
-        return linear(name)(ordinary(99))
+        return linear(name, people, **given(LINEAR[name], classes=list(classes)))(ordinary(99))
 
 
-def evaluated(name):
-    model = released(name)
-
-    def program(data):
-        X, y = data
-        truth = labels_of(y) if "Logistic" in name else y
-        return discreet.evaluate(model, X, truth, epsilon=1.0, delta=1e-2, bad_rows="null", bins=2)
-
-    return program
-
-
-def intervals(name):
-    model = released(name)
+def evaluated(name, people=False, classes=(0, 1)):
+    model = released(name, people, classes)
+    told = {"epsilon": 1.0, "delta": 1e-2, "bad_rows": "null", "bins": 2, **most(people), **whose(people)}
 
     def program(data):
         X, y = data
         truth = labels_of(y) if "Logistic" in name else y
-        return discreet.coefficient_intervals(model, X, truth, epsilon=1.0, delta=1e-2)
+        return discreet.evaluate(model, X, truth, **told)
 
     return program
 
 
-def selected(method):
+def intervals(name, people=False):
+    model = released(name, people)
+    told = {"epsilon": 1.0, "delta": 1e-2, **most(people), **whose(people)}
+
+    def program(data):
+        X, y = data
+        truth = labels_of(y) if "Logistic" in name else y
+        return discreet.coefficient_intervals(model, X, truth, **told)
+
+    return program
+
+
+def selected(method, people=False):
+    told = {"method": method, "bad_rows": "null", **most(people)}
+
     def program(data):
         candidates = [discreet.PrivateRidge(target_bounds=(-1.0, 1.0), l2=l2) for l2 in (1.0, 10.0)]
-        return discreet.PrivateSelection(candidates, 2.0, 1e-2, method=method, bad_rows="null").fit(*data)
+        return discreet.PrivateSelection(candidates, 2.0, 1e-2, **told).fit(*data, **whose(people))
 
     return program
 
 
-def searched(data):
+def searched(data, people=False):
     search = discreet.PrivateSearchCV(
         discreet.PrivateLogisticRegression(solver="output", classes=CLASSES),
         {"l2": [1.0, 10.0]},
@@ -209,18 +254,19 @@ def searched(data):
         0.0,
         method="split",
         bad_rows="null",
+        **most(people),
     )
-    return search.fit(data[0], labels_of(data[1]))
+    return search.fit(data[0], labels_of(data[1]), **whose(people))
 
 
 TREE = DecisionTreeClassifier(max_depth=1, random_state=0)
 
 
-def transferred(aggregator):
+def transferred(aggregator, people=False):
     def program(data):
         model = discreet.PrivateTransferClassifier(
             TREE,
-            GaussianNB(),
+            LogisticRegression(),
             n_teachers=20,
             epsilon=2.0,
             delta=1e-2,
@@ -228,23 +274,23 @@ def transferred(aggregator):
             classes=CLASSES,
             random_state=0,
         )
-        return model.fit(data[0], data[1] > 0, PUBLIC)
+        return model.fit(data[0], data[1] > 0, PUBLIC, **whose(people))
 
     return program
 
 
-def transferred_targets(data):
+def transferred_targets(data, people=False):
     model = discreet.PrivateTransferRegressor(
         Ridge(), (-1.0, 1.0), n_teachers=20, epsilon=2.0, delta=1e-2, random_state=0
     )
-    return model.fit(*data, PUBLIC)
+    return model.fit(*data, PUBLIC, **whose(people))
 
 
-def labeled(pool):
+def labeled(pool, people=False):
     def program(data):
         labeler = discreet.PrivateLabeler(
             TREE, n_queries=8, n_teachers=20, epsilon=2.0, delta=1e-2, classes=CLASSES, random_state=0
-        ).fit(data[0], data[1] > 0, pool=PUBLIC if pool else None)
+        ).fit(data[0], data[1] > 0, pool=PUBLIC if pool else None, **whose(people))
         answers = labeler.label_rows(np.arange(len(PUBLIC))) if pool else labeler.label(PUBLIC)
         left = labeler.halted, labeler.remaining
         labeler.close()
@@ -259,18 +305,21 @@ def error_rate(data):
     )
 
 
-def agreed(data):
+def agreed(data, people=False):
     def larger(rows):
         return int(rows[:, 0].mean() > rows[:, 1].mean())
 
-    return subsample_and_aggregate(larger, data[0], CLASSES, n_chunks=10, epsilon=2.0, delta=1e-2)
+    told = {"n_chunks": 10, "epsilon": 2.0, "delta": 1e-2, **whose(people)}
+    return subsample_and_aggregate(larger, data[0], CLASSES, **told)
 
 
-def asked(data):
+def asked(data, people=False):
     def larger(rows):
         return int(rows[:, 0].mean() > rows[:, 1].mean())
 
-    stream = PrivateQueries(n_queries=2, max_unstable=3, epsilon=2.0, delta=1e-2).fit(data[0])
+    stream = PrivateQueries(n_queries=2, max_unstable=3, epsilon=2.0, delta=1e-2).fit(
+        data[0], **whose(people)
+    )
     answers = stream.ask(larger, CLASSES), stream.ask(lambda rows: len(rows) % 2, CLASSES)
     left = stream.halted, stream.remaining
     stream.close()
@@ -297,20 +346,19 @@ def completed(method, feedback):
     return program
 
 
-def quantiles(data):
-    grid = np.linspace(-1, 1, 9)
-    return discreet.private_quantiles(
-        data[0], [0.25, 0.75], candidates=grid, epsilon=1.0, delta=1e-2, bad_rows="null"
-    )
+def quantiles(data, people=False):
+    told = {"candidates": np.linspace(-1, 1, 9), "epsilon": 1.0, "delta": 1e-2, "bad_rows": "null"}
+    return discreet.private_quantiles(data[0], [0.25, 0.75], **told, **most(people), **whose(people))
 
 
-def norm_bound(data):
-    return private_norm_bound(data[0], epsilon=1.0, bad_rows="null")
+def norm_bound(data, people=False):
+    return private_norm_bound(data[0], epsilon=1.0, bad_rows="null", **most(people), **whose(people))
 
 
-def domains(data):
+def domains(data, people=False):
     table = {"a": data[0][:, 0], "b": data[0][:, 1]}
-    return private_domains(table, {"a": None, "b": None}, epsilon=1.0, delta=1e-2, bad_rows="null")
+    told = {"epsilon": 1.0, "delta": 1e-2, "bad_rows": "null", **most(people), **whose(people)}
+    return private_domains(table, {"a": None, "b": None}, **told)
 
 
 DESCRIBED = discreet.Schema(
@@ -318,30 +366,34 @@ DESCRIBED = discreet.Schema(
 )
 
 
-def described(data):
+def described(data, people=False):
     table = {"a": data[0][:, 0], "b": data[0][:, 1], "y": labels_of(data[1])}
-    return discreet.describe(
-        table, DESCRIBED, epsilon=1.0, delta=1e-2, bins=4, pairs=[("b", "y")], bad_rows="null"
-    )
+    told = {"epsilon": 1.0, "delta": 1e-2, "bins": 4, "pairs": [("b", "y")], "bad_rows": "null"}
+    return discreet.describe(table, DESCRIBED, **told, **most(people), **whose(people))
 
 
-def played(method):
+def steps(people):
+    """Arguments of each step of a stream."""
+    return [{"group": str(person)} if people else {} for person in PEOPLE]
+
+
+def played(method, people=False):
     def program(data):
-        learner, actions = discreet.PrivateFTRL(P, N, 1.0, 1e-2, method=method), []
-        for costs in data[0]:
+        learner, actions = discreet.PrivateFTRL(P, N, 1.0, 1e-2, method=method, **most(people)), []
+        for costs, person in zip(data[0], steps(people), strict=True):
             actions.append(learner.predict_one())
-            learner.learn_one(costs)
+            learner.learn_one(costs, **person)
         learner.close()
         return actions, learner.step, learner.privacy_
 
     return program
 
 
-def learned(data):
-    learner = discreet.PrivateOnlineLinearModel(P, N, 1.0, 1e-2, classes=CLASSES)
+def learned(data, people=False):
+    learner = discreet.PrivateOnlineLinearModel(P, N, 1.0, 1e-2, classes=CLASSES, **most(people))
     models = []
-    for row, label in zip(data[0], labels_of(data[1]), strict=True):
-        learner.learn_one(row, label)
+    for row, label, person in zip(data[0], labels_of(data[1]), steps(people), strict=True):
+        learner.learn_one(row, label, **person)
         models.append(np.append(learner.coef_, learner.intercept_))
     return (
         models,
@@ -351,51 +403,73 @@ def learned(data):
     )
 
 
-PEOPLE = np.repeat(np.arange(N // 2), 2)
-EACH = {"max_rows_per_group": 2}
-
-
-def released_of_people(name):
-    """A model of people that is out already."""
-    kind, (X, y) = LINEAR[name], ordinary(99)
-    with insecure_noise(3), warnings.catch_warnings(action="ignore"):
-        model = kind(1.0, **given(kind, **PARAMETERS), **EACH)
-        return model.fit(X, labels_of(y) if "Logistic" in name else y, groups=PEOPLE)
-
-
-def of_people(task):
-    """The program in which every two rows belong to one person; of which one row is exchanged, as before."""
-    known = {"evaluate": "PrivateLogisticRegression", "coefficient_intervals": "PrivateRidge"}
-    model = released_of_people(known[task]) if task in known else None
-
-    def program(data):
-        X, y = data
-        if task == "evaluate":
-            told = {"epsilon": 1.0, "delta": 1e-2, "bad_rows": "null", "bins": 2, "groups": PEOPLE, **EACH}
-            return discreet.evaluate(model, X, labels_of(y), **told)
-        if task == "coefficient_intervals":
-            told = {"epsilon": 1.0, "delta": 1e-2, "groups": PEOPLE, **EACH}
-            return discreet.coefficient_intervals(model, X, y, **told)
-        if task == "PrivateSelection":
-            candidates = [discreet.PrivateRidge(target_bounds=(-1.0, 1.0), l2=l2) for l2 in (1.0, 10.0)]
-            search = discreet.PrivateSelection(candidates, 2.0, 1e-2, bad_rows="null", **EACH)
-            return search.fit(X, y, groups=PEOPLE)
-        if task == "PrivateFTRL":
-            learner = discreet.PrivateFTRL(P, N, 1.0, 1e-2, **EACH)
-            actions = list(learner.play(zip(X, map(str, PEOPLE), strict=True)))
-            learner.close()
-            return actions, learner.step, learner.privacy_
-        if task == "private_quantiles":
-            told = {"candidates": np.linspace(-1, 1, 9), "epsilon": 1.0, "delta": 1e-2, "bad_rows": "null"}
-            return discreet.private_quantiles(X, [0.25, 0.75], groups=PEOPLE, **told, **EACH)
-        fresh = LINEAR[task](1.0, **given(LINEAR[task], **PARAMETERS), **EACH)
-        return fresh.fit(X, labels_of(y) if hasattr(fresh, "classes") else y, groups=PEOPLE)
-
-    return program
-
-
+CLASSES_AND_WEIGHTS = {
+    "PrivateLogisticRegression weighted": linear("PrivateLogisticRegression", class_weight={1: 5.0}),
+    "PrivateLinearSVC weighted": linear("PrivateLinearSVC", class_weight={0: 0.2}),
+    "PrivateLogisticRegression 3 classes": linear("PrivateLogisticRegression", classes=[0, 1, 2]),
+    "PrivateLinearSVC 3 classes": linear("PrivateLinearSVC", classes=[0, 1, 2]),
+    "PrivateLogisticRegression 3 classes one by one": linear(
+        "PrivateLogisticRegression", classes=[0, 1, 2], multi_class="ovr"
+    ),
+    "PrivateLogisticRegression 3 weighted": linear(
+        "PrivateLogisticRegression", classes=[0, 1, 2], class_weight={2: 3.0}
+    ),
+    "evaluate 3 classes": evaluated("PrivateLogisticRegression", classes=(0, 1, 2)),
+}
+#: One of each loss that a user may minimize; other losses are made of these by estimators and solvers.
+LOSSES = {
+    f"PrivateERM {type(loss).__name__}": minimized(loss)
+    for loss in (
+        Absolute(),
+        HuberHinge(0.1),
+        Linear(1.0),
+        Logistic(),
+        Quantile(0.3, 0.1),
+        Softmax(2),
+        Squared(2.0, 1.0),
+    )
+}
+#: One of each set, for four coefficients of two columns and no intercept or of a softmax of two classes.
+_BALL = L1Ball(1.0, P)
+CONSTRAINTS = {
+    "Box": Box((-1.0,) * P, (1.0, 0.5)),
+    "BallIntersection": BallIntersection(_BALL, (0.1, 0.0), 0.5),
+    "GroupedL1Ball": GroupedL1Ball(1.0, P, 2),
+    "InterpolationBall": InterpolationBall(1.0, P, 0.5),
+    "L1Ball": _BALL,
+    "L2Ball": L2Ball(1.0, P),
+    "NuclearBall": NuclearBall(1.0, (1, P)),
+    "Simplex": Simplex(1.0, P),
+    "VertexPolytope": VertexPolytope(np.vstack([np.eye(P), -np.eye(P)])),
+}
+SETS = {
+    f"set {name}": linear(
+        "PrivateLogisticRegression", constraint=inside, fit_intercept=False, solver="noisy-gd"
+    )
+    for name, inside in CONSTRAINTS.items()
+}
+SAMPLED = {
+    f"solver {solver} in {name}": linear(
+        "PrivateLogisticRegression",
+        constraint=CONSTRAINTS[name],
+        fit_intercept=False,
+        solver=solver,
+        delta=0.0,
+        l2=0.1,
+    )
+    for name in ("Box", "L1Ball", "L2Ball", "Simplex")
+    for solver in ("exponential", "localized")
+}
+PURE = {
+    f"{name} pure": linear(name, delta=0.0)
+    for name in ("PrivateLogisticRegression", "PrivateRidge", "PrivateLasso", "PrivatePoissonRegressor")
+} | {
+    "PrivateMedian pure": lambda data: discreet.PrivateMedian(1.0, 0.0, radius=2.0, bad_rows="null").fit(
+        data[0]
+    )
+}
 STRICT = {  # of these, what is no number is refused before the charge
-    "coefficient_intervals people": of_people("coefficient_intervals"),
+    "coefficient_intervals people": intervals("PrivateRidge", people=True),
     "coefficient_intervals logistic": intervals("PrivateLogisticRegression"),
     "coefficient_intervals ridge": intervals("PrivateRidge"),
 }
@@ -410,6 +484,11 @@ TRANSFERS = {  # rows are their teachers' business, whatever they hold; one that
     "private_error_rate": error_rate,
     "subsample_and_aggregate": agreed,
     "PrivateQueries": asked,
+    "PrivateTransferClassifier people": transferred("plurality", people=True),
+    "PrivateTransferRegressor people": functools.partial(transferred_targets, people=True),
+    "PrivateLabeler people": labeled(pool=False, people=True),
+    "subsample_and_aggregate people": functools.partial(agreed, people=True),
+    "PrivateQueries people": functools.partial(asked, people=True),
 }
 SPARSE = {  # these take rows in a sparse matrix
     "PrivateMedian",
@@ -447,17 +526,26 @@ PROGRAMS = {
     "PrivateFTRL tree": played("tree"),
     "PrivateFTRL sampling": played("sampling"),
     "PrivateOnlineLinearModel": learned,
-    **{
-        f"{task} people": of_people(task)
-        for task in (
-            "PrivateLogisticRegression",
-            "PrivateRidge",
-            "evaluate",
-            "PrivateSelection",
-            "PrivateFTRL",
-            "private_quantiles",
-        )
-    },
+    **{f"{name} people": linear(name, people=True) for name in LINEAR},
+    "PrivateERM people": minimized(Hinge(), people=True),
+    "PrivateMedian people": functools.partial(median, people=True),
+    "PrivatePCA people": components("svd", people=True),
+    "PrivateAdditiveClassifier people": additive("PrivateAdditiveClassifier", people=True),
+    "PrivateAdditiveRegressor people": additive("PrivateAdditiveRegressor", people=True),
+    "PrivateSelection people": selected("tries", people=True),
+    "PrivateSearchCV people": functools.partial(searched, people=True),
+    "evaluate people": evaluated("PrivateLogisticRegression", people=True),
+    "describe people": functools.partial(described, people=True),
+    "private_quantiles people": functools.partial(quantiles, people=True),
+    "private_norm_bound people": functools.partial(norm_bound, people=True),
+    "private_domains people": functools.partial(domains, people=True),
+    "PrivateFTRL people": played("tree", people=True),
+    "PrivateOnlineLinearModel people": functools.partial(learned, people=True),
+    **CLASSES_AND_WEIGHTS,
+    **LOSSES,
+    **SETS,
+    **SAMPLED,
+    **PURE,
     **STRICT,
     **TRANSFERS,
 }

@@ -63,6 +63,9 @@ class Watched(ArrayRecords):
             self.last = pair[1]
         return super().value_and_gradient(loss, theta)
 
+    def gradient(self, loss, theta):
+        return self.value_and_gradient(loss, theta)[1]
+
     def weighted_sum(self, *arguments):
         self._pass()
         return super().weighted_sum(*arguments)

@@ -19,11 +19,15 @@ import pytest
 from scipy import stats
 
 from discreet import mechanisms
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism, PureMechanism
+from discreet.mechanisms.additive import (
+    GaussianMechanism,
+    LaplaceMechanism,
+    PureMechanism,
+    SymmetricGaussianMechanism,
+)
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.gibbs import Ball, Envelope, GibbsMechanism, LatticeGaussian
 from discreet.mechanisms.level_selection import LeveledSelection, LeveledTotals, largest_range
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism
 from discreet.mechanisms.noisy_vector import NoisyVectorPlan
 from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise

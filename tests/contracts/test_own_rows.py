@@ -6,7 +6,9 @@ named in REWRITTEN: there the type of the column, which statements call public, 
 """
 
 import csv
+import importlib
 import math
+import pkgutil
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -18,6 +20,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
@@ -43,6 +46,7 @@ from discreet import (
     Target,
     Text,
     private_quantiles,
+    records,
 )
 from discreet.additive.columns import Column
 from discreet.description.columns import columns_of
@@ -64,11 +68,12 @@ from discreet.records.open import (
     class_codes,
     read_labels,
 )
-from discreet.records.sources import source_of
+from discreet.records.sources import Source, source_of
 from discreet.solvers.gradients.row_centering import CenteredBounds, LeveledBounds
 from discreet.tables import domains
 from discreet.tables.reading import TableError, column, read_table
 from discreet.transfer.subsample import subsample_and_aggregate
+from tests.records.pretended_spark import pretended
 
 LARGE = 2**60  # float64 does not hold the next whole number
 PLACE = 2  # of the cell that is replaced
@@ -128,6 +133,11 @@ REWRITTEN = {
     ("pandas", "large int"): {"text", "large categories"},
     ("pandas nullable", "large int"): {"text", "large categories"},
     ("frame", "large int"): {"text", "large categories"},
+    # Dask makes texts of all cells of a column of objects, before anybody reads them.
+    ("Dask", "bool"): {"people"},
+    ("Dask", "float"): {"text"},
+    ("Dask", "whole float"): {"text"},
+    ("Dask", "large int"): {"text", "large categories"},
 }
 
 
@@ -167,6 +177,21 @@ def as_query(cells, folder):
         raise ValueError("DuckDB has no such type") from None
 
 
+def as_arrow_file(cells, folder):
+    feather.write_feather(pa.table({"c": pa.array(cells)}), folder / "table.feather")
+    return in_batches(folder / "table.feather")
+
+
+def as_spark(cells, folder):
+    whole = pa.table({"c": pa.array(cells)})
+    with pretended() as session:
+        return in_batches(session.frame(whole.slice(0, PLACE + 1), whole.slice(PLACE + 1)))
+
+
+def as_dask(cells, folder):
+    return in_batches(dd.from_pandas(pd.DataFrame({"c": cells}), npartitions=2))
+
+
 def objects(cells):
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
@@ -202,6 +227,19 @@ TABLES = {
     "stream": lambda cells, folder: in_batches(pa.table({"c": pa.array(cells)}).to_reader(max_chunksize=2)),
     "lazy polars": lambda cells, folder: in_batches(pl.scan_parquet(as_folder(cells, folder))),
     "DuckDB": as_query,
+    "Arrow file": as_arrow_file,
+    "Spark": as_spark,
+    "Dask": as_dask,
+}
+#: The container above in which each kind of source is read.
+READ_AS = {
+    "Files": "folder",
+    "Dataset": "dataset",
+    "Stream": "stream",
+    "LazyQuery": "lazy polars",
+    "DuckQuery": "DuckDB",
+    "DaskTable": "Dask",
+    "SparkTable": "Spark",
 }
 # No type of a column is refused where there is none: every cell of these is read by itself.
 UNTYPED = {"list", "objects", "pandas objects", "CSV", "CSV by lines"}
@@ -330,6 +368,13 @@ def test_schemas_read_every_cell_by_itself(kind, container, tmp_path):
 def test_every_kind_of_domain_is_read():
     kinds = {kind for kind in vars(domains).values() if isinstance(kind, type) and hasattr(kind, "encode")}
     assert {type(domain) for domain in DOMAINS.values()} == kinds - {domains.Domain}
+
+
+def test_every_kind_of_source_is_read():
+    for module in pkgutil.iter_modules(records.__path__):
+        importlib.import_module(f"discreet.records.{module.name}")
+    assert {kind.__name__ for kind in Source.__subclasses__()} == READ_AS.keys()
+    assert set(READ_AS.values()) <= TABLES.keys()
 
 
 def test_a_reader_that_looks_at_other_cells_is_caught(monkeypatch):

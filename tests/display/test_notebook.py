@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 import discreet
 from discreet import Ledger, PrivateLogisticRegression, evaluate
 from discreet.privacy.events import Gaussian, Pure
-from discreet.privacy.ledger.page import further, shares
+from discreet.privacy.ledger.page import shares
 from discreet.tables.cohort import COHORT_SCHEMA
 
 pytestmark = pytest.mark.filterwarnings("ignore::discreet.NoiseWarning")
@@ -105,13 +105,13 @@ def test_what_is_left_is_counted_in_releases_like_the_last(tmp_path):
     ledger = Ledger(tmp_path / "budget.ledger", 1.0, 0.0)
     event = Pure(0.3)
     ledger.charge(event, label="a third")
-    count = further(ledger, event)
+    count = ledger.further(event)
     assert count == 2
     assert "2 more releases like &#x27;a third&#x27; would fit" in ledger._repr_html_()
     for _ in range(count):
         ledger.charge(event)
-    assert further(ledger, event) == 0
+    assert ledger.further(event) == 0
     assert "would be refused; a smaller one fits" in ledger._repr_html_()
     ledger.charge(Pure(0.1))
     assert "Nothing more will be released." in ledger._repr_html_()
-    assert further(Ledger(tmp_path / "large.ledger", 100.0, 0.0), Pure(0.01), most=10) == 10
+    assert Ledger(tmp_path / "large.ledger", 100.0, 0.0).further(Pure(0.01), most=10) == 10

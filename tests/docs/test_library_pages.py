@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from benchmarks.attest.page import page as attestation_page
 from discreet import (
     Ledger,
     PrivateAdditiveClassifier,
@@ -37,6 +38,35 @@ ABOUT = card.About(
 FEW = Schema(
     {name: COHORT_SCHEMA.columns[name] for name in ("age", "ward", "diabetes")}, target=COHORT_SCHEMA.target
 )
+
+
+TOLD = {"subject": f"solver {HOSTILE}", "relation": "replace-one", "note": "", "passed": True, "caught": True}
+ATTESTED = {
+    "version": "0.2.0",
+    "made": "2026-01-01T00:00",
+    "python": "3.11",
+    "commit": HOSTILE,
+    "mode": "full",
+    "claims": [{**TOLD, "epsilon": 1.0}],
+    "replays": [{**TOLD, "ratio": 1.0}],
+    "exact": [{**TOLD, "claimed": 1.0, "true": 0.99, "ratio": 0.99, "twin": 2.1}],
+    "attacks": [{**TOLD, "claimed": 1.0, "pair": 1.0, "shown": 0.8, "half_noise": 1.5, "sound": True}],
+    "outside": [{**TOLD, "tool": "a", "verdict": "agrees", "claimed": 1.0, "lowest": None, "highest": 1.0}],
+    "lemmas": {"online.md#theorem-2": {"proves": ["x"], "tests": ["tests/t.py::t"]}},
+    "proofs": {"online.md": "0" * 64},
+    "tests": {"passed": 3, "failed": 0},
+    "kills": {
+        "kills": 5,
+        "kinds": {"full disk": 5},
+        "acknowledged": 4,
+        "seconds": 1.0,
+        **dict.fromkeys(("lost", "damaged", "beyond_cap"), 0),
+    },
+    "fuzz": {"cases": 7, "refused": {"models": 6}, "accepted": {"rows": 1}, "n_surprises": 0, "seconds": 1.0},
+    "wheel": {"identical": True, "builds": [{"name": "discreet.whl", "sha256": "0" * 64}]},
+    "packages": {"numpy": "2"},
+    "not_tested": ["the weather", f"{HOSTILE}"],
+}
 
 
 class Tags(HTMLParser):
@@ -97,6 +127,7 @@ def written(tmp_path_factory):
         "description": describe(people, FEW, epsilon=1.0, delta=1e-7, pairs=[("ward", "diabetes")]).to_html,
         "audit": audit(PrivateLinearSVC(1.0, 1e-2), runs=60, seed=0, with_twin=True).to_html,
         "charts": charted().write,
+        "attestation": lambda path: path.write_text(attestation_page(ATTESTED), encoding="utf-8"),
     }
     for name, write in pages.items():
         write(folder / f"{name}.html")
@@ -120,9 +151,10 @@ def test_a_browser_shows_every_page_of_the_library(written, screen):
     for name, path in written.items():
         screen.show(1280, "light")
         screen.open(path.as_uri())
-        faults += screen.findings(name, ["wcag2a", "wcag2aa"])
         for width, scheme in ((1280, "light"), (390, "light"), (390, "dark"), (1280, "dark")):
             faults += screen.faults(f"library/{name}", path.as_uri(), width, scheme)
+            if scheme == "light":
+                faults += screen.findings(f"{name}, {width}", ["wcag2a", "wcag2aa"])
         faults += screen.findings(f"{name}, dark", ["color-contrast"])
         faults += screen.messages(name)
     assert not faults, "\n".join(faults)

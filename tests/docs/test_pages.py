@@ -4,6 +4,7 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import discreet
@@ -57,6 +58,27 @@ def test_the_errata_compute_what_they_claim():
     table = (DOCS / "errata.md").read_text(encoding="utf-8")
     assert f"= {scope['talwar']:.2f}$ where 1 is claimed" in table
     assert f"= {scope['jain']:.2f}$ for 1" in table
+
+
+def test_the_front_page_prints_what_it_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(20_000, 5))
+    run("index.md", {"X": rows, "y": (rows[:, 0] > 0).astype(int)})
+    printed = " ".join(capsys.readouterr().out.split())
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S)
+    fields = re.split(r"\n(?=\S)", shown.strip())
+    assert len(fields) == 3
+    for field in fields:
+        assert " ".join(field.split()) in printed
+
+
+def test_numbers_of_things_on_the_front_page_are_true():
+    text = " ".join((DOCS / "index.md").read_text(encoding="utf-8").split())
+    false = (DOCS / "errata.md").read_text(encoding="utf-8")
+    rows = false.partition("## Not private as printed")[2].partition("\n## ")[0].count("\n| ") - 1
+    assert (rows, "fourteen of their constants" in text) == (14, True)
+    assert (len(list((DOCS / "gallery").glob("*.py"))), "Fifteen worked examples" in text) == (15, True)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -36,6 +36,7 @@ SAMPLES = (
     "proofs/geometric-median.html",
     "gallery/index.html",
     "gallery/01-first-model.html",
+    "benchmark/index.html",
 )
 
 pytest.importorskip("sphinx", reason="the site is built with Sphinx, which is not installed")
@@ -45,7 +46,7 @@ def is_current():
     """Whether the site was built after the last change of what it is made of."""
     mark = SITE / "objects.inv"
     inputs = [*SOURCES, *(DOCS / "_ext").glob("*.py"), *(DOCS / "_static").iterdir(), DOCS / "conf.py"]
-    inputs += (DOCS / "gallery").iterdir()
+    inputs += [*(DOCS / "gallery").iterdir(), *(DOCS / "benchmark").iterdir()]
     inputs += [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks" / "results").glob("*.md")]
     return mark.exists() and all(path.stat().st_mtime <= mark.stat().st_mtime for path in inputs)
 
@@ -65,19 +66,21 @@ def site(tmp_path_factory):
 
 
 class Page(HTMLParser):
-    """The links, targets, formulas and resources of a page."""
+    """The links, targets, formulas and resources of a page, and the links of its menus."""
 
     def __init__(self, path):
         super().__init__()
-        self.links, self.targets, self.resources, self.formulas = [], set(), [], []
-        self._in_formula = False
+        self.links, self.targets, self.resources, self.formulas, self.menu = [], set(), [], [], []
+        self._in_formula, self._in_menu = False, 0
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag, attrs):
         values = dict(attrs)
         self.targets |= {values[key] for key in ("id", "name") if values.get(key)}
+        self._in_menu += tag == "nav"
         if tag == "a" and values.get("href"):
             self.links.append(values["href"])
+            self.menu += [values["href"]] if self._in_menu else []
         elif tag in {"img", "script"} and values.get("src"):
             self.resources.append(values["src"])
         elif tag == "link" and values.get("href"):
@@ -87,6 +90,7 @@ class Page(HTMLParser):
             self.formulas.append("")
 
     def handle_endtag(self, tag):
+        self._in_menu -= tag == "nav"
         self._in_formula = self._in_formula and tag != "annotation"
 
     def handle_data(self, data):
@@ -182,16 +186,18 @@ def test_internal_links_are_good(pages, site):
                 assert unquote(parts.fragment) in pages[target].targets, f"{path}: {link}"
 
 
-def test_every_page_can_be_reached_from_the_navigation(pages, site):
+def test_every_page_is_in_a_menu(pages, site):
+    """Menus alone lead from the front page to all others, but to those that no menu of a site has."""
     front = site / "index.html"
     seen, ahead = {front}, [front]
     while ahead:
         path = ahead.pop()
-        near = {(path.parent / unquote(urlsplit(link).path)).resolve() for link in pages[path].links}
+        near = {(path.parent / unquote(urlsplit(link).path)).resolve() for link in pages[path].menu}
         new = (near & set(pages)) - seen
         seen |= new
         ahead += new
-    assert {path.name for path in set(pages) - seen} <= {"genindex.html", "py-modindex.html", "search.html"}
+    left = {path.relative_to(site).as_posix() for path in set(pages) - seen}
+    assert left <= {"genindex.html", "py-modindex.html", "search.html", "benchmark/index.html"}
 
 
 @pytest.fixture(scope="module")
@@ -225,24 +231,47 @@ def thorough(request, pages, site):
     return set(names if request.config.getoption("--every-case") else [*names[::40], *SAMPLES])
 
 
-def test_a_browser_shows_every_page(pages, site, server, screen, thorough):
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_browser_shows_every_page(half, pages, site, server, screen, thorough):
     """No message, no failed or foreign request, nothing wider than the screen, nothing inaccessible.
 
     A page is loaded once, then resized and recolored. axe-core must find nothing serious: all rules in the light,
-    colors in the dark.
+    on a wide and on a narrow screen, and colors in the dark.
     """
     address, missing = server
     faults = []
-    for path in pages:
+    for path in list(pages)[half::2]:
         name = path.relative_to(site).as_posix()
         screen.show(*STATES[0])
         screen.open(address + name)
-        if name in thorough:
-            faults += screen.findings(name, ["wcag2a", "wcag2aa"])
         for width, scheme in STATES if name in thorough else STATES[::2]:
             faults += screen.faults(name, address, width, scheme)
+            if name in thorough and scheme == "light":
+                faults += screen.findings(f"{name}, {width}", ["wcag2a", "wcag2aa"])
         if name in thorough:
             faults += screen.findings(f"{name}, dark", ["color-contrast"])
         faults += screen.messages(name)
     assert not faults, "\n".join(faults)
     assert not missing
+
+
+FOUND = """
+const [wanted, done] = arguments;
+function look(left) {  // results are added one by one
+  const links = [...document.querySelectorAll("#search-results li > a")].map(link => link.href);
+  const found = links.some(link => link.split(/[#?]/)[0] === wanted);
+  return found || !left ? done([found, links]) : setTimeout(look, 50, left - 1);
+}
+look(400);
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "page"), [("ledger", "ledger.html"), ("PrivateLasso", "api/PrivateLasso.html")]
+)
+def test_the_search_finds_pages_without_a_network(word, page, site, server, screen):
+    """Served from this machine, and from a folder alone."""
+    for address in (server[0], f"{site.as_uri()}/"):
+        screen.open(f"{address}search.html?q={word}")
+        found, links = screen.driver.execute_async_script(FOUND, address + page)
+        assert found, links

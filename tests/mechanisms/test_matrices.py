@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism, mirror_lower
+from discreet.mechanisms.additive import SymmetricGaussianMechanism, mirror_lower
 from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.events import Discretized, Gaussian

@@ -13,7 +13,7 @@ import pytest
 from discreet import PrivateLogisticRegression, sets, solvers
 from discreet.losses.base import Loss
 from discreet.privacy import events, proofs
-from discreet.privacy.statement import PrivacyStatement
+from discreet.privacy.statement import PrivacyStatement, lemmas_of
 from discreet.solvers import base
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def test_the_table_names_what_exists():
 def test_every_plan_and_loss_has_lemmas(kind):
     found = subclasses(kind)
     assert len(found) > 8
-    assert [part.__name__ for part in found if not proofs.lemmas_of(part)] == []
+    assert [part.__name__ for part in found if not lemmas_of(part)] == []
 
 
 def test_every_event_and_set_has_lemmas():
@@ -142,7 +142,7 @@ def test_every_event_and_set_has_lemmas():
     kinds += [getattr(sets, name) for name in sets.__all__ if hasattr(getattr(sets, name), "project")]
     kinds = [kind for kind in kinds if not getattr(kind, "_is_protocol", False)]
     assert len(kinds) > 15
-    assert [kind.__name__ for kind in kinds if not proofs.lemmas_of(kind)] == []
+    assert [kind.__name__ for kind in kinds if not lemmas_of(kind)] == []
 
 
 def test_no_lemma_dangles():

@@ -22,7 +22,8 @@ from discreet.losses import Logistic, Softmax
 from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.dask import DaskRows, is_dask
+from discreet.records.dask import DaskRows
+from discreet.records.open import is_dask
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 
 N, P = 3000, 5

@@ -1,13 +1,16 @@
 """The automatic choice: public facts only, explained, and never another promise than that of the chosen solver."""
 
+import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from discreet import NoiseWarning, PrivateLinearSVC, PrivateLogisticRegression
-from discreet.losses import HuberHinge, Logistic, Softmax
+from benchmarks import pure
+from discreet import NoiseWarning, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax, Squared
 from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem, gradient_signal
@@ -196,3 +199,36 @@ def test_rows_are_predicted_as_they_were_trained_on():
     raw = X @ model.coef_[0] + model.intercept_[0]
     assert np.allclose(model.decision_function(X), raw / np.abs(X).max(axis=1), rtol=1e-12)
     assert not any(name == "row norm (intercept included)" for name in model.privacy_.bounds)
+
+
+def test_few_targets_are_fitted_without_delta_and_with_clipped_residuals():
+    def plan(n, delta, **settings):
+        return PrivateRidge(0.1, delta, target_bounds=(-3, 3), **settings).plan(n, 5)
+
+    for delta in (0.0, 1e-6):
+        few = plan(300, delta)
+        assert few.reason.startswith("objective")
+        assert few.guarantee == Guarantee(0.1, 0.0)
+        assert few.problem.loss == HuberRegression(0.2)
+    assert plan(30_000, 1e-6).reason.startswith("newton")
+    widths = [plan(n, 0.0).problem.loss.lipschitz for n in (300, 3_000, 30_000, 300_000)]
+    assert widths == sorted(widths)
+    assert plan(300_000, 0.0).problem.loss == Squared(1.0, 1.0)  # nothing is clipped where noise is small
+    wide = PrivateRidge(0.1, 1e-6, target_bounds=(-3, 3)).plan(
+        300, 40
+    )  # pure noise grows faster with the columns
+    assert wide.reason.startswith("newton")
+
+
+@pytest.mark.parametrize(
+    "name", ["PrivateRidge", "PrivateLinearRegression", "PrivateHuberRegressor", "PrivateMedian"]
+)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_no_default_loses_to_doing_nothing(name, delta):
+    """300 records at epsilon 0.1: the middle of the range, or the center of the ball, is the truth or near it."""
+    fit = pure.median if name == "PrivateMedian" else partial(pure.regressor, name)
+    with warnings.catch_warnings(action="ignore"):
+        shares = [np.divide(*fit(300, 0.1, delta, seed)) for seed in range(200, 224)]
+    assert (
+        np.mean(shares) < 1.1
+    )  # about 0.97, with a standard error of 0.04; second-order regression had 1.2 to 1.4

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from discreet.losses import Hinge
+from discreet.losses import Hinge, HuberHinge
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
@@ -13,6 +13,7 @@ from discreet.records.bounds import Bounds
 from discreet.sets import L1Ball, L2Ball
 from discreet.solvers import base
 from discreet.solvers.base import computed_gradient_sensitivity
+from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 
 BOUNDS = Bounds(1.0, intercept=False)
 KEPT = [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT]
@@ -99,3 +100,41 @@ def test_add_remove_one_is_refused_with_the_reason(name):
     problem = Problem(Hinge(), BOUNDS, 100, 3, geometry=geometry)
     with pytest.raises(ValueError, match="change places"):
         base.resolve(name).plan(problem, Guarantee(1.0, 1e-6, Neighboring.ADD_REMOVE_ONE))
+
+
+@pytest.mark.parametrize("share", [0.9, 0.7])
+@pytest.mark.parametrize("n", [2_000, 50_000])
+def test_rows_that_are_all_alike_settle_at_the_corner(share, n):
+    """With one column of ones the least loss is at 1. Constant steps swing around it at any n: 0.03 to 0.11 above."""
+    y = np.where(np.arange(n) < share * n, 1.0, -1.0)
+    records = [ArrayRecords(np.ones((n, 1)), y, BOUNDS)]
+    problem = Problem(Hinge(), BOUNDS, n, 1)
+
+    def excess(**settings):
+        plan = NoisyGradientDescent(**settings).plan(problem, Guarantee(1.0, 1e-6))
+        found = [plan.run(records, fresh_entropy()).theta[0, 0] for _ in range(5)]
+        return np.mean([np.maximum(0, 1 - y * theta).mean() for theta in found]) - 2 * (1 - share)
+
+    assert excess() < 0.015
+    if n > 2_000:
+        assert excess(schedule="constant") > 0.015
+        assert base.resolve("auto").plan(problem, Guarantee(1.0, 1e-6)).reason.startswith("noisy-gd")
+
+
+def test_steps_fall_in_a_line_for_corners_in_all_of_space_only():
+    free = NoisyGradientDescent().plan(Problem(Hinge(), BOUNDS, 5_000, 4), Guarantee(1.0, 1e-6))
+    rates = [free.descent._rate(step) for step in range(free.n_iterations)]
+    assert np.diff(rates) == pytest.approx(-free.learning_rate / free.n_iterations)
+    assert rates[-1] == pytest.approx(free.learning_rate / free.n_iterations)
+    assert free.averaging * free.n_iterations == pytest.approx(1)
+    for problem in (
+        Problem(Hinge(), BOUNDS, 5_000, 4, geometry=L2Ball(3.0, 4)),
+        Problem(HuberHinge(), BOUNDS, 5_000, 4),
+    ):
+        plan = NoisyGradientDescent().plan(problem, Guarantee(1.0, 1e-6))
+        assert not plan.fading
+        assert plan.averaging == 0.25
+    with pytest.raises(ValueError, match="schedule"):
+        NoisyGradientDescent(schedule="falling").plan(
+            Problem(Hinge(), BOUNDS, 5_000, 4), Guarantee(1.0, 1e-6)
+        )

@@ -58,10 +58,14 @@ def test_auto_answers_every_question_of_a_stream_that_noise_allows():
     # The noise of one question, at the assumed agreement of 95%, is overturned in one case of 200.
     lead = 0.9 * plan.n_teachers
     assert plan.aggregator.gap_needed(1, 0.005) <= lead <= 1.01 * plan.aggregator.gap_needed(1, 0.005)
-    # Too long for a plurality, as long as teachers agree: sparse vector; also where refusals are counted or foreseen.
-    assert chosen(500_000, 10_000_000).aggregator.name == "sparse-vector"
+    # Where refusals are counted or foreseen: sparse vector.
     assert chosen(20_000, 200, max_unstable=5).aggregator.name == "sparse-vector"
     assert chosen(20_000, 200, expected_unstable=0.001).aggregator.name == "sparse-vector"
+
+
+@pytest.mark.nightly  # prices of millions of questions
+def test_a_stream_too_long_for_a_plurality_takes_sparse_vector():
+    assert plan_transfer(PROMISE, 500_000, 2, 10_000_000, stream=True).aggregator.name == "sparse-vector"
 
 
 def test_auto_uses_sparse_vector_for_agreement_and_plurality_for_disagreement():

@@ -20,9 +20,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from discreet import Ledger, PrivateTransferClassifier, PrivateTransferRegressor, card
-from discreet.card.kinds import CardError
+from discreet.card.kinds import CardError, from_array, to_array
 from discreet.transfer.classifier import RegressionStudent
 from discreet.transfer.students import ArrayStudent, CannotSave, packed
+from tests.card.test_card_trust import resealed
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 4))
@@ -167,6 +168,8 @@ def test_a_regressor_too(tmp_path):
         {"codes": np.array([5])},
         {"student_value": np.zeros((2, 2))},
         {"student_root": np.array([3])},
+        {"student_value": np.array([["a", "b"]] * 3)},  # words where numbers belong
+        {"student_link": np.array("1")},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -175,6 +178,21 @@ def test_a_file_that_says_something_else_is_refused(changes, tmp_path):
     made = card.read(_saved(model, tmp_path))
     with pytest.raises(CardError, match="not a student"):
         type(made)(**{**vars_of(made), "arrays": {**made.arrays, **changes}})
+
+
+def test_a_report_does_not_speak_for_the_student(tmp_path):
+    """The ledger knows the released labels; whoever changes a file can put another student beside them."""
+    ledger = Ledger(tmp_path / "budget.ledger", epsilon=3.0, delta=1e-5)
+    path = _saved(fitted(DecisionTreeClassifier(max_depth=1), ledger, student=LogisticRegression()), tmp_path)
+
+    def flip(content):
+        coef = to_array(content["arrays"]["student_coef"])
+        content["arrays"]["student_coef"] = from_array(-coef)
+
+    resealed(path, flip)
+    told = str(card.verify(path, ledger=ledger))
+    assert "Not bound   the student" in told
+    assert "matches charge 1" in told  # which is true of the labels
 
 
 def vars_of(made):

@@ -25,8 +25,7 @@ from discreet.tables.domains import (
     category_codes,
     read_numbers,
 )
-from discreet.tables.meaning import cell_text
-from discreet.tables.reading import TableError, TableLike, column, require_columns
+from discreet.tables.reading import TableError, TableLike, cell_text, column, require_columns
 
 _FEW = 4  # categories; a column with no more of them is used as it is
 

@@ -27,12 +27,12 @@ from discreet.additive.shapes import AdditiveModel, PairShape, Shape, prediction
 from discreet.additive.stages import Slopes, Stage, Task, class_slopes, count_slopes, target_slopes
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
+from discreet.privacy.accounting.calibration import calibrated_unit, multiplier, share_event
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.solvers import base
-from discreet.solvers.base import calibrated_unit, multiplier, share_event
 
 _BINS = 0.07  # of the squared Gaussian-DP parameter
 _SELECTION, _PAIRS = 0.03, 0.30  # where there are pairs

@@ -20,11 +20,12 @@ from discreet.losses import HuberRegression, Logistic, Loss, Poisson, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
+from discreet.privacy.accounting.calibration import multiplier, share_event
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, chunked_sum
-from discreet.solvers.base import PlannedRelease, multiplier, share_event
+from discreet.solvers.base import PlannedRelease
 from discreet.solvers.gradients.descent import reshaped_cap
 from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (

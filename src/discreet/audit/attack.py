@@ -21,10 +21,9 @@ from discreet.audit.estimates import LowerBound
 from discreet.audit.sensitivity import perturbs_objective
 from discreet.audit.trace import PlannedRun, Trace, Weakener, fitting, trace
 from discreet.audit.transcripts import Run, transcripts
-from discreet.mechanisms.recording import recorded_by
+from discreet.mechanisms.recording import recorded_by, releasing
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.accounting import accountants
-from discreet.reporting import releasing
 
 if TYPE_CHECKING:
     from discreet.audit.subjects import Subject

@@ -27,10 +27,9 @@ from discreet.audit.subjects import (
     unfitted,
 )
 from discreet.audit.workflow import transfer, workflow
-from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism
+from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism, SymmetricGaussianMechanism
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.level_selection import LeveledSelection, LeveledTotals, largest_range
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
 from discreet.mechanisms.sparse_vector import SparseVector, StableRelease

@@ -16,9 +16,10 @@ import numpy as np
 from discreet.audit import subjects
 from discreet.audit.attack import FEWEST, PROJECTION, Attack, Evidence, attacked, judged
 from discreet.audit.replay import Replay, replay
+from discreet.display.console import printable
 from discreet.display.page import Bar, Page
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.page import in_short
+from discreet.privacy.page import ONE, in_short
 
 _WIDTH = 96
 _COLUMNS = 48  # of bars and histograms on a terminal
@@ -191,12 +192,13 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
         raise ValueError(f"the program cannot be run: {error}") from None
     if done.returncode != 0:
         words = done.stderr.strip().splitlines()
-        raise ValueError(f"the program failed: {words[-1] if words else f'exit code {done.returncode}'}")
+        last = printable(words[-1]) if words else f"exit code {done.returncode}"
+        raise ValueError(f"the program failed: {last}")
     try:
         told, *lines = (json.loads(line) for line in done.stdout.splitlines() if line.strip())
         promise = Guarantee(float(told["epsilon"]), float(told["delta"]), Neighboring(told["relation"]))
         sides = [np.array([numbers for side, numbers in lines if side == place], float) for place in (0, 1)]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"the program must print its claim and then one line of JSON for every run: {error}"
         ) from None
@@ -204,7 +206,7 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
         raise ValueError(f"the program must print finite numbers, {FEWEST} runs or more on either side")
     seen = Evidence("released numbers", PROJECTION, (sides[0], sides[1]), None, None)
     found = judged(seen, promise.epsilon, delta=promise.delta, confidence=confidence)
-    return AuditReport(str(told.get("name", command[0])), promise, None, found)
+    return AuditReport(printable(told.get("name", command[0])), promise, None, found)
 
 
 def page(report: AuditReport) -> str:
@@ -216,14 +218,14 @@ def _page(report: AuditReport) -> Page:
     """One verdict, what was tried, what was not; the printed report is folded below."""
     from discreet.display import charts
 
-    out, found = Page(report.subject, "Audit"), report.attacked
+    out, found, one = Page(report.subject, "Audit"), report.attacked, ONE[report.guarantee.unit]
     best = max(found.bound.epsilon, 0.0 if found.exact is None else found.exact.epsilon)
     if report.passed:
         out.verdict(
             "Nothing contradicts the promise.",
-            f"{found.runs} runs on each of two neighboring data sets were attacked. They show an epsilon of at least "
-            f"{best:.3g} at delta {found.delta:g}, where the promise allows {found.claimed:.3g}. An attack that fails "
-            "proves nothing: the proof of the promise is mathematical.",
+            f"{found.runs} runs on each of two data sets that differ in {one} were attacked. They show an epsilon of "
+            f"at least {best:.3g} at delta {found.delta:g}, where the promise allows {found.claimed:.3g}. An attack "
+            "that fails proves nothing: the proof of the promise is mathematical.",
             "good",
         )
     else:
@@ -234,23 +236,24 @@ def _page(report: AuditReport) -> Page:
             "Promised": in_short(promise),
             "Attacker saw": found.sees,
             "Confidence": f"{found.bound.confidence:.0%}; a false alarm has probability 1e-6 at most",
-            "Data": "invented: the worst pair of neighbors that theory knows",
+            "Data": f"invented: the worst two data sets that theory knows, which differ in {one}",
+            **({"Mechanism": report.mechanism} if report.mechanism else {}),
         }
     )
     out.heading("What was tried")
     out.bars({"": _shown(report)}, ("", "epsilon", f"at delta {found.delta:g}"))
-    out.items(_tried(report))
+    out.table(("check", "what it does", "result"), _tried(report), wrapped=True)
     if report.replayed is not None and report.replayed.findings:
         out.items(str(finding) for finding in report.replayed.findings)
     low, counts = _binned(found, 40)
     shares = [
         {"score of a run": float(place), "share of runs": int(count) / found.runs, "data": name}
-        for name, part in zip(("with record", "neighbor"), counts, strict=True)
+        for name, part in zip(("first data set", "second data set"), counts, strict=True)
         for place, count in zip((*low, low[-1] + low[1] - low[0]), (*part, part[-1]), strict=True)
     ]
     out.chart(
         charts.steps(shares, x="score of a run", y="share of runs", series="data"),
-        "What the attacker saw on either data set: the more the two overlap, the less can be told.",
+        "What the attacker saw on the two data sets: the more they overlap, the less can be told.",
     )
     out.heading("What was not tried")
     out.items(f"{text[0].upper()}{text[1:]}." for text in NOT_SEEN)
@@ -262,28 +265,42 @@ def _page(report: AuditReport) -> Page:
 def _shown(report: AuditReport) -> list[Bar]:
     """Epsilon at the delta of the attack: claimed, and shown to be at least."""
     found = report.attacked
-    numbers = [("claimed", found.claimed, ""), ("shown by the attack", found.bound.epsilon, "at least")]
+    numbers = [("promised", found.claimed, "at most"), ("shown by guessing", found.bound.epsilon, "at least")]
     if found.exact is not None:
-        numbers.append(("shown by exact ratios", found.exact.epsilon, "at least"))
+        numbers.append(("shown by exact likelihoods", found.exact.epsilon, "at least"))
     if report.twin is not None:
-        numbers.append(("half-noise twin", report.twin.alarm.epsilon, "at least; a broken copy"))
+        numbers.append(("half-noise twin", report.twin.alarm.epsilon, "at least; must exceed the promise"))
     return [Bar(name, value, f"{value:.3f}", note=note) for name, value, note in numbers]
 
 
-def _tried(report: AuditReport) -> list[str]:
+def _tried(report: AuditReport) -> list[tuple[str, str, str]]:
+    """Every check, in words, with its result."""
     found, replayed = report.attacked, report.replayed
-    lines = [f"Attack: {SEEN.format(SIGHTS[found.sees])}. Runs are told apart by {found.score}."]
+    lines = [
+        (
+            "attack",
+            f"{SEEN.format(SIGHTS[found.sees])[0].upper()}{SEEN.format(SIGHTS[found.sees])[1:]}. Runs are told apart "
+            f"by {found.score}.",
+            "alarm RAISED" if found.refuted else "no alarm",
+        )
+    ]
     if replayed is not None:
         lines.append(
-            f"Replay of the pair that strains the declared sensitivities most: "
-            f"{'passed' if replayed.passed else 'FAILED'}, the largest distance is {replayed.worst_ratio:.1%} of the "
-            "declared one."
+            (
+                "replay",
+                "The mechanisms ran on two data sets that differ as much as they can. What differed must not exceed "
+                "what the proof declares.",
+                f"{'passed' if replayed.passed else 'FAILED'}, {replayed.worst_ratio:.1%} of the limit",
+            )
         )
-    if report.mechanism:
-        lines.insert(0, f"Audited: {report.mechanism}.")
     if report.twin is not None:
-        caught = "was caught" if report.twin.refuted else "was NOT caught: too few runs to see such an error"
-        lines.append(f"Would a mistake have been noticed? A copy with half of the noise {caught}.")
+        lines.append(
+            (
+                "half-noise twin",
+                "Would a mistake have been noticed? The same attack on a copy that adds half of the noise.",
+                "caught" if report.twin.refuted else "NOT caught: too few runs to see such an error",
+            )
+        )
     return lines
 
 

@@ -5,8 +5,7 @@ epsilon follows. ``load`` executes nothing. ``verify`` recomputes epsilon from t
 ledger where they are given. ``to_html`` shows it to people, ``to_sklearn`` and ``to_onnx`` hand it to other tools.
 """
 
-from discreet.card.about import About
-from discreet.card.card import Card
+from discreet.card.card import About, Card
 from discreet.card.export import to_onnx, to_sklearn
 from discreet.card.files import load, new_key, read, save, sign_file
 from discreet.card.kinds import CardError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from discreet import __version__
 from discreet.card import kinds
-from discreet.card.about import About
 from discreet.card.kinds import CardError, from_array, labels, plain, strings, to_array, typed, unpaired
 from discreet.card.pricing import check_size
 from discreet.estimators.linear import FACTS, PrivateLinearModel, released
@@ -26,6 +25,59 @@ from discreet.tables.schema import Schema
 _NOT_SAVED = ("ledger", "random_state")
 _MULTI_CLASS = ("softmax", "ovr")
 _VERSION = re.compile(r"\d+(\.\d+){1,3}((a|b|rc|\.dev|\.post)\d+)?(\+[a-z0-9.]{1,40})?")
+_LONGEST = 2000  # characters of one declaration
+
+
+@dataclass(frozen=True)
+class About:
+    """What the holder of the data declares, checked by nobody; what is left empty is shown as not recorded.
+
+    Parameters
+    ----------
+    title : of the model, in a few words.
+    purpose : what the model is for, and what it must not be used for.
+    data : which table it was trained on.
+    encoder : which fixed encoder made the features: its name, version, and the hash of its weights.
+    period : which time the table covers.
+    date : when the model was released.
+    owner : who answers for the model.
+    approval : who approved the release, and when.
+
+    Privacy
+    -------
+    Published with the model as it is written here: keep numbers that were counted in private data out of it.
+
+    Examples
+    --------
+    >>> About(purpose="triage of letters", owner="records office").to_dict()
+    {'purpose': 'triage of letters', 'owner': 'records office'}
+    """
+
+    title: str = ""
+    purpose: str = ""
+    data: str = ""
+    encoder: str = field(default="", kw_only=True)
+    period: str = ""
+    date: str = ""
+    owner: str = ""
+    approval: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str) or len(value) > _LONGEST:
+                raise CardError(f"{name} must be a text of at most {_LONGEST} characters, got {value!r:.80}")
+
+    def to_dict(self) -> dict[str, str]:
+        """The declarations that were made."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> About:
+        """Rebuild declarations; ``CardError`` for anything else."""
+        strange = set(content) - {one.name for one in fields(About)}
+        if strange:
+            raise CardError("it declares something about the model that is not known")
+        return About(**content)
 
 
 @dataclass(frozen=True)
@@ -178,6 +230,7 @@ class Card:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-ready values; numbers as their own bytes, so that no digit is lost."""
+        declared = self.about.to_dict()
         return {
             "library": self.library,
             "estimator": self.estimator,
@@ -196,7 +249,7 @@ class Card:
                 if self.original
                 else {}
             ),
-            **({"about": declared} if (declared := self.about.to_dict()) else {}),
+            **({"about": declared} if declared else {}),
         }
 
     @classmethod

@@ -59,7 +59,7 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
     else:
         page.text("What each change adds to the score of every class, as released, noise included.")
         page.table(
-            ("", *labels),
+            ("", *(labels or map(str, range(len(coef))))),
             [(_title(effect), *(f"{effect.of(row):+.2f}" for row in coef)) for effect in shown],
         )
     if len(found) > len(shown):
@@ -96,12 +96,12 @@ def _add_bars(page: Page, card: Card, shown: Sequence[Effect], coef: Array, labe
 def _factor(value: float) -> str:
     """The factor by which odds or rates change.
 
-    >>> [_factor(value) for value in (-0.1, 3.0, 8.0, 20.0)]
-    ['×0.905', '×20.1', '×2,981', '×millions']
+    >>> [_factor(value) for value in (-0.1, 3.0, 5.0, 8.0, 20.0)]
+    ['×0.905', '×20.1', '×148', '×2,981', '×millions']
     """
     if value > 13.8:
         return "×millions"
-    return f"×{math.exp(value):,.0f}" if value > 6.9 else f"×{math.exp(value):#.3g}"
+    return f"×{math.exp(value):,.0f}" if value > 4.6 else f"×{math.exp(value):#.3g}"
 
 
 def _title(effect: Effect) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from discreet.card.about import About
+from discreet.card.card import About
 from discreet.card.files import read
 from discreet.card.verification import Verification, verify
 from discreet.display.console import printable

@@ -19,9 +19,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from discreet._files import read_file, write_atomically
-from discreet.card.about import About
-from discreet.card.card import Card
+from discreet._files import read_file, reserved, write_atomically
+from discreet.card.card import About, Card
 from discreet.card.kinds import CardError, no_constant, no_duplicates
 from discreet.tables.schema import Schema
 
@@ -47,16 +46,18 @@ def save(
     schema: Schema | None = None,
     key: Path_ | None = None,
     about: About | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write a fitted private model to a JSON file, whole or not at all.
 
     Parameters
     ----------
     model : fitted estimator of this library.
-    path : file to write; an existing one is replaced only once the new content is safely on disk.
+    path : file to write.
     schema : public domains through which the model was fitted; ``model.schema_`` by default, if there is one.
     key : file with the private key to sign with; ``new_key`` makes one.
     about : what you declare about the model, for the readers of its page; it is signed with the rest.
+    overwrite : whether an existing file is replaced, once the new content is safely on disk.
 
     Privacy
     -------
@@ -66,13 +67,22 @@ def save(
     Raises
     ------
     CardError, OSError
-        The model cannot be saved; the disk is full or the place cannot be written. The old file is kept.
+        The model cannot be saved; the file exists, the disk is full or the place cannot be written. The old file is
+        kept.
     """
-    _write(
-        path,
-        {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema, about).to_dict()},
-        key,
-    )
+    content = {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema, about).to_dict()}
+    if overwrite:
+        _write(path, content, key)
+        return
+    try:
+        with reserved(path):
+            _write(path, content, key)
+    except FileExistsError as error:
+        if error.filename is None:  # a ledger, say, which is never replaced
+            raise
+        raise FileExistsError(
+            17, f"{str(path)!r} exists; name another file, or pass overwrite=True to replace it"
+        ) from None
 
 
 def sign_file(path: Path_, signed: Path_, *, key: Path_) -> None:

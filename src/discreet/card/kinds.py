@@ -21,6 +21,7 @@ from discreet.display.console import printable
 # The only kinds of numbers a file can hold: fixed size, no objects, least significant byte first.
 _KINDS = frozenset({"<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "|i1"})
 _MAX_ENTRIES = 1 << 31
+_MAX_LETTERS = 1 << 26  # of words, each as long as the longest: NumPy gives them equal room
 
 
 class CardError(ValueError):
@@ -247,7 +248,7 @@ def to_array(fields: Any) -> NDArray[Any]:
     """The array that ``from_array`` described; ``TypeError`` or ``ValueError`` for anything else."""
     fields = typed(fields, dict)
     if fields.get("kind") == "words":
-        words = np.array([typed(word, str) for word in typed(fields["words"], list)], dtype=np.str_)
+        words = _words([typed(word, str) for word in typed(fields["words"], list)])
         return words.reshape([typed(size, int) for size in typed(fields["shape"], list)])
     if set(fields) != {"shape", "kind", "base64"} or fields["kind"] not in _KINDS:
         raise ValueError("not the description of an array")
@@ -269,7 +270,14 @@ def labels(values: Any) -> NDArray[Any]:
     kinds = {type(value) for value in typed(values, list)}
     if len(kinds) != 1 or not kinds <= {str, int, bool, float}:
         raise TypeError("the classes must be all text or all numbers")
-    return np.array(values)
+    return _words(values) if kinds == {str} else np.array(values)
+
+
+def _words(words: list[str]) -> NDArray[Any]:
+    """An array of words; a small file with one long word and many others must not fill the memory."""
+    if len(words) * max(map(len, words), default=0) > _MAX_LETTERS:
+        raise ValueError("its words are too many, or one of them is too long")
+    return np.array(words, dtype=np.str_)
 
 
 def typed(value: Any, kind: type) -> Any:

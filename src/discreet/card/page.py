@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet.card.about import About
-from discreet.card.card import Card
+from discreet.card.card import About, Card
 from discreet.card.coefficients import add_coefficients, columns_of
 from discreet.card.files import read
 from discreet.card.kinds import family

@@ -86,7 +86,7 @@ def _linear(card: Card) -> Coefficients:
     names = columns_of(card)
     remark = "" if card.schema is None else _ENCODED
     if len(coef) > 1:
-        labels = [] if card.classes is None else [str(label) for label in card.classes]
+        labels = [str(label) for label in (range(len(coef)) if card.classes is None else card.classes)]
         rows = [(name, *(f"{value:.4g}" for value in coef[:, place])) for place, name in enumerate(names)]
         rows.append(("intercept", *(f"{value:.4g}" for value in intercept)))
         return Coefficients("Coefficients of each class", ("column", *labels), tuple(rows), remark)

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from discreet.card import kinds
 from discreet.card.card import Card
 from discreet.card.files import is_signed_by, unsealed
 from discreet.card.kinds import CardError
@@ -35,6 +36,8 @@ class Verification:
         no ledger was given.
     unit_recorded : whether that charge says whom it protects, which charges made before version 0.2.0 do not.
     edited : names of released values that were replaced in the model after the release.
+    has_signature : whether the file holds a signature, checked or not.
+    made : whether the model predicts with numbers made of the release, such as a student, and not with the release.
     """
 
     estimator: str
@@ -47,10 +50,14 @@ class Verification:
     matches: bool | None = None
     unit_recorded: bool = False
     edited: tuple[str, ...] = ()
+    has_signature: bool = False
+    made: bool = False
 
     def __str__(self) -> str:
         promise = self.claimed
-        signature = "not checked: no key was given" if self.signed is None else "by the given key"
+        signature = "by the given key" if self.signed else "not checked: no key was given"
+        if not self.has_signature:
+            signature = "none: nothing shows who made this file"
         paid = "not checked, and the file names no charge"
         release = "not checked: no ledger was given"
         if self.receipt is not None:
@@ -75,6 +82,11 @@ class Verification:
             ("Paid for", paid),
             ("Release", release),
         ]
+        if self.matches:
+            student = "the student, which was trained on the release, and " if self.made else ""
+            lines.append(
+                ("Not bound", f"{student}parameters, schema and declarations: only a signature covers them")
+            )
         if self.edited:
             names = ", ".join(self.edited)
             lines.append(
@@ -116,9 +128,10 @@ def verify(
     -------
     Events are what the writer of the file says was run; that they were run is for the ledger, a signature and an audit
     to show. The checksum shows nothing of the kind: whoever changes a file can recompute it. A ledger that recorded the
-    release shows that these numbers, labels and column names are those that came out of the charged run. Charges made
-    before version 0.2.0 name no release, no unit and no kind: there the file's word is all there is, and two files that
-    name one charge are each found paid for.
+    release shows that these numbers, labels and column names are those that came out of the charged run. Parameters,
+    schema and declarations are no part of it, nor is the student of a transfer model: a signature covers them. Charges
+    made before version 0.2.0 name no release, no unit and no kind: there the file's word is all there is, and two files
+    that name one charge are each found paid for.
     """
     name = repr(str(path))
     sealed = unsealed(path)
@@ -147,6 +160,8 @@ def verify(
         None if charge is None or charge.released is None else True,
         charge is not None and charge.unit is not None,
         tuple(sealed.card.original),
+        sealed.signature is not None,
+        kinds.family(sealed.card.estimator).released is not None,
     )
 
 

@@ -8,21 +8,17 @@ for a wrong command line; 130, 141 and 143 after an interruption, a broken pipe 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import os
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
 from discreet.cli import budget, completion, data, models, planning, publishing, teachers, trust
 from discreet.cli.options import Parser
-from discreet.cli.session import Outcome, logged, worded
-from discreet.cli.values import check_inputs
+from discreet.cli.session import Outcome, Terminated, check_inputs, logged, terminable, worded
 from discreet.display.console import printable
 
 COMMANDS = {
@@ -44,12 +40,8 @@ COMMANDS = {
         publishing.export,
     ),
     "budget": (budget.ledger,),
-    "the shell": (completion.completion,),
+    "the shell": (completion.completion, data.warmup),
 }
-
-
-class Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,12 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # no label may cost a result that is paid for
     parser = _parser()
-    arguments = parser.parse_args(_joined(sys.argv[1:] if argv is None else argv))
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:2] == ["plan", "transfer"]:  # one command of two words
+        words = [teachers.plan_transfer.name, *words[2:]]
+    arguments = parser.parse_args(words)
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)
         return 2
     done = arguments.outcome = Outcome()
-    with logged(verbose=arguments.verbose), warnings.catch_warnings(), _terminable():
+    with logged(verbose=arguments.verbose), warnings.catch_warnings(), terminable():
         warnings.showwarning = _show_warning
         try:
             check_inputs(arguments)
@@ -84,28 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
             _drop_output()
             return 1
-
-
-def _joined(argv: Sequence[str]) -> list[str]:
-    """The two words ``plan transfer`` as the one command they are."""
-    return [teachers.plan_transfer.name, *argv[2:]] if list(argv[:2]) == ["plan", "transfer"] else list(argv)
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Let a request to end arrive as an interruption, so that files are removed and charges are reported."""
-
-    def end(*_: object) -> None:
-        raise Terminated
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _drop_output() -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import Command, argument, command
+from discreet.cli.options import Command, argument, command, epsilon, fraction, input_file
 from discreet.cli.session import opened
-from discreet.cli.values import epsilon, fraction, input_file
 
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event that are shown
@@ -56,7 +55,7 @@ def create(arguments: argparse.Namespace) -> None:
 @command("show", "what was spent, by whom, and what is left", None, _LEDGER)
 def show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
-    from discreet.display.console import printable, say, table
+    from discreet.display.console import say, table
 
     ledger = opened(arguments.path)
     sizes = "may depend on earlier results" if ledger.adaptive else "were all fixed in advance"
@@ -66,9 +65,6 @@ def show(arguments: argparse.Namespace) -> None:
     say(f"Spent      {ledger.spent()}")
     say(f"Remaining  {ledger.remaining()}")
     charges = ledger.history()
-    if charges:
-        last = charges[-1]
-        say(f"In words   {options.more_like(ledger, last.event)} like the last one ({printable(last.label)})")
     say(f"Head       {ledger.head}")
     if charges:
         say()

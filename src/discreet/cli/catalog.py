@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from discreet.cli.values import count, fraction, input_file, positive, real, unknown
+from discreet.cli.options import count, fraction, input_file, positive, real, unknown
 
 
 @dataclass(frozen=True)
@@ -332,6 +332,7 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
         if parameter not in model.options:
             raise ValueError(f"{flag(parameter)} is for {', '.join(takers(parameter))}, not for {name}")
     kind = getattr(discreet, _estimator_name(name, target, schema))
+    values = _values(given, schema.classes.tolist() if target == "classes" else ())
     facts = {**_public_facts(model, target, schema, given), **shared}
     facts |= {one: getattr(arguments, one) for one in ("epsilon", "delta", "neighboring")}
     known = set(kind._get_param_names())
@@ -345,7 +346,7 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
         if parameter not in known and value not in (None, "error"):
             raise ValueError(f"{name} has no {parameter.replace('_', ' ')}, got {value!r}")
     parameters = {parameter: value for parameter, value in facts.items() if parameter in known}
-    return kind(**parameters | _values(given, parameters.get("classes") or ()))
+    return kind(**parameters | values)
 
 
 def _estimator_name(name: str, target: str, schema: Any) -> str:

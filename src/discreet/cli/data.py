@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import sys
-import tempfile
 from pathlib import Path
 
 from discreet.cli import options
@@ -19,10 +18,12 @@ from discreet.cli.options import (
     Command,
     argument,
     command,
+    count,
+    fraction,
+    input_file,
     to_write,
 )
 from discreet.cli.session import check_heard, fitting, release
-from discreet.cli.values import count, fraction, input_file
 
 FORMATS = (
     "toml",
@@ -57,7 +58,6 @@ _HEADER = """\
 def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.display.console import say
-    from discreet.tables import schema_files
     from discreet.tables.template import template as guessed
 
     made = guessed(
@@ -66,7 +66,7 @@ def template(arguments: argparse.Namespace) -> None:
         group=arguments.group,
         max_categories=arguments.max_categories,
     )
-    text = schema_files.text(made.to_dict(), arguments.format)
+    text = made.to_text(arguments.format)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What every schema file is, whatever the terminal's language.
         sys.stdout.reconfigure(encoding="utf-8")
@@ -84,22 +84,7 @@ def show(arguments: argparse.Namespace) -> None:
     from discreet.display.console import say
     from discreet.tables.schema import Schema
 
-    schema = Schema.from_file(arguments.schema)
-    target = schema.target
-    facts = {
-        "columns": str(len(schema.columns)),
-        "features": str(schema.n_features),
-        "longest row": f"{schema.row_norm_bound:.6g}",
-        "feature_bound": f"{schema.feature_bound():.6g} (intercept included)",
-        "target": "none" if target is None else f"{target.column}: {target.bounds or list(target.classes)}",
-        "group": schema.group or "none: each row is one person",
-    }
-    for name, value in facts.items():
-        say(f"{name + ':':<16}{value}")
-    for name, domain in schema.columns.items():
-        features = domain.feature_names(name)
-        shown = ", ".join(features[:6]) + (f" and {len(features) - 6} more" if len(features) > 6 else "")
-        say(f"  {name} ({domain.kind}): {shown}")
+    say(Schema.from_file(arguments.schema))
 
 
 @command(
@@ -195,15 +180,13 @@ def describe(arguments: argparse.Namespace) -> None:
     from discreet.description.describe import describe as described
     from discreet.tables.schema import Schema
 
-    options.check_max_rows(arguments)
     check_heard(arguments, "numbers")
     schema = Schema.from_file(arguments.schema)
     with options.output(
         arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        table = options.read(arguments, schema.needed)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
+        table, groups = options.read_people(arguments, schema)
         with fitting():
             found = described(
                 table,
@@ -236,6 +219,8 @@ def describe(arguments: argparse.Namespace) -> None:
 )
 def demo(arguments: argparse.Namespace) -> None:
     """Run the demonstration in the given or a temporary folder."""
+    import tempfile
+
     from discreet.cli import demonstration
 
     if arguments.output is not None:
@@ -244,3 +229,21 @@ def demo(arguments: argparse.Namespace) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="discreet-demo-") as folder:
         demonstration.run(Path(folder), n_people=arguments.people, keep=False)
+
+
+@command(
+    "warmup",
+    "compile and keep the code that fits of large tables need",
+    "Compile and keep the code that fits of large tables need, by fits to invented rows. It is kept beside the "
+    "package, or in the folder that NUMBA_CACHE_DIR names, so that no later process waits for it.",
+)
+def warmup(arguments: argparse.Namespace) -> None:
+    """Fit invented rows, and say where the compiled code is."""
+    from discreet.display.console import say, working
+    from discreet.estimators.rehearsal import warm_up
+
+    with working("compiling"):
+        folder = warm_up()
+    if folder is None:
+        raise OSError("no folder can be written to keep compiled code; name one in NUMBA_CACHE_DIR")
+    say(f"Compiled code is kept in {folder}")

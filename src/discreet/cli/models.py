@@ -17,10 +17,13 @@ from discreet.cli.options import (
     MODEL_FILE,
     argument,
     command,
+    count,
+    did_you_mean,
+    fraction,
+    input_file,
     to_write,
 )
 from discreet.cli.session import fitting
-from discreet.cli.values import count, did_you_mean, fraction, input_file
 
 _FIT_SCHEMA = argument(
     "--schema",
@@ -54,9 +57,8 @@ _FIT_SCHEMA = argument(
 )
 def fit(arguments: argparse.Namespace) -> None:
     """Read, check, charge, fit, save, state."""
-    options.check_max_rows(arguments)
-    schema = _schema(arguments)
-    with _model_output(arguments, schema):
+    schema, size = _schema(arguments)
+    with options.output(arguments, size=size, reason=_ONCE):
         ledger = arguments.outcome.ledger(arguments.ledger)
         estimator = catalog.estimator(
             arguments,
@@ -72,8 +74,12 @@ def fit(arguments: argparse.Namespace) -> None:
 _SIZES = {"recommender": "n_users"}  # what bounds the number of protected units, where that is not n_samples
 
 
-def _schema(arguments: argparse.Namespace) -> Any:
-    """The schema that a fit needs; a recommender has none."""
+_ONCE = ", and a private model cannot be had twice for one price"
+_ROOM = 65_536  # bytes of a model file without its coefficients, and more
+
+
+def _schema(arguments: argparse.Namespace) -> tuple[Any, int]:
+    """The schema that a fit needs, None for a recommender; and room for the model file, more than it will take."""
     if (arguments.model == "recommender") == (arguments.schema is not None):
         raise ValueError(
             "a recommender reads the columns user, item and rating; leave out --schema"
@@ -82,21 +88,12 @@ def _schema(arguments: argparse.Namespace) -> Any:
             "writes a first one from a public sample"
         )
     if arguments.schema is None:
-        return None
+        return None, _ROOM
     from discreet.tables.schema import Schema
 
-    return Schema.from_file(arguments.schema)
-
-
-def _model_output(arguments: argparse.Namespace, schema: Any) -> Any:
-    """Hold the place of the model file, with more room than it will take."""
-    size = 65_536
-    if schema is not None:
-        outputs = 1 if schema.target is None or schema.target.bounds else len(schema.classes)
-        size += 64 * (schema.n_features + 1) * outputs + 256 * schema.n_features
-    return options.output(
-        arguments, size=size, reason=", and a private model cannot be had twice for one price"
-    )
+    schema = Schema.from_file(arguments.schema)
+    outputs = 1 if schema.target is None or schema.target.bounds else len(schema.classes)
+    return schema, _ROOM + 64 * (schema.n_features + 1) * outputs + 256 * schema.n_features
 
 
 def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> None:
@@ -105,10 +102,10 @@ def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -
     from discreet.display.console import say
 
     try:
-        card.save(model, arguments.output, schema=schema)
+        card.save(model, arguments.output, schema=schema, overwrite=True)  # its name was reserved
     except OSError as error:
         raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
-    arguments.outcome.wrote(f"the model is in {arguments.output}")
+    arguments.outcome.written = f"the model is in {arguments.output}"
     say(model.privacy_)
     say(f"\nModel written to {arguments.output}")
     options.tell_balance(arguments, ledger, model.privacy_)
@@ -116,8 +113,6 @@ def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -
 
 def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     """Read the data as the model wants it, and fit."""
-    from discreet.display.console import working
-
     reads = catalog.MODELS[catalog.name_of(arguments, schema)].reads
     if reads == "teachers":
         return _taught(arguments, schema, estimator)
@@ -125,45 +120,36 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
         with fitting():
             return estimator.fit(ratings)
+    if reads in ("rows", "entries") and Path(arguments.data).is_dir():
+        with fitting():
+            return estimator.fit(arguments.data, schema=schema)
     if reads in ("rows", "entries") and _too_large(arguments.data, schema):
         with _mapped(arguments, schema) as rows, fitting():
             return estimator.fit(rows)
-    with working("reading the table"):
-        needed = [
-            name
-            for name in schema.needed
-            if reads != "points" or name != getattr(schema.target, "column", None)
-        ]
-        table = options.read(arguments, needed)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
-        given = _encoded(reads, schema, table, arguments.bad_rows)
-    with fitting():
+    unused = getattr(schema.target, "column", None) if reads == "points" else None
+    needed = [name for name in schema.needed if name != unused]
+    given: tuple[Any, ...]
+    with fitting("reading the table"):
+        table, groups = options.read_people(arguments, schema, needed)
+        if reads == "table":
+            given = (table,)
+        elif reads == "points":
+            given = (schema.transform(table, bad_rows=arguments.bad_rows),)
+        else:
+            given = schema.encode(table, bad_rows=arguments.bad_rows)
         return estimator.fit(*given, groups=groups)
 
 
 def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     """Teachers on the private rows, all rows of a person with one of them, and a student on the public rows."""
-    from discreet.display.console import working
-
     if arguments.X_public is None:
         raise ValueError(
             "--public is required: the public rows that teachers label and the student learns from"
         )
-    with working("reading the tables"):
+    with fitting("reading the tables"):
         rows, labels, groups, asked = options.read_both(arguments, schema, arguments.X_public)
         public = schema.transform(asked)
-    with fitting():
         return estimator.fit(rows, labels, public, groups=groups)
-
-
-def _encoded(reads: str, schema: Any, table: Any, bad_rows: str) -> tuple[Any, ...]:
-    """Rows and labels, or what else a model of this kind is fitted to."""
-    if reads == "table":
-        return (table,)
-    if reads == "points":
-        return (schema.transform(table, bad_rows=bad_rows),)
-    rows, labels = schema.encode(table, bad_rows=bad_rows)
-    return rows, labels
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -249,8 +235,7 @@ def search(arguments: argparse.Namespace) -> None:
     """Read, check, charge, search, save, state."""
     from discreet.search.search import PrivateSearchCV
 
-    options.check_max_rows(arguments)
-    schema = _schema(arguments)
+    schema, size = _schema(arguments)
     name = catalog.name_of(arguments, schema)
     grid = dict(arguments.vary)
     if catalog.MODELS[name].reads not in ("rows", "entries"):
@@ -260,7 +245,7 @@ def search(arguments: argparse.Namespace) -> None:
             raise ValueError(
                 f"{catalog.flag(parameter)} is for {', '.join(catalog.takers(parameter))}, not for {name}"
             )
-    with _model_output(arguments, schema):
+    with options.output(arguments, size=size, reason=_ONCE):
         ledger = arguments.outcome.ledger(arguments.ledger)
         found = PrivateSearchCV(
             catalog.estimator(arguments, schema, bad_rows=arguments.bad_rows),

@@ -1,4 +1,4 @@
-"""How a command is declared, and the options that several commands share.
+"""How a command is declared, what options may hold, and those that several commands share.
 
 A command is one function under ``@command(name, help, description, argument(...), ...)``, listed in ``cli.COMMANDS``.
 """
@@ -7,27 +7,116 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from discreet.cli.values import (
-    InputFile,
-    count,
-    did_you_mean,
-    epsilon,
-    fraction,
-    input_file,
-    separator,
-    unknown,
-)
 
 NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
 AUDITED = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}  # by name, without a file
 Argument = Callable[[Any], object]
 Run = Callable[[argparse.Namespace], int | None]
+
+
+# -- what options may hold: numbers within limits, names, and files that must be there; for argparse's ``type`` ------
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """A question that names the nearest of the known words; nothing if none is near.
+
+    >>> did_you_mean("fti", ["fit", "plan"])
+    "; did you mean 'fit'?"
+    """
+    near = difflib.get_close_matches(text, list(known), 1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def unknown(what: str, text: str, known: Iterable[str]) -> str:
+    """There is no such thing, and what there is.
+
+    >>> unknown("model", "forest", ["logistic", "svm"])
+    "there is no model 'forest'; there are logistic, svm"
+    """
+    words = list(known)
+    advice = did_you_mean(text, words) or f"; there are {', '.join(words)}"
+    return f"there is no {what} {text!r}{advice}"
+
+
+def real(text: str) -> float:
+    """A finite number."""
+    return _number(text, lambda value: True, "a finite number")
+
+
+def positive(text: str) -> float:
+    """A finite number greater than 0."""
+    return _number(text, lambda value: value > 0, "a finite number greater than 0")
+
+
+def epsilon(text: str) -> float:
+    """A budget; beyond the largest nothing is promised and no accountant has digits enough."""
+    return _number(text, lambda value: 0 < value <= 1e6, "greater than 0 and at most 1000000")
+
+
+def fraction(text: str) -> float:
+    """A number in [0, 1)."""
+    return _number(text, lambda value: 0 <= value < 1, "at least 0 and less than 1")
+
+
+def count(text: str, most: int = 10**12) -> int:
+    """A whole number from 1 to ``most``."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= value <= most:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {most}, got {text!r}")
+    return value
+
+
+def columns(text: str) -> int:
+    """A number of columns that can be planned for."""
+    return count(text, 10**7)
+
+
+def separator(text: str) -> str:
+    r"""What stands between the fields of a CSV file: one character, ``tab`` or ``\t``."""
+    mark = {"tab": "\t", r"\t": "\t"}.get(text, text)
+    if len(mark) != 1 or mark in "\"'\r\n" or mark.isalnum():
+        raise argparse.ArgumentTypeError(f"must be one character such as ';', or 'tab', got {text!r}")
+    return mark
+
+
+def _number(text: str, allowed: Callable[[float], bool], wanted: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and allowed(value)):
+        raise argparse.ArgumentTypeError(f"must be {wanted}, got {text!r}")
+    return value
+
+
+class InputFile(str):
+    """The name of a file that a command reads; ``what`` it is called in errors."""
+
+    what: str
+
+
+def input_file(what: str) -> Callable[[str], InputFile]:
+    """A type of argument: the name of a file to read, which errors call ``what``."""
+
+    def read(text: str) -> InputFile:
+        path = InputFile(text)
+        path.what = what
+        return path
+
+    return read
+
+
+# -- how a command is declared ----------------------------------------------------------------------------------
 
 
 def argument(*names: str, **settings: Any) -> Argument:
@@ -224,15 +313,6 @@ MAX_ROWS_PER_GROUP = argument(
 )
 
 
-def check_max_rows(arguments: argparse.Namespace) -> None:
-    """Refuse a bound on the rows where their number is public and no bound would be used."""
-    if arguments.max_rows is not None and arguments.neighboring != "add-remove-one":
-        raise ValueError(
-            f"--max-rows is for --neighboring add-remove-one: under {arguments.neighboring} the number of rows is "
-            "public and is used as it is; leave it out"
-        )
-
-
 def several_rows(group: str) -> str:
     """What is missing where the schema has a group column."""
     return (
@@ -241,21 +321,25 @@ def several_rows(group: str) -> str:
     )
 
 
-def people(schema: Any, table: Any, max_rows: int | None) -> Any:
-    """Whose row each row is, if the schema says that a person can have several."""
-    if schema.group is not None and max_rows is None:
-        raise ValueError(several_rows(schema.group))
-    if schema.group is None and max_rows is not None:
-        raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
-    return None if schema.group is None else schema.groups(table)
-
-
 def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any:
     """The columns of the table that the command is about."""
     from discreet.tables.reading import read_table
 
     bad_rows = getattr(arguments, "bad_rows", "error")
     return read_table(arguments.data, columns, bad_rows=bad_rows, separator=arguments.separator)
+
+
+def read_people(
+    arguments: argparse.Namespace, schema: Any, columns: list[str] | None = None
+) -> tuple[Any, Any]:
+    """The table, and whose row each row is, if the schema says that a person can have several."""
+    max_rows = arguments.max_rows_per_group
+    if schema.group is not None and max_rows is None:
+        raise ValueError(several_rows(schema.group))
+    if schema.group is None and max_rows is not None:
+        raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
+    table = read(arguments, schema.needed if columns is None else columns)
+    return table, None if schema.group is None else schema.groups(table)
 
 
 def read_both(arguments: argparse.Namespace, schema: Any, public: Any) -> tuple[Any, Any, Any, Any]:
@@ -329,6 +413,7 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
     """What a charge left in the ledger, exactly and in words, or that nobody keeps count."""
     from discreet.display.console import note, paragraph
+    from discreet.privacy.ledger.ledger import room
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
@@ -338,19 +423,6 @@ def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> 
             f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
             "releases together say about a person"
         )
-    paragraph(f"Left in {arguments.ledger}: {ledger.remaining()}")
-    paragraph(f"{more_like(ledger, statement.event)} like this one.")
-
-
-_MANY = 1000
-
-
-def more_like(ledger: Any, event: Any) -> str:
-    """How many more releases of the same price the ledger would admit, in words."""
-    from discreet.privacy.ledger.page import further
-
-    fits = further(ledger, event, _MANY)
-    if fits == 0:
-        return "No room for another release"
-    number = f"at least {_MANY}" if fits >= _MANY else f"about {fits}"
-    return f"Room for {number} more release{'' if fits == 1 else 's'}"
+    paragraph(f"Left in {arguments.ledger}: {ledger.remaining().largest}")
+    words = room(ledger.further(statement.event))
+    paragraph(f"{words.capitalize()} like this one.")

@@ -6,8 +6,20 @@ import argparse
 from typing import Any
 
 from discreet.cli import catalog, options
-from discreet.cli.options import GUARANTEE, MAX_ROWS_PER_GROUP, argument, command, one_of, section
-from discreet.cli.values import columns, count, epsilon, fraction, input_file, real
+from discreet.cli.options import (
+    GUARANTEE,
+    MAX_ROWS_PER_GROUP,
+    argument,
+    columns,
+    command,
+    count,
+    epsilon,
+    fraction,
+    input_file,
+    one_of,
+    real,
+    section,
+)
 
 
 @command(

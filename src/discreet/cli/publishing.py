@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import MODEL_FILE, argument, command, section, to_write
+from discreet.cli.options import MODEL_FILE, argument, command, count, input_file, section, to_write
 from discreet.cli.session import opened
-from discreet.cli.values import count, input_file
 
 FORMATS = {"onnx": ".onnx", "scikit-learn": ".joblib"}
 ABOUT = {  # the declarations of `discreet.card.About`
@@ -90,7 +89,7 @@ def card(arguments: argparse.Namespace) -> None:
     """Load, draw, write."""
     from discreet import card as cards
     from discreet._files import write_atomically
-    from discreet.card.about import About
+    from discreet.card.card import About
     from discreet.card.dossier import dossier
     from discreet.display.console import say
 

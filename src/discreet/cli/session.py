@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from discreet.cli.options import InputFile
 
 if TYPE_CHECKING:
     from discreet._checks import HintedError
@@ -22,7 +25,7 @@ class Outcome:
         self._path: str | None = None
         self._charging = False
         self._charge: Any = None
-        self._written = ""
+        self.written = ""  # what is safe on disk, in words
 
     def ledger(self, path: str | None) -> Any:
         """The ledger that the command will charge, None if none was given."""
@@ -48,13 +51,9 @@ class Outcome:
         self._path = path
         return opened(path, Watched)
 
-    def wrote(self, what: str) -> None:
-        """Note what is safe on disk."""
-        self._written = what
-
     def summary(self) -> list[str]:
         """What was done, in a few words; nothing if nothing was."""
-        summary = [self._written] if self._written else []
+        summary = [self.written] if self.written else []
         stays = "" if summary else ", and a charge stays, whether or not anything was released"
         if self._charge is not None:
             summary.append(
@@ -101,7 +100,7 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
     if arguments.output is not None:
         try:
             write_atomically(arguments.output, json.dumps(result.to_dict(), indent=2, default=str).encode())
-            arguments.outcome.wrote(f"the {what} are in {arguments.output}")
+            arguments.outcome.written = f"the {what} are in {arguments.output}"
         except OSError as error:
             failure = error
     try:
@@ -116,33 +115,64 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
         say(f"Written to {arguments.output}")
 
 
+_ADVICE = {"ledger": "; `discreet ledger create` makes one", "key file": "; `discreet key` makes a pair"}
+
+
+def check_inputs(arguments: argparse.Namespace) -> None:
+    """Raise for what is wrong with the options together, before anything heavy is imported.
+
+    A file that the command reads is not there; or a bound on the rows is given where their number is public and no
+    bound would be used.
+    """
+    for value in vars(arguments).values():
+        if not isinstance(value, InputFile) or "://" in value or any(mark in value for mark in "*?["):
+            continue
+        if not Path(value).exists():  # what it holds is for its reader to say
+            raise FileNotFoundError(f"there is no {value.what} {str(value)!r}{_ADVICE.get(value.what, '')}")
+    relation = getattr(arguments, "neighboring", "add-remove-one")
+    if getattr(arguments, "max_rows", None) is not None and relation != "add-remove-one":
+        raise ValueError(
+            f"--max-rows is for --neighboring add-remove-one: under {relation} the number of rows is public and is "
+            "used as it is; leave it out"
+        )
+
+
 @contextmanager
-def fitting() -> Iterator[None]:
-    """Show on a terminal how far a release is: its phase and, where their number is planned, its steps."""
+def fitting(first: str = "planning") -> Iterator[None]:
+    """Say if code must be compiled; on a terminal, show how far it is: ``first``, its phase, its planned steps."""
+    from discreet.display.console import note
+    from discreet.mechanisms.recording import Report, on_progress
+
+    def tell(report: Report) -> None:
+        if report.phase == "compile":
+            note(report.detail)
+
     if sys.stderr is None or not sys.stderr.isatty():
-        yield
+        with on_progress(tell):
+            yield
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from discreet.reporting import Report, on_progress
-
     shown = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*shown, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("planning", total=None)
+        task = bar.add_task(first, total=None)
 
         def show(report: Report) -> None:
             if report.steps:
                 bar.update(task, completed=report.step, total=report.steps)
-            bar.update(task, description="charging" if report.phase == "charge" else "fitting")
+            phases = {"compile": "compiling", "charge": "charging"}
+            bar.update(task, description=phases.get(report.phase, "fitting"))
 
-        with on_progress(show):
+        with on_progress(tell), on_progress(show):
             yield
 
 
 @contextmanager
 def logged(*, verbose: bool) -> Iterator[None]:
     """Let other libraries log nothing; with ``verbose``, log phases and planned steps to standard error."""
+    import logging  # not before it is needed: help must not wait
+
     last, own = logging.lastResort, logging.getLogger("discreet")
     handler, level = logging.StreamHandler(), own.level
     handler.setFormatter(logging.Formatter("%(message)s"))
@@ -156,6 +186,27 @@ def logged(*, verbose: bool) -> Iterator[None]:
         logging.lastResort = last
         own.removeHandler(handler)
         own.setLevel(level)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM)."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let a request to end arrive as an interruption, so that files are removed and charges are reported."""
+
+    def end(*_: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _OPTIONS = {

@@ -7,9 +7,19 @@ from typing import Any
 
 from discreet.cli import catalog, options
 from discreet.cli.catalog import AGGREGATORS, TEACHERS
-from discreet.cli.options import DATA, GUARANTEE, LEDGER, SCHEMA, argument, command, to_write
+from discreet.cli.options import (
+    DATA,
+    GUARANTEE,
+    LEDGER,
+    SCHEMA,
+    argument,
+    command,
+    count,
+    fraction,
+    input_file,
+    to_write,
+)
 from discreet.cli.session import fitting
-from discreet.cli.values import count, fraction, input_file
 
 
 @command(
@@ -54,7 +64,6 @@ def label(arguments: argparse.Namespace) -> None:
     from discreet.tables.reading import write_csv
     from discreet.tables.schema import Schema
 
-    options.check_max_rows(arguments)
     schema = Schema.from_file(arguments.schema)
     beside = argparse.Namespace(**vars(arguments) | {"output": arguments.statement})
     with (
@@ -73,7 +82,7 @@ def label(arguments: argparse.Namespace) -> None:
                 write_atomically(arguments.statement, found.privacy_.to_json().encode())
         except OSError as error:
             raise OSError(f"the rows were labeled but not written: {error.strerror or error}") from error
-    arguments.outcome.wrote(f"the labels are in {arguments.output}")
+    arguments.outcome.written = f"the labels are in {arguments.output}"
     say(found.privacy_)
     say(f"\nLabels of {len(public)} public rows written to {arguments.output}")
     options.tell_balance(arguments, ledger, found.privacy_)

@@ -20,10 +20,13 @@ from discreet.cli.options import (
     MODEL_FILE,
     argument,
     command,
+    count,
+    epsilon,
+    fraction,
+    input_file,
     to_write,
 )
 from discreet.cli.session import check_heard, fitting, opened, release
-from discreet.cli.values import count, epsilon, fraction, input_file
 
 _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, besides those of the bins
 
@@ -56,7 +59,6 @@ _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charge
 )
 def evaluate(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, evaluate, write, state."""
-    options.check_max_rows(arguments)
     if arguments.group is not None:
         raise ValueError(
             f"metrics of subgroups are asked for with --by {arguments.group} now; people are the schema's group column"
@@ -86,9 +88,8 @@ def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: A
     from discreet.evaluation.evaluate import evaluate as evaluated
 
     with working("evaluating"):
-        table = options.read(arguments, schema.needed)
+        table, groups = options.read_people(arguments, schema)
         rows, labels = options.rows_of(model, table), schema.target_values(table)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
         by, values = _subgroups(schema, table, arguments.by)
         return evaluated(
             model,
@@ -154,8 +155,7 @@ def intervals(arguments: argparse.Namespace) -> None:
         arguments, size=_LARGEST_REPORT, reason=", and intervals cannot be had twice for one price"
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        table = options.read(arguments, schema.needed)
-        groups = options.people(schema, table, arguments.max_rows_per_group)
+        table, groups = options.read_people(arguments, schema)
         rows, labels = schema.encode(table)
         with fitting():
             found = coefficient_intervals(

@@ -29,7 +29,7 @@ from discreet.tables.domains import (
     category_codes,
     read_numbers,
 )
-from discreet.tables.meaning import cell_text
+from discreet.tables.reading import cell_text
 from discreet.tables.schema import Schema
 
 Codes = NDArray[np.int64]

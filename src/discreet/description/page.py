@@ -38,26 +38,31 @@ def description_page(found: Description, brief: bool = False) -> Page:
 def _add_column(page: Page, column: ColumnDescription) -> None:
     if column.mean is not None:
         facts = {"mean": _number(column.mean)}
-        facts |= {f"quantile {level:g}": _number(one) for level, one in column.quantiles.items()}
+        facts |= {_level(level): _number(one) for level, one in column.quantiles.items()}
         page.facts(facts)
     lines = [
         Bar(
             label,
             one.value,
-            f"{max(one.value, 0.0):.0f}",
-            f"{one.lower:.0f} to {one.upper:.0f}",
+            f"{max(one.value, 0.0):,.0f}",
+            f"{one.lower:,.0f} to {one.upper:,.0f}",
             one.lower,
             one.upper,
+            filled=True,
         )
         for label, one in zip(column.histogram.labels, column.histogram.counts, strict=True)
     ]
     page.bars({"": lines}, ("", "rows", "with intervals"))
 
 
+def _level(level: float) -> str:
+    return "median" if level == 0.5 else f"{100 * level:g}% quantile"
+
+
 def _count(one: Estimate) -> str:
     if one.noise == 0:
-        return f"{one.value:.0f}"
-    return f"{max(one.value, 0.0):.0f} ({one.lower:.0f} to {one.upper:.0f})"
+        return f"{one.value:,.0f}"
+    return f"{max(one.value, 0.0):,.0f} ({one.lower:,.0f} to {one.upper:,.0f})"
 
 
 def _number(one: Estimate) -> str:

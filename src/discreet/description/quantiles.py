@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows, check_people, read_people
+from discreet.estimators.groups import bounded_rows, read_people
 from discreet.estimators.linear import NoiseWarning
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
@@ -28,6 +28,7 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import BoundedRange, Event, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, relation_of
 from discreet.privacy.statement import PrivacyStatement
+from discreet.records.open import check_people
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
@@ -38,8 +39,7 @@ from discreet.release import (
     unit_assumption,
 )
 from discreet.tables.domains import Numeric, SchemaError, read_numbers
-from discreet.tables.meaning import to_numbers
-from discreet.tables.reading import column
+from discreet.tables.reading import column, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

@@ -19,7 +19,13 @@ Records = Sequence[Mapping[str, Any]]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#882255", "#F0E442")
 _HEIGHT = 260
 _FEW = 8  # ticks at the measured places
-_HALF = 360  # narrower charts have one column of legend
+_HALF = 360  # narrower charts have names of two lines
+_TWO_COLUMNS = 600  # narrower charts have one column of legend
+#: Around a picture of a document, which is cut off at its edges: the letters of the reader's machine may be wider than
+#: those that were measured.
+ROOM = {"left": 20, "right": 20, "top": 5, "bottom": 5}
+_TWO_LINES = r"split(replace(datum.label, regexp(', (?=[^,]*$)'), '\n'), '\n')"
+_LINE = 14  # pixels
 _DETAILS = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # the figure itself has a label
 _POINT = re.compile(r'<path aria-label="([^"]*)"([^>]*aria-roledescription="(?:point|bar|rect mark)"[^>]*)/>')
 
@@ -207,9 +213,11 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
     import vl_convert
 
     ink, grid = ("#1b1b1f", "#e4e4ea") if background else ("currentColor", "#80808059")
+    narrow = width < _HALF
     words = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12}
     config = {
         "background": background,
+        "padding": ROOM if background else 5,
         "view": {"stroke": grid},
         "axis": {
             **words,
@@ -217,23 +225,39 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
             "domainColor": ink,
             "tickColor": ink,
             "titleFontWeight": "normal",
-            "labelLimit": 0.36 * width,
+            "labelLimit": (0.42 if narrow else 0.36) * width,
             "labelOverlap": True,
         },
+        "axisX": {"labelSeparation": 6, "tickCount": 5 if narrow else 10},
+        "axisY": {"tickCount": 6},
+        "axisLeft": {"titlePadding": 12},
+        "axisRight": {"titlePadding": 16},
         "legend": {
             **words,
             "orient": "bottom",
-            "columns": 1 if width < _HALF else 2,
-            "columnPadding": 60,  # a browser's letters may be wider than those that were measured
+            "columns": 1 if width < _TWO_COLUMNS else 2,
+            "columnPadding": 60,
             "labelLimit": 0.7 * width,
         },
     }
     fitted = {"autosize": {"type": "fit-x", "contains": "padding"}, "width": width}
-    drawn = str(vl_convert.vegalite_to_svg({**_quoted(spec), **fitted, "config": config}))
+    shown = _folded(_quoted(spec)) if narrow else _quoted(spec)
+    drawn = str(vl_convert.vegalite_to_svg({**shown, **fitted, "config": config}))
     if background is None:
         drawn = _POINT.sub(r"<path\2><title>\1</title></path>", drawn)
     drawn = re.sub(r"<[^>]*>", lambda tag: _DETAILS.sub("", tag[0]), drawn)
     return re.sub(r'(id="|url\(#)', rf"\g<1>{mark}", drawn) if mark else drawn
+
+
+def _folded(spec: Spec) -> Spec:
+    """The specification with names of categories broken at their last comma, for narrow charts."""
+    rows = spec.get("data", {}).get("values", [])
+    for part in (spec, *spec.get("layer", [])):
+        y = part.get("encoding", {}).get("y", {})
+        if y.get("type") == "nominal" and all(", " in str(row.get(y["field"])) for row in rows):
+            lines = {"labelExpr": _TWO_LINES, "labelOffset": -_LINE / 2, "labelOverlap": False}
+            y["axis"] = {**(y.get("axis") or {}), **lines}
+    return spec
 
 
 def _quoted(spec: Any) -> Any:

@@ -40,6 +40,7 @@ class Bar:
     low, high : ends of its interval, infinite where the interval has no end; None draws a bar from the origin.
     band : half of the width of a narrower interval inside it, drawn thicker.
     before : a number to compare it with, drawn as a line.
+    filled : whether a bar is drawn from the origin, interval or not.
     note : more about it, written below its name.
     """
 
@@ -51,6 +52,7 @@ class Bar:
     high: float | None = None
     band: float | None = None
     before: float | None = None
+    filled: bool = False
     note: str = ""
 
 
@@ -184,8 +186,13 @@ class Page:
         header: Sequence[str],
         rows: Sequence[Sequence[object]],
         best: Collection[tuple[int, int]] = (),
+        *,
+        wrapped: bool = False,
     ) -> None:
-        """A table; ``best`` names the cells to emphasize, as (row, column)."""
+        """A table of numbers, which scrolls where it is wider than the page, or of words, which wrap.
+
+        ``best`` names the cells to emphasize, as (row, column).
+        """
         cells = [
             [
                 f"<b>{escaped(cell)}</b>" if (number, column) in best else escaped(cell)
@@ -193,7 +200,8 @@ class Page:
             ]
             for number, row in enumerate(rows)
         ]
-        self._parts.append(f'<div class="scroll" tabindex="0">{_table(header, cells)}</div>')
+        box = '<div class="words">' if wrapped else '<div class="scroll" tabindex="0">'
+        self._parts.append(f"{box}{_table(header, cells)}</div>")
 
     def bars(
         self,
@@ -207,7 +215,7 @@ class Page:
 
         header : of the names, the numbers and the bars.
         origin : where bars begin; a line is drawn there.
-        ends : of the scale; what is shown decides if not given.
+        ends : of the scale, which is then drawn; what is shown decides if not given.
         """
         low, high = ends or _ends([bar for group in groups.values() for bar in group], origin)
         titles = "".join(f'<th scope="col">{escaped(name)}</th>' if name else "<td></td>" for name in header)
@@ -216,7 +224,7 @@ class Page:
         for number, (group, lines) in enumerate(groups.items()):
             named = f"<caption>{escaped(group)}</caption>" if group else ""
             named += '<colgroup><col class="name"><col class="value"><col></colgroup>'
-            body = "".join(_line(bar, origin, low, high) for bar in lines)
+            body = "".join(_line(bar, origin, low, high, ends is not None) for bar in lines)
             tables.append(f'<table class="bars">{named}{"" if number else head}<tbody>{body}</tbody></table>')
         self._parts.append(f'<div class="{"set" if len(tables) > 1 else "one"}">{"".join(tables)}</div>')
 
@@ -320,20 +328,21 @@ def _ends(bars: Sequence[Bar], origin: float) -> tuple[float, float]:
     return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def _line(bar: Bar, origin: float, low: float, high: float) -> str:
-    """A row of numbers: name, text, and the picture of both."""
+def _line(bar: Bar, origin: float, low: float, high: float, whole: bool) -> str:
+    """A row of numbers: name, text, and the picture of both, on the whole scale or on what is needed."""
 
     def place(value: float) -> float:
         return 2 + 96 * (min(max(value, low), high) - low) / (high - low)
 
     zero = place(origin)
-    drawn = [f'<path class="zero" d="M{zero:.2f} 0V20"/>']
+    drawn = [f'<path class="scale" d="M{place(low):.2f} 10H{place(high):.2f}"/>'] if whole else []
+    drawn.append(f'<path class="zero" d="M{zero:.2f} 0V20"/>')
     if math.isfinite(bar.value):
         at = place(bar.value)
-        if bar.low is None or bar.high is None:
+        if bar.filled or bar.low is None or bar.high is None:
             start = min(zero, at)
             drawn.append(f'<rect x="{start:.2f}" y="5" width="{abs(at - zero):.2f}" height="10"/>')
-        else:
+        if bar.low is not None and bar.high is not None:
             drawn.append(f'<path class="whole" d="M{place(bar.low):.2f} 10H{place(bar.high):.2f}"/>')
         if bar.before is not None:
             drawn.append(f'<path class="before" d="M{place(bar.before):.2f} 1V19"/>')
@@ -377,7 +386,9 @@ details{margin:.8rem 0}summary{cursor:pointer;color:var(--soft)}a{color:inherit}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;background:none}
 th,td{padding:.25rem .7rem .25rem 0;text-align:left;border-bottom:1px solid var(--faint);vertical-align:top}
 .scroll th,.scroll td{white-space:nowrap;overflow-wrap:normal}
-.scroll td:first-child:not(.number){white-space:normal;min-width:7rem}
+.scroll td:first-child:not(.number){white-space:normal;min-width:12rem}
+.words{margin:.8rem 0}.words td:first-child{font-weight:600;overflow-wrap:normal}
+.words td:last-child{min-width:6.5rem}
 th{font-weight:600}.number{text-align:right}
 table.bars{width:100%;table-layout:fixed;margin:.8rem 0}
 .bars .name{width:30%}.bars .value{width:24%}
@@ -394,6 +405,7 @@ padding:0}
 .bars svg{width:100%;height:1.15rem;display:block}
 .bars rect{fill:var(--accent);opacity:.45}
 .bars path{fill:none;vector-effect:non-scaling-stroke}
+.bars .scale{stroke:var(--faint);stroke-width:2}
 .bars .zero{stroke:var(--soft);stroke-width:1;stroke-dasharray:2 2}
 .bars .whole{stroke:var(--accent);stroke-width:2}
 .bars .band{stroke:var(--accent);stroke-width:7;opacity:.4}
@@ -417,6 +429,7 @@ _NARROW_RULES = """
 .wide{display:none}.narrow{display:inline}
 .bars .name,.set .bars .name{width:38%}.bars .value{width:32%}
 .bars small{display:block}
+.scroll td:first-child:not(.number){min-width:7rem}
 """
 _PAGE_STYLE = (
     "body.discreet{margin:0 auto;padding:0 1rem 3rem;color:var(--ink);background:var(--paper)}"

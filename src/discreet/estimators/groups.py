@@ -29,7 +29,6 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.solvers import base
 from discreet.tables.domains import NO_FLOATS, id_column
-from discreet.tables.schema import RowsOfPeople
 
 Indices = NDArray[np.int64]
 
@@ -66,17 +65,6 @@ def read_people(ids: Any, n_rows: int | None = None, *, strict: bool, name: str 
     encoded = column.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return People([str(label) for label in encoded.dictionary.to_pylist()], np.asarray(codes, dtype=np.int64))
-
-
-def check_people(X: Any, groups: Any) -> None:
-    """Raise if rows of people are to be protected one by one: their schema says that a person can have several."""
-    if groups is None and isinstance(X, RowsOfPeople):
-        raise ParameterError(
-            "groups",
-            "must be given: the schema that made these rows has a group column, so a person can have several of them",
-            "pass groups=schema.groups(table)",
-            "use a schema without a group column if each person has one row",
-        )
 
 
 @dataclass(frozen=True)

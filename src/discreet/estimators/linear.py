@@ -21,7 +21,7 @@ from discreet._typing import Array, Mask
 from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
-from discreet.privacy.guarantee import Guarantee, guarantee_of, relation_of
+from discreet.privacy.guarantee import USUAL_EPSILON, Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem, noise_over_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
@@ -33,6 +33,7 @@ from discreet.release import (
     PLATFORM_ASSUMPTIONS,
     carry_out,
     check_parts,
+    foreign_parts,
     size_facts,
     unit_assumption,
 )
@@ -90,21 +91,21 @@ class PrivateLinearModel(LinearParameters):
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
         fitted._check_settings()
-        rules: dict[str, Any] = {
-            "schema": schema,
-            "classes": getattr(self, "classes", None),
-            "bad_rows": self.bad_rows,
-        }
-        X, groups, ids = split_groups(X, groups, schema)
-        with calm(), open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
-            whose = groups if ids is None or groups is not None else rows.ids
-            fitted._fit(rows, labels, whose, schema=schema is not None)
+        with calm():
+            rules: dict[str, Any] = {
+                "schema": schema,
+                "classes": getattr(self, "classes", None),
+                "bad_rows": self.bad_rows,
+            }
+            X, groups, ids = split_groups(X, groups, schema)
+            with open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
+                whose = groups if ids is None or groups is not None else rows.ids
+                fitted._fit(*fitted._read(rows, labels), whose, schema=schema is not None)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, groups: Any, *, schema: bool) -> None:
-        """Read, bound, plan, run, state; ``schema`` says whether one made the rows."""
-        rows, targets = self._read(X, y)
+    def _fit(self, rows: Any, targets: Targets, groups: Any, *, schema: bool) -> None:
+        """Bound, plan, run, state; ``schema`` says whether one made the rows."""
         null_rows = None if self.bad_rows == "error" else targets.null
         slots = self._slots(groups, rows.shape[0])
         if slots is not None:
@@ -116,6 +117,12 @@ class PrivateLinearModel(LinearParameters):
         n_classes = None if targets.classes is None else len(targets.classes)
         plan = self._plan(guarantee, size, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
+        stated = {
+            **self._stated_bounds(problem.bounds),
+            "records": float(problem.n_samples),
+            "coefficients": float(problem.n_coefficients),
+        }
+        self.fitted_parameters_ = parameters_of(self)
         self._warn(plan)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
@@ -129,33 +136,25 @@ class PrivateLinearModel(LinearParameters):
         )
         self.__dict__.update(self._attributes(carried.release.theta, targets, problem))
         self.released_ = dict(carried.published)
-        self.fitted_parameters_ = parameters_of(self)
         # A solver that centers rows bounds them after centering; predictions bound the rows themselves.
         boxed = isinstance(problem.bounds, BoxBounds)
         self.row_bounds_ = problem.bounds if boxed else self._bounds(n_columns)
         if (certificate := getattr(carried.release, "certificate", None)) is not None:
             self.certificate_ = certificate
-        foreign = base.foreign_parts(self.solver, problem.geometry, problem.loss)
-        self.privacy_ = carried.state(
-            bounds={
-                **self._stated_bounds(problem.bounds),
-                "records": float(problem.n_samples),
-                "coefficients": float(problem.n_coefficients),
-            },
-            assumptions=(
-                *targets.assumptions,
-                *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
-                *foreign,
-                *(rows.assumptions if isinstance(rows, Rows) else ()),
-                unit_assumption(plan.guarantee),
-                BY_SCHEMA if schema else NOT_CHECKED,
-                *PLATFORM_ASSUMPTIONS,
-            ),
-            not_covered=NOT_COVERED,
+        assumptions = (
+            *targets.assumptions,
+            *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
+            *foreign_parts(self.solver, problem.geometry, problem.loss),
+            *(rows.assumptions if isinstance(rows, Rows) else ()),
+            unit_assumption(carried.promise.guarantee),
+            BY_SCHEMA if schema else NOT_CHECKED,
+            *PLATFORM_ASSUMPTIONS,
         )
+        self.privacy_ = carried.state(bounds=stated, assumptions=assumptions, not_covered=NOT_COVERED)
 
     def _check_settings(self) -> None:
-        """Raise for parameters that no plan looks at."""
+        """Raise for parameters that can be checked before any row is read."""
+        _checks.real("epsilon", self.epsilon, above=0, hint=USUAL_EPSILON)
         _checks.choice("bad_rows", self.bad_rows, ("error", "null"))
         _checks.seed(self.random_state)
 

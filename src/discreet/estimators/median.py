@@ -22,6 +22,7 @@ from discreet.release import (
     PLATFORM_ASSUMPTIONS,
     Carried,
     carry_out,
+    foreign_parts,
     size_facts,
     unit_assumption,
 )
@@ -180,7 +181,7 @@ class PrivateMedian(PrivacyParameters):
                 "center and radius were chosen without looking at the private data (given by the user)",
                 *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
                 unit_assumption(plan.guarantee),
-                *base.foreign_parts(cast(Any, self.solver)),
+                *foreign_parts(cast(Any, self.solver)),
                 *PLATFORM_ASSUMPTIONS,
             ),
             not_covered=NOT_COVERED,

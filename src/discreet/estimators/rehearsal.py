@@ -10,10 +10,12 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.base import clone, is_classifier
 
@@ -21,7 +23,8 @@ from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.estimators.linear import NoiseWarning
-from discreet.reporting import releasing
+from discreet.mechanisms.recording import releasing
+from discreet.records.kernels.passes import kernel_folder
 
 _TEST_ROWS = 4000
 
@@ -111,6 +114,28 @@ def simulate(
                 model.fit(rows[:n_samples], y[:n_samples])
             found.append(float(model.score(rows[n_samples:], y[n_samples:])))
     return [Forecast(epsilon, tuple(found)) for epsilon, found in scores.items()]
+
+
+def warm_up() -> Path | None:
+    """Compile what fits of large tables run, by fits to invented rows; return the folder that keeps it, if any can.
+
+    Privacy: reads no data and costs nothing.
+    """
+    from discreet.estimators.classifiers import PrivateLogisticRegression
+
+    rng = np.random.default_rng(0)
+    dense = _rows(rng, 2**14, 2**5, 1.0, True)
+    labels = np.arange(len(dense)) % 2
+    for rows, solver in (
+        (dense, "newton"),
+        (dense, "objective"),
+        (dense.astype(np.float32), "noisy-gd"),
+        (csr_array(dense[:, ::8]), "objective"),
+    ):
+        with warnings.catch_warnings(), releasing("warmup"):
+            warnings.simplefilter("ignore", NoiseWarning)
+            PrivateLogisticRegression(1.0, 1e-6, solver=solver, classes=[0, 1]).fit(rows, labels)
+    return kernel_folder()
 
 
 def _rows(rng: np.random.Generator, n_rows: int, n_columns: int, bound: float, intercept: bool) -> Array:

@@ -15,7 +15,7 @@ from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
 from discreet.estimators.encoder import SchemaEncoder
-from discreet.estimators.groups import bounded_rows, check_people
+from discreet.estimators.groups import bounded_rows
 from discreet.estimators.regressors import FIND_BOUNDS
 from discreet.evaluation.estimates import Estimate, Noise
 from discreet.evaluation.plans import Codes, CountPlan, SumPlan
@@ -30,9 +30,9 @@ from discreet.evaluation.report import (
 )
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default, relation_of
 from discreet.privacy.statement import OTHER_RELEASES, PrivacyStatement
-from discreet.records.open import class_codes, read_labels, refuse_target
+from discreet.records.open import check_people, class_codes, read_labels, refuse_target
 from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, check_unit, size_facts, unit_assumption
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

@@ -19,6 +19,7 @@ _NOTES = {
     "AUC": "0.5 is a guess, 1 sorts perfectly",
     "AUC (mean of classes)": "each class against the rest; 0.5 is a guess",
     "R^2": "1 is perfect, 0 is the mean of the target",
+    "mean predicted - observed": "0 if predictions are right on average",
 }
 
 
@@ -34,7 +35,7 @@ def evaluation_page(found: Evaluation) -> Page:
         page.heading("Where predictions go wrong")
         labels = [str(label) for label in found.classes]
         rows = [
-            (f"is {label}", *(f"{max(count, 0):.0f}" for count in row))
+            (f"is {label}", *(f"{max(count, 0):,.0f}" for count in row))
             for label, row in zip(labels, found.confusion, strict=True)
         ]
         page.table(("noisy counts", *(f"predicted {label}" for label in labels)), rows)
@@ -87,7 +88,12 @@ def _add_bars(page: Page, metrics: Mapping[str, Estimate]) -> None:
         page.bars({"": lines}, ("metric", "value", "from 0 to 1"), ends=(0.0, 1.0))
     if others:
         rows = [
-            (name, f"{one.value:.3g}", f"{one.lower:.3g} to {one.upper:.3g}") for name, one in others.items()
+            (
+                f"{name} ({_NOTES[name]})" if name in _NOTES else name,
+                f"{one.value:.3g}",
+                f"{one.lower:.3g} to {one.upper:.3g}",
+            )
+            for name, one in others.items()
         ]
         page.table(("", "value", "interval"), rows)
 
@@ -105,4 +111,6 @@ def _bar(name: str, one: Estimate, note: str) -> Bar:
 
 
 def _number(name: str, value: float) -> str:
-    return f"{value:.3g}" if name.startswith(("R^2", "mean squared error", "AUC")) else f"{value:.1%}"
+    if name.startswith(("R^2", "AUC")):
+        return f"{value:.3f}"
+    return f"{value:.3g}" if name.startswith("mean squared error") else f"{value:.1%}"

@@ -25,8 +25,7 @@ from discreet.records.arrow import FileRows
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows, blanked, class_codes, open_rows
 from discreet.records.sources import is_source
-from discreet.tables.meaning import as_cells, entries_to_numbers, to_numbers
-from discreet.tables.reading import column_names, is_frame
+from discreet.tables.reading import as_cells, column_names, entries_to_numbers, is_frame, to_numbers
 
 Codes = NDArray[np.int64]
 

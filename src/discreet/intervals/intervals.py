@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows, check_people
+from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import as_fitted
 from discreet.intervals.newton import NEAR, IntervalPlan, Landing, plan_intervals
 from discreet.losses import Logistic, Loss, Squared
@@ -30,9 +30,9 @@ from discreet.privacy.statement import PrivacyStatement
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.open import checked_rows, read_labels, take
+from discreet.records.open import check_people, checked_rows, read_labels, take
 from discreet.release import PLATFORM_ASSUMPTIONS, Carried, carry_out, check_unit, unit_assumption
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

@@ -17,8 +17,7 @@ from scipy.stats import chi2
 
 from discreet._typing import Array
 from discreet.losses import Loss
-from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.matrices import half_vector, symmetric_matrix
+from discreet.mechanisms.additive import GaussianMechanism, half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated
@@ -106,8 +105,8 @@ def release_residuals(
 ) -> tuple[float, float]:
     """Release the noisy sum of squared slopes of the loss, and the number of records, noisy if it is private."""
     # A null record has scale 0 and must add nothing.
-    present = records._scales > 0
-    slopes = np.where(present, loss.derivative(records._y, records.raw_predictions(theta)), 0.0)
+    present = records.scales > 0
+    slopes = np.where(present, loss.derivative(records.labels, records.raw_predictions(theta)), 0.0)
     squares, count = float(np.sum(np.square(slopes))), float(np.count_nonzero(present))
     if mechanism.size == 1:
         return float(mechanism.release([squares], entropy)[0]), float(len(slopes))

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import attrgetter
 from typing import final
 
 import numpy as np
@@ -47,7 +48,14 @@ class MarginLoss(Loss):
 
     def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
         """f'(y t) y."""
+        return self._derivative(*_margins(y, raw_prediction))
+
+    def value_and_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> tuple[Array, Array]:
+        """Return both, from the same margins."""
         label, z = _margins(y, raw_prediction)
+        return np.asarray(self._value(z)), self._derivative(label, z)
+
+    def _derivative(self, label: Array, z: Array) -> Array:
         return np.asarray(-label * self._slope(z))
 
     def second_derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
@@ -80,7 +88,7 @@ class Logistic(MarginLoss):
     family = "logistic"
     proved_for = frozenset({"convex", "single-peaked", "classes", "second-order", "likelihood", "counted"})
     lipschitz = 1.0
-    smoothness = 0.25
+    smoothness = typical_curvature = 0.25
     evaluation_error = EXP_ULPS + 4.0
     value_at_zero = math.log(2.0)
     curvature_slope = 0.1  # the third derivative is at most 1 / (6 sqrt(3)) = 0.0962...
@@ -155,15 +163,12 @@ class CappedLogistic(MarginLoss):
     cap: float = 0.6
 
     proved_for = frozenset({"convex", "single-peaked"})
-    smoothness = 0.25
+    smoothness = typical_curvature = 0.25
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cap", check_between("cap", self.cap, 0.01, 1.0, "0.6 is usual"))
 
-    @property
-    def lipschitz(self) -> float:
-        """The cap."""
-        return self.cap
+    lipschitz = value_constant = property(attrgetter("cap"), doc="The cap.")
 
     @property
     def evaluation_error(self) -> float:
@@ -174,11 +179,6 @@ class CappedLogistic(MarginLoss):
     def value_at_zero(self) -> float:
         """f at t = 0, rounded up."""
         return float(self.value(1.0, 0.0)) * (1 + 1e-14)
-
-    @property
-    def value_constant(self) -> float:
-        """The cap."""
-        return self.cap
 
     @property
     def kernel(self) -> Kernel:
@@ -203,7 +203,7 @@ class CappedLogistic(MarginLoss):
 
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
         """Return the cap, or the logistic loss's bound if that is smaller."""
-        return min(self.lipschitz, Logistic().derivative_bound(reach))
+        return min(self.cap, Logistic().derivative_bound(reach))
 
     def gradient_gap(self, reach: float) -> float:
         """Return that of the logistic loss if no prediction reaches the cap."""
@@ -292,10 +292,8 @@ class Hinge(MarginLoss):
     def _slope(self, z: Array) -> Array:
         return np.where(z < 1.0, 1.0, 0.0)
 
-    def derivative(self, y: ArrayLike, raw_prediction: ArrayLike) -> Array:
-        """-y below the corner, 0 from it on."""
-        label, z = _margins(y, raw_prediction)
-        return np.where(z < 1.0, -label, 0.0)
+    def _derivative(self, label: Array, z: Array) -> Array:
+        return np.where(z < 1.0, -label, 0.0)  # at the corner 0
 
     def _curvature(self, z: Array) -> Array:
         return np.zeros_like(z)

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,6 +32,7 @@ from discreet._typing import Array, Integers
 from discreet.mechanisms.recording import foretold, observed
 from discreet.mechanisms.samplers.discrete import MAX_WIDTH, discrete_gaussian, exact_coin
 from discreet.mechanisms.samplers.entropy import Entropy
+from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.privacy.events import BoundedRange, Event
 from discreet.privacy.guarantee import SLACK
 
@@ -124,9 +124,7 @@ def _place_python(noise: Integers, mean: Array, ratios: Array, grid: float) -> A
 
 
 # Any order of summation is valid, as long as all rows use the same.
-_place: Callable[[Integers, Array, Array, float], Array] = numba.njit(
-    cache=True, nogil=True, fastmath={"reassoc", "contract"}
-)(_place_python)
+_place: Callable[[Integers, Array, Array, float], Array] = compiled("reassoc", "contract")(_place_python)
 
 
 def power_of_two_below(value: float) -> float:
@@ -329,6 +327,4 @@ def _squared_distances_python(points: Array, center: Array) -> Array:
     return squares
 
 
-_squared_distances: Callable[[Array, Array], Array] = numba.njit(cache=True, nogil=True)(
-    _squared_distances_python
-)
+_squared_distances: Callable[[Array, Array], Array] = compiled()(_squared_distances_python)

@@ -28,7 +28,8 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
-from discreet.tables.meaning import to_numbers
+from discreet.records.open import check_people
+from discreet.tables.reading import to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -318,7 +319,7 @@ class PrivateFTRL(PrivateStream):
         ``group`` is the id of the person whose step it is, with ``max_rows_per_group``.
         """
         with self._alone():
-            clipped, person = self._clipped(costs), self._check_group(group)
+            clipped, person = self._clipped(costs), self._check_group(costs, group)
             plan = self._advance()
             if not self._counts(person):
                 clipped = np.zeros_like(clipped)
@@ -348,6 +349,7 @@ class PrivateFTRL(PrivateStream):
 
     def partial_fit(self, costs: ArrayLike, *, groups: Any = None) -> Self:
         """Learn several steps, one per row, without choosing actions in between; ``groups`` names their people."""
+        check_people(costs, groups)
         rows = to_numbers(costs)
         if rows.ndim != 2 or rows.shape[1] != self.n_actions:
             raise ParameterError(

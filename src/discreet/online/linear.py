@@ -30,7 +30,8 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
 from discreet.records.bounds import Bounds
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.records.open import check_people
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -232,7 +233,7 @@ class PrivateOnlineLinearModel(PrivateStream):
     def learn_one(self, x: ArrayLike, y: Any, *, group: Any = None) -> Self:
         """Learn from one record and its label or target; ``group`` is its person, with ``max_rows_per_group``."""
         with self._alone():
-            row, person = self._row(x), self._check_group(group)
+            row, person = self._row(x), self._check_group(x, group)
             label = self._label(y)
             plan = self._advance()
             if not self._counts(person):
@@ -252,6 +253,7 @@ class PrivateOnlineLinearModel(PrivateStream):
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, *, groups: Any = None) -> Self:
         """Learn from several records, in order; ``groups`` names their people."""
+        check_people(X, groups)
         rows, labels = to_numbers(X), as_cells(y)
         if rows.ndim != 2 or rows.shape[1] != self.n_features or labels.shape != (len(rows),):
             raise ParameterError(

@@ -28,6 +28,7 @@ from discreet.privacy.statement import (
     answers_digest,
     plan_text,
 )
+from discreet.records.open import check_people
 from discreet.release import Budget, Carried, begin, bind, resume
 
 if TYPE_CHECKING:
@@ -146,8 +147,9 @@ class PrivateStream:
             else _checks.count("max_rows_per_group", self.max_rows_per_group)
         )
 
-    def _check_group(self, group: Any) -> str | None:
+    def _check_group(self, row: Any, group: Any) -> str | None:
         """Return the person's id as text, empty if missing; raise if it does not go with ``max_rows_per_group``."""
+        check_people(row, group)
         if (group is None) != (self.max_rows_per_group is None):
             raise ValueError(
                 "max_rows_per_group protects all steps of a person, so every step needs to say whose it is: pass "

@@ -84,6 +84,9 @@ LARGE_DELTA = 1e-3
 """With a larger delta a guarantee means little, for any epsilon."""
 
 
+USUAL_EPSILON = "1.0 is a common choice, smaller is more private"
+
+
 @dataclass(frozen=True)
 class Guarantee:
     """(epsilon, delta)-differential privacy under one neighboring relation.
@@ -131,7 +134,7 @@ class Guarantee:
             raise ParameterError(
                 "epsilon",
                 f"must be a number greater than 0, got {self.epsilon!r}",
-                "1.0 is a common choice, smaller is more private",
+                USUAL_EPSILON,
             )
         if isinstance(self.delta, bool) or not 0 <= self.delta < 1:
             raise ParameterError(
@@ -199,9 +202,7 @@ def guarantee_of(
     the records and the parameter that bounds them in errors.
     """
     relation = relation_of(neighboring)
-    epsilon = _checks.real(
-        "epsilon", epsilon, above=0, hint="1.0 is a common choice, smaller is more private"
-    )
+    epsilon = _checks.real("epsilon", epsilon, above=0, hint=USUAL_EPSILON)
     if n_samples is not None:
         n_samples = _checks.count(declared, n_samples)
     known = n_rows if relation.size_is_public else None

@@ -19,7 +19,8 @@ _SUBJECTS = {
     "all labels of one user": "all labels of each person. The rest of their rows is not protected",
 }
 
-_ONE = {
+#: What may differ between two data sets, in words.
+ONE = {
     "record": "one row",
     "user": "one person",
     "label of one record": "one label",
@@ -62,7 +63,7 @@ def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release
         )
         return
     page.verdict(
-        f"Whatever anyone concludes from this {what}, {_ONE[statement.guarantee.unit]} changes the odds by a factor "
+        f"Whatever anyone concludes from this {what}, {ONE[statement.guarantee.unit]} changes the odds by a factor "
         f"of at most {odds(statement.epsilon)}.",
         f"{in_short(statement.guarantee)}.",
         "good",

@@ -71,10 +71,10 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "privacy.ledger.rules": ("composition.md#section-2",),
     # budgets
     "solvers.base.PlannedRelease": (_CURVES, _ADAPTIVE),
-    "solvers.base.calibrated_unit": (_ADAPTIVE,),
-    "solvers.base.split_unit": (_ADAPTIVE,),
-    "solvers.base.split_event": (_ADAPTIVE, _GRID),
-    "solvers.base.share_event": (_GRID,),
+    "privacy.accounting.calibration.calibrated_unit": (_ADAPTIVE,),
+    "privacy.accounting.calibration.split_unit": (_ADAPTIVE,),
+    "privacy.accounting.calibration.split_event": (_ADAPTIVE, _GRID),
+    "privacy.accounting.calibration.share_event": (_GRID,),
     "mechanisms.noisy_vector.NoisyVectorPlan": (_GRID, _CURVES),
     # mechanisms
     "mechanisms.additive.GaussianMechanism": (
@@ -84,7 +84,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     ),
     "mechanisms.additive.PureMechanism": ("discrete-noise.md#section-4", _CURVES),
     "mechanisms.gamma_norm.GammaNormMechanism": ("gamma-noise.md#theorem-1", "gamma-noise.md#theorem-2"),
-    "mechanisms.matrices.SymmetricGaussianMechanism": ("discrete-noise.md#section-4", _GRID),
+    "mechanisms.additive.SymmetricGaussianMechanism": ("discrete-noise.md#section-4", _GRID),
     "mechanisms.selection.ExponentialMechanism": _RANGE,
     "mechanisms.selection.LaplaceNoisyMax": ("frank-wolfe.md#lemma-5",),
     "mechanisms.level_selection.LeveledSelection": ("sparse-frank-wolfe.md#lemma-1",),
@@ -275,25 +275,6 @@ _STATED = re.compile(
     r"^(?:#{2,4}\s+(?:\d+\.\s+)?|\*\*)(?P<kind>Theorem|Lemma|Proposition|Corollary)(?:\s+(?P<number>\d+))?\b",
     re.MULTILINE,
 )
-
-
-def lemmas_of(part: object) -> tuple[str, ...]:
-    """The lemmas behind a plan, mechanism, loss, set or event: those of its class, or of the nearest one it extends.
-
-    >>> from discreet.privacy.events import Gaussian
-    >>> lemmas_of(Gaussian(1.0))
-    ('composition.md#lemma-1', 'composition.md#section-4')
-    """
-    kind = part if isinstance(part, type) else type(part)
-    names = [f"{base.__module__.removeprefix('discreet.')}.{base.__qualname__}" for base in kind.__mro__]
-    return next((PROVED_BY[name] for name in names if name in PROVED_BY), ())
-
-
-def cited(*parts: object) -> dict[str, str]:
-    """The lemmas behind all ``parts``, each with the SHA-256 of the file that proves it."""
-    return {
-        lemma: digest(lemma) for lemma in dict.fromkeys(name for part in parts for name in lemmas_of(part))
-    }
 
 
 def home() -> Path | None:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from discreet.display.console import printable
 from discreet.privacy.events import Event, flatten
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.proofs import cited
+from discreet.privacy.proofs import PROVED_BY, digest
 
 # Assumptions and exclusions shared by several kinds of release.
 UNPREDICTABLE = "the operating system's random numbers and AES-256 are unpredictable"
@@ -87,16 +87,16 @@ class PrivacyStatement:
     """
 
     guarantee: Guarantee
-    event: Event
+    event: Event = field(repr=False)  # this and the rest make pages: print the statement to read it
     mechanism: str
-    theorem: str
-    noise: Mapping[str, float | str] = field(default_factory=dict)
-    bounds: Mapping[str, float | str] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    not_covered: tuple[str, ...] = ()
+    theorem: str = field(repr=False)
+    noise: Mapping[str, float | str] = field(default_factory=dict, repr=False)
+    bounds: Mapping[str, float | str] = field(default_factory=dict, repr=False)
+    assumptions: tuple[str, ...] = field(default=(), repr=False)
+    not_covered: tuple[str, ...] = field(default=(), repr=False)
     secure: bool = True
     paid: Receipt | None = None
-    proofs: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -112,7 +112,7 @@ class PrivacyStatement:
             theorem=plan.theorem,
             noise=plan.noise,
             mechanism=plan.mechanism,
-            proofs=cited(*parts, *(leaf for leaf, _ in flatten(event))),
+            proofs=_cited(parts, event),
         )
 
     def assuming(self, *facts: str) -> PrivacyStatement:
@@ -156,12 +156,13 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as plain JSON-ready values; infinite values are written as strings."""
+        promise, paid = self.guarantee, None if self.paid is None else self.paid.to_dict()
         return {
             "private": self.secure,
-            "guarantee": self.guarantee.to_dict(),
-            "epsilon": self.epsilon if self.secure else "infinity",
-            "delta": self.delta,
-            "neighboring": self.neighboring.value,
+            "guarantee": promise.to_dict(),
+            "epsilon": promise.epsilon if self.secure else "infinity",
+            "delta": promise.delta,
+            "neighboring": promise.neighboring.value,
             "mechanism": self.mechanism,
             "theorem": self.theorem,
             "noise": dict(self.noise),
@@ -170,7 +171,7 @@ class PrivacyStatement:
             "not_covered": list(self.not_covered),
             "event": self.event.to_dict(),
             # without a ledger the format is that of versions before receipts existed
-            **({} if self.paid is None else {"paid": self.paid.to_dict()}),
+            **({} if paid is None else {"paid": paid}),
             **({"proofs": dict(self.proofs)} if self.proofs else {}),
         }
 
@@ -261,6 +262,25 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
 def plan_line(name: str, value: str) -> str:
     """Format one line of a printed plan."""
     return f"  {name + '  ':<40}{value}"
+
+
+def lemmas_of(part: object) -> tuple[str, ...]:
+    """The lemmas behind a plan, mechanism, loss, set or event: those of its class, or of the nearest one it extends.
+
+    >>> from discreet.privacy.events import Gaussian
+    >>> lemmas_of(Gaussian(1.0))
+    ('composition.md#lemma-1', 'composition.md#section-4')
+    """
+    kind = part if isinstance(part, type) else type(part)
+    names = [f"{base.__module__.removeprefix('discreet.')}.{base.__qualname__}" for base in kind.__mro__]
+    return next((PROVED_BY[name] for name in names if name in PROVED_BY), ())
+
+
+def _cited(parts: tuple[object, ...], event: Event) -> dict[str, str]:
+    """The lemmas behind all ``parts`` and the leaves of the event, each with the SHA-256 of the file that proves it."""
+    found = dict.fromkeys(lemma for part in parts for lemma in lemmas_of(part))
+    found |= dict.fromkeys(lemma for leaf, _ in flatten(event) for lemma in lemmas_of(leaf))
+    return {lemma: digest(lemma) for lemma in found}
 
 
 def _in_words(promise: Guarantee) -> str:

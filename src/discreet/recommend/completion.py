@@ -207,36 +207,39 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
         guarantee, size = guarantee_of(
             self.epsilon, self.delta, self.neighboring, n_users, declared, "users", "n_users"
         )
-        return self._plan(guarantee, size, _checks.count("n_items", n_items))
+        return self._plan(guarantee, size, _checks.count("n_items", n_items), self._checked()[2])
 
-    def _plan(self, guarantee: Guarantee, size: int, n_items: int) -> CompletionPlan:
-        """Return the plan for a guarantee to each of ``size`` users."""
+    def _checked(self) -> tuple[Scale | Clicks, dict[str, str], dict[str, Any]]:
+        """Check all parameters: how ratings are read, what is done about strange ones, and the numbers of the plan."""
+        scale, rules = self._reading()
+        implicit = _checks.choice("feedback", self.feedback, ("explicit", "implicit")) == "implicit"
+        row_clip = _checks.real("row_clip", self.row_clip, above=0)
+        numbers = {
+            "rank": _checks.count("rank", self.rank),
+            "n_iterations": _checks.count_or_none("n_iterations", self.n_iterations),
+            "per_user": float(_checks.count_or_none("ratings_per_user", self.ratings_per_user) or 1),
+            "rating_clip": _checks.real("rating_clip", self.rating_clip, above=0),
+            "row_clip": 1.0 if implicit else row_clip,
+            "nuclear_norm": _checks.real("nuclear_norm", self.nuclear_norm, above=0),
+            "implicit": implicit,
+        }
+        return scale, rules, numbers
+
+    def _plan(
+        self, guarantee: Guarantee, size: int, n_items: int, numbers: Mapping[str, Any]
+    ) -> CompletionPlan:
+        """Return the plan for a guarantee to each of ``size`` users; ``numbers`` are those of `_checked`."""
         if guarantee.delta == 0:
             raise ValueError(
                 "matrix completion adds Gaussian noise, which needs delta > 0; 1 / n_users**2 is common"
             )
-        implicit = _checks.choice("feedback", self.feedback, ("explicit", "implicit")) == "implicit"
-        iterations = None if self.n_iterations is None else _checks.count("n_iterations", self.n_iterations)
-        per_user = (
-            1 if self.ratings_per_user is None else _checks.count("ratings_per_user", self.ratings_per_user)
-        )
-        row_clip = _checks.real("row_clip", self.row_clip, above=0)
-        facts = Facts(
-            guarantee=dataclasses.replace(guarantee, unit="user", kind="joint-dp"),
-            n_users=size,
-            n_items=n_items,
-            rank=min(_checks.count("rank", self.rank), n_items),
-            n_iterations=iterations,
-            per_user=float(per_user),
-            rating_clip=_checks.real("rating_clip", self.rating_clip, above=0),
-            row_clip=1.0 if implicit else row_clip,
-            nuclear_norm=_checks.real("nuclear_norm", self.nuclear_norm, above=0),
-            implicit=implicit,
-        )
+        promise = dataclasses.replace(guarantee, unit="user", kind="joint-dp")
+        sizes = {"n_users": size, "n_items": n_items, "rank": min(numbers["rank"], n_items)}
+        facts = Facts(guarantee=promise, **{**numbers, **sizes})
         check_memory(8 * n_items * (facts.rank + 8), "the item side", "declare a smaller public catalog")
         name, known = (
             _checks.choice("method", self.method, ("auto", *METHODS)),
-            IMPLICIT if implicit else METHODS,
+            IMPLICIT if facts.implicit else METHODS,
         )
         if name not in ("auto", *known):
             raise ValueError(
@@ -262,12 +265,12 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
                 Setting("n_users", purpose="as a public upper bound"),
                 Setting("neighboring", "replace-one"),
             )
-        scale, rules = self._reading()
+        scale, rules, numbers = self._checked()
         with calm(), opened(user_items, scale, self.items, **rules) as (users, catalog):
             guarantee, size = guarantee_of(
                 self.epsilon, self.delta, self.neighboring, users.n_users, self.n_users, "users", "n_users"
             )
-            plan = self._plan(guarantee, size, users.n_items)
+            plan = self._plan(guarantee, size, users.n_items, numbers)
             carried: Carried[ItemModel] = carry_out(
                 plan,
                 users,

@@ -15,8 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from discreet._typing import Array
-from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.matrices import SymmetricGaussianMechanism
+from discreet.mechanisms.additive import GaussianMechanism, SymmetricGaussianMechanism
 from discreet.mechanisms.recording import listening
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
@@ -221,7 +220,7 @@ class CompletionPlan(ShowsPlan):
         def event(scale: float) -> Event:
             return Composed(tuple(release.event(multiplier(release, scale)) for release in wanted))
 
-        scale = calibrate(event, self.guarantee)
+        scale = calibrate(event, self.facts.guarantee)
         return tuple((release, multiplier(release, scale)) for release in wanted)
 
     @cached_property

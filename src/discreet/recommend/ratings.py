@@ -26,8 +26,7 @@ from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.records.clipped_rows import one_blas_thread
 from discreet.tables.domains import SchemaError, category_codes, id_column, read_numbers
-from discreet.tables.meaning import entries_to_numbers
-from discreet.tables.reading import column, column_names, is_frame, raw_column
+from discreet.tables.reading import column, column_names, entries_to_numbers, is_frame, raw_column
 
 Items = NDArray[np.int32]
 Result = TypeVar("Result")
@@ -195,7 +194,7 @@ def opened(
         yield read(user_items, scale, catalog, **rules)
         return
     from discreet.recommend import sources
-    from discreet.records.dask import is_dask
+    from discreet.records.open import is_dask
     from discreet.records.sources import is_source
 
     if is_dask(user_items):

@@ -62,7 +62,7 @@ class ArrayRecords(ClippedRows):
 
     def take(self, rows: NDArray[np.int64], *, n_threads: int | None = 1) -> ArrayRecords:
         """The chosen records, clipped as before; their sums do not look at the others."""
-        chosen = self._X[rows], self._y[rows], self.bounds, self._null[rows]
+        chosen = self._X[rows], self.labels[rows], self.bounds, self._null[rows]
         return ArrayRecords(*chosen, n_threads=n_threads)
 
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:
@@ -85,13 +85,13 @@ class ArrayRecords(ClippedRows):
             )
 
         def add(rows: NDArray[np.int64], block: Array, raw: Array, total: Array) -> None:
-            y = self._y[rows]
+            y = self.labels[rows]
             if smoothing > 0:
                 rise = loss.derivative(y, raw + smoothing) - loss.derivative(y, raw - smoothing)
                 curvatures = np.maximum(rise, 0.0) / (2.0 * smoothing)  # rounding may leave -1e-17
             else:
                 curvatures = loss.second_derivative(y, raw)
-            self._add_gram(block, self._scales[rows] ** 2 * curvatures, total)
+            self._add_gram(block, self.scales[rows] ** 2 * curvatures, total)
 
         return self._gram_sum(loss, point, every, add, self.n_features)
 
@@ -99,8 +99,8 @@ class ArrayRecords(ClippedRows):
         """sum_i (1 - |q_i|^2) / (K - 1) v_i v_i^T: a softmax's Hessian averaged over its outputs."""
 
         def add(rows: NDArray[np.int64], block: Array, raw: Array, total: Array) -> None:
-            spread = 1.0 - np.square(loss.probabilities(raw, self._y[rows])).sum(axis=1)
-            self._add_gram(block, self._scales[rows] ** 2 * spread / (loss.n_outputs - 1), total)
+            spread = 1.0 - np.square(loss.probabilities(raw, self.labels[rows])).sum(axis=1)
+            self._add_gram(block, self.scales[rows] ** 2 * spread / (loss.n_outputs - 1), total)
 
         return self._gram_sum(loss, self._check(loss, theta), every, add, self.n_features)
 
@@ -112,7 +112,7 @@ class ArrayRecords(ClippedRows):
         """s_i^2 f''(y_i, <v_i, theta>) for every record of a binary loss."""
         point = self._check(loss, theta)
         raw = self.raw_predictions(point)
-        return np.asarray(self._scales**2 * loss.second_derivative(self._y, raw))
+        return np.asarray(self.scales**2 * loss.second_derivative(self.labels, raw))
 
     def additions(self, loss: Loss) -> int:
         """Additions a record's term can pass through: in its block or chunk, its lane, and over lanes.
@@ -133,7 +133,7 @@ class ArrayRecords(ClippedRows):
             total = np.zeros(theta.shape)
             for rows, block in self._blocks(lane):
                 scales, raw = self._raw_predictions(rows, block, theta)
-                q = loss.probabilities(raw, self._y[rows])
+                q = loss.probabilities(raw, self.labels[rows])
                 moved = q * by_row(scales, self._dots(block, vector))
                 moved -= q * moved.sum(axis=1, keepdims=True)
                 self._combine(block, by_row(scales, moved), total)
@@ -166,8 +166,8 @@ class ArrayRecords(ClippedRows):
         blocks = total.reshape(p, n_classes, p, n_classes)
         records = np.ones((len(rows), p))
         records[:, : self.n_columns] = block
-        records *= self._scales[rows][:, None]
-        q = loss.probabilities(raw, self._y[rows])
+        records *= self.scales[rows][:, None]
+        q = loss.probabilities(raw, self.labels[rows])
         for a in range(n_classes):
             weighted = records * q[:, a, None]
             blocks[:, a, :, a] += weighted.T @ records

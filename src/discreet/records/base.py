@@ -34,6 +34,8 @@ class Records(ABC):
         Whether the rows are in memory in one piece, for ``in_memory``.
     labels : array of shape (n_samples,)
         Labels in the form the loss expects. Do not modify.
+    compiles_first : bool
+        Whether passes over these records use compiled code that nobody has compiled yet.
 
     Privacy
     -------
@@ -48,11 +50,8 @@ class Records(ABC):
     n_features: int
     sparse: bool
     whole: ClassVar[bool]
-
-    @property
-    @abstractmethod
-    def labels(self) -> NDArray[Any]:
-        """One label per record. Do not modify."""
+    labels: NDArray[Any]
+    compiles_first: bool = False
 
     @abstractmethod
     def with_labels(self, y: ArrayLike) -> Self:
@@ -63,6 +62,10 @@ class Records(ABC):
     @abstractmethod
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
+
+    def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Return the sum of gradients alone, in the shape of theta."""
+        return self.value_and_gradient(loss, theta)[1]
 
     @abstractmethod
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:

@@ -49,7 +49,15 @@ COMPILED_FROM = (
 
 
 class ClippedRows(Records):
-    """Rows with their scales and labels, split into pieces that are always summed in the same way."""
+    """Rows with their scales and labels, split into pieces that are always summed in the same way.
+
+    Attributes
+    ----------
+    scales : array of shape (n_samples,)
+        s_i for every row, 0 for null records. Do not modify.
+    """
+
+    labels: Array  # 0 for null records
 
     def __init__(
         self,
@@ -66,10 +74,17 @@ class ClippedRows(Records):
         self.n_samples, self.n_columns = (int(size) for size in self._X.shape)
         self.n_features = bounds.n_features(self.n_columns)
         self.n_threads = _check_threads(n_threads)
-        scales = bounds.row_scales(self._X)
         null = np.zeros(self.n_samples, dtype=bool)
         if null_rows is not None:
             null = _check_length("null_rows", np.asarray(null_rows, dtype=bool), self.n_samples)
+        self._null = null
+        self._set_labels(y)
+        if self.sparse:
+            self._X = _without_rows(self._X, null)
+        self._in_place = not self.sparse and _is_native(self._X)
+        self._lanes = self._split()
+        self.compiles_first = not (self.sparse or self._is_few or passes.is_compiled())
+        scales = bounds.row_scales(self._X)
         if np.any(bad := (scales == 0) & ~null):
             raise ParameterError(
                 "X",
@@ -80,12 +95,8 @@ class ClippedRows(Records):
                 "pass null_rows=~bounds.valid_rows(X) here",
             )
         scales[null] = 0.0
-        self._scales, self._null = scales, null
-        self._set_labels(y)
-        if self.sparse:
-            self._X = _without_rows(self._X, null)
-        self._in_place = not self.sparse and _is_native(self._X)
-        self._lanes = self._split()
+        self._usable = {lane.start: self._in_place and not null[lane].any() for lane in self._lanes}
+        self.scales = scales
 
     def with_labels(self, y: ArrayLike) -> Self:
         """Return the same rows with other labels; nothing is copied or recomputed."""
@@ -96,24 +107,14 @@ class ClippedRows(Records):
     def __sizeof__(self) -> int:
         """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
         rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
-        return sum(array.nbytes for array in (*rows, self._scales, self._null, self._y))
+        return sum(array.nbytes for array in (*rows, self.scales, self._null, self.labels))
 
     @property
     def matrix(self) -> Any:
         """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
         return self._X
 
-    @property
-    def scales(self) -> Array:
-        """s_i for every row, 0 for null records. Do not modify."""
-        return self._scales
-
-    @property
-    def labels(self) -> Array:
-        """One number per row, 0 for null records. Do not modify."""
-        return self._y
-
-    def dense(self, rows: slice) -> Array:
+    def dense(self, rows: Any) -> Array:
         """Return a dense float64 copy of some rows, not clipped, with null rows zeroed."""
         return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
 
@@ -124,6 +125,18 @@ class ClippedRows(Records):
             sums = self._sparse_sums if self.sparse else self._fused_sums
             return sums(loss.kernel, point)
 
+        return self._block_sums(loss, point, values=True)
+
+    def gradient(self, loss: Loss, theta: ArrayLike) -> Array:
+        """Return the sum of gradients; the same numbers as from `value_and_gradient`, without the losses."""
+        point = self._check(loss, theta)
+        if self._compiled(loss):
+            return self.value_and_gradient(loss, point)[1]
+        return self._block_sums(loss, point, values=False)[1]
+
+    def _block_sums(self, loss: Loss, point: Array, *, values: bool) -> tuple[float, Array]:
+        """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
+
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(point.shape)
             for rows, block in self._blocks(lane):
@@ -131,8 +144,11 @@ class ClippedRows(Records):
                 # the last bit of a prediction decides (gradient-methods.md, "Corners").
                 block = self._doubles(block)
                 scales, raw = self._raw_predictions(rows, block, point)
-                losses, derivatives = loss.value_and_derivative(self._y[rows], raw)
-                value += float(np.where(scales > 0, losses, 0.0).sum())
+                if values:
+                    losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
+                    value += float(np.where(scales > 0, losses, 0.0).sum())
+                else:
+                    derivatives = loss.derivative(self.labels[rows], raw)
                 self._combine(block, by_row(scales, derivatives), gradient)
             return value, gradient
 
@@ -152,7 +168,7 @@ class ClippedRows(Records):
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
         """Return sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
-        coefficients = self._scales * self._checked_weights(weights)
+        coefficients = self.scales * self._checked_weights(weights)
 
         def lane_sum(lane: slice) -> Array:
             total = np.zeros(self.n_features)
@@ -165,7 +181,7 @@ class ClippedRows(Records):
     def gram(self, weights: ArrayLike | None = None) -> Array:
         """Return sum_i w_i v_i v_i^T for nonnegative weights, all 1 by default; symmetric up to rounding."""
         given = np.ones(self.n_samples) if weights is None else self._checked_weights(weights)
-        squares = self._scales**2 * given
+        squares = self.scales**2 * given
         if self.sparse:
             product = self._weighted_product(squares)
             return np.column_stack([product(unit) for unit in np.eye(self.n_features)])
@@ -189,7 +205,7 @@ class ClippedRows(Records):
         """Raise for labels that are not valid for the loss; checked once per loss."""
         if loss in self._checked_losses:
             return
-        if np.any(bad := ~loss.valid_labels(self._y) & ~self._null):
+        if np.any(bad := ~loss.valid_labels(self.labels) & ~self._null):
             raise ValueError(
                 f"{int(bad.sum())} labels are not valid for {loss}, the first in row "
                 f"{int(np.argmax(bad))}; encode the labels, or name the rows in null_rows"
@@ -203,7 +219,7 @@ class ClippedRows(Records):
 
         If a derivative jumps, the last bit of a prediction decides, so such losses take the same pass at all sizes.
         """
-        if loss.kernel is None or (self._is_few and math.isfinite(loss.smoothness)):
+        if (self._is_few and math.isfinite(loss.smoothness)) or loss.kernel is None:
             return False
         return loss.n_outputs == 1 or (not self.sparse and loss.n_outputs <= MOST_CLASSES)
 
@@ -225,7 +241,7 @@ class ClippedRows(Records):
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(weights.shape)
             for rows, block in self._wide_blocks(lane):
-                labeled = block, self._y[rows], self._scales[rows]
+                labeled = block, self.labels[rows], self.scales[rows]
                 value += passes.loss_and_gradient(*kernel, *labeled, weights, sizes, self._height, gradient)
             return value, gradient
 
@@ -241,7 +257,7 @@ class ClippedRows(Records):
             for rows, _ in self._blocks(lane):
                 place, part = (self.n_columns, rows.start, rows.stop), np.zeros(theta.shape)
                 value += sparse_loss_and_gradient(
-                    *kernel, *matrix, *place, self._y, self._scales, theta, part
+                    *kernel, *matrix, *place, self.labels, self.scales, theta, part
                 )
                 parts.append(part)
             return value, add_up(parts, theta.shape)
@@ -276,7 +292,7 @@ class ClippedRows(Records):
 
     def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
         """Return the scales and raw predictions of a block of rows."""
-        scales = self._scales[rows]
+        scales = self.scales[rows]
         return scales, by_row(scales, self._dots(block, theta))
 
     def _dots(self, block: Any, theta: Array) -> Array:
@@ -327,7 +343,7 @@ class ClippedRows(Records):
             total = np.zeros((size, size))
             for start in range(0, len(rows), height):
                 block_rows = rows[start : start + height]
-                add(block_rows, self._copy_rows(block_rows), total)
+                add(block_rows, self.dense(block_rows), total)
             return total
 
         with one_blas_thread:
@@ -357,8 +373,8 @@ class ClippedRows(Records):
     # -- rows in lanes, blocks and threads -------------------------------------------------------------------
 
     def _set_labels(self, y: ArrayLike) -> None:
-        self._y = _check_length("y", np.array(y, dtype=np.float64), self.n_samples)
-        self._y[self._null] = 0.0
+        self.labels = _check_length("y", np.array(y, dtype=np.float64), self.n_samples)
+        self.labels[self._null] = 0.0
         self._checked_losses: set[Loss] = set()
 
     def _split(self) -> list[slice]:
@@ -391,7 +407,7 @@ class ClippedRows(Records):
 
         With ``whole``, yield the lane in one piece if it can be used in place; kernels split it themselves.
         """
-        usable = self._in_place and not self._null[lane].any()
+        usable = self._usable[lane.start]
         if whole and usable:
             yield lane, self._X[lane]
             return
@@ -439,6 +455,11 @@ class ClippedRows(Records):
         for other in others:
             other.result()
         return [results[index] for index in range(len(parts))]
+
+
+def of_predictions(records: ClippedRows, question: Callable[..., Array], theta: Array) -> Array:
+    """Return ``question(raw predictions, labels, used)`` at theta, for ``sum_rows``; null records are not used."""
+    return question(records.raw_predictions(theta), records.labels, records.scales > 0)
 
 
 def _cut(rows: slice, height: int) -> list[slice]:
@@ -542,23 +563,34 @@ class OneBlasThread:
         self._modules = (
             0  # loaded when the controller was made: a later one may have brought a BLAS of its own
         )
-        self._limit: Any = None
+        self._before: list[tuple[Any, int]] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if self._users == 0:
                 if self._modules != len(sys.modules):
                     self._modules, self._controller = len(sys.modules), ThreadpoolController()
-                with self._anybody():
-                    self._limit = self._controller.limit(limits=1, user_api="blas")
+                found = [
+                    (one, one.num_threads)
+                    for one in self._controller.lib_controllers
+                    if one.user_api == "blas"
+                ]
+                self._before = [(one, threads) for one, threads in found if threads != 1]
+                self._set([(one, 1) for one, _ in self._before])
             self._users += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._users -= 1
             if self._users == 0:
-                with self._anybody():
-                    self._limit.restore_original_limits()
+                self._set(self._before)
+
+    def _set(self, wanted: list[tuple[Any, int]]) -> None:
+        """Set numbers of threads; most often there is nothing to do, which must take next to no time."""
+        if wanted:
+            with self._anybody():
+                for library, threads in wanted:
+                    library.set_num_threads(threads)
 
     @contextmanager
     def _anybody(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ answered about private rows, added up and perturbed once, in the process that ru
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from discreet._checks import ParameterError, is_from, silently
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.open import Rows, as_numbers
+from discreet.records.open import Rows, as_numbers, is_dask
 from discreet.records.partitioned import (
     Column,
     Formula,
@@ -33,7 +32,7 @@ from discreet.records.partitioned import (
     one_ending,
     small_labels,
 )
-from discreet.tables.meaning import as_cells
+from discreet.tables.reading import as_cells
 
 _RETRIES = 3  # of a partition whose worker died
 _MOST_LOST = 4  # workers that may die during one fit before it ends
@@ -46,12 +45,6 @@ REPEATABLE = (
     "computing a partition of the Dask collection again gives the same rows in the same order, as it happens when a "
     "worker is lost: no random sampling without a seed, no source that changes meanwhile (given by the user)"
 )
-
-
-def is_dask(data: Any) -> bool:
-    """Whether this is a Dask collection, without importing Dask."""
-    base = sys.modules.get("dask.base")
-    return base is not None and bool(base.is_dask_collection(data))
 
 
 def is_dask_frame(data: Any) -> bool:

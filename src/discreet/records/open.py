@@ -35,8 +35,15 @@ from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
-from discreet.tables.meaning import as_cells, cell_text, entries_to_numbers, to_numbers
-from discreet.tables.reading import column_names, is_frame, raw_column
+from discreet.tables.reading import (
+    as_cells,
+    cell_text,
+    column_names,
+    entries_to_numbers,
+    is_frame,
+    raw_column,
+    to_numbers,
+)
 from discreet.tables.schema import NamedRows, RowsOfPeople
 
 
@@ -222,6 +229,12 @@ class Rows(ABC):
         )
 
 
+def is_dask(data: Any) -> bool:
+    """Whether this is a Dask collection, without importing Dask."""
+    base = sys.modules.get("dask.base")
+    return base is not None and bool(base.is_dask_collection(data))
+
+
 @contextmanager
 def open_rows(
     X: Any,
@@ -276,12 +289,11 @@ def open_rows(
         return
     if target is not None:
         X, y = split_target(X, target)
-    collections = sys.modules.get("dask.base")
-    if collections is not None:
+    if is_dask(X) or is_dask(y):
         from discreet.records.dask import DaskRows, labels_of
 
-        X = DaskRows(X) if collections.is_dask_collection(X) else X
-        if collections.is_dask_collection(y):
+        X = DaskRows(X) if is_dask(X) else X
+        if is_dask(y):
             y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
     yield X, y
 
@@ -334,6 +346,17 @@ def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, An
     return table.drop(columns=target), table[target]
 
 
+def check_people(X: Any, groups: Any) -> None:
+    """Raise if rows of people are to be protected one by one: their schema says that a person can have several."""
+    if groups is None and isinstance(X, RowsOfPeople):
+        raise ParameterError(
+            "groups",
+            "must be given: the schema that made these rows has a group column, so a person can have several of them",
+            "pass groups=schema.groups(table)",
+            "use a schema without a group column if each person has one row",
+        )
+
+
 def _note_parts(model: Any, rows: Rows, *, reset: bool) -> Rows:
     """The rows, with their number and names of columns noted on the model as scikit-learn does."""
     if not reset:
@@ -367,6 +390,10 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
 
 def _note_columns(model: Any, X: Any, reset: bool) -> None:
     """Note the columns of a fit, and compare those of a prediction with them, as scikit-learn does for frames."""
+    if reset and type(X) is np.ndarray:  # what scikit-learn does for arrays
+        model.n_features_in_ = X.shape[1]
+        vars(model).pop("feature_names_in_", None)
+        return
     names = X.feature_names if isinstance(X, NamedRows) else ()
     known = getattr(model, "feature_names_in_", None)
     if not names:

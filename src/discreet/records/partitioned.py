@@ -298,24 +298,20 @@ class PartitionedRecords(Records):
         self._parts = parts
         self._sizes = list(sizes)
         self.bounds, self.sparse, self.n_columns = bounds, sparse, n_columns
-        self._labels: Any = labels
+        #: All labels, in the order of the parts: an array, or a `Column` of those that stay with the rows.
+        self.labels: Any = labels
         self.n_samples = sum(self._sizes)
         _check_parts(self._sizes)
         self.n_features = bounds.n_features(n_columns)
-
-    @property
-    def labels(self) -> Any:
-        """All labels, in the order of the parts: an array, or a `Column` of those that stay with the rows."""
-        return self._labels
 
     def with_labels(self, y: ArrayLike) -> Self:
         """The same rows with other labels, which travel to the parts once."""
         other = copy.copy(self)
         if isinstance(y, Column):
-            other._labels, other._parts = y, self._parts.with_labels(y)  # type: ignore[arg-type]  # those of Dask
+            other.labels, other._parts = y, self._parts.with_labels(y)  # type: ignore[arg-type]  # those of Dask
             return other
-        other._labels = np.asarray(y, dtype=np.float64)
-        other._parts = self._parts.with_labels(np.split(other._labels, np.cumsum(self._sizes)[:-1]))
+        other.labels = np.asarray(y, dtype=np.float64)
+        other._parts = self._parts.with_labels(np.split(other.labels, np.cumsum(self._sizes)[:-1]))
         return other
 
     def map_rows(
@@ -323,7 +319,7 @@ class PartitionedRecords(Records):
     ) -> PartitionedRecords:
         """``make(part, *arguments)`` of every part, kept where the part is."""
         parts = self._parts.derived(make, *arguments)
-        return PartitionedRecords(parts, self._sizes, width, sparse, bounds, self._labels)
+        return PartitionedRecords(parts, self._sizes, width, sparse, bounds, self.labels)
 
     def sum_rows(self, question: Callable[..., Array], *arguments: Any) -> Array:
         """The sum of ``question(part, *arguments)`` over the parts."""

@@ -42,13 +42,13 @@ from discreet.release import (
     PLATFORM_ASSUMPTIONS,
     Carried,
     carry_out,
+    foreign_parts,
     size_facts,
     unit_assumption,
 )
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
-from discreet.solvers import base
-from discreet.tables.meaning import as_cells, to_numbers
+from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event
@@ -292,7 +292,7 @@ class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  #
             given.append(labels.assumption)
         for candidate in self._checked():  # any of them may have been tried
             inside = getattr(candidate, "constraint", None)
-            given += [fact for fact in base.foreign_parts(candidate.solver, inside) if fact not in given]
+            given += [fact for fact in foreign_parts(candidate.solver, inside) if fact not in given]
         time = (
             "HOW LONG THE SEARCH TOOK: it reveals the number of tries, which must stay secret for the guarantee to hold"
             if self.method == "tries"

@@ -14,9 +14,10 @@ With a constraint (``benchmarks/sets.py``), noisy gradient descent is best while
 perturbation above that; mirror descent is used if no minimizer over the set can be verified. Frank-Wolfe is used when
 entries are bounded one by one.
 
-For regressors, second-order regression was best on nearly all public data. The exceptions follow from its
-requirements: not too many columns for a second moment, and a ridge only with squared losses
-(docs/decisions/0017-second-order-regression.md).
+For regressors, second-order regression was best on nearly all public data. Where records are so few that it loses to
+the middle of the declared range, objective perturbation with pure noise takes its place (``benchmarks/pure.py``). The
+other exceptions follow from its requirements: not too many columns for a second moment, and a ridge only with squared
+losses (docs/decisions/0017-second-order-regression.md).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from discreet.losses import HuberRegression
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem, gradient_signal, moment_signal, sum_signal
+from discreet.problem import Problem, gradient_signal, moment_signal, noise_over_signal, sum_signal
 from discreet.records.bounds import BoxBounds
 from discreet.sets import Geometry, L1Ball, Polytope
 from discreet.solvers import base
@@ -60,6 +62,11 @@ _MOST_COLUMNS = 1000
 _BLIND = 70.0, 20.0
 # Records over the noise in a class sum, above which sums of wide sparse rows are released twice.
 _SEEN_TWICE = 240.0
+# Below this ratio, regressors release one minimizer with noise for delta = 0 if that noise is smaller.
+_FEW = 6.0
+# Clip of residuals for squared errors with delta = 0, in half ranges of the targets, while signal over noise is at most
+# the second number.
+_NARROW_CLIP, _CLIPPED_MOST = 0.2, 5.0
 # Radius of the L1 ball for selecting single columns, as in PrivateSparseLogisticRegression.
 _L1_SIZE = 5.0
 
@@ -70,8 +77,8 @@ class AutomaticChoice:
 
     Privacy
     -------
-    The guarantee of the chosen solver. The choice depends only on the public problem (sizes, loss, ridge, set, whether
-    rows are stored as a sparse matrix) and the guarantee.
+    The guarantee of the chosen solver, with delta = 0 where noise for that is the smaller one. The choice depends only
+    on the public problem (sizes, loss, ridge, set, whether rows are stored as a sparse matrix) and the guarantee.
     """
 
     name: ClassVar[str] = "auto"
@@ -82,9 +89,19 @@ class AutomaticChoice:
         if problem.geometry is not None:
             solver, reason = _within(problem.geometry, problem, guarantee)
         else:
+            pure = replace(guarantee, delta=0.0)
+            quieter = _few_targets(problem, guarantee, pure)
+            guarantee = pure if quieter else guarantee
             solver, reason = _unconstrained(problem, guarantee)
+            if quieter:
+                reason = (
+                    f"records are so few that noise for delta = 0 is smaller than Gaussian noise; {reason}"
+                )
             if isinstance(solver, FrankWolfe):
                 problem = _by_columns(problem)
+            elif guarantee.delta == 0 and "quadratic" in problem.loss.proved_for:
+                problem = _clipped(problem, guarantee)
+                reason += f"; residuals are clipped at {problem.loss.lipschitz:.3g} of half the range of the targets"
         return replace(solver.plan(problem, guarantee), reason=f"{solver.name}, because {reason}")
 
 
@@ -139,9 +156,8 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         return NoisyGradientDescent(), "the loss is not proved to be convex, so no minimizer can be verified"
     if problem.loss.aims_at is not None:
         return _regression(problem, guarantee)
-    if problem.loss.known_hessian and (
-        "second-order" not in problem.loss.proved_for or problem.l2 is not None
-    ):
+    with_ridge = "second-order" not in problem.loss.proved_for or problem.l2 is not None
+    if with_ridge and problem.loss.known_hessian:
         return (
             ObjectivePerturbation(),
             "this loss, or the requested ridge, works best with a minimizer",
@@ -156,10 +172,11 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
             f"signal over noise is {ratio:.3g}, at least {ample:g}: noise hardly matters",
         )
     if not wide:
-        special = _narrow(problem, guarantee)
-    else:
-        special = _wide(problem, guarantee, ratio) if "classes" in problem.loss.proved_for else None
-    if special is not None:
+        seen = moment_signal(problem, guarantee, MOMENT_SHARE)
+        if seen >= _VISIBLE:
+            reason = f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
+            return NoisyNewton(), reason
+    elif "classes" in problem.loss.proved_for and (special := _wide(problem, guarantee, ratio)) is not None:
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:
         return ObjectivePerturbation(), "rows are wide, and one Huber-SVM needs no large ridge"
@@ -188,14 +205,6 @@ def _regression(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, st
     return NoisyNewton(), "second-order regression is the most accurate for real targets"
 
 
-def _narrow(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver, str] | None:
-    """Choose second-order descent if the second moment rises far enough above its noise; otherwise None."""
-    seen = moment_signal(problem, guarantee, MOMENT_SHARE)
-    if seen < _VISIBLE:
-        return None
-    return NoisyNewton(), f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
-
-
 def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.Solver, str] | None:
     """Choose a solver for wide rows that are sparse or where only single columns are visible; otherwise None."""
     along, blind = ratio * math.sqrt(problem.n_coefficients), _BLIND[problem.sparse]
@@ -221,6 +230,27 @@ def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.So
             "class sums once",
         )
     return NoisyGradientDescent(), "rows are wide and sparse: stopping early beats minimizing fully"
+
+
+def _few_targets(problem: Problem, guarantee: Guarantee, pure: Guarantee) -> bool:
+    """Whether a regression has so few records that one release for delta = 0 is less noisy, and the better fit."""
+    if problem.loss.aims_at is None or guarantee.delta == 0:
+        return False
+    noise = noise_over_signal(problem, guarantee)
+    return noise > 1 / _FEW and noise_over_signal(problem, pure) < noise
+
+
+def _clipped(problem: Problem, guarantee: Guarantee) -> Problem:
+    """Return the problem with residuals clipped, less the more records there are relative to pure noise.
+
+    The largest possible residual is the whole range of the targets, and pure noise must hide it. While noise dominates,
+    that costs more than the bias of a clip (``benchmarks/pure.py``).
+    """
+    signal = 1 / noise_over_signal(problem, guarantee)
+    width = _NARROW_CLIP * max(1.0, signal / _CLIPPED_MOST) ** 0.4
+    if width >= problem.loss.lipschitz:
+        return problem
+    return replace(problem, loss=HuberRegression(width))
 
 
 def _by_columns(problem: Problem) -> Problem:

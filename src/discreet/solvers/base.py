@@ -3,10 +3,8 @@
 A solver is a frozen set of public choices. ``Solver.plan`` sees public facts only and fixes everything: noise,
 regularization, number of noisy steps, and the event to charge. ``Plan.run`` is the only place where data meets noise.
 
-This module also splits Gaussian budgets. Squared Gaussian-DP parameters add up: a release with share s of the budget
-has 1 / sqrt(s) times the noise multiplier (the "unit") of a single release with the whole budget. It also bounds how
-far one record can move a sum of gradients on a ball of public radius. Proofs: docs/proofs/gradient-methods.md,
-sections 1 and 2.
+This module also bounds how far one record can move a sum of gradients on a ball of public radius. Proofs:
+docs/proofs/gradient-methods.md, sections 1 and 2.
 """
 
 from __future__ import annotations
@@ -14,9 +12,9 @@ from __future__ import annotations
 import difflib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Progress
@@ -24,8 +22,6 @@ from discreet.losses import Linear, Loss
 from discreet.losses.base import MEANINGS, Theorem
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.privacy import events
-from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Composed, Event, Repeated, Subsampled
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
 from discreet.privacy.page import ShowsPlan
@@ -33,7 +29,6 @@ from discreet.privacy.statement import plan_line, plan_text
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import gradient_rounding
-from discreet.sets.balls import BallIntersection
 
 
 @dataclass(frozen=True)
@@ -108,6 +103,9 @@ class Plan(ShowsPlan, ABC):
     groups : the guarantee for people with several rows; None if each person is one row.
     """
 
+    #: Why the result may be poor and what to use instead, from public numbers; empty without a doubt.
+    doubt: ClassVar[str] = ""
+
     problem: Problem
     record_guarantee: Guarantee
     reason: str = field(default="", kw_only=True)
@@ -154,11 +152,6 @@ class Plan(ShowsPlan, ABC):
     def remarks(self) -> Mapping[str, str]:
         """Additional lines of the printed plan."""
         return {}
-
-    @property
-    def doubt(self) -> str:
-        """Why the result may be poor and what to use instead, from public numbers; empty without a doubt."""
-        return ""
 
     # -- derived -------------------------------------------------------------------------------------------
 
@@ -300,88 +293,9 @@ def resolve(solver: str | Solver) -> Solver:
     return _SOLVERS[name]()
 
 
-def foreign_parts(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
-    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
-
-    Parameters
-    ----------
-    solver : as an estimator was given it; None for its own.
-    inside : the set of the coefficients, if there is one.
-    loss : the loss, if the user chose it.
-    """
-    facts = []
-    if loss is not None and _foreign(loss):
-        facts.append(
-            f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
-            "by the user)"
-        )
-    if solver is not None and _foreign(found := resolve(solver)):
-        facts.append(
-            f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
-        )
-    while isinstance(inside, BallIntersection) and not _foreign(inside):
-        inside = inside.base
-    if inside is not None and _foreign(inside):
-        facts.append(
-            f"set not from discreet ({_named(inside)}): its radius, diameter, vertices and projections are believed "
-            "(given by the user)"
-        )
-    return tuple(facts)
-
-
-def _foreign(thing: object) -> bool:
-    return type(thing).__module__.partition(".")[0] != "discreet"
-
-
-def _named(thing: object) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
-
-
 def names() -> list[str]:
     """Return the names of all solvers."""
     return sorted(_SOLVERS)
-
-
-_MARGIN = 1 + 2.0**-30  # an epsilon found by a search of finite precision must not exceed the guarantee
-
-
-class Part(NamedTuple):
-    """A share of a budget, for one release of ``size`` numbers, or for ``times`` of them together."""
-
-    share: float
-    size: int
-    times: int | None = None
-
-
-def split_unit(parts: Sequence[Part], guarantee: Guarantee) -> float:
-    """Return the smallest unit with which releases with these parts of the budget meet the guarantee together."""
-    return calibrated_unit(lambda unit: split_event(unit, parts), guarantee)
-
-
-def split_event(unit: float, parts: Sequence[Part]) -> events.Event:
-    """Return the event of releases with these parts of the budget."""
-    made = [
-        share_event(unit, share, size)
-        if times is None
-        else Repeated(share_event(unit, share / times, size), times)
-        for share, size, times in parts
-    ]
-    return made[0] if len(made) == 1 else Composed(tuple(made))
-
-
-def calibrated_unit(event: Callable[[float], events.Event], guarantee: Guarantee) -> float:
-    """Return the smallest unit with which the event of all releases meets the guarantee."""
-    return calibrate(event, guarantee) * _MARGIN
-
-
-def multiplier(unit: float, share: float) -> float:
-    """Return the noise multiplier of a release with this share of the budget."""
-    return unit / math.sqrt(share)
-
-
-def share_event(unit: float, share: float, size: int) -> events.Event:
-    """Return the event of a release of ``size`` numbers with this share of the budget."""
-    return events.Discretized(events.Gaussian(multiplier(unit, share)), size)
 
 
 def gradient_sensitivity(

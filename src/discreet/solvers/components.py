@@ -20,11 +20,13 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from discreet import _checks, reporting
+from discreet import _checks
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
+from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import (
     SLACK,
     Guarantee,
@@ -37,7 +39,6 @@ from discreet.records.base import Records
 from discreet.records.bounds import gamma, worst_additions
 from discreet.records.clipped_rows import one_blas_thread
 from discreet.solvers import base
-from discreet.solvers.base import Part, multiplier, split_unit
 from discreet.solvers.second_order.coordinates import MOST_FEATURES, MomentMechanism
 
 METHODS = ("auto", "svd", "power", "oja")
@@ -380,7 +381,7 @@ class ComponentsPlan(base.Plan):
         def noisy_product(step: int, block: Array) -> Array:
             exact = records.sum_rows(products, block)
             noisy = self.product.release(exact.ravel(), entropy).reshape(block.shape)
-            reporting.step(step + 1, self.n_iterations)
+            recording.step(step + 1, self.n_iterations)
             return np.asarray(noisy / n - np.outer(mean, mean @ block))
 
         # A public start; where it points does not matter for privacy.

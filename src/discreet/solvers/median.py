@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from discreet import _checks, reporting
+from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
+from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
+from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, gamma
 from discreet.sets import L2Ball
@@ -142,12 +144,19 @@ _GAUSSIAN_STEPS = 100
 # Length of the noise on a mean gradient, over the longest one there can be, that steps without Gaussian noise may have
 # each; and the fewest steps that get anywhere near the median. Chosen on generated points, see benchmarks/pure.py.
 _STEP_NOISE, _LEAST_STEPS = 0.24, 4
+_HOPELESS = 0.35  # noise of one mean gradient with the whole budget, over the longest
 
 
 def _default_steps(problem: LocationProblem, guarantee: Guarantee) -> int:
-    """How many noisy gradients; without delta their noise grows with their number, so that few are affordable."""
+    """How many noisy gradients; without delta their noise grows with their number, so that few are affordable.
+
+    With Gaussian noise many short steps are as good as few long ones, unless the noise of all exceeds the longest mean
+    gradient by far: then one step, shrunk by what noise explains, is left.
+    """
     if guarantee.delta > 0:
-        return _GAUSSIAN_STEPS
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * problem.n_samples
+        noise = guarantee.neighboring.contributions * math.sqrt(problem.n_features) / budget
+        return 1 if noise > _HOPELESS else _GAUSSIAN_STEPS
     whole = guarantee.neighboring.contributions * problem.n_features
     affordable = _STEP_NOISE * guarantee.epsilon * problem.n_samples / whole
     if affordable < _LEAST_STEPS / 2:
@@ -226,9 +235,9 @@ class MedianPlan(base.Plan):
     def _plausible(self, noisy: Array) -> Array:
         """The part of a noisy sum that noise does not explain, no longer than the sum of unit vectors can be.
 
-        Where delta = 0 steps are few, and one that follows the noise is not made up for by later ones.
+        Where steps are few, one that follows the noise is not made up for by later ones.
         """
-        if not self.pure:
+        if not self.pure and self.n_iterations > 1:
             return noisy
         length = float(np.linalg.norm(noisy))
         explained = self.problem.n_features * self._stddev**2
@@ -250,7 +259,7 @@ class MedianPlan(base.Plan):
             theta = ball.project(theta - rate / problem.n_samples * noisy)
             if step >= self.n_iterations - n_averaged:
                 total += theta
-            reporting.step(step + 1, self.n_iterations)
+            recording.step(step + 1, self.n_iterations)
             if progress is not None:
                 progress(step + 1, float(np.linalg.norm(noisy)))
         return base.Release(total[None] / n_averaged, entropy.secure)

@@ -50,7 +50,9 @@ class DissertationDescent:
         """Plan noisy descent without its refinements, with the printed noise."""
         steps = _checks.count("n_iterations", self.n_iterations)
         none = problem.loss.lipschitz if "likelihood" in problem.loss.proved_for else None
-        simple = NoisyGradientDescent(steps, momentum=0.0, cap=none, averaging=1 / steps, level_rows=False)
+        simple = NoisyGradientDescent(
+            steps, momentum=0.0, cap=none, averaging=1 / steps, level_rows=False, schedule="constant"
+        )
         tight = simple.plan(problem, guarantee)
         printed = 2 * math.sqrt(steps * math.log(1 / guarantee.delta)) / guarantee.epsilon
         return replace(tight, noise_multiplier=max(printed, tight.noise_multiplier))

@@ -11,8 +11,8 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from discreet._checks import HintedError
 from discreet._typing import Array, Mask
-from discreet.tables.meaning import MISSING_WORDS, cell_text, text_number
-from discreet.tables.reading import as_column
+from discreet.tables.reading import MISSING_WORDS, as_column, cell_text, text_number
 
 Label: TypeAlias = str | int | bool
 
@@ -343,6 +342,41 @@ class Target:
         _check_labels(self.classes, "classes", at_least=2)
         if len({type(label) for label in self.classes}) > 1:
             raise SchemaError("classes must be all text, all whole numbers or all true/false, not a mixture")
+
+
+def check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:
+    """Raise unless ``content`` is a table with the required names and no unknown ones."""
+    if not isinstance(content, Mapping):
+        raise SchemaError(f"{what} must be a table of names and values")
+    unknown, missing = set(content) - allowed, required - set(content)
+    for problem, keys in (("unknown", unknown), ("missing", missing)):
+        if keys:
+            names, known = ", ".join(sorted(map(repr, keys))), ", ".join(sorted(allowed))
+            raise SchemaError(f"{what} has {problem} entries {names}; known: {known}")
+
+
+def domain_from_dict(name: str, content: Any) -> Domain:
+    """Rebuild the domain of a column; refuse unknown keys and wrong types."""
+    named = content.get("kind") if isinstance(content, Mapping) else None
+    if not isinstance(named, str) or named not in DOMAINS:
+        raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
+    values = dict(content)
+    kind = DOMAINS[values.pop("kind")]
+    required = {item.name for item in fields(kind) if item.default is MISSING}
+    check_keys(values, {item.name for item in fields(kind)}, required, f"column {name!r}")
+    try:
+        return kind(**values)
+    except (SchemaError, TypeError) as error:
+        raise SchemaError(f"column {name!r}: {error}") from None
+
+
+def target_from_dict(content: Any) -> Target:
+    """Rebuild a target; refuse unknown keys and wrong types."""
+    check_keys(content, {"column", "classes", "bounds"}, {"column"}, "the target")
+    facts = {name: content[name] for name in ("classes", "bounds") if name in content}
+    if not isinstance(content["column"], str) or not all(isinstance(v, list | tuple) for v in facts.values()):
+        raise SchemaError("the target must have the name of a column, and a list of classes or of two bounds")
+    return Target(content["column"], **{name: tuple(values) for name, values in facts.items()})
 
 
 def category_codes(cells: Any, categories: Sequence[Any], undeclared: int = -1) -> NDArray[np.int64]:

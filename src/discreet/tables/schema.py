@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -14,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet._checks import Setting
+from discreet._files import write_atomically
 from discreet._typing import Array
-from discreet.tables import schema_files
 from discreet.tables.domains import (
     DOMAINS,
     Binned,
@@ -28,15 +33,19 @@ from discreet.tables.domains import (
     Target,
     Text,
     category_codes,
+    check_keys,
+    domain_from_dict,
     id_column,
     numbers,
+    target_from_dict,
 )
-from discreet.tables.meaning import cell_text
-from discreet.tables.reading import TableError, TableLike, column, raw_column, require_columns
+from discreet.tables.reading import TableError, TableLike, cell_text, column, raw_column, require_columns
 
 __all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError", "Target", "Text"]
 
 BadRows = Literal["error", "null"]
+FORMATS = ("toml", "json", "yaml")  # of schema files
+_SUFFIXES = {".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 
 
 class RowsOfPeople(np.ndarray[Any, np.dtype[np.float64]]):
@@ -133,6 +142,25 @@ class Schema:
     @property
     def _key(self) -> tuple[Any, ...]:
         return tuple(self.columns.items()), self.target, self.group, self.normalize
+
+    def __str__(self) -> str:
+        target = self.target
+        facts = {
+            "columns": str(len(self.columns)),
+            "features": str(self.n_features),
+            "longest row": f"{self.row_norm_bound:.6g}",
+            "feature_bound": f"{self.feature_bound():.6g} (intercept included)",
+            "target": "none"
+            if target is None
+            else f"{target.column}: {target.bounds or list(target.classes)}",
+            "group": self.group or "none: each row is one person",
+        }
+        lines = [f"{name + ':':<16}{value}" for name, value in facts.items()]
+        for name, domain in self.columns.items():
+            features = domain.feature_names(name)
+            more = f" and {len(features) - 6} more" if len(features) > 6 else ""
+            lines.append(f"  {name} ({domain.kind}): {', '.join(features[:6])}{more}")
+        return "\n".join(lines)
 
     # --- what is known before any table is read ---
 
@@ -321,13 +349,13 @@ class Schema:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
         """Rebuild a schema; refuse unknown keys and wrong types."""
-        _check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
+        check_keys(content, {"target", "group", "normalize", "columns"}, {"columns"}, "a schema")
         columns, target = content["columns"], content.get("target")
         if not isinstance(columns, Mapping):
             raise SchemaError("'columns' must be a table from column names to domains")
         return cls(
-            {name: _domain_from_dict(name, fields) for name, fields in columns.items()},
-            None if target is None else _target_from_dict(target),
+            {name: domain_from_dict(name, fields) for name, fields in columns.items()},
+            None if target is None else target_from_dict(target),
             content.get("group"),
             content.get("normalize", False),
         )
@@ -335,11 +363,27 @@ class Schema:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Schema:
         """Read a ``.toml``, ``.json`` or ``.yaml`` file; YAML needs the package PyYAML."""
-        return schema_files.read(path, cls.from_dict)
+        path = Path(path)
+        kind = _format(path)
+        try:
+            return cls.from_dict(_parse(path.read_text(encoding="utf-8"), kind))
+        except FileNotFoundError:
+            raise SchemaError(f"there is no schema file {str(path)!r}") from None
+        except (ValueError, RecursionError) as error:
+            raise SchemaError(f"schema file {str(path)!r}: {error}") from error
 
     def to_file(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.toml``, ``.json`` or ``.yaml`` file."""
-        schema_files.write(path, self.to_dict())
+        write_atomically(path, self.to_text(_format(Path(path))).encode())
+
+    def to_text(self, kind: str) -> str:
+        """Return the content of a schema file, in one of ``FORMATS``."""
+        content = self.to_dict()
+        if kind == "toml":
+            return _toml(content)
+        if kind == "yaml":
+            return str(_yaml().safe_dump(content, sort_keys=False, allow_unicode=True))
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 _CELLS = {"numeric": "numbers", "binned": "numbers", "boolean": "true or false"}
@@ -348,16 +392,6 @@ _CELLS = {"numeric": "numbers", "binned": "numbers", "boolean": "true or false"}
 def _check_bad_rows(bad_rows: str) -> None:
     if bad_rows not in ("error", "null"):
         raise ValueError(f"bad_rows must be 'error' or 'null', got {bad_rows!r}")
-
-
-def _check_keys(content: Any, allowed: set[str], required: set[str], what: str) -> None:
-    if not isinstance(content, Mapping):
-        raise SchemaError(f"{what} must be a table of names and values")
-    unknown, missing = set(content) - allowed, required - set(content)
-    for problem, keys in (("unknown", unknown), ("missing", missing)):
-        if keys:
-            names, known = ", ".join(sorted(map(repr, keys))), ", ".join(sorted(allowed))
-            raise SchemaError(f"{what} has {problem} entries {names}; known: {known}")
 
 
 def _domain_to_dict(domain: Domain) -> dict[str, Any]:
@@ -369,23 +403,47 @@ def _domain_to_dict(domain: Domain) -> dict[str, Any]:
     return content
 
 
-def _domain_from_dict(name: str, content: Any) -> Domain:
-    named = content.get("kind") if isinstance(content, Mapping) else None
-    if not isinstance(named, str) or named not in DOMAINS:
-        raise SchemaError(f"column {name!r} must have a kind, one of: {', '.join(DOMAINS)}")
-    values = dict(content)
-    kind = DOMAINS[values.pop("kind")]
-    required = {item.name for item in fields(kind) if item.default is MISSING}
-    _check_keys(values, {item.name for item in fields(kind)}, required, f"column {name!r}")
+def _format(path: Path) -> str:
+    if path.suffix.lower() not in _SUFFIXES:
+        raise SchemaError(f"{str(path)!r}: the name of a schema file must end in .toml, .json or .yaml")
+    return _SUFFIXES[path.suffix.lower()]
+
+
+def _parse(content: str, kind: str) -> Any:
+    if kind == "yaml":
+        yaml = _yaml()
+        try:
+            return yaml.safe_load(content)
+        except yaml.YAMLError as error:
+            raise SchemaError(f"not YAML: {' '.join(str(error).split())}") from None
+    return tomllib.loads(content) if kind == "toml" else json.loads(content)
+
+
+def _yaml() -> Any:
     try:
-        return kind(**values)
-    except (SchemaError, TypeError) as error:
-        raise SchemaError(f"column {name!r}: {error}") from None
+        return import_module("yaml")
+    except ImportError:
+        raise SchemaError(
+            "YAML files need the package PyYAML; install it, or write the schema as .toml or .json"
+        ) from None
 
 
-def _target_from_dict(content: Any) -> Target:
-    _check_keys(content, {"column", "classes", "bounds"}, {"column"}, "the target")
-    facts = {name: content[name] for name in ("classes", "bounds") if name in content}
-    if not isinstance(content["column"], str) or not all(isinstance(v, list | tuple) for v in facts.values()):
-        raise SchemaError("the target must have the name of a column, and a list of classes or of two bounds")
-    return Target(content["column"], **{name: tuple(values) for name, values in facts.items()})
+def _toml(content: Mapping[str, Any]) -> str:
+    """Write the subset of TOML that schemas use; the standard library only reads TOML."""
+    plain = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
+    lines = [*_toml_lines(plain), ""] if plain else []
+    if "target" in content:
+        lines += ["[target]", *_toml_lines(content["target"]), ""]
+    for name, domain in content["columns"].items():
+        bare = re.fullmatch(r"[A-Za-z0-9_-]+", name)
+        lines += [f"[columns.{name if bare else _toml_value(name)}]", *_toml_lines(domain), ""]
+    return "\n".join(lines)
+
+
+def _toml_lines(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_toml_value(value)}" for key, value in values.items()]
+
+
+def _toml_value(value: Any) -> str:
+    # TOML writes basic strings, numbers, booleans and flat arrays as JSON does, but requires DEL to be escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
 from discreet._checks import ParameterError, Setting, is_from
-from discreet.estimators.groups import check_people, read_people
+from discreet.estimators.groups import read_people
 from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of
 from discreet.privacy.statement import (
     OTHER_RELEASES,
@@ -22,11 +22,10 @@ from discreet.privacy.statement import (
     UNPREDICTABLE,
     PrivacyStatement,
 )
-from discreet.records.dask import is_dask, labels_of
-from discreet.records.open import Labels, Rows, open_rows, split_target
+from discreet.records.dask import labels_of
+from discreet.records.open import Labels, Rows, check_people, is_dask, open_rows, split_target
 from discreet.release import Carried
-from discreet.tables.meaning import as_cells, cell_text, to_numbers
-from discreet.tables.reading import column_names, is_frame
+from discreet.tables.reading import as_cells, cell_text, column_names, is_frame, to_numbers
 from discreet.transfer.teachers import ClusterRows
 
 
@@ -137,7 +136,7 @@ def as_table(name: str, X: Any) -> Any:
     """Return ``X`` as a table with rows and a shape; the model checks its contents."""
     if bool(sp.issparse(X)):
         return X.tocsr()
-    table = X if isinstance(X, Rows | np.ndarray) or is_frame(X) else _array(name, X)
+    table = X if is_frame(X) or isinstance(X, Rows | np.ndarray) else _array(name, X)
     if len(table.shape) != 2:
         raise ParameterError(
             name,

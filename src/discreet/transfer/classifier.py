@@ -26,14 +26,14 @@ from discreet import _checks
 from discreet._checks import Habits, ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.privacy.guarantee import PrivacyWarning
+from discreet.privacy.guarantee import USUAL_EPSILON, PrivacyWarning
 from discreet.privacy.page import ShowsPromise
 from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
 from discreet.transfer import base, students, teachers
 from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import as_table, note_columns
-from discreet.transfer.plan import TransferPlan, plan_votes
+from discreet.transfer.plan import AGGREGATORS, TransferPlan, plan_votes
 from discreet.transfer.teachers import assign, seeded, take
 
 if TYPE_CHECKING:
@@ -222,6 +222,8 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         schema : a `discreet.Schema` that makes rows and labels of a raw table; ``X_public`` has its features.
         """
         seed = _checks.seed(self.random_state)
+        _checks.real("epsilon", self.epsilon, above=0, hint=USUAL_EPSILON)
+        _checks.choice("aggregator", self.aggregator, AGGREGATORS)
         queries = self.X_public if X_public is None else X_public
         with base.opened(X, y, target, schema=schema, classes=self.classes) as (rows, labels):
             inputs = base.read_inputs(rows, labels, queries, groups, own=bool(self.label_private))
@@ -234,6 +236,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         n_rows, by_group = inputs.X.shape[0], groups is not None
         chosen = base.settings(self, inputs.n_units, self.n_samples, by_group)
         plan = plan_votes(self, chosen, len(labels.classes), inputs.queries.shape[0])
+        sizes = plan.sizes
         teachers.rehearse(self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers)
 
         def votes(entropy: Entropy) -> teachers.Votes:
@@ -266,7 +269,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         self.n_answered_ = int((carried.release.codes >= 0).sum())
         note_columns(self, inputs.queries)
         stated = base.assumptions(labels, chosen.size, plan.guarantee, bool(self.label_private))
-        self.privacy_ = base.state(carried, plan.sizes, stated, inputs.X)
+        self.privacy_ = base.state(carried, sizes, stated, inputs.X)
         try:
             return self.fit_student(inputs.queries)
         except Exception as error:

@@ -23,6 +23,7 @@ from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Sensitivity, relation_of
 from discreet.records.open import read_labels
 from discreet.release import carry_out
+from discreet.tables.schema import RowsOfPeople
 from discreet.transfer import base, teachers
 from discreet.transfer.base import as_table
 from discreet.transfer.teachers import assign_rows, take
@@ -170,6 +171,13 @@ def private_error_rate(
         )
     if not 0 < validation_fraction < 1:
         raise ParameterError("validation_fraction", f"must lie between 0 and 1, got {validation_fraction!r}")
+    if isinstance(X, RowsOfPeople):
+        raise ParameterError(
+            "X",
+            "holds rows of a schema with a group column, of which a person can have several: max_rows_per_group and "
+            "groups are not supported here",
+            "keep one row of each person, and use a schema without a group column",
+        )
     X, y = as_table("X", X), np.asarray(y)
     if y.shape != (X.shape[0],):
         raise ParameterError("y", f"must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")

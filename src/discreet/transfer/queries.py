@@ -18,6 +18,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import SparseVector
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, relation_of
+from discreet.records.open import check_people
 from discreet.release import begin
 from discreet.transfer import base
 from discreet.transfer.aggregation import StableVotes, StableVotesRun, VoteRun
@@ -199,6 +200,7 @@ class PrivateQueries(HeldStream):
         """
         if hasattr(self, "plan_"):
             raise RuntimeError("this stream has begun; make a new one for other data")
+        check_people(X, groups)
         table = base.as_table("X", X)
         if groups is not None:
             read_people(groups, table.shape[0], strict=True)

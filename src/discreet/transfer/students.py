@@ -17,8 +17,7 @@ from sklearn.base import BaseEstimator
 
 from discreet._typing import Array
 from discreet.privacy.statement import PrivacyStatement
-from discreet.tables.meaning import to_numbers
-from discreet.tables.reading import column_names, is_frame
+from discreet.tables.reading import column_names, is_frame, to_numbers
 from discreet.transfer.aggregation import labels_of
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -40,6 +39,8 @@ class ArrayStudent(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(self, arrays: Arrays, classes: NDArray[Any] | None = None) -> None:
+        if any(part.dtype.kind not in "bif" for part in arrays.values()):
+            raise ValueError("its arrays are not all of numbers")
         self.arrays, self.classes = arrays, classes
         link, self.n_features_in_ = int(arrays["link"]), int(arrays["n_features"])
         if not 0 <= link < len(_LINKS) or (link == 0) != (classes is None):

@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 
 from discreet import _checks
 from discreet._checks import ParameterError, calm
-from discreet.estimators.groups import check_people, read_people
+from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import StableRelease
 from discreet.mechanisms.voting import stability
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, relation_of
+from discreet.records.open import check_people
 from discreet.release import carry_out
 from discreet.transfer import base
 from discreet.transfer.teachers import Codes, assign, chunk_seed, isolated, take

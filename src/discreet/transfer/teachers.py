@@ -47,7 +47,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.records.arrow import FileRows
 from discreet.records.dask import DaskRows, declared_types
 from discreet.records.open import class_codes
-from discreet.tables.meaning import as_cells
+from discreet.tables.reading import as_cells
 
 Codes = NDArray[np.int64]
 Votes = NDArray[np.integer[Any]]

@@ -8,38 +8,44 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from discreet.privacy.events import Pure
+from discreet.privacy.events import Pure, Repeated
 from discreet.privacy.guarantee import Neighboring
 from discreet.privacy.ledger.rules import Filter
 
 REPLACE_ONE = Neighboring.REPLACE_ONE
 
 
-def worst_adaptive_delta(admits: Callable[[int, int], bool], epsilon: float, step: float, most: int) -> float:
+def worst_adaptive_delta(
+    admits: Callable[[int, int], bool], epsilon: float, step: float, most: int, stream: int = 0
+) -> float:
     """Delta of the cleverest analyst, exactly: dynamic programming over all adaptive strategies.
 
     The analyst runs randomized responses of size ``step`` or ``3 * step`` as long as ``admits(small, large)``
     holds and picks every next one, or stops, after seeing the privacy loss so far. The value of stopping at
-    loss l is (1 - e^(epsilon - l))_+; everything is in expectation under one of the two neighbors.
+    loss l is (1 - e^(epsilon - l))_+; everything is in expectation under one of the two neighbors. Meanwhile a stream
+    stays open, which gives ``stream`` answers of size ``step``, each whenever it is asked for.
     """
-    width = 4 * most
+    width = 4 * most + stream
     losses = step * np.arange(-width, width + 1)
     stop = np.maximum(0.0, -np.expm1(epsilon - losses))
-    value: dict[tuple[int, int], np.ndarray] = {}
+    value: dict[tuple[int, int, int], np.ndarray] = {}
 
-    def ahead(counts: tuple[int, int], size: int) -> np.ndarray | None:
+    def ahead(counts: tuple[int, int, int], size: int) -> np.ndarray | None:
         if counts not in value:
             return None
         up = 1 / (1 + math.exp(-size * step))
         future = np.pad(value[counts], size, mode="edge")
         return up * future[2 * size :] + (1 - up) * future[: -2 * size]
 
-    for large in range(most, -1, -1):
-        for small in range(most - large, -1, -1):
-            if admits(small, large):
-                choices = [stop, ahead((small + 1, large), 1), ahead((small, large + 1), 3)]
-                value[small, large] = np.maximum.reduce([choice for choice in choices if choice is not None])
-    return float(value[0, 0][width])
+    for asked in range(stream, -1, -1):
+        for large in range(most, -1, -1):
+            for small in range(most - large, -1, -1):
+                if admits(small, large):
+                    choices = [stop, ahead((asked, small + 1, large), 1), ahead((asked, small, large + 1), 3)]
+                    choices.append(ahead((asked + 1, small, large), 1))
+                    possible = [choice for choice in choices if choice is not None]
+                    value[asked, small, large] = np.maximum.reduce(possible)
+    return float(value[0, 0, 0][width])
 
 
 class TestCleverestAnalyst:
@@ -76,3 +82,22 @@ class TestCleverestAnalyst:
             return n_small + 9 * n_large < 120 and fixed_delta(n_small, n_large) <= self.delta
 
         assert worst_adaptive_delta(admits, self.epsilon, self.step, 120) > self.delta
+
+    @pytest.mark.lemma("composition.md#section-2")
+    def test_a_stream_that_stays_open_is_within_the_cap(self) -> None:
+        """Charges are chosen by its answers so far, and it is asked more after them: nothing is gained."""
+        step, most, answers = 0.1, 24, 10
+        rule = Filter.for_cap(self.epsilon, self.delta, REPLACE_ONE)
+        paid = rule.cost(Repeated(Pure(step), answers))
+        small, large = rule.cost(Pure(step)), rule.cost(Pure(3 * step))
+
+        def admits(n_small: int, n_large: int) -> bool:
+            return rule.admits(paid + small.times(n_small) + large.times(n_large))
+
+        def forgetful(n_small: int, n_large: int) -> bool:
+            return rule.admits(small.times(n_small) + large.times(n_large))
+
+        assert admits(5, 0)  # there is room beside it
+        found = worst_adaptive_delta(admits, self.epsilon, step, most, answers)
+        assert 0 < found <= self.delta
+        assert worst_adaptive_delta(forgetful, self.epsilon, step, most, answers) > self.delta

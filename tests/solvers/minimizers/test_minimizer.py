@@ -236,7 +236,7 @@ def test_the_certificate_is_true_in_exact_arithmetic(store):
             mpmath.mpf(target.l2) * mpmath.mpf(t) + mpmath.mpf(b)
             for t, b in zip(found.theta, target.linear, strict=True)
         ]
-        for x, y, s in zip(X, target.records._y, scales, strict=True):
+        for x, y, s in zip(X, target.records.labels, scales, strict=True):
             v = [mpmath.mpf(s) * mpmath.mpf(float(e)) for e in [*x, 1.0]]
             t = mpmath.fsum(a * mpmath.mpf(b) for a, b in zip(v, found.theta, strict=True))
             slope = -y / (1 + mpmath.exp(y * t))
@@ -306,7 +306,7 @@ def test_newton_finishes_what_quasi_newton_leaves(monkeypatch):
 
 def test_null_records_change_nothing():
     target = objective(Logistic())
-    X, y = target.records._X, target.records._y
+    X, y = target.records._X, target.records.labels
     null = np.zeros(len(y) + 3, dtype=bool)
     null[-3:] = True
     padded = ArrayRecords(

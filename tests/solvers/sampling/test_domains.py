@@ -22,7 +22,7 @@ from discreet.records.bounds import Bounds
 from discreet.sets import Box, GroupedL1Ball, L1Ball, Simplex
 from discreet.solvers.sampling import envelopes
 from discreet.solvers.sampling.centers import find_center
-from discreet.solvers.sampling.domains import Domain, plane
+from discreet.solvers.sampling.domains import Domain, check_exact, plane
 from discreet.solvers.sampling.exponential import ExponentialSampling
 from discreet.solvers.sampling.localized import Localized
 
@@ -152,6 +152,72 @@ def test_envelope_holds_at_points_of_the_set(geometry, loss):
         least = 0.5 * envelope.tilts[0] * (plan.domain.ball.radius**2 - away)
         assert drop >= least - 1e-9
         assert not envelope.refine(theta, drop - least + 1e-9)
+
+
+def extreme(domain, most):
+    """Slabs tilted as far as they may be, one or several, beside balls at the floor and records in one direction."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        way = rng.normal(size=domain.size)
+        some = rng.permutation(len(most)) <= rng.choice([1, 2, len(most)])
+        tilts = [
+            high if steep and isinstance(limit, envelopes.Slab) else 1.0
+            for limit, high, steep in zip(domain.limits, most, some, strict=True)
+        ]
+        precision = 2.0**26 * np.outer(way, way) / (way @ way)  # the floor is 2^-26 of the largest precision
+        yield precision, tilts
+
+
+STEEP = [*SETS, L1Ball(1.0, 8), Simplex(1.0, 30)]
+
+
+def factored(domain, most):
+    """How many of the extreme matrices have a factor."""
+    found = 0
+    for precision, tilts in extreme(domain, most):
+        try:
+            np.linalg.cholesky(precision + envelopes.tilt_of(domain.limits, tilts, domain.size)[0])
+        except np.linalg.LinAlgError:
+            continue
+        found += 1
+    return found
+
+
+@pytest.mark.parametrize("geometry", STEEP, ids=str)
+def test_no_factorization_fails(geometry):
+    """One that fails on some data would be an output after the charge."""
+    domain = Domain(geometry)
+    assert factored(domain, envelopes._most_tilts(domain.limits, domain.size)) == 30
+
+
+def test_tilts_without_a_bound_are_caught():
+    domain = Domain(L1Ball(1.0, 8))
+    assert factored(domain, [2.0**60] * len(domain.limits)) < 30
+
+
+@pytest.mark.parametrize("geometry", STEEP, ids=str)
+def test_the_search_for_exact_centers_ends(geometry, monkeypatch):
+    """On the finest grid that a plan allows, from the flattest proposal that tilts allow."""
+    domain = Domain(geometry)
+    records = invented(50, geometry.n_features)
+    energy = domain.energy(records, Logistic(), 1.0, 0.0)
+    floor = 50 * 2.0**-26
+    farthest = np.linalg.norm(domain.ball.center) + domain.ball.radius
+    grid = 2.0 ** (math.floor(math.log2(8 * math.sqrt(domain.size) * farthest / 2.0**50)) + 1)
+    check_exact("exponential", domain, grid)
+    with pytest.raises(ParameterError, match="too far for 'exponential'"):
+        check_exact("exponential", domain, grid / 2)
+    most = envelopes._most_tilts(domain.limits, domain.size)
+    steep = [
+        floor * high if isinstance(limit, envelopes.Slab) and number == 1 else floor
+        for number, (limit, high) in enumerate(zip(domain.limits, most, strict=True))
+    ]
+    monkeypatch.setattr(envelopes, "best_tilts", lambda *_: steep)
+    calls, tilt_of = [], envelopes.tilt_of
+    monkeypatch.setattr(envelopes, "tilt_of", lambda *parts: calls.append(1) or tilt_of(*parts))
+    made = envelopes.build(energy, domain.limits, grid, domain.coordinates(geometry.center()), floor)
+    assert made.proposal.farthest_center(envelopes.outer_radius(domain.limits)) < 2.0**50 * grid
+    assert len(calls) < 60
 
 
 @pytest.mark.parametrize("geometry", PLANAR, ids=str)
@@ -318,6 +384,8 @@ def test_what_is_refused(solver):
         plan(Simplex(1.0, 1))
     with pytest.raises(ParameterError, match="too thin"):
         plan(Box((0.0, 0.5), (1.0, 0.5)))
+    with pytest.raises(ParameterError, match="too far for"):
+        plan(Box((1e14, 0.0), (1e14 + 1, 1.0)))
     with pytest.raises(ParameterError, match="most_tries"):
         plan(L1Ball(1.0, 4))
 

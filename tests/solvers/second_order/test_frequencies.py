@@ -105,7 +105,7 @@ def test_all_releases_use_the_whole_budget_and_no_more(relation):
     once = plan.moments(plan.shares.moments[0]), plan.spectrum(0.3), plan.margins(1.0)
     parts = np.array([mechanism.noise_multiplier**-2 for mechanism in once])
     total = parts.sum() + plan.n_iterations * plan.gradients(1.0).noise_multiplier ** -2
-    assert parts / total == pytest.approx(np.array([0.03, 0.01, 0.02]))
+    assert parts / total == pytest.approx(np.array([0.03, 0.01, 0.05]))
 
 
 def test_public_numbers_decide_whether_to_look():
@@ -123,7 +123,7 @@ def test_public_numbers_decide_whether_to_look():
 
 def test_shares_that_leave_nothing_for_gradients_are_refused():
     problem = Problem(Logistic(), Bounds(1.0), 1000, 5)
-    with pytest.raises(ValueError, match=r"between 0 and 0\.97"):
+    with pytest.raises(ValueError, match=r"between 0 and 0\.94"):
         NoisyNewton(ordered_columns=True, moment_share=0.995).plan(problem, Guarantee(1.0, 1e-6))
 
 

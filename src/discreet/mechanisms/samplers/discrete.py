@@ -21,12 +21,12 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Integers
 from discreet.mechanisms.samplers.entropy import Entropy, Words
+from discreet.mechanisms.samplers.numba_decorator import compiled
 
 GUIDE_BITS = 12
 _GUARD_BITS = 192
@@ -271,8 +271,13 @@ def discrete_gaussian(stddev: int | float | Fraction, width: int = 1) -> Discret
     Building the table takes longer for a larger ``stddev``, and more candidates are rejected for a smaller one; 256 is
     a good value for large scales.
     """
+    return DiscreteLaw(_gaussian_weights(stddev), width)
+
+
+@lru_cache(maxsize=256)
+def _gaussian_weights(stddev: int | float | Fraction) -> Weights:
     scale = _table_scale("stddev", stddev)
-    return DiscreteLaw(Weights(Fraction(0), 1 / (2 * scale**2)), width)
+    return Weights(Fraction(0), 1 / (2 * scale**2))
 
 
 def discrete_laplace(scale: int | float | Fraction, width: int = 1) -> DiscreteLaw:
@@ -353,7 +358,7 @@ def _try_candidates_python(
 _Kernel = Callable[
     [Words, NDArray[np.uint64], Integers, np.uint64, float, float, Integers, Integers], tuple[int, int]
 ]
-_try_candidates: _Kernel = numba.njit(cache=True, nogil=True)(_try_candidates_python)
+_try_candidates: _Kernel = compiled()(_try_candidates_python)
 
 _TABLE_SCALE = 256  # larger scales share a table of this scale by a larger width
 _SCALES = (1 / 16, 2.0**30)

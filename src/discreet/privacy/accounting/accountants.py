@@ -91,9 +91,7 @@ class Accountant(ABC):
         leaves = self._checked(event, neighboring)
         if not leaves.private:
             return 1.0
-        on_grid = delta_on_grid(
-            lambda ideal: self._delta(leaves.counts, ideal, neighboring), leaves.variates, epsilon
-        )
+        on_grid = delta_on_grid(self._profile(leaves.counts, neighboring), leaves.variates, epsilon)
         if leaves.total_variation == 0:
             return min(1.0, on_grid)
         return _with_slip(on_grid, leaves.total_variation, epsilon)
@@ -127,6 +125,10 @@ class Accountant(ABC):
                 f"the {self.name} accountant has no proof for {event!r} under {neighboring.value}"
             )
         return leaves
+
+    def _profile(self, counts: Counts, neighboring: Neighboring) -> Callable[[float], float]:
+        """Return delta as a function of epsilon, for continuous noise."""
+        return lambda epsilon: self._delta(counts, epsilon, neighboring)
 
     @abstractmethod
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool: ...
@@ -231,8 +233,12 @@ class GaussianAccountant(Accountant):
     def _supports(self, counts: Counts, neighboring: Neighboring) -> bool:
         return all(isinstance(leaf, Gaussian) for leaf, _ in counts)
 
+    def _profile(self, counts: Counts, neighboring: Neighboring) -> Callable[[float], float]:
+        mu = self.mu(counts)
+        return lambda epsilon: float(gaussian_delta(epsilon, mu))
+
     def _delta(self, counts: Counts, epsilon: float, neighboring: Neighboring) -> float:
-        return float(gaussian_delta(epsilon, self.mu(counts)))
+        return self._profile(counts, neighboring)(epsilon)
 
     def _epsilon(self, counts: Counts, delta: float, neighboring: Neighboring) -> float:
         return gaussian_epsilon(self.mu(counts), delta)
@@ -538,10 +544,7 @@ def delta(event: Event, epsilon: float, neighboring: Neighboring) -> float:
     >>> delta(Gaussian(5.61163), 1.0, Neighboring.REPLACE_ONE) * 45000**2
     1.0000...
     """
-    neighboring = Neighboring(neighboring)
-    return min(
-        accountant.delta(event, epsilon, neighboring) for accountant in accountants_for(event, neighboring)
-    )
+    return _least_delta(event, epsilon, Neighboring(neighboring))
 
 
 def epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
@@ -550,7 +553,19 @@ def epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
     >>> round(epsilon(Gaussian(5.61163), 1 / 45000**2, Neighboring.REPLACE_ONE), 5)
     1.0
     """
-    neighboring = Neighboring(neighboring)
+    return _least_epsilon(event, delta, Neighboring(neighboring))
+
+
+# A fit that is planned again asks for the same prices.
+@lru_cache(maxsize=65536)
+def _least_delta(event: Event, epsilon: float, neighboring: Neighboring) -> float:
+    return min(
+        accountant.delta(event, epsilon, neighboring) for accountant in accountants_for(event, neighboring)
+    )
+
+
+@lru_cache(maxsize=65536)
+def _least_epsilon(event: Event, delta: float, neighboring: Neighboring) -> float:
     return min(
         accountant.epsilon(event, delta, neighboring) for accountant in accountants_for(event, neighboring)
     )

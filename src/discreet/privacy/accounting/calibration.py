@@ -1,13 +1,15 @@
-"""Find the smallest noise that meets a guarantee, rounded to the private side, for one record or for several at once.
+"""Find the smallest noise that meets a guarantee, rounded to the private side.
 
-Group privacy turns a guarantee for one record into one for a person with several: ``docs/proofs/groups.md``.
+The noise is that of one release, or of several that share a budget. Group privacy turns a guarantee for one record into
+one for a person with several: ``docs/proofs/groups.md``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from discreet.privacy.accounting import accountants
 from discreet.privacy.accounting.gaussian import gaussian_delta, gaussian_mu
@@ -83,6 +85,7 @@ def calibrate(
         raise ValueError(f"the search needs 0 < low < high, got low={low!r}, high={high!r}")
     pure = guarantee.delta == 0
     limit, height = (guarantee.epsilon, _pure_height) if pure else (guarantee.delta, _height)
+    target = height(limit)
 
     def shortfall(log_x: float) -> float:
         """Return how far the price exceeds the limit, on a scale on which prices are nearly linear in log x.
@@ -94,7 +97,7 @@ def calibrate(
             price = accountants.epsilon(event, 0.0, guarantee.neighboring)
         else:
             price = accountants.delta(event, guarantee.epsilon, guarantee.neighboring)
-        gap = height(limit) - height(price)
+        gap = target - height(price)
         return max(gap, _JUST_ABOVE) if price > limit else min(gap, 0.0)
 
     bad, good = _bracket(shortfall, math.log(low), math.log(high), guarantee)
@@ -102,8 +105,30 @@ def calibrate(
         raise Unattainable(_unattainable(make_event(math.exp(bad[0])), guarantee))
     if bad[1] <= 0:  # even the least noise is enough
         return math.exp(bad[0])
+    # Regula falsi with the Illinois rule, until a point on the private side wastes little enough.
     enough = 1e-12 if pure else _WASTE / -math.log(guarantee.delta)
-    return math.exp(_close_in(shortfall, bad, good, enough))
+    (lower, f_lower), (upper, f_upper) = bad, good
+    best, side = good, 0
+    for _ in range(200):
+        if -best[1] <= enough or upper - lower <= 4e-16 * max(1.0, abs(upper)):
+            break
+        # Aim slightly beyond the root: a point on the private side ends the search.
+        aim = 0.5 * enough
+        at = lower + (upper - lower) * (f_lower + aim) / (f_lower - f_upper) if f_upper < 0 else upper
+        if not lower < at < upper:
+            at = (lower + upper) / 2
+        value = shortfall(at)
+        if value > 0:
+            lower, f_lower = at, value
+            if side == 1:
+                f_upper = min(f_upper / 2, -aim)
+            side = 1
+        else:
+            upper, f_upper, best = at, value, (at, value)
+            if side == -1:
+                f_lower /= 2
+            side = -1
+    return math.exp(best[0])
 
 
 def _height(delta: float) -> float:
@@ -145,32 +170,6 @@ def _bracket(
     return bad, good
 
 
-def _close_in(shortfall: Callable[[float], float], bad: Point, good: Point, enough: float) -> float:
-    """Run regula falsi with the Illinois rule, until a good point wastes less than ``enough``."""
-    (low, f_low), (high, f_high) = bad, good
-    best, side = good, 0
-    for _ in range(200):
-        if -best[1] <= enough or high - low <= 4e-16 * max(1.0, abs(high)):
-            break
-        # Aim slightly beyond the root: a point on the private side ends the search.
-        aim = 0.5 * enough
-        at = low + (high - low) * (f_low + aim) / (f_low - f_high) if f_high < 0 else high
-        if not low < at < high:
-            at = (low + high) / 2
-        value = shortfall(at)
-        if value > 0:
-            low, f_low = at, value
-            if side == 1:
-                f_high = min(f_high / 2, -aim)
-            side = 1
-        else:
-            high, f_high, best = at, value, (at, value)
-            if side == -1:
-                f_low /= 2
-            side = -1
-    return best[0]
-
-
 def _needs_pure(guarantee: Guarantee) -> str:
     return (
         f"delta = 0 at epsilon = {guarantee.epsilon} needs pure differential privacy, which Gaussian noise "
@@ -188,6 +187,55 @@ def _unattainable(event: Event, guarantee: Guarantee) -> str:
         f"{event!r} costs {price}; raise epsilon or delta, or drop the part that noise does not reduce"
     )
 
+
+# -- several releases that share a budget ---------------------------------------------------------------------
+#
+# Squared Gaussian-DP parameters add up: a release with share s of the budget has 1 / sqrt(s) times the noise multiplier
+# (the "unit") of a single release with the whole budget.
+
+_ABOVE = 1 + 2.0**-30  # an epsilon found by a search of finite precision must not exceed the guarantee
+
+
+class Part(NamedTuple):
+    """A share of a budget, for one release of ``size`` numbers, or for ``times`` of them together."""
+
+    share: float
+    size: int
+    times: int | None = None
+
+
+def split_unit(parts: Sequence[Part], guarantee: Guarantee) -> float:
+    """Return the smallest unit with which releases with these parts of the budget meet the guarantee together."""
+    return calibrated_unit(lambda unit: split_event(unit, parts), guarantee)
+
+
+def split_event(unit: float, parts: Sequence[Part]) -> Event:
+    """Return the event of releases with these parts of the budget."""
+    made = [
+        share_event(unit, share, size)
+        if times is None
+        else Repeated(share_event(unit, share / times, size), times)
+        for share, size, times in parts
+    ]
+    return made[0] if len(made) == 1 else Composed(tuple(made))
+
+
+def calibrated_unit(event: Callable[[float], Event], guarantee: Guarantee) -> float:
+    """Return the smallest unit with which the event of all releases meets the guarantee."""
+    return calibrate(event, guarantee) * _ABOVE
+
+
+def multiplier(unit: float, share: float) -> float:
+    """Return the noise multiplier of a release with this share of the budget."""
+    return unit / math.sqrt(share)
+
+
+def share_event(unit: float, share: float, size: int) -> Event:
+    """Return the event of a release of ``size`` numbers with this share of the budget."""
+    return Discretized(Gaussian(multiplier(unit, share)), size)
+
+
+# -- several records of one person ----------------------------------------------------------------------------
 
 # Allowance for the extra cost of Gaussian noise on a grid; a plan that needs more is refused and replanned.
 _MARGIN = 1e-3

@@ -110,8 +110,8 @@ class Charge:
     time: str
     who: str
     label: str
-    event: Event
-    neighboring: Neighboring
+    event: Event = field(repr=False)  # long: print(charge) shows it
+    neighboring: Neighboring = field(repr=False)
     closes: bool = False
     unit: str | None = None
     kind: str | None = None
@@ -166,12 +166,8 @@ class LedgerFile:
     def __init__(self, path: Path, identity: str | None = None) -> None:
         self.path = path
         self._database = Database(path)
-
-        def look(connection: sqlite3.Connection) -> Terms:
-            databases.add(self, path)
-            return self._read_terms(connection)
-
-        self.terms = self._database.transact("BEGIN", look)
+        self.terms = self._database.transact("BEGIN", self._read_terms)
+        databases.add(self, path)
         if identity is not None and identity != self.terms.identity:
             raise LedgerError(f"{path} has changed: the file was replaced by another ledger")
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from discreet.privacy.events import Event, Gaussian
+from discreet.privacy.events import Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.privacy.ledger.file import Charge, LedgerFile, Tail, Terms
 from discreet.privacy.ledger.refusals import binding
@@ -61,6 +61,8 @@ class Remaining:
         the cap's delta is 0.
     pure_epsilon : the largest further pure release.
     noise_multiplier : the smallest of a further Gaussian release, infinite if none fits.
+    like_last : how many more releases like the last one would fit, one after the other, counted up to
+        ``MANY``; None if nothing was released.
     """
 
     epsilon: float
@@ -69,15 +71,25 @@ class Remaining:
     noise_multiplier: float
     neighboring: Neighboring
     closed: bool
+    like_last: int | None = None
 
     def within(self, other: Remaining) -> Remaining:
         """Return what remains if another ledger, with the same delta and relation, must also admit the release."""
         pure = min(self.pure_epsilon, other.pure_epsilon)
         noise = max(self.noise_multiplier, other.noise_multiplier)
         epsilon = pure if math.isinf(noise) else min(self.epsilon, other.epsilon)
-        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, self.closed or other.closed)
+        counts = [count for count in (self.like_last, other.like_last) if count is not None]
+        closed, like_last = self.closed or other.closed, min(counts, default=None)
+        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, closed, like_last)
 
     def __str__(self) -> str:
+        if self.like_last is None or self.closed or (self.epsilon == 0 and self.pure_epsilon == 0):
+            return self.largest
+        return f"{room(self.like_last)} like the last one, {'or' if self.like_last else 'but'} {self.largest}"
+
+    @property
+    def largest(self) -> str:
+        """The largest single release, in its exact numbers."""
         if self.closed:
             return "nothing remains: the first charge took the whole cap"
         if self.epsilon == 0 and self.pure_epsilon == 0:
@@ -90,6 +102,21 @@ class Remaining:
             f"one release: Gaussian noise of multiplier {number(self.noise_multiplier)} or more "
             f"(epsilon {number(self.epsilon)} at delta {self.delta:g}), or {pure} ({self.neighboring})"
         )
+
+
+MANY = 1000  # releases are counted up to here
+
+
+def room(count: int) -> str:
+    """Describe how many more releases would fit.
+
+    >>> room(3), room(0)
+    ('room for about 3 more releases', 'no room for another release')
+    """
+    if count == 0:
+        return "no room for another release"
+    many = f"at least {MANY}" if count >= MANY else f"about {count}"
+    return f"room for {many} more release{'' if count == 1 else 's'}"
 
 
 def number(value: float) -> str:
@@ -160,6 +187,10 @@ class Ledger:
     discreet.privacy.ledger.ledger.BudgetExceeded: Pure(epsilon=0.4) (epsilon 0.4 alone) does not fit ...
     """
 
+    # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a thread
+    # that stores an older pair only makes the next one read more.
+    _known: tuple[Account, Tail]
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -174,7 +205,7 @@ class Ledger:
         where = _resolved(path)
         if not where.exists():
             LedgerFile.create(where, _new_terms(where, epsilon, delta, relation, adaptive, unit))
-        self._open(LedgerFile(where))
+        self._open(where)
         asked = {
             "epsilon": epsilon,
             "delta": delta,
@@ -190,15 +221,14 @@ class Ledger:
                     f"{name}={_plain(value)}; leave {name} out to use it as it is, or choose another path"
                 )
 
-    def _open(self, file: LedgerFile) -> None:
-        terms = file.terms
-        self._file = file
+    def _open(self, path: Path, identity: str | None = None) -> None:
+        """Open and check the file; with an ``identity``, only the ledger that has it."""
+        self._file = LedgerFile(path, identity)
+        terms = self._file.terms
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        # What this process has read and checked. One attribute, replaced as a whole, so that threads need no lock: a
-        # thread that stores an older pair only makes the next one read more.
-        self._known: tuple[Account, Tail] = (Account(), Tail(0, terms.seal))
-        self.verify()
+        found = self._file.verify()
+        self._known = (Account().with_charges(found.charges, cap), found.tail)
 
     @property
     def path(self) -> Path:
@@ -294,7 +324,7 @@ class Ledger:
         account, tail = self._known
 
         def decide(news: list[Charge]) -> bool:
-            now = self._extended(account, news)
+            now = account.with_charges(news, self._rule.cap)
             verdict = self._rule.verdict(now, event)
             if verdict is Verdict.REFUSED:
                 raise _Refused(now)
@@ -304,7 +334,7 @@ class Ledger:
             news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
         except _Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
-        self._known = (self._extended(account, news.charges), news.tail)
+        self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return charge
 
     def bind(self, receipt: Receipt, released: str) -> Receipt:
@@ -318,13 +348,24 @@ class Ledger:
             news = self._file.bind(tail, receipt.charge, receipt.digest, released)
         except Exception:  # no failure may cost a release that is paid for
             return receipt
-        self._known = (self._extended(account, news.charges), news.tail)
+        self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return replace(receipt, released=released, head=news.tail.digest)
 
     def admits(self, event: Event) -> bool:
         """Whether a charge of ``event`` would be admitted now; charges nothing."""
         self._rule.cap.cost(event)
         return self._rule.verdict(self._refreshed(), event) is not Verdict.REFUSED
+
+    def further(self, event: Event, most: int = MANY) -> int:
+        """How many further charges of ``event`` would be admitted, one after the other; at most ``most``."""
+        low, high = 0, 1
+        while high <= most and self.admits(Repeated(event, high)):
+            low, high = high, 2 * high
+        high = min(high, most + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.admits(Repeated(event, middle)) else (low, middle)
+        return low
 
     def spent(self, delta: float | None = None, *, first: int | None = None) -> Spent:
         """Return how much has been spent, as the smallest epsilon at ``delta`` (the cap's, by default).
@@ -337,14 +378,18 @@ class Ledger:
         at = self.delta if delta is None else float(delta)
         if not 0 <= at < 1:
             raise ValueError(f"delta must be at least 0 and less than 1, got {delta!r}")
-        account = self._refreshed() if first is None else self._extended(Account(), self.history()[:first])
+        account = (
+            self._refreshed()
+            if first is None
+            else Account().with_charges(self.history()[:first], self._rule.cap)
+        )
         return self._spent(account, at)
 
     def spent_after(self) -> list[float]:
         """The epsilon that had been used after each charge, at the cap's delta, by the quick accountants."""
         found, account = [], Account()
         for charge in self.history():
-            account = self._extended(account, [charge])
+            account = account.with_charges([charge], self._rule.cap)
             found.append(self._spent(account, self.delta, quickly=True).epsilon)
         return found
 
@@ -352,18 +397,21 @@ class Ledger:
         return Spent(self._rule.spent(account, delta, quickly), delta, self.neighboring, account.n_charges)
 
     def remaining(self) -> Remaining:
-        """Return the largest single release that would still be admitted, Gaussian or pure.
+        """Return the largest single release that would still be admitted, and how many more like the last one.
 
         With fixed sizes and mixed kinds slightly more may fit: the slowest, tightest accountant is used only for an
         actual charge.
         """
-        return self._remaining(self._refreshed())
+        left, last = self._remaining(), self.history()[-1:]
+        return replace(left, like_last=self.further(last[0].event)) if last else left
 
-    def _remaining(self, account: Account) -> Remaining:
-        noise = least_noise(self._rule, account) if self.delta > 0 else math.inf
+    def _remaining(self, account: Account | None = None) -> Remaining:
+        delta = self.delta
+        account = self._refreshed() if account is None else account
+        noise = least_noise(self._rule, account) if delta > 0 else math.inf
         pure = largest_pure(self._rule, account)
-        epsilon = pure if math.isinf(noise) else self.price(Gaussian(noise))
-        return Remaining(epsilon, self.delta, pure, noise, self.neighboring, account.closed)
+        epsilon = pure if math.isinf(noise) else price(Gaussian(noise), delta, self.neighboring)
+        return Remaining(epsilon, delta, pure, noise, self.neighboring, account.closed)
 
     def price(self, event: Event) -> float:
         """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
@@ -396,23 +444,21 @@ class Ledger:
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
         found = self._file.verify()
-        self._known = (self._extended(Account(), found.charges), found.tail)
+        self._known = (Account().with_charges(found.charges, self._rule.cap), found.tail)
 
     def _refreshed(self) -> Account:
         account, tail = self._known
         news = self._file.read(tail)
-        account = self._extended(account, news.charges)
+        account = account.with_charges(news.charges, self._rule.cap)
         self._known = (account, news.tail)
-        return account
-
-    def _extended(self, account: Account, news: list[Charge]) -> Account:
-        for charge in news:
-            account = account.plus(charge.event, self._rule.cap.cost(charge.event), charge.closes)
         return account
 
     def _refusal(self, account: Account, event: Event, label: str) -> str:
         alone = price(event, self.delta, self.neighboring, quickly=True)
-        asked = f"{f'the charge {label!r}' if label else event} (epsilon {number(alone)} alone)"
+        at = (
+            f" at delta {self.delta:g}" if self.delta > 0 else ""
+        )  # not that of the release: prices are compared
+        asked = f"{f'the charge {label!r}' if label else event} (epsilon {number(alone)} alone{at})"
         cap = f"the cap of epsilon {self.epsilon:g} at delta {self.delta:g}"
         if account.closed:
             return (
@@ -525,7 +571,7 @@ def _new_terms(
 def _reopened(path: str, identity: str) -> Ledger:
     """Reopen the same ledger in another process; refuse a different file at the same path."""
     ledger = Ledger.__new__(Ledger)
-    ledger._open(LedgerFile(Path(path), identity))
+    ledger._open(Path(path), identity)
     return ledger
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from discreet.display.page import Bar, Page
-from discreet.privacy.events import Composed, Event, Repeated
+from discreet.privacy.events import Composed, Event
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
@@ -43,16 +43,16 @@ def ledger_page(ledger: Ledger) -> Page:
     if len(charges) > _SHOWN:
         page.text(f"The latest {_SHOWN} of {len(charges)} charges.")
     page.table(
-        ("", "when (UTC)", "who", "what for", "epsilon alone", "spent by then", "release"),
+        ("what for", "epsilon alone", "spent by then", "who", "when (UTC)", "release"),
         _history(ledger, charges),
     )
     page.text(
         f"A charge is written before its release runs and stays if the run fails. Every epsilon on this page is at "
-        f"delta {ledger.delta:g}, the ledger's own, so it may differ from the one that was asked for. Together, "
-        "releases cost less than the sum of their prices."
+        f"delta {ledger.delta:g}, the ledger's own, so it may differ from the one that was asked for. A release is "
+        "named by the first letters of its digest."
     )
     with page.folded("What a further release can be, and how to check this page"):
-        page.text(f"{ledger.remaining()}.")
+        page.text(f"{ledger.remaining().largest}.")
         page.text(f"Head of the chain when this page was written: {ledger.head}.")
         page.text(
             "discreet ledger show prints the same from the file, and checks every charge against the chain."
@@ -78,30 +78,20 @@ def add_budget(page: Page, ledger: Ledger) -> None:
             ("one more release could cost up to", 0.0, "nothing" if empty else f"epsilon {left.epsilon:.3g}"),
         ]
     )
+    if last and not empty:
+        page.text("Together, releases cost less than the sum of their prices.")
 
 
 def _further(ledger: Ledger, last: Sequence[Charge]) -> str:
     """How many releases like the last one still fit."""
     if not last:
         return "Nothing has been released yet."
-    count = further(ledger, last[0].event)
+    count = ledger.further(last[0].event, _MOST)
     name = repr(last[0].label) if last[0].label else "the last one"
     if count == 0:
         return f"Another release like {name} would be refused; a smaller one fits."
     many = f"At least {count}" if count == _MOST else f"{count}"
     return f"{many} more release{'' if count == 1 else 's'} like {name} would fit."
-
-
-def further(ledger: Ledger, event: Event, most: int = _MOST) -> int:
-    """How many further releases of ``event`` would be admitted, one after the other; at most ``most``."""
-    low, high = 0, 1
-    while high <= most and ledger.admits(Repeated(event, high)):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if ledger.admits(Repeated(event, middle)) else (low, middle)
-    return low
 
 
 def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
@@ -141,12 +131,11 @@ def _history(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, ...]]
     spent = ledger.spent_after()
     return [
         (
-            str(charge.sequence),
-            _moment(charge.time),
-            charge.who or "(unknown)",
-            charge.label or "(no label)",
+            f"{charge.sequence}. {charge.label or '(no label)'}",
             f"{ledger.price(charge.event):.3g}",
             f"{spent[charge.sequence - 1]:.3g}",
+            charge.who or "(unknown)",
+            _moment(charge.time),
             "not recorded" if charge.released is None else charge.released[:12],
         )
         for charge in charges[-_SHOWN:]

@@ -26,7 +26,6 @@ from typing import Any
 
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Neighboring
-from discreet.privacy.ledger.file import LedgerFile
 from discreet.privacy.ledger.ledger import BudgetExceeded, Charge, Ledger, Remaining
 from discreet.privacy.ledger.sqlite import LedgerError
 
@@ -84,7 +83,7 @@ class Share(Ledger):
 def _reopened_share(path: str, identity: str, who: str, own: Ledger | None) -> Share:
     """Reopen the same share in another process; refuse a different file at the same path."""
     share = Share.__new__(Share)
-    share._open(LedgerFile(Path(path), identity))
+    share._open(Path(path), identity)
     share.who, share.own = who, own
     return share
 

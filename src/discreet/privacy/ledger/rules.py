@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -301,6 +301,15 @@ class Verdict(enum.Enum):
     REFUSED = "refused"
 
 
+class Charged(Protocol):
+    """What an account needs to know of a charge."""
+
+    @property
+    def event(self) -> Event: ...
+    @property
+    def closes(self) -> bool: ...
+
+
 @dataclass(frozen=True)
 class Account:
     """The sum of all charges so far."""
@@ -315,6 +324,13 @@ class Account:
         counts = dict(self.counts)
         counts[event] = counts.get(event, 0) + 1
         return Account(self.n_charges + 1, counts, self.total + cost, self.closed or closes)
+
+    def with_charges(self, charges: Iterable[Charged], cap: Filter) -> Account:
+        """Return the account after further charges under this cap."""
+        account = self
+        for charge in charges:
+            account = account.plus(charge.event, cap.cost(charge.event), charge.closes)
+        return account
 
     @property
     def event(self) -> Event:

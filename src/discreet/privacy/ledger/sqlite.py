@@ -72,11 +72,13 @@ class Database:
                     except BaseException:
                         if connection.in_transaction:
                             connection.execute("ROLLBACK")
-                        self._erase_journal()
+                        if self.erases:
+                            self._erase_journal()
                         raise
                     # The caller may touch data only after SQLite has acknowledged the commit.
                     connection.execute("COMMIT")
-                    self._erase_journal()
+                    if self.erases:
+                        self._erase_journal()
                     return result
             except sqlite3.Error as error:
                 if _is_busy(error) and time.monotonic() < deadline:
@@ -90,8 +92,7 @@ class Database:
                 raise self.error(f"the {self.name} {self.path} could not be used: {error}") from error
 
     def _erase_journal(self) -> None:
-        if self.erases:
-            _files.erase(f"{os.path.realpath(self.path)}-journal")
+        _files.erase(f"{os.path.realpath(self.path)}-journal")
 
     def _explained(self, error: sqlite3.Error) -> RuntimeError:
         """Translate an SQLite failure into advice for the user."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from discreet._typing import Array, Integers
-from discreet.mechanisms.matrices import mirror_lower
+from discreet.mechanisms.additive import mirror_lower
 from discreet.recommend import kernels
 from discreet.recommend.item_models import RidgeModel
 from discreet.recommend.methods.profile import Profile, learn_profile, profile_releases

@@ -13,6 +13,7 @@ replace divisions are not.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,20 @@ def loss_and_gradient(
             value += block_coefficients(formula, parameter, y, scales, t[0], start, m, work)
         block_sums(X, start, m, t, sizes, gradient, fetched)
     return value
+
+
+def is_compiled() -> bool:
+    """Whether the pass over dense rows was compiled before, by this process or by one that kept the result."""
+    folder = kernel_folder()
+    return bool(loss_and_gradient.signatures) or (  # type: ignore[attr-defined]
+        folder is not None and any(folder.glob(f"*{loss_and_gradient.__name__}-*.nbi"))
+    )
+
+
+def kernel_folder() -> Path | None:
+    """The folder in which compiled code is kept; None if none can be written."""
+    folder: str | None = loss_and_gradient.stats.cache_path  # type: ignore[attr-defined]
+    return None if folder is None else Path(folder)
 
 
 @compiled()

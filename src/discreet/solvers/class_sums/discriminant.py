@@ -28,13 +28,14 @@ from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, class_signal
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma
 from discreet.solvers import base
-from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
+from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.class_sums.mechanism import CONSTANT, ClassSumsMechanism, NoisyClassSums
 from discreet.solvers.gradients.descent import (
     Descent,
@@ -42,7 +43,7 @@ from discreet.solvers.gradients.descent import (
     centered,
     default_radius,
     flow_time,
-    noisy_sum,
+    noisy_mean_gradient,
 )
 from discreet.solvers.second_order.coordinates import mapped
 
@@ -314,15 +315,13 @@ class NoisyDiscriminantPlan(base.Plan):
         matrix = self.matrix(found)
         along = mapped(rows, matrix, self.scores.bounds.feature_norm)
         release = self.release(float(np.linalg.norm(matrix)))
-
-        def noisy_gradient(point: Array) -> Array:
-            return noisy_sum([along], self.field, point, release, entropy) / problem.n_samples
-
+        noisy_gradient = noisy_mean_gradient([along], self.field, release, entropy, problem.n_samples)
         reached = self.descent.run(self.start(found)[None], noisy_gradient, progress)[0]
         if problem.loss.n_outputs == 1:
             reached[0] = max(reached[0], _LEAST_SLOPE)
         theta = (matrix @ reached)[None]
-        return base.Release(centered(theta, problem.loss.n_outputs), entropy.secure)
+        joint = problem.loss.n_outputs > 1
+        return base.Release(centered(theta) if joint else theta, entropy.secure)
 
     def matrix(self, found: Directions) -> Array:
         """Return the matrix whose columns are directions of centered scores, and the constant."""

@@ -43,8 +43,8 @@ def column_sizes(observed: Array, variance: Array) -> Array:
 
     weights = _fitted(likelihoods(_some(unsure)), _SIZE_STEPS, 0.5)
     for columns in _blocks(unsure, len(grid)):
-        posterior = _normalized(likelihoods(columns) * weights)
-        found[columns] = posterior @ grid
+        posterior = likelihoods(columns) * weights
+        found[columns] = posterior @ grid / posterior.sum(axis=1)
     return np.maximum(found, 1e-3 * least)
 
 
@@ -72,10 +72,12 @@ def leans(observed: Array, variance: Array, sizes: Array) -> tuple[Array, Array]
     means, squares = np.empty(len(observed)), np.empty(len(observed))
     for columns in _blocks(np.arange(len(observed)), len(grid)):
         kept, likelihoods = laws(columns)
-        posterior = _normalized(likelihoods * weights)
-        noise, value = variance[columns, None], observed[columns, None]
-        means[columns] = (posterior * kept).sum(axis=1) * observed[columns]
-        squares[columns] = (posterior * (kept * noise + np.square(kept * value))).sum(axis=1)
+        posterior = likelihoods * weights
+        total = posterior.sum(axis=1)
+        mean = np.einsum("ij,ij->i", posterior, kept) / total
+        square = np.einsum("ij,ij,ij->i", posterior, kept, kept) / total
+        means[columns] = mean * observed[columns]
+        squares[columns] = mean * variance[columns] + square * np.square(observed[columns])
     return means, squares
 
 
@@ -100,13 +102,9 @@ def _fitted(likelihoods: Array, steps: int, extra: float) -> Array:
     size = likelihoods.shape[1]
     weights = np.full(size, 1 / size)
     for _ in range(steps):
-        counts = _normalized(likelihoods * weights).sum(axis=0)
+        counts = weights * (1 / (likelihoods @ weights) @ likelihoods)
         weights = (counts + extra) / (len(likelihoods) + extra * size)
     return weights
-
-
-def _normalized(rows: Array) -> Array:
-    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
 
 def _some(columns: Columns) -> Columns:

@@ -132,8 +132,10 @@ def _split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecor
 
 def _split_sparse(matrix: Any, constant: float) -> Any:
     n_rows, n_columns = matrix.shape
-    columns = matrix.indices + np.where(matrix.data < 0, n_columns, 0).astype(np.int64)
-    sizes = np.abs(matrix.data.astype(np.float64))  # abs(-128) is negative for int8
-    parts = sp.csr_array((sizes, columns, matrix.indptr), shape=(n_rows, 2 * n_columns))
-    blocks: list[Any] = [parts, np.full((n_rows, 1), constant)]
-    return sp.csr_array(sp.hstack(blocks, format="csr"))
+    before = np.arange(n_rows + 1)  # constants of earlier rows; that of a row is its last entry
+    starts, entries = matrix.indptr + before, np.diff(matrix.indptr)
+    places = np.arange(matrix.nnz) + np.repeat(before[:-1], entries)
+    sizes, columns = np.full(starts[-1], constant), np.full(starts[-1], 2 * n_columns)
+    sizes[places] = np.abs(matrix.data.astype(np.float64))  # abs(-128) is negative for int8
+    columns[places] = matrix.indices + np.where(matrix.data < 0, n_columns, 0)
+    return sp.csr_array((sizes, columns, starts), shape=(n_rows, 2 * n_columns + 1))

@@ -22,6 +22,7 @@ from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
 from discreet.problem import Problem, sum_signal
 from discreet.records.base import Records
@@ -34,7 +35,7 @@ from discreet.records.bounds import (
     summation_rounding,
 )
 from discreet.solvers import base
-from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
+from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.class_sums.column_evidence import ColumnEvidence
 from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
@@ -333,7 +334,8 @@ class RefocusedPlan(base.Plan):
             theta = self._slopes(
                 rows, both, np.append(means, mean), length, evidence.shares, "leans and residuals", entropy
             )
-        return base.Release(centered(theta[None], self.problem.loss.n_outputs), entropy.secure)
+        joint = self.problem.loss.n_outputs > 1
+        return base.Release(centered(theta[None]) if joint else theta[None], entropy.secure)
 
     def _length(self, rows: Records, entropy: Entropy) -> float:
         """Release a typical length of rows, in units of their bound; 1 if noise hides it."""

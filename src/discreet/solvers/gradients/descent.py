@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discreet import reporting
 from discreet._checks import ParameterError
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
+from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee
@@ -38,7 +38,8 @@ class Descent:
     ``averaging`` is the fraction of final iterates that is averaged. Every point at which a gradient is computed lies
     in the ball of radius ``radius`` and, if given, in the set ``inside`` (each model separately). With a ``strength``
     of convexity m, step t = 1, 2, ... is 2 / (m (t + 1)), at most ``learning_rate``, and its iterate has weight t in
-    the average (Lacoste-Julien, Schmidt and Bach, 2012). ``square_root`` divides step t by sqrt(t).
+    the average (Lacoste-Julien, Schmidt and Bach, 2012). ``square_root`` divides step t by sqrt(t). ``fading`` steps
+    fall in a line, from ``learning_rate`` to 0 after the last one.
     """
 
     n_iterations: int
@@ -49,6 +50,7 @@ class Descent:
     inside: Geometry | None = None
     strength: float = 0.0
     square_root: bool = False
+    fading: bool = False
 
     def __post_init__(self) -> None:
         steps = self.n_iterations
@@ -96,7 +98,7 @@ class Descent:
                 weight = step + 1.0 if self.strength else 1.0
                 total += weight * theta
                 weights += weight
-            reporting.step(step + 1, self.n_iterations)
+            recording.step(step + 1, self.n_iterations)
             if progress is not None:
                 progress(step + 1, float(np.linalg.norm(gradient)))
         return total / weights
@@ -104,6 +106,8 @@ class Descent:
     def _rate(self, step: int) -> float:
         if self.square_root:
             return self.learning_rate / math.sqrt(step + 1)
+        if self.fading:
+            return self.learning_rate * (1 - step / self.n_iterations)
         if not self.strength:
             return self.learning_rate
         return min(self.learning_rate, 2 / (self.strength * (step + 2)))
@@ -122,15 +126,17 @@ def project(theta: Array, radius: float) -> Array:
     flat = theta.reshape(len(theta), -1)
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.square(flat).sum(axis=1))
+        if (norms <= radius).all():
+            return theta
         scales = np.where(norms <= radius, 1.0, radius / norms)
     scales = np.where(np.isfinite(norms), scales, 0.0)
     safe = np.where(np.isfinite(norms)[:, None], flat, 0.0)
     return np.asarray((safe * scales[:, None]).reshape(theta.shape))
 
 
-def centered(theta: Array, n_outputs: int) -> Array:
+def centered(theta: Array) -> Array:
     """Subtract the mean over the classes of a softmax, which is pure noise and changes no prediction."""
-    return np.asarray(theta - theta.mean(axis=-1, keepdims=True)) if n_outputs > 1 else theta
+    return np.asarray(theta - theta.mean(axis=-1, keepdims=True))
 
 
 _TIME = 0.055  # flow time per (signal over noise)^1.5
@@ -165,8 +171,12 @@ def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
 
 
 def reshaped_cap(signal: float) -> float:
-    """Return the cap on a record's derivative; smaller than in plain descent, whose shorter flow must react faster."""
-    return float(min(1.0, 0.3 * max(1.0, signal / 400) ** 0.3))
+    """Return the cap on a record's derivative, which grows with the signal.
+
+    It is at least 1/2, the derivative at an even guess. Below that the capped loss is flat around even guesses, nothing
+    pulls coefficients back from the noise, and predictions drift away from the class shares where columns tell nothing.
+    """
+    return float(min(1.0, max(0.5, 0.3 * (signal / 400) ** 0.3)))
 
 
 def capped(problem: Problem, guarantee: Guarantee, budget: float, cap: float | None) -> Loss:
@@ -189,9 +199,27 @@ def noisy_sum(
 ) -> Array:
     """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, of leveled records."""
     points = point if shape is None else shape.coefficients(point)
-    sums = np.stack([one.value_and_gradient(field, at)[1] for one, at in zip(records, points, strict=True)])
+    sums = np.stack([one.gradient(field, at) for one, at in zip(records, points, strict=True)])
     exact = sums if shape is None else shape.images(sums)
     return release.release(exact.ravel(), entropy).reshape(point.shape)
+
+
+def noisy_mean_gradient(
+    records: list[Records],
+    field: Loss,
+    release: GaussianMechanism,
+    entropy: Entropy,
+    n_samples: int,
+    ridge: Array | None = None,
+) -> Callable[[Array], Array]:
+    """Return the noisy gradient of the mean loss plus <theta, ridge theta> / 2, as a function of the point."""
+
+    def gradient(point: Array) -> Array:
+        slope = None if ridge is None else np.stack([ridge @ one for one in point])
+        mean = noisy_sum(records, field, point, release, entropy) / n_samples
+        return mean if slope is None else np.asarray(mean + slope)
+
+    return gradient
 
 
 def images(sums: Array, shape: LeveledBounds | None) -> Array:

@@ -65,11 +65,14 @@ from discreet.solvers.gradients.row_centering import (
 )
 
 _FEWEST, _MOST = 50, 400
-_SCHEDULES = ("constant", "strongly-convex", "square-root")
+_AVERAGED = 0.25  # of the iterates
+_SCHEDULES = ("constant", "linear", "strongly-convex", "square-root")
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
+_MOMENTA_AT_CORNERS = (0.0, 0.8, 0.9)  # momentum carries past a corner
 _WIDE = 1000  # above this many columns, rows are leveled: their mean and half of the intercept are removed
 _CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
 _SEEN = 40.0  # release the mean if the records exceed the noise in one column of their sum by this factor
+_BLURRED = 0.5  # noise in the log-odds from the constant that is accepted
 _LEVELED_CAP = 9 / 11  # cap for leveled rows, relative to that for unchanged rows
 
 
@@ -85,15 +88,17 @@ class NoisyGradientDescent:
     radius : the coefficients of each model stay in the L2 ball of this radius; None for the public rule.
     cap : bound on a record's derivative (logistic and softmax only); 1 and sqrt(2), respectively, mean no cap.
         None for the public rule.
-    averaging : fraction of final iterates that is averaged.
+    averaging : fraction of final iterates that is averaged. None: a quarter, or the last iterate alone if steps fall.
     level_rows : whether to remove the mean of each record's features and half of its constant before clipping
         (logistic and softmax only); None: if there are more than 1000 columns.
     center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
         subtracted from all of them; 0 for none. None: a tenth if rows are leveled, have an intercept, and are numerous
         enough.
-    schedule : "constant" steps, or "strongly-convex": steps 2 / (l2 (t + 1)), averaged with weights t, for problems
-        with a ridge ``l2``; the excess risk then falls with the square of the noise. Or "square-root", in a set: steps
-        diameter / (length of noisy gradients x sqrt(t)), and the last iterate instead of an average, as printed.
+    schedule : "constant" steps; "linear": steps that fall to 0 in a line; "strongly-convex": steps 2 / (l2 (t + 1)),
+        averaged with weights t, for problems with a ridge ``l2``; the excess risk then falls with the square of the
+        noise. Or "square-root", in a set: steps diameter / (length of noisy gradients x sqrt(t)), and the last iterate
+        instead of an average, as printed. None: "linear" for losses with corners in all of space, because constant
+        steps never settle at a corner; otherwise "constant".
 
     If the problem has a constraint set, every iterate is projected onto it, and the set replaces ``radius``.
 
@@ -104,7 +109,8 @@ class NoisyGradientDescent:
 
     References
     ----------
-    Bassily, Smith and Thakurta (2014), Algorithm 1; exact Gaussian composition: Dong, Roth and Su (2022).
+    Bassily, Smith and Thakurta (2014), Algorithm 1; exact Gaussian composition: Dong, Roth and Su (2022); steps that
+    fall in a line: Zamani and Glineur (2023).
     """
 
     name: ClassVar[str] = "noisy-gd"
@@ -114,15 +120,16 @@ class NoisyGradientDescent:
     momentum: float | None = None
     radius: float | None = None
     cap: float | None = None
-    averaging: float = 0.25
+    averaging: float | None = None
     level_rows: bool | None = None
     center_share: float | None = None
-    schedule: str = "constant"
+    schedule: str | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Choose the loss, ball, steps and noise from public numbers."""
         base.refuse_pure(self.name, guarantee)
-        strength = self._strength(problem)
+        schedule = self._scheduled(problem)
+        strength = self._strength(problem, schedule)
         loss, likelihood = problem.loss, "likelihood" in problem.loss.proved_for
         linked = likelihood and problem.geometry is None and not strength
         if self.level_rows and not linked:
@@ -142,27 +149,38 @@ class NoisyGradientDescent:
         field = capped(problem, guarantee, budget, cap)
         signal = class_signal(problem, guarantee, field, budget)
         radius = self._radius(problem, signal, share)
-        last = self.schedule == "square-root"
+        last, fading = schedule == "square-root", schedule == "linear"
         if last:
             steps, rate, momentum = wanted or _MOST, self.learning_rate or 1.0, 0.0
         elif strength:
             steps, rate, momentum = self._shrinking(problem, field, strength, wanted)
         else:
-            steps, rate, momentum = self._schedule(problem, field, signal, wanted)
+            steps, rate, momentum = self._schedule(problem, field, signal, wanted, fading)
+        averaging = self.averaging
+        if averaging is None or last:
+            averaging = 1 / steps if last or fading else _AVERAGED
+        pace = _pace(problem, field, signal, steps, rate, momentum) if linked else 1.0
         plan = NoisyGradientPlan(
-            problem, guarantee, field, radius, steps, rate, momentum, 1 / steps if last else self.averaging,
+            problem, guarantee, field, radius, steps, rate, momentum, averaging,
             descent_multiplier(problem, guarantee, steps, share=share), center_share=share, strength=strength,
-            square_root=last,
+            square_root=last, fading=fading, pace=pace,
         )  # fmt: skip
         return replace(plan, learning_rate=plan.printed_rate) if last and self.learning_rate is None else plan
 
-    def _strength(self, problem: Problem) -> float:
-        """Return the strong convexity that sets the step sizes; 0 for constant steps."""
-        if _checks.choice("schedule", self.schedule, _SCHEDULES) == "constant":
+    def _scheduled(self, problem: Problem) -> str:
+        """Return the name of the schedule, by the public rule if none was given."""
+        if self.schedule is None:
+            corners = math.isinf(problem.loss.smoothness) and problem.geometry is None
+            return "linear" if corners else "constant"
+        return _checks.choice("schedule", self.schedule, _SCHEDULES)
+
+    def _strength(self, problem: Problem, schedule: str) -> float:
+        """Return the strong convexity that sets the step sizes; 0 for steps that do not depend on it."""
+        if schedule in ("constant", "linear"):
             return 0.0
         if self.momentum:
-            raise ValueError(f"schedule={self.schedule!r} has no momentum, got {self.momentum!r}")
-        if self.schedule == "square-root":
+            raise ValueError(f"schedule={schedule!r} has no momentum, got {self.momentum!r}")
+        if schedule == "square-root":
             geometry_of(problem, self.name, corners=True)  # raises without a set
             return 0.0
         if not problem.l2:
@@ -207,12 +225,17 @@ class NoisyGradientDescent:
         return float(share)
 
     def _schedule(
-        self, problem: Problem, field: Loss, signal: float, steps: int | None
+        self, problem: Problem, field: Loss, signal: float, steps: int | None, fading: bool
     ) -> tuple[int, float, float]:
-        """Choose steps, rate and momentum; the flow time steps x rate / (1 - momentum) balances noise against bias."""
+        """Choose steps, rate and momentum; the flow time steps x rate / (1 - momentum) balances noise against bias.
+
+        The mean of ``fading`` steps is half the first one, which is doubled.
+        """
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
-        momenta = _MOMENTA if self.momentum is None else (self.momentum,)
+        momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
+        if self.momentum is not None:
+            momenta = (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
         # Take the smallest momentum that reaches the time within the most steps; if few would do, take the next one.
         choice = next((i for i, enough in enumerate(needed) if enough <= _MOST), len(momenta) - 1)
@@ -223,7 +246,7 @@ class NoisyGradientDescent:
             steps = min(max(needed[choice], _FEWEST), _MOST)
         rate = self.learning_rate
         if rate is None:
-            rate = min(largest_rate, time * (1 - momentum) / steps)
+            rate = (2 if fading else 1) * min(largest_rate, time * (1 - momentum) / steps)
         return steps, rate, momentum
 
 
@@ -242,6 +265,8 @@ class NoisyGradientPlan(base.Plan):
     center_share: float = 0.0
     strength: float = 0.0
     square_root: bool = False
+    fading: bool = False
+    pace: float = 1.0
 
     def __post_init__(self) -> None:
         _ = self.release, self.mean, self.descent  # raise now, before any charge, if anything can fail
@@ -262,7 +287,7 @@ class NoisyGradientPlan(base.Plan):
         """The settings of the descent."""
         return Descent(
             self.n_iterations, self.learning_rate, self.momentum, self.averaging, self.radius,
-            self.problem.geometry, self.strength, self.square_root,
+            self.problem.geometry, self.strength, self.square_root, self.fading,
         )  # fmt: skip
 
     @property
@@ -360,19 +385,20 @@ class NoisyGradientPlan(base.Plan):
             batch = self._batch(records, entropy)
             noisy = noisy_sum(batch, self.field, point, self.release, entropy, self.shape)
             gradient = noisy / divisor + ridge * images(coefficients(point, self.shape), self.shape)
-            if self.shape is not None:
-                gradient[:, -1] *= self.shape.pace
+            gradient[:, -1] *= self.pace if self.shape is None else self.shape.pace
             return gradient
 
         theta = coefficients(self.descent.run(self._start(), noisy_gradient, progress), self.shape)
-        if problem.geometry is None:
-            theta = centered(theta, problem.loss.n_outputs)
+        if problem.geometry is None and problem.loss.n_outputs > 1:
+            theta = centered(theta)
         return released(theta, entropy.secure, self.certificate)
 
     @cached_property
     def certificate(self) -> Certificate | None:
         """Bound on the excess risk of plain descent in a set; None with momentum, caps, samples or shrinking steps."""
-        special = self.momentum or self.strength or self.sampling_rate < 1 or self.shape is not None
+        special = (
+            self.momentum or self.strength or self.fading or self.sampling_rate < 1 or self.shape is not None
+        )
         if special or self.field != self.problem.loss:
             return None
         averaged = max(1, round(self.averaging * self.n_iterations))
@@ -396,6 +422,21 @@ class NoisyGradientPlan(base.Plan):
             return records
         rows = poisson_sample(records[0].n_samples, self.sampling_rate, entropy)
         return [part.in_memory().take(rows) for part in records]
+
+
+def _pace(problem: Problem, field: Loss, signal: float, steps: int, rate: float, momentum: float) -> float:
+    """Return the step size of the constant relative to that of the features, for two classes.
+
+    Early stopping keeps noise out of many coefficients. The constant is one number, to which every record contributes:
+    it may take the time in which noise moves it by `_BLURRED`, within the stable range, so that predictions come near
+    the class shares where little else can be learned.
+    """
+    if field.n_outputs > 1 or isinstance(problem.bounds, LeveledBounds) or not problem.bounds.intercept:
+        return 1.0
+    square = problem.bounds.feature_norm**2
+    time = _BLURRED * signal / square
+    stable = STEP / (field.typical_curvature * square * rate)
+    return max(1.0, min(time * (1 - momentum) / (steps * rate), stable))
 
 
 def _mean_multiplier(noise_multiplier: float, steps: int, share: float) -> float:
@@ -455,8 +496,8 @@ class NoisySGD:
     momentum: float | None = None
     radius: float | None = None
     cap: float | None = None
-    averaging: float = 0.25
-    schedule: str = "constant"
+    averaging: float | None = None
+    schedule: str | None = None
 
     def plan(self, problem: Problem, guarantee: Guarantee) -> NoisyGradientPlan:
         """Plan as without sampling, with noise calibrated for the sampled steps."""

@@ -15,6 +15,7 @@ import scipy.optimize
 
 from discreet._typing import Array
 from discreet.records.arrays import ArrayRecords
+from discreet.records.clipped_rows import one_blas_thread
 from discreet.solvers.sampling.envelopes import (
     Energy,
     Limit,
@@ -32,7 +33,8 @@ _WORTH_A_MOVE = 0.1  # nats by which a move must reduce the log mass of an envel
 
 def find_center(energy: Energy, limits: Sequence[Limit], tilt_floor: float) -> Array:
     """Return the point where the parabolas touch."""
-    return best_center(energy, limits, tilt_floor, *tilted_minimum(energy, limits, tilt_floor))[0]
+    with one_blas_thread:
+        return best_center(energy, limits, tilt_floor, *tilted_minimum(energy, limits, tilt_floor))[0]
 
 
 def best_center(

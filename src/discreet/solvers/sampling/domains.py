@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.mechanisms.gibbs import Ball
+from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
@@ -33,6 +33,7 @@ from discreet.solvers.sampling.envelopes import Energy, Limit, Slab
 SETS = (L2Ball, Box, L1Ball, Simplex)
 _THINNEST = 2.0**-12  # of the surrounding ball's radius: a set must contain a ball of many grid steps
 _MOST_FACES = 8  # coefficients of an L1 ball whose 2^(p - 1) pairs of faces are used one by one
+_MOST_STEPS = 2.0**50  # of the grid, from the origin to any center of a proposal: sums of both are exact
 _ROOM = 1 + 2.0**-20  # a bound that no row in coordinates of a plane reaches, whatever is rounded
 
 
@@ -205,7 +206,7 @@ def _placed_python(points: Array, basis: Array, middle: float) -> Array:
     return theta
 
 
-_placed: Callable[[Array, Array, float], Array] = numba.njit(cache=True, nogil=True)(_placed_python)
+_placed: Callable[[Array, Array, float], Array] = compiled()(_placed_python)
 
 
 def domain_of(name: str, geometry: Geometry) -> Domain:
@@ -228,3 +229,16 @@ def domain_of(name: str, geometry: Geometry) -> Domain:
             Setting("solver", "mirror-descent", "noisy-gd"),
         )
     return found
+
+
+def check_exact(name: str, domain: Domain, grid: float) -> None:
+    """Raise if float64 numbers cannot hold points of the set on the grid, or the centers of proposals around it."""
+    farthest = float(np.linalg.norm(domain.ball.center)) + domain.ball.radius
+    if not 8 * math.sqrt(domain.size) * farthest < _MOST_STEPS * grid:
+        raise ParameterError(
+            "constraint",
+            f"reaches as far as {farthest:.3g} from the origin, too far for {name!r} beside the fine grid that this "
+            "problem needs",
+            "choose a smaller set, nearer to the origin",
+            Setting("solver", "mirror-descent", "noisy-gd"),
+        )

@@ -272,7 +272,8 @@ def slope_rounding(loss: Loss) -> float:
 def build(energy: Energy, limits: Sequence[Limit], grid: float, center: Array, tilt_floor: float) -> Envelope:
     """Build an envelope of exp(-energy) on the points within all limits, from parabolas that touch at ``center``.
 
-    Any ``center`` is valid: a poor one costs tries, never exactness. `centers` finds good ones.
+    Any ``center`` is valid: a poor one costs tries, never exactness. `centers` finds good ones. The search for tilts
+    ends if the set passes `domains.check_exact`.
     """
     p, radius = energy.records.n_features, outer_radius(limits)
     below = parabolas(energy, limits, center)
@@ -285,7 +286,10 @@ def build(energy: Energy, limits: Sequence[Limit], grid: float, center: Array, t
         proposal = LatticeGaussian(mean, factor, grid)
         if proposal.farthest_center(radius) < _EXACT_STEPS * grid:
             break
-        tilts = [4 * tilt for tilt in tilts]  # sums of centers and noise must be exact in float64
+        # Sums of centers and noise must be exact in float64. Balls round the proposal; slabs would flatten it.
+        tilts = [
+            4 * tilt if isinstance(limit, Ball) else tilt for tilt, limit in zip(tilts, limits, strict=True)
+        ]
 
     # Measure the residual of the factor and the mean, with a bound on the rounding of the measurement.
     norm = float(np.linalg.norm(mean))
@@ -388,16 +392,25 @@ def best_tilts(precision: Array, linear: Array, limits: Sequence[Limit], floor: 
         if only_balls
         else _objective(precision, linear, limits)
     )
-    ceiling = math.log(floor) + 60 * math.log(2)
+    ceilings = [math.log(floor * most) for most in _most_tilts(limits, len(linear))]
     guess = math.log(max(len(linear) / smallest_ball(limits).radius ** 2, 2 * floor))
     found = scipy.optimize.minimize(
         objective,
         np.full(len(limits), guess),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(math.log(floor), ceiling)] * len(limits),
+        bounds=[(math.log(floor), ceiling) for ceiling in ceilings],
     )
     return [max(floor, float(tilt)) for tilt in np.exp(found.x)]
+
+
+def _most_tilts(limits: Sequence[Limit], size: int) -> list[float]:
+    """Bound the tilts, in units of the floor. A ball's is isotropic; slabs must leave the matrix positive definite.
+
+    A factorization that fails would be an output. Below these bounds none does (section 10 of the proofs).
+    """
+    flattest = 2.0**48 / (4 * len(limits) * ((size + 2) ** 2 + len(limits)))
+    return [2.0**60 if isinstance(limit, Ball) else max(2.0, flattest) for limit in limits]
 
 
 def _ball_objective(

@@ -42,7 +42,7 @@ from discreet.solvers.certificates import (
 )
 from discreet.solvers.sampling import envelopes, expected_tries
 from discreet.solvers.sampling.centers import find_center
-from discreet.solvers.sampling.domains import Domain, domain_of
+from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Energy, Limit, Shape, energy_range
 
 Method = Literal["auto", "rejection", "grid"]
@@ -150,7 +150,8 @@ class ExponentialPlan(base.Plan):
     structured: bool = False
 
     def __post_init__(self) -> None:
-        _ = self.gibbs  # raise now, before any charge, if anything can fail
+        if self.method == "rejection":  # raise now, before any charge, if anything can fail
+            check_exact(ExponentialSampling.name, self.domain, self.gibbs.grid)
 
     @cached_property
     def domain(self) -> Domain:
@@ -326,7 +327,7 @@ class ExponentialPlan(base.Plan):
         return {**more, "radius": self.doubt} if self.doubt else more
 
     @property
-    def doubt(self) -> str:
+    def doubt(self) -> str:  # type: ignore[override]  # a constant for other plans
         """Why the result may be poor, from public numbers; empty if nothing speaks against it."""
         worthwhile = _default_radii(self.problem, self.epsilon)[0]
         if self.problem.geometry is not None or self.radius >= _CRAMPED * worthwhile:

@@ -40,7 +40,7 @@ from discreet.solvers.minimizers.minimizer import Objective, Optimizer, minimize
 from discreet.solvers.perturbation.output import OutputPerturbation, OutputPerturbationPlan
 from discreet.solvers.sampling import expected_tries
 from discreet.solvers.sampling.centers import tilted_minimum
-from discreet.solvers.sampling.domains import Domain, domain_of
+from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Shape, value_rounding
 from discreet.solvers.sampling.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
 
@@ -106,7 +106,8 @@ class LocalizedPlan(base.Plan):
     clock: bool = True
 
     def __post_init__(self) -> None:
-        _ = self.gibbs(np.array(self.domain.ball.center))
+        gibbs = self.gibbs(np.array(self.domain.ball.center))  # raise now, before any charge
+        check_exact(Localized.name, self.domain, gibbs.grid)
 
     @property
     def l2(self) -> float:

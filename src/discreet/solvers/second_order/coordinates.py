@@ -25,8 +25,7 @@ from scipy.fft import dct
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
 from discreet.losses import Squared
-from discreet.mechanisms.additive import GaussianMechanism
-from discreet.mechanisms.matrices import half_vector, symmetric_matrix
+from discreet.mechanisms.additive import GaussianMechanism, half_vector, symmetric_matrix
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy import events
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
@@ -201,8 +200,9 @@ def row_error(problem: Problem) -> float:
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
-def most_stretched(moments: MomentMechanism) -> float:
-    """Bound how much coefficients grow in the new coordinates: the inverse of how much records shrink."""
+def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
+    """Bound how much coefficients grow in coordinates by this second moment: the inverse of how much records shrink."""
+    moments = moment_mechanism(problem, neighboring, noise_multiplier)
     noise = moments.gaussian.stddev * math.sqrt(2 * moments.n_features)  # as `NoisyMoments.matrix_noise`
     return math.sqrt(1 + moments.n_samples * moments.feature_norm**2 / noise)
 
@@ -255,18 +255,22 @@ def mapped(records: Records, matrix: Array, feature_norm: float) -> Records:
 
 
 def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecords:
-    images = np.zeros((records.n_samples, matrix.shape[1]))
+    images = np.empty((records.n_samples, matrix.shape[1]))
     unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
     scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
-            block = records.matrix[rows] if records.sparse else records.dense(rows)
-            images[rows] = block @ scaled[: records.n_columns]
+            made = images[rows]
+            if records.sparse:
+                made[:] = records.matrix[rows] @ scaled[: records.n_columns]
+            else:
+                np.matmul(records.dense(rows), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:
-                images[rows] += scaled[-1]
-            images[rows] *= records.scales[rows, None]
-    images *= unit
+                made += scaled[-1]
+            made *= records.scales[rows, None]
+            if unit != 1.0:
+                made *= unit
     return ArrayRecords(images, records.labels, bounds, records.scales == 0)
 
 

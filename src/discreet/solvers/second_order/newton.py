@@ -21,26 +21,27 @@ from scipy.special import log_expit, logsumexp
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Progress
+from discreet._typing import Array, Mask, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.problem import Problem, class_signal, frequency_signal
-from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, summation_rounding
+from discreet.records.clipped_rows import of_predictions
 from discreet.solvers import base
-from discreet.solvers.base import Part, gradient_mechanism, multiplier, split_unit
+from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
     Descent,
     capped,
     centered,
     default_radius,
     flow_time,
-    noisy_sum,
+    noisy_mean_gradient,
     reshaped_cap,
 )
 from discreet.solvers.second_order.coordinates import (
@@ -61,7 +62,7 @@ from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_
 MOMENT_SHARE = 0.1
 _FIRST_SHARE = 0.3  # of that share; the second release needs less noise, because records are shorter
 _SPECTRUM_SHARE = 0.01
-_MARGIN_SHARE = 0.02  # for calibrating probabilities
+_MARGIN_SHARE = 0.05  # for calibrating probabilities
 _SINGLE_SHARE = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
@@ -74,11 +75,14 @@ _POSITIVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0)
 #: Margins at which records are counted; a record between two knots counts in part for both.
 KNOTS = np.array([*(-knot for knot in reversed(_POSITIVE)), 0.0, *_POSITIVE])
 _ROWS = 4096  # records per block
-_SCALES = np.geomspace(0.1, 1.5, 56)  # factors that are compared; neighbors differ by 5%
+_SCALES = np.geomspace(0.03, 1.5, 80)  # factors that are compared; neighbors differ by 5%
 # With several classes descent ends early, long before coefficients have the size that probabilities ask for.
 _SCALES_OF_CLASSES = np.geomspace(0.1, 12.0, 98)
 _OTHERS = 0.4  # variance of the other classes over that of all, of which the true one stands out; measured on softmaxes
-_DOUBT = 1.5  # standard deviations by which the noisy gain of a factor must exceed that of the default
+# The counts that are expected before the release: their standard deviation over their mean, and the least mean square
+# of a margin.
+_UNSURE, _LEAST_SQUARE = 0.5, 2.0
+_STEEPEST = 100.0
 # The default factor: measured on Adult, MAGIC and Electricity.
 _SMALLEST_DEFAULT, _OVER_CAP, _BLURRED = 0.6, 1.28, 18.0
 
@@ -142,8 +146,10 @@ class NoisyNewton:
         unit = split_unit(shares.parts(problem, steps), guarantee)
         radius = self.radius
         if radius is None:  # a coefficient grows by the factor by which records shrink along it
-            moments = moment_mechanism(problem, guarantee.neighboring, multiplier(unit, shares.moments[-1]))
-            radius = default_radius(problem, signal) * most_stretched(moments)
+            noise = multiplier(unit, shares.moments[-1])
+            stretch = most_stretched(problem, guarantee.neighboring, noise)
+            radius = stretch * default_radius(problem, signal)
+        Descent(steps, 1.0, 0.0, _AVERAGED, radius)  # raises if the steps or the radius are out of range
         return NoisyNewtonPlan(problem, guarantee, field, radius, steps, signal, clip, unit, shares)
 
     def _shares(self, problem: Problem, guarantee: Guarantee) -> Shares:
@@ -201,10 +207,7 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
-        _ = (
-            self.releases,
-            Descent(self.n_iterations, 1.0, 0.0, _AVERAGED, self.radius),
-        )  # raise now if they can
+        _ = self.releases  # raises now if it can
 
     sums_only = True
 
@@ -244,11 +247,12 @@ class NoisyNewtonPlan(base.Plan):
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order, for records that are not shrunk: the noise is then largest."""
         norm = self.problem.bounds.feature_norm
+        gradients = self.gradients(norm)
         moments = [self.moments(share, norm) for share in self.shares.moments]
         made = [base.PlannedRelease(one.gaussian, "second moment") for one in moments]
         if (spectrum := self.spectrum(norm)) is not None:
             made.append(base.PlannedRelease(spectrum.gaussian, "energies of frequencies"))
-        made.append(base.PlannedRelease(self.gradients(norm), "gradients", self.n_iterations))
+        made.append(base.PlannedRelease(gradients, "gradients", self.n_iterations))
         if (margins := self.margins(self.radius)) is not None:
             made.append(base.PlannedRelease(margins.gaussian, "margins"))
         return tuple(made)
@@ -302,23 +306,22 @@ class NoisyNewtonPlan(base.Plan):
             if narrower is not shape:
                 shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
-        release = self.gradients(shape.norm)
-        ridge = (problem.l2 or 0.0) * shape.matrix.T @ shape.matrix
-
-        def noisy_gradient(point: Array) -> Array:
-            slope = _by_model(ridge, point)
-            noisy = noisy_sum(parts, self.field, point, release, entropy)
-            return np.asarray(noisy / problem.n_samples + slope)
-
+        descent = self._descent(shape)
+        ridge = problem.l2 * shape.matrix.T @ shape.matrix if problem.l2 else None
+        noisy_gradient = noisy_mean_gradient(
+            parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge
+        )
         start = np.zeros((problem.n_models, *problem.shape))
-        reached = self._descent(shape).run(start, noisy_gradient, progress)
-        theta = centered(_by_model(shape.matrix, reached), problem.loss.n_outputs)
+        reached = descent.run(start, noisy_gradient, progress)
+        theta = np.stack([shape.matrix @ one for one in reached])
+        theta = centered(theta) if problem.loss.n_outputs > 1 else theta
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             counts = margins.release(records[0], theta[0], entropy)
             default = default_scale(self.field, self.signal)
             outputs = problem.loss.n_outputs
             spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
-            scale = calibrated_scale(counts, margins.gaussian.stddev, default, outputs, max(spread, 0.0))
+            noise = margins.gaussian.stddev
+            scale = calibrated_scale(counts, noise, default, problem.n_samples, outputs, max(spread, 0.0))
             theta = theta * scale
         return base.Release(theta, entropy.secure)
 
@@ -355,16 +358,11 @@ def frequency_level(signal: float) -> float:
     return min(1.0, (1000 / signal) ** 2)
 
 
-def _by_model(matrix: Array, theta: Array) -> Array:
-    """Multiply the coefficients of every model by the matrix."""
-    return np.stack([matrix @ one for one in theta])
-
-
 # -- probabilities ---------------------------------------------------------------------------------------------
 #
 # The margin of a record is the log-odds that a model gives its true label. Capping derivatives makes fitted margins too
 # large by a factor that depends on how noisy the labels are. The factor is one number, so a histogram of the margins
-# with a fiftieth of the budget is enough to estimate it. Rescaling changes probabilities, but no predicted label.
+# with a twentieth of the budget is enough to estimate it. Rescaling changes probabilities, but no predicted label.
 # Proof: docs/proofs/gradient-methods.md, section 11.
 
 
@@ -415,17 +413,15 @@ class MarginMechanism:
 
     def release(self, records: Records, theta: Array, entropy: Entropy) -> Array:
         """The noisy histogram of margins at theta, which has one column per output of a softmax."""
-        return self.gaussian.release(records.sum_rows(histogram, theta), entropy)
+        return self.gaussian.release(records.sum_rows(of_predictions, histogram, theta), entropy)
 
 
-def histogram(records: ArrayRecords, theta: Array) -> Array:
-    """The parts that all records add to the knots."""
-    raw = records.raw_predictions(theta)
+def histogram(raw: Array, labels: Array, used: Mask) -> Array:
+    """The parts that the used records add to the knots, from their raw predictions and labels."""
     counts = np.zeros(len(KNOTS))
-    for first in range(0, records.n_samples, _ROWS):
+    for first in range(0, len(raw), _ROWS):
         rows = slice(first, first + _ROWS)
-        used = records.scales[rows] > 0
-        margins = _margins(raw[rows][used], records.labels[rows][used])
+        margins = _margins(raw[rows][used[rows]], labels[rows][used[rows]])
         above = np.clip(np.searchsorted(KNOTS, margins, side="right"), 1, len(KNOTS) - 1)
         share = np.clip((margins - KNOTS[above - 1]) / (KNOTS[above] - KNOTS[above - 1]), 0.0, 1.0)
         counts += np.bincount(above - 1, 1.0 - share, minlength=len(KNOTS))
@@ -461,25 +457,48 @@ def default_scale(field: Loss, signal: float) -> float:
 
 
 def calibrated_scale(
-    noisy: Array, stddev: float, default: float, n_outputs: int = 1, spread: float = 0.0
+    noisy: Array, stddev: float, default: float, n_samples: int, n_outputs: int = 1, spread: float = 0.0
 ) -> float:
-    """The factor with the smallest mean log loss according to a noisy histogram of margins.
+    """Return the factor with the smallest expected log loss, given a noisy histogram of margins.
 
-    Another factor than ``default`` is taken only where its gain exceeds 1.5 standard deviations of the noise in it.
-    ``spread`` is the mean variance of a record's raw predictions over the classes.
+    Before the release the counts at the knots have a mean, with which ``default`` is the best factor, and a variance
+    (`_expected_counts`). Noise hides most of what a histogram tells about knots that few records can reach; the
+    posterior mean of the counts ignores it there. ``spread`` is the mean variance of a record's raw predictions over
+    the classes, for two classes the mean square of its margin.
 
     >>> exact = np.zeros(len(KNOTS))
     >>> exact[np.searchsorted(KNOTS, [-2.0, 2.0])] = 2000.0, 6000.0  # log-odds of 2 that are right in 3 cases of 4
-    >>> abs(calibrated_scale(exact, 1.0, 0.7) / (math.log(3) / 2) - 1) < 0.05
+    >>> abs(calibrated_scale(exact, 1.0, 0.7, 8000) / (math.log(3) / 2) - 1) < 0.05
     True
-    >>> calibrated_scale(exact, 1e5, 0.7)
-    0.7
+    >>> abs(calibrated_scale(exact, 1e6, 0.7, 8000) / 0.7 - 1) < 0.05
+    True
     """
     scales = _SCALES if n_outputs == 1 else _SCALES_OF_CLASSES
-    gains = _log_chances(scales, n_outputs, spread) - _log_chances(np.array([default]), n_outputs, spread)
-    sure = gains @ noisy - _DOUBT * stddev * np.sqrt(np.square(gains).sum(axis=1))
-    best = int(np.argmax(sure))
-    return float(scales[best]) if sure[best] > 0 else default
+    means, stddevs = _expected_counts(default, n_samples, n_outputs, spread)
+    trusted = np.square(stddevs) / (np.square(stddevs) + stddev**2)
+    counts = means + trusted * (noisy - means)
+    return float(scales[int(np.argmax(_log_chances(scales, n_outputs, spread) @ counts))])
+
+
+def _expected_counts(default: float, n_samples: int, n_outputs: int, spread: float) -> tuple[Array, Array]:
+    """Return mean and standard deviation of the counts before they are released.
+
+    Margins are spread like a heavy-tailed law around 0. Exponential tilting moves its mass to where the log loss is
+    smallest at the factor ``default``: among all laws with that property this one is closest to the first.
+    """
+    tau = math.sqrt(max(spread, _LEAST_SQUARE))
+    masses = np.gradient(KNOTS) / (1 + np.square(KNOTS / tau)) ** 2
+    masses /= masses.sum()
+    step = 1e-4 * default
+    near = _log_chances(np.array([default - step, default + step]), n_outputs, spread)
+    slopes = near[1] - near[0]
+    slopes /= max(float(np.abs(slopes).max()), 1e-300)
+    low, high = -_STEEPEST, _STEEPEST
+    for _ in range(60):  # the mean slope grows with the tilt
+        tilt = (low + high) / 2
+        tilted = masses * np.exp(tilt * slopes)
+        low, high = (low, tilt) if tilted @ slopes > 0 else (tilt, high)
+    return n_samples * tilted / tilted.sum(), _UNSURE * n_samples * masses
 
 
 def _log_chances(scales: Array, n_outputs: int, spread: float) -> Array:

@@ -20,11 +20,12 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
+from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, record_signal
 from discreet.records.base import Records
 from discreet.solvers import base
-from discreet.solvers.base import Part, multiplier, split_unit
+from discreet.solvers.gradients.descent import default_radius
 from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
@@ -89,8 +90,8 @@ def plan_regression(
     moments = [Part(share, width * (width + 1) // 2) for share in shares]
     unit = split_unit([*moments, Part(1 - sum(shares), width + 1, steps)], guarantee)
     if radius is None:
-        later = moment_mechanism(fitted, guarantee.neighboring, multiplier(unit, shares[-1]))
-        radius = 100 * math.sqrt(max(1.0, signal)) / problem.bounds.feature_norm * most_stretched(later)
+        stretch = most_stretched(fitted, guarantee.neighboring, multiplier(unit, shares[-1]))
+        radius = default_radius(problem, signal) * stretch
     return NewtonRegressionPlan(
         problem, guarantee, fitted, steps, shares, unit, signal, radius, cap, row_clip(signal) if clip is None else clip
     )  # fmt: skip

@@ -15,7 +15,7 @@ from discreet import (
     on_progress,
     private_quantiles,
 )
-from discreet.reporting import Report, releasing, step
+from discreet.mechanisms.recording import Report, releasing, step
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

@@ -1,0 +1,150 @@
+"""What `discreet.records.spark` asks of PySpark, in one process and without Java.
+
+Partitions are lists of Arrow batches. Functions and broadcasts travel as bytes, as they do to executors, and every
+partition is computed by itself. A session can be told to run tasks twice, to let them fail at first, or to forget
+what it keeps, so that everything is made again from the source.
+"""
+
+import contextlib
+import sys
+import types
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import cloudpickle
+import pyarrow as pa
+
+
+@dataclass
+class Session:
+    """How tasks go wrong.
+
+    Attributes
+    ----------
+    twice : run every task a second time and take the second answer, as speculation may.
+    failing : how many times each task fails before it succeeds; it is tried four times.
+    forgetful : keep nothing of what was to be kept.
+    doubled : give the answers of every task twice, which Spark never should.
+    tasks : how many tasks were run.
+    """
+
+    twice: bool = False
+    failing: int = 0
+    forgetful: bool = False
+    doubled: bool = False
+    tasks: int = 0
+    here: int = 0
+    sparkContext: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(broadcast=_Broadcast))
+
+    def frame(self, *parts):
+        """A frame of Arrow tables, one per partition; a function stands for one that is made again each time."""
+        return DataFrame(
+            self, [part if callable(part) else lambda part=part: part.to_batches() for part in parts]
+        )
+
+    def run(self, place, function, batches):
+        """One task."""
+        message, failed = cloudpickle.dumps(function), 0
+        while True:
+            self.tasks, self.here = self.tasks + 1, place
+            if failed < self.failing:
+                failed += 1
+                if failed == 4:
+                    raise RuntimeError("a task failed four times")
+                continue
+            made = list(cloudpickle.loads(message)(iter(batches())))
+            if self.twice:
+                made = list(cloudpickle.loads(message)(iter(batches())))
+            return made * 2 if self.doubled else made
+
+
+class _Broadcast:
+    def __init__(self, value):
+        self._message = cloudpickle.dumps(value)
+
+    def __reduce__(self):
+        return _Broadcast, (self.value,)
+
+    @property
+    def value(self):
+        return cloudpickle.loads(self._message)
+
+    def destroy(self):
+        self._message = None
+
+
+class DataFrame:
+    """Partitions, each a function that makes its batches."""
+
+    def __init__(self, session, parts):
+        self.sparkSession, self._parts = session, parts
+
+    @property
+    def schema(self):
+        return self._parts[0]()[0].schema
+
+    def select(self, *names):
+        chosen = [name.strip("`") for name in names]
+        return self._each(lambda place, make: [batch.select(chosen) for batch in make()])
+
+    def mapInArrow(self, function, schema):
+        return self._each(lambda place, make: self.sparkSession.run(place, function, make))
+
+    def _each(self, change):
+        return DataFrame(
+            self.sparkSession,
+            [lambda place=place, make=make: change(place, make) for place, make in enumerate(self._parts)],
+        )
+
+    def persist(self, level):
+        if self.sparkSession.forgetful:
+            return self
+        known = {}
+
+        def kept(place, make):
+            if place not in known:
+                known[place] = make()
+            return known[place]
+
+        return self._each(kept)
+
+    def unpersist(self):
+        return self
+
+    def collect(self):
+        batches = [batch for make in self._parts for batch in make()]
+        return [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
+
+    def toLocalIterator(self):
+        return iter(self.collect())
+
+    def toArrow(self):
+        return pa.Table.from_batches([batch for make in self._parts for batch in make()])
+
+
+@contextlib.contextmanager
+def pretended(**faults):
+    """A session, and modules in PySpark's place while it lasts."""
+    session = Session(**faults)
+    context = SimpleNamespace(partitionId=lambda: session.here)
+    contents = {
+        "pyspark": {
+            "TaskContext": SimpleNamespace(get=lambda: context),
+            "StorageLevel": SimpleNamespace(MEMORY_ONLY="memory"),
+        },
+        "pyspark.sql": {"DataFrame": DataFrame},
+        "pyspark.sql.pandas": {},
+        "pyspark.sql.pandas.types": {"to_arrow_schema": lambda schema: schema},
+    }
+    before = {name: sys.modules.get(name) for name in contents}
+    for name, attributes in contents.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(attributes)
+    try:
+        yield session
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
