@@ -150,15 +150,15 @@ def _evaluation(relation: Neighboring) -> Subject:
 
 
 def _quantile(relation: Neighboring) -> Subject:
-    """A value above all candidates, there or not: many below gain half a rank, as many above lose it."""
+    """A value above all candidates, there or not: what lies below the other gains half a rank, the rest loses it."""
     grid = np.arange(1.0, 23.0)
     options: dict[str, Any] = {"candidates": grid, "epsilon": EPSILON, "neighboring": relation.value}
-    values = np.array([[0.1], [19.5], [19.5]])
+    values = np.array([[99.0], [19.5]])
 
     def quantile(data: Any) -> ArrayLike:
         return discreet.private_quantiles(data[0], 0.5, bad_rows="null", **options).values
 
-    pair = neighbors_of(values, np.zeros(3), 0, relation)
+    pair = neighbors_of(values, np.zeros(2), 0, relation)
     event = discreet.private_quantiles(values, 0.5, **options).privacy_.event
     return subject_of("", quantile, pair.first, pair.second, event)
 
