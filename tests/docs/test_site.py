@@ -3,6 +3,7 @@
 `make docs` builds the site; where it is missing or older than its sources, it is built here.
 """
 
+import contextlib
 import functools
 import html
 import http.server
@@ -51,18 +52,38 @@ def is_current():
     return mark.exists() and all(path.stat().st_mtime <= mark.stat().st_mtime for path in inputs)
 
 
+@contextlib.contextmanager
+def only_one():
+    """Workers of one run build the site once."""
+    SITE.parent.mkdir(exist_ok=True)
+    with open(SITE.parent / ".lock", "w") as file:
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The folder of the built site."""
-    if is_current():
-        return SITE
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", str(folder / "doctrees")]
+def site():
+    """The folder of the built site; what did not change since the last build is not built again."""
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-d",
+        str(SITE.parent / "doctrees"),
+    ]
     paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    subprocess.run(
-        [*command, str(DOCS), str(folder / "html")], check=True, env={**os.environ, "PYTHONPATH": paths}
-    )
-    return folder / "html"
+    with only_one():
+        if not is_current():
+            subprocess.run(
+                [*command, str(DOCS), str(SITE)], check=True, env={**os.environ, "PYTHONPATH": paths}
+            )
+    return SITE
 
 
 class Page(HTMLParser):

@@ -43,12 +43,16 @@ class RowGradients:
 
     def value_and_gradient(self, loss: GradientLoss, theta: Array) -> tuple[float, Array]:
         """No value, and the sum of the clipped gradients."""
+        return math.nan, self.gradient(loss, theta)
+
+    def gradient(self, loss: GradientLoss, theta: Array) -> Array:
+        """The sum of the clipped gradients."""
         total = np.zeros(theta.size)
         for start in range(0, self.n_samples, _ROWS):
             rows = slice(start, start + _ROWS)
             if not self.null[rows].all():
                 total += self._gradients(loss, theta.ravel(), rows).sum(axis=0)
-        return math.nan, total.reshape(theta.shape)
+        return total.reshape(theta.shape)
 
     def _gradients(self, loss: GradientLoss, theta: Array, rows: slice) -> Array:
         """The clipped gradients of a few rows, 0 for null ones; a batch has zeros in their place and keeps its size."""
