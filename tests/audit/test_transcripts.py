@@ -152,6 +152,7 @@ def test_solvers_are_attacked_without_code_of_their_own(solver):
     assert attacking.attacked(subject, 250, seed=6, share=0.5).refuted
 
 
+@pytest.mark.nightly
 def test_secret_samples_are_mixed_over():
     """Subsampled descent: ratios integrate to one, and the promise, which rests on the secrecy, is kept."""
     subject = svm("noisy-sgd", "zero-out")

@@ -97,6 +97,7 @@ def test_rows_are_made_again_when_asked_and_the_newest_counts(tmp_path):
     }
 
 
+@pytest.mark.nightly
 def test_tables_run_side_by_side_in_one_file(tmp_path):
     made = runner.run_side_by_side(["queries", "fingerprinting"], tmp_path, 2, effort=QUICK)
     assert {row.table for row in made} == {"queries", "fingerprinting"}

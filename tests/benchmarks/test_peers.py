@@ -61,6 +61,7 @@ def test_a_crash_is_a_row_that_says_so(split, environment, tmp_path):
     assert found.status == "crashed: SystemError: out of luck"
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_installed_is_a_row_that_says_so(split, monkeypatch, tmp_path):
     monkeypatch.setenv(peers.VARIABLE, str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -93,6 +93,7 @@ def test_a_certificate_needs_a_declared_convexity():
     assert excess <= fits[1].certificate_.likely
 
 
+@pytest.mark.nightly
 def test_a_loss_of_several_parts_learns():
     model = PrivateERM(GradientLoss(quarter_hinge, 3.0), L2Ball(6.0, 4), epsilon=20.0).fit(
         X[:1000], SIGNS[:1000]

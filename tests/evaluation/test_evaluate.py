@@ -219,6 +219,7 @@ def test_misuse_is_refused(fitted):
     assert public.privacy_.delta == 0.0
 
 
+@pytest.mark.nightly
 def test_intervals_cover():
     # 200 repetitions of coverage at least 0.94 fall below 170 hits with a chance below 1e-6.
     for row in evaluations(200, 2000, 1.0, 1e-6):

@@ -299,6 +299,7 @@ def test_a_cluster_in_this_process_answers_the_same():
             fitted(dask_frame(pd.concat([as_frame(), as_frame()])))
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_loses_a_worker_counts_every_user_once():
     from distributed import Client
 

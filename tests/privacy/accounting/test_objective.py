@@ -173,6 +173,7 @@ def test_exact_density_in_one_dimension_never_exceeds_the_bound(family, l2, stdd
 
 
 @pytest.mark.lemma("objective-perturbation.md#theorem-2")
+@pytest.mark.nightly
 def test_zero_out_logistic_bound_is_nearly_attained():
     # Many common records saturate the sigmoid, so the worst derivative is almost surely taken.
     exact = exact_delta_1d(Logistic(), [(1.0, 1.0)], [], [(1.0, -1.0)] * 3000, 1.0, 3.0, [1.0])

@@ -275,6 +275,7 @@ def almost_linear_excess(n, p, repeats=40):
     return np.mean(found)
 
 
+@pytest.mark.nightly
 def test_measured_rates_on_the_hardest_linear_instance():
     """Excess risk falls like 1/n and grows like sqrt(p), within 0.15."""
     in_n = math.log(almost_linear_excess(16_000, 20) / almost_linear_excess(2_000, 20)) / math.log(8)

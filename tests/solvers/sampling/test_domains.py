@@ -293,6 +293,7 @@ def test_prices():
         assert 0.7 * (1 - 1e-9) <= accountants.epsilon(plan.event, 0.0, relation) <= 0.7
 
 
+@pytest.mark.nightly
 def test_foretold_tries_hold_on_a_table_of_that_shape():
     for geometry in PLANAR:
         records = invented(400, geometry.n_features)

@@ -114,6 +114,7 @@ def test_law_in_one_dimension_against_quadrature(loss):
 
 
 @pytest.mark.parametrize("radius", [1.0, 3.0])
+@pytest.mark.nightly
 def test_law_in_two_dimensions_against_quadrature(radius):
     """Both coordinates and the norm; the constraint binds."""
     records = invented(400, 2, seed=3)

@@ -77,6 +77,7 @@ def test_radius_beats_that_of_the_paper():
     assert plan.radius < plan.start.output.scale * 3 * 20 * math.log(2000) / 10
 
 
+@pytest.mark.nightly
 def test_law_on_two_balls_against_quadrature():
     """Both constraints bind; coordinates of the second stage against a fine grid."""
     records = invented(400, 2, seed=1)
@@ -110,6 +111,7 @@ def test_law_on_two_balls_against_quadrature():
         assert test.statistic < 0.008 + scipy.stats.kstwobign.isf(FAILURE) / math.sqrt(3000)
 
 
+@pytest.mark.nightly
 def test_it_beats_the_plain_mechanism_by_about_the_foretold_factor():
     """Excess of the regularized sum of losses, strongly convex, against p / rate of both."""
     records = invented(6000, 5, seed=2)
