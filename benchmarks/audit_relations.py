@@ -16,6 +16,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.neighbors import KNeighborsClassifier
 
 import discreet
+from discreet.audit.catalog import played
 from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, planned_as, subject_of, unfitted
 from discreet.audit.trace import trace
 from discreet.audit.workflow import _Given
@@ -208,13 +209,7 @@ def _player(relation: Neighboring) -> Subject:
     plan = discreet.PrivateFTRL(2, 4, EPSILON, DELTA, **told).plan()
 
     def actions(costs: Any) -> ArrayLike:
-        player = planned_as(discreet.PrivateFTRL(2, 4, EPSILON, DELTA, **told), plan)
-        chosen = []
-        for row in costs:
-            player.learn_one(row)
-            if player.step < 4:
-                chosen.append(float(player.predict_one()))
-        return np.array(chosen)
+        return played(planned_as(discreet.PrivateFTRL(2, 4, EPSILON, DELTA, **told), plan), costs)
 
     costs = np.zeros((4, 2))
     costs[0] = [1.0, -1.0]

@@ -221,6 +221,16 @@ def _multiplier(event: Callable[[float], Event]) -> float:
     return math.nextafter(calibrate(event, _PROMISE), math.inf)
 
 
+def played(player: Any, costs: Any) -> ArrayLike:
+    """The actions of a player that learns the costs one by one; after its last step there is none."""
+    chosen = []
+    for row in costs:
+        player.learn_one(row)
+        if player.step < player.horizon:
+            chosen.append(float(player.predict_one()))
+    return np.array(chosen)
+
+
 def streams() -> Iterator[Subject]:
     """Online learners."""
     from discreet import PrivateFTRL, PrivateOnlineLinearModel
@@ -229,13 +239,7 @@ def streams() -> Iterator[Subject]:
         plan = PrivateFTRL(2, 4, EPSILON, DELTA, method=method).plan()
 
         def actions(costs: Any, method: str = method, plan: Any = plan) -> ArrayLike:
-            player = planned_as(PrivateFTRL(2, 4, EPSILON, DELTA, method=method), plan)
-            chosen = []
-            for row in costs:
-                player.learn_one(row)
-                if player.step < 4:
-                    chosen.append(float(player.predict_one()))
-            return np.array(chosen)
+            return played(planned_as(PrivateFTRL(2, 4, EPSILON, DELTA, method=method), plan), costs)
 
         tried = []
         for lead in (0.0, 0.5, 1.0):  # later costs that make the action which the record favors rare
