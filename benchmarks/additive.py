@@ -336,8 +336,8 @@ def report(known: dict[str, Any]) -> str:
     lines += [
         "",
         "Tried and left out: cutting bins at the nearest edge of a cell instead of beyond a full bin. Greedy cuts put "
-        "the 24 hours of Bike into 12 to 15 bins in the three fits looked at, and nearest cuts narrowed its gap between "
-        "AR and RO. But on tables outside this list (late flights, delays, a census, letters, shuttle), which were to "
+        "the 24 hours of Bike into 12 to 15 bins in the three fits looked at, and nearest cuts narrowed its gap "
+        "between AR and RO. But on tables outside this list (late flights, delays, a census, letters, shuttle), which were to "
         "decide, they gained nothing and cost R² on delays; with a fifth fewer bins they changed nothing on delays and "
         "the census.",
     ]
