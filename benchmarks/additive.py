@@ -337,9 +337,9 @@ def report(known: dict[str, Any]) -> str:
         "",
         "Tried and left out: cutting bins at the nearest edge of a cell instead of beyond a full bin. Greedy cuts put "
         "the 24 hours of Bike into 12 to 15 bins in the three fits looked at, and nearest cuts narrowed its gap "
-        "between AR and RO. But on tables outside this list (late flights, delays, a census, letters, shuttle), which were to "
-        "decide, they gained nothing and cost R² on delays; with a fifth fewer bins they changed nothing on delays and "
-        "the census.",
+        "between AR and RO. But on tables outside this list (late flights, delays, a census, letters, shuttle), "
+        "which were to decide, they gained nothing and cost R² on delays; with a fifth fewer bins they changed nothing "
+        "on delays and the census.",
     ]
     if speed:
         rows, columns = _SPEED
