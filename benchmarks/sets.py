@@ -230,7 +230,7 @@ def main(arguments: list[str] | None = None) -> None:
             write(options.output, measured(seeds, [case]))
 
 
-def write(path: Path, found: Mapping[str, str]) -> None:
+def write(path: Path, found: dict[str, str]) -> None:
     """Write new lines into the table; the others stay."""
     before, after = read(path)
     path.write_text(
