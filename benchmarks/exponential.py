@@ -42,7 +42,7 @@ def adult(seeds: int, epsilons: Sequence[float] = (1.0,)) -> list[Row]:
         for name, solver, delta in (
             ("auto", "auto", None),
             ("auto", "auto", 0.0),
-            ("exponential", "exponential", 0.0),
+            ("exponential, ball of 1", ExponentialSampling(radius=1.0), 0.0),
             ("exponential, structured rows", ExponentialSampling(structured=True, most_tries=1e6), 0.0),
             ("output", "output", 0.0),
         ):

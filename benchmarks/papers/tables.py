@@ -60,7 +60,7 @@ class Classification:
         others = self.peers if effort.peers and not effort.quick and split.seed < _PEER_REPEATS else ()
         for epsilon in epsilons:
             for name in (*self.methods, *others):
-                if (effort.methods and name not in effort.methods) or (dataset in _LARGE and name in _SLOW):
+                if name not in (effort.methods or self._usual(dataset, (*self.methods, *others))):
                     continue
                 if name == "non-private" and epsilon != epsilons[0]:
                     continue
@@ -77,6 +77,11 @@ class Classification:
                     quick=effort.quick,
                 )
                 yield Run(row, lambda r=row, s=split, o=spent: self._run(r, s, o))  # type: ignore[misc]
+
+    @staticmethod
+    def _usual(dataset: str, methods: Sequence[str]) -> Sequence[str]:
+        """What is run unless methods are named."""
+        return [name for name in methods if dataset not in _LARGE or name not in _SLOW]
 
     def _run(self, row: Row, split: Split, spent: dict[str, Outcome]) -> Row:
         watch = not self.is_curve and split.seed == 0
@@ -106,7 +111,8 @@ class Classification:
 _QUICK = ("synthetic-L", "adult")
 #: Other libraries take most of the time; they get the first splits only.
 _PEER_REPEATS = 3
-#: With many rows and classes, methods that make many passes for every class would take most of the two hours.
+#: With many rows and classes, methods that make many passes for every class would take most of the two hours; they
+#: run where they are named (`--method`).
 _LARGE = ("covtype", "mnist")
 _SLOW = ("noisy-gd", "noisy-gd-dissertation", "psgd", "psgd-dissertation", "scpsgd", "frank-wolfe")
 _LOW = {"synthetic-L": (0.1,), "adult": (0.1,), "kddcup99": (0.1,), "covtype": (1.0,), "mnist": (1.0,)}

@@ -131,6 +131,18 @@ def test_where_no_direction_is_seen_single_columns_are_looked_for():
         assert "exponential mechanism" in model.privacy_.mechanism
 
 
+def test_a_single_column_is_chosen_with_all_that_its_budget_allows():
+    """Nothing goes into the length of the step, and pure noise is taken where it is the smaller one."""
+    chosen = AutomaticChoice().plan(problem(Logistic(), 800, 5001), Guarantee(0.1, 1e-6))
+    assert not chosen.evidence_share
+    assert chosen.guarantee.delta == 0
+    assert accountants.delta(chosen.event, 0.1, Neighboring.REPLACE_ONE) == 0
+    many_rows = replace(chosen.problem, n_samples=1_000_000)
+    many = FrankWolfe(50, evidence_share=0.0).plan(many_rows, Guarantee(0.1, 1e-6))
+    assert many.guarantee.delta == 1e-6
+    assert 50 * many.epsilon > 0.1  # more than an equal share of epsilon
+
+
 def test_more_classes_are_not_looked_for_by_columns():
     plan = AutomaticChoice().plan(problem(Softmax(3), 800, 5001), Guarantee(0.1, 1e-6))
     assert not plan.reason.startswith("frank-wolfe")

@@ -67,8 +67,9 @@ _FEW = 6.0
 # Clip of residuals for squared errors with delta = 0, in half ranges of the targets, while signal over noise is at most
 # the second number.
 _NARROW_CLIP, _CLIPPED_MOST = 0.2, 5.0
-# Radius of the L1 ball for selecting single columns, as in PrivateSparseLogisticRegression.
-_L1_SIZE = 5.0
+# Radius of the L1 ball for selecting single columns. It is so short that a wrong column costs little log loss, and no
+# budget goes into evidence for a longer step.
+_L1_SIZE = 0.5
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,7 @@ def _wide(problem: Problem, guarantee: Guarantee, ratio: float) -> tuple[base.So
     along, blind = ratio * math.sqrt(problem.n_coefficients), _BLIND[problem.sparse]
     if problem.loss.n_outputs == 1 and problem.n_models == 1 and along < blind:
         return (
-            FrankWolfe(),
+            FrankWolfe(evidence_share=0.0),
             f"the records are {along:.3g} times the noise in one direction, below {blind:g}: only single columns, "
             "with entries clipped to 1, rise above it",
         )

@@ -361,7 +361,7 @@ def test_the_problems_ball_is_used():
 
 @pytest.mark.nightly
 def test_default_radius_shrinks_until_it_is_practical():
-    problem = Problem(Logistic(), Bounds(), 20_000, 30)
+    problem = Problem(Hinge(), Bounds(), 20_000, 30)
     free = ExponentialSampling(most_tries=1e9).plan(problem, Guarantee(1.0))
     tight = ExponentialSampling(most_tries=1000).plan(problem, Guarantee(1.0))
     assert tight.radius < free.radius
@@ -503,11 +503,24 @@ def test_what_null_rows_hold_shows_in_no_warning(bad):
     assert np.isfinite(model.fit(X, np.arange(60) % 2).coef_).all()
 
 
-def test_a_plan_in_a_cramped_ball_says_what_to_use_instead():
-    wide = Problem(Logistic(), Bounds(1.0), 30_000, 60)
-    cramped = str(ExponentialSampling().plan(wide, Guarantee(1.0, 0.0)))
-    assert "although" in cramped
-    assert "solver='auto' (objective perturbation) is pure as well" in cramped
-    assert "ExponentialSampling(structured=True)" in cramped
+WIDE = Bounds(1.0), 30_000, 60
+
+
+def test_a_cramped_default_is_refused_where_a_pure_minimizer_is_better():
+    with pytest.raises(ValueError, match="although") as refused:
+        ExponentialSampling().plan(Problem(Logistic(), *WIDE), Guarantee(1.0, 0.0))
+    assert "pass solver='auto' or 'objective'" in str(refused.value)
+    assert "ExponentialSampling(structured=True)" in str(refused.value)
     roomy = str(ExponentialSampling().plan(Problem(Logistic(), Bounds(1.0), 2_000, 3), Guarantee(1.0, 0.0)))
     assert "although" not in roomy
+
+
+def test_a_cramped_ball_that_was_asked_for_is_drawn_from():
+    plan = ExponentialSampling(radius=1.0).plan(Problem(Logistic(), *WIDE), Guarantee(1.0, 0.0))
+    assert plan.radius == 1.0
+    assert "although" in plan.doubt
+
+
+def test_a_cramped_default_of_a_loss_with_corners_says_what_to_declare():
+    plan = ExponentialSampling().plan(Problem(Hinge(), Bounds(1.0), 4_000, 4), Guarantee(1.0, 0.0))
+    assert "ExponentialSampling(structured=True)" in str(plan)

@@ -54,6 +54,7 @@ _REACH = 1.45  # times (epsilon n / p)^(1/3); chosen for its accuracy on one pub
 _SHRINK = 0.9  # ratio of successive default radii
 _SMALLEST_REACH = 0.5
 _CRAMPED = 0.7  # of the radius worth its noise, below which a plan says what to use instead
+_FLAT = 1.0  # raw predictions of a row spread evenly over all columns, below which a default ball is refused
 _TICK = 0.01  # seconds; releases leave at this times a power of two
 
 
@@ -68,6 +69,8 @@ class ExponentialSampling:
     ----------
     radius : bound on the norm of every model's coefficients; None for a rule that uses public numbers only. Larger
         balls contain better models but need more noise and many more tries. A problem with its own set overrides it.
+        If only a ball far below that rule is practical, a smooth loss is refused, since ``solver="objective"`` serves
+        it better under pure epsilon.
     method : "rejection" (exact sampling on a very fine grid), "grid" (evaluates every point of a coarse grid; at most 3
         coefficients), or "auto": rejection if it is practical.
     most_tries : a plan expected to take more tries than this on synthetic data of the same shape is refused. By default
@@ -117,6 +120,8 @@ class ExponentialSampling:
             return enumeration
         plan = _largest_practical(replace(enumeration, method="rejection"), radii, self.most_tries)
         if plan.expected_tries <= self.most_tries:
+            if wanted is None and math.isfinite(problem.loss.smoothness):
+                plan.refuse_doubt()
             return plan
         if self.method == "auto" and problem.n_features <= _GRID_FEATURES:
             return enumeration
@@ -335,9 +340,19 @@ class ExponentialPlan(base.Plan):
         return (
             f"the radius is {self.radius:.3g}, although {worthwhile:.3g} would be worth its noise: exact sampling "
             "would take too long on rows of the hardest kinds, and so small a ball may hold little but the majority "
-            "class. solver='auto' (objective perturbation) is pure as well; for tables of categories and measurements "
-            "pass solver=ExponentialSampling(structured=True)"
+            "class. For tables of categories and measurements pass solver=ExponentialSampling(structured=True)"
         )
+
+    def refuse_doubt(self) -> None:
+        """Raise if the default ball had to be so small that a pure minimizer is the better choice."""
+        sizes = self.shape
+        if self.doubt and self.radius * sizes.feature_norm < _FLAT * math.sqrt(sizes.n_features):
+            raise ParameterError(
+                "solver",
+                f"{ExponentialSampling.name!r} has no good default here: {self.doubt}",
+                Setting("solver", "auto", "objective", purpose="(pure with delta=0 as well)"),
+                "declare a radius, as in solver=ExponentialSampling(radius=1.0)",
+            )
 
 
 def envelope_of(energy: Energy, limits: Sequence[Limit], grid: float, tilt_floor: float) -> Envelope:

@@ -93,7 +93,21 @@ def n_corrections(n_iterations: int) -> int:
 def paced_plan(
     walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float
 ) -> PacedWalkPlan:
-    """Plan the walk with a separate intercept and a length from evidence, calibrated together."""
+    """Plan the walk with a separate intercept and a length from evidence, calibrated together.
+
+    With few choices, epsilon divided among them exceeds what Gaussian accounting leaves each. Then delta = 0 is better,
+    unless the length needs evidence, for which Laplace noise is the larger one.
+    """
+    found = _calibrated(walk, problem, guarantee, evidence_share)
+    if evidence_share or guarantee.delta == 0:
+        return found
+    pure = _calibrated(walk, problem, replace(guarantee, delta=0.0), evidence_share)
+    return pure if pure.epsilon > found.epsilon else found
+
+
+def _calibrated(
+    walk: VertexPlan, problem: Problem, guarantee: Guarantee, evidence_share: float
+) -> PacedWalkPlan:
     steps, models, pure = walk.n_iterations, problem.n_models, guarantee.delta == 0
     side = [(evidence_share, 1, 3)] if evidence_share else []
     if problem.bounds.intercept:
