@@ -285,3 +285,35 @@ def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(rehearsal, "warm_up", lambda: None)
     assert main(["warmup"]) == 1
     assert "name one in NUMBA_CACHE_DIR" in capsys.readouterr().err
+
+
+def test_a_misspelled_or_remembered_name_is_answered():
+    for name, meant in (
+        ("PrivateLogisticRegresion", "PrivateLogisticRegression"),
+        ("LogisticRegression", "PrivateLogisticRegression"),
+        ("Ridge", "PrivateRidge"),
+        ("Leger", "Ledger"),
+    ):
+        with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+            getattr(discreet, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'forest'$"):
+        discreet.forest  # noqa: B018 - asking is the test
+
+
+def test_classes_without_an_order_are_called_what_they_are():
+    X, y = np.eye(20), np.arange(20) % 2
+    for classes in ({0, 1}, {0: "no", 1: "yes"}, "01"):
+        with pytest.raises(ValueError, match="classes must be a list, which has an order"):
+            PrivateLogisticRegression(classes=classes).fit(X, y)
+
+
+def test_a_ledger_that_is_given_its_budget_first_shows_how(tmp_path):
+    with pytest.raises(discreet.LedgerError, match=r"Ledger\('budget.ledger', epsilon=3.0, delta=1e-6\)"):
+        Ledger(3.0, 1e-6)
+
+
+def test_a_generator_is_refused_with_what_repeats_noise():
+    with pytest.raises(TypeError, match=r"never the noise; .* use discreet\.insecure_noise"):
+        PrivateLogisticRegression(classes=[0, 1], random_state=np.random.default_rng(0)).fit(
+            np.eye(2), [0, 1]
+        )
