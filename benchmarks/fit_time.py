@@ -86,16 +86,24 @@ def main() -> None:
         "| data | rows | columns | solver | private | scikit-learn | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
+
+    def keep(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+        if arguments.output is not None:
+            text = "# Time of private fits\n\nWritten by `python -m benchmarks.fit_time`: processor seconds of warm "
+            text += f"fits, the least of {arguments.repeats} in turns, on one thread, epsilon 1.\n\n"
+            arguments.output.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
+
     for name in arguments.sets:
         try:
             with threadpool_limits(1):  # threads that wait for each other would count as processor seconds
                 rows, columns, solver, ours, theirs = compared(name, arguments.repeats)
         except MissingData as missing:
-            lines.append(f"| {name} | | | | | | {missing} |")
+            keep(f"| {name} | | | | | | {missing} |")
         else:
             times = f"{ours:.3g} s | {theirs:.3g} s | {ours / theirs:.2f}"
-            lines.append(f"| {name} | {rows} | {columns} | {solver} | {times} |")
-        print(lines[-1], flush=True)
+            keep(f"| {name} | {rows} | {columns} | {solver} | {times} |")
     lines += [
         "",
         "A search among two candidates, 7,043 rows of 2 columns, against one fit of the same model:",
@@ -105,14 +113,7 @@ def main() -> None:
     for method in ("split", "tries"):
         with threadpool_limits(1):
             search, fit = searched(method, arguments.repeats)
-        lines.append(f"| {method} | {search:.3g} s | {fit:.3g} s | {search / fit:.1f} |")
-        print(lines[-1], flush=True)
-    if arguments.output is not None:
-        text = (
-            "# Time of private fits\n\nWritten by `python -m benchmarks.fit_time`: processor seconds of warm "
-        )
-        text += f"fits, the least of {arguments.repeats} in turns, on one thread, epsilon 1.\n\n"
-        arguments.output.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
+        keep(f"| {method} | {search:.3g} s | {fit:.3g} s | {search / fit:.1f} |")
 
 
 if __name__ == "__main__":

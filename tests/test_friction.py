@@ -50,8 +50,16 @@ the data scientist
   nobody could say how many fits are left cli/test_commands.py::test_budgets_in_words
   refusals at another delta, unsaid       test_friction.py::test_a_refusal_names_the_delta_of_its_price
   the first guide did not run             test_docs.py::test_guides_run_and_leave_a_ledger_that_admits_more
+  misspelled names of the package         test_friction.py::test_a_misspelled_or_remembered_name_is_answered
+  classes as a set: "at least two"        test_friction.py::test_classes_without_an_order_are_called_what_they_are
+  Ledger(3.0): bare TypeError             test_friction.py::test_a_ledger_that_is_given_its_budget_first_shows_how
+  a generator refused without advice      test_friction.py::test_a_generator_is_refused_with_what_repeats_noise
 
 the statistician
+  fit --target: "did you mean aggregator" cli/test_commands.py::test_did_you_mean
+  two dashes counted as likeness          cli/test_commands.py::test_two_dashes_are_no_likeness
+  `discreet help` was no command          cli/test_commands.py::test_help_is_a_word_too
+  a template with ids as a number         cli/test_commands.py::test_a_template_points_at_columns_that_may_number_people
   evaluate forgot the schema's people     cli/test_cli_evaluate.py::test_a_schema_with_a_group_column_is_evaluated_per_person_or_not_at_all
   no evaluation inside a user's budget    cli/test_walks.py::test_a_hospital_whose_patients_come_twice
   people in a ledger of rows, unsaid      test_friction.py::test_a_ledger_of_rows_is_pointed_out_to_who_protects_people
