@@ -50,8 +50,16 @@ the data scientist
   nobody could say how many fits are left cli/test_commands.py::test_budgets_in_words
   refusals at another delta, unsaid       test_friction.py::test_a_refusal_names_the_delta_of_its_price
   the first guide did not run             test_docs.py::test_guides_run_and_leave_a_ledger_that_admits_more
+  misspelled names of the package         test_friction.py::test_a_misspelled_or_remembered_name_is_answered
+  classes as a set: "at least two"        test_friction.py::test_classes_without_an_order_are_called_what_they_are
+  Ledger(3.0): bare TypeError             test_friction.py::test_a_ledger_that_is_given_its_budget_first_shows_how
+  a generator refused without advice      test_friction.py::test_a_generator_is_refused_with_what_repeats_noise
 
 the statistician
+  fit --target: "did you mean aggregator" cli/test_commands.py::test_did_you_mean
+  two dashes counted as likeness          cli/test_commands.py::test_two_dashes_are_no_likeness
+  `discreet help` was no command          cli/test_commands.py::test_help_is_a_word_too
+  a template with ids as a number         cli/test_commands.py::test_a_template_points_at_columns_that_may_number_people
   evaluate forgot the schema's people     cli/test_cli_evaluate.py::test_a_schema_with_a_group_column_is_evaluated_per_person_or_not_at_all
   no evaluation inside a user's budget    cli/test_walks.py::test_a_hospital_whose_patients_come_twice
   people in a ledger of rows, unsaid      test_friction.py::test_a_ledger_of_rows_is_pointed_out_to_who_protects_people
@@ -285,3 +293,35 @@ def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     monkeypatch.setattr(rehearsal, "warm_up", lambda: None)
     assert main(["warmup"]) == 1
     assert "name one in NUMBA_CACHE_DIR" in capsys.readouterr().err
+
+
+def test_a_misspelled_or_remembered_name_is_answered():
+    for name, meant in (
+        ("PrivateLogisticRegresion", "PrivateLogisticRegression"),
+        ("LogisticRegression", "PrivateLogisticRegression"),
+        ("Ridge", "PrivateRidge"),
+        ("Leger", "Ledger"),
+    ):
+        with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+            getattr(discreet, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'forest'$"):
+        discreet.forest  # noqa: B018 - asking is the test
+
+
+def test_classes_without_an_order_are_called_what_they_are():
+    X, y = np.eye(20), np.arange(20) % 2
+    for classes in ({0, 1}, {0: "no", 1: "yes"}, "01"):
+        with pytest.raises(ValueError, match="classes must be a list, which has an order"):
+            PrivateLogisticRegression(classes=classes).fit(X, y)
+
+
+def test_a_ledger_that_is_given_its_budget_first_shows_how(tmp_path):
+    with pytest.raises(discreet.LedgerError, match=r"Ledger\('budget.ledger', epsilon=3.0, delta=1e-6\)"):
+        Ledger(3.0, 1e-6)
+
+
+def test_a_generator_is_refused_with_what_repeats_noise():
+    with pytest.raises(TypeError, match=r"never the noise; .* use discreet\.insecure_noise"):
+        PrivateLogisticRegression(classes=[0, 1], random_state=np.random.default_rng(0)).fit(
+            np.eye(2), [0, 1]
+        )

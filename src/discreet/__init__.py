@@ -81,7 +81,12 @@ def __getattr__(name: str) -> Any:
     if name in HOMES:
         found = globals()[name] = getattr(import_module(HOMES[name]), name)
         return found
-    raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+    from difflib import get_close_matches
+
+    private = f"Private{name}"  # who comes from scikit-learn
+    near = [private] if private in HOMES else get_close_matches(name, __all__, 1, cutoff=0.8)
+    advice = f"; did you mean {near[0]!r}?" if near and not name.startswith("_") else ""
+    raise AttributeError(f"module 'discreet' has no attribute {name!r}{advice}")
 
 
 def __dir__() -> list[str]:

@@ -148,7 +148,9 @@ def seed(random_state: Any) -> np.random.SeedSequence:
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return np.random.SeedSequence(int(random_state))
     raise ParameterTypeError(
-        "random_state", f"must be None, a whole number or a numpy SeedSequence, got {random_state!r}"
+        "random_state",
+        f"must be None, a whole number or a numpy SeedSequence, got {random_state!r}",
+        "it seeds splits and optimizers, never the noise; to repeat noise in a test, use discreet.insecure_noise",
     )
 
 

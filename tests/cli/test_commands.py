@@ -19,6 +19,7 @@ import pytest
 import discreet
 from discreet import Ledger, card
 from discreet.cli import COMMANDS, _parser, catalog, main
+from discreet.cli.options import did_you_mean
 from discreet.cli.session import fitting
 from discreet.mechanisms.recording import Report, releasing, step
 from discreet.privacy.events import Pure
@@ -272,7 +273,14 @@ def test_every_command_is_in_the_help(capsys):
         ("fit x.csv --epsilon 1 --output m --model forest", "there are logistic, svm"),
         ("plan --rows 9 --columns 2 --epsilon 1 --neighboring replac-one", "did you mean 'replace-one'?"),
         ("fit x.csv --epsilon 1 --output m --separator ab", "one character such as ';'"),
-        ("predict m.json x.csv --output o --quickly", "unrecognized arguments: --quickly"),
+        ("predict m.json x.csv --output o --quickly", "`discreet predict --help` lists all"),
+        ("fit x.csv --epsilon 1 --output m --target stay", "the schema names the target"),
+        ("fit x.csv --epsilon 1 --output m --groups id", "the schema names the column of people"),
+        ("fit x.csv --epsilon 1 --output m --seed=3", "there is no option --seed; noise comes from"),
+        ("intervals m.json x.csv --epsilon 1 --schema s", "the model file holds the schema"),
+        ("card m.json --output p.html --force", "--overwrite replaces a file"),
+        ("ledger", "name an action: create, "),
+        ("schema", "name an action: template, "),
     ],
 )
 def test_did_you_mean(capsys, line, words):
@@ -280,6 +288,38 @@ def test_did_you_mean(capsys, line, words):
         main(shlex.split(line))
     assert stopped.value.code == 2
     assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("line", ["help", "help fit", "help ledger create"])
+def test_help_is_a_word_too(capsys, line):
+    outputs = []
+    for words in (line.split(), [*line.split()[1:], "--help"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].startswith(f"usage: discreet {line[5:]}".rstrip())
+
+
+def test_two_dashes_are_no_likeness():
+    assert did_you_mean("--target", ["--aggregator", "--model"]) == ""
+    assert did_you_mean("--modle", ["--aggregator", "--model"]) == "; did you mean '--model'?"
+
+
+def test_a_template_points_at_columns_that_may_number_people(tmp_path, capsys):
+    path = tmp_path / "sample.csv"
+    rows = [f"{row // 2},{row % 40},{row / 7:.3f}" for row in range(300)]
+    path.write_text("\n".join(["patient,age,cost", *rows]))
+    assert main(["schema", "template", str(path)]) == 0
+    told = capsys.readouterr()
+    assert (
+        told.err
+        == "note: 'patient' may be a number of people: pass --group 'patient', or leave the column out\n"
+    )
+    assert "note:" not in told.out
+    assert main(["schema", "template", str(path), "--group", "patient"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_wrong_paths_are_told_before_anything_heavy_is_loaded(tmp_path):

@@ -1,6 +1,7 @@
 """Operations: the lock file, the offline recipe and the container's recipe, as far as they can be read."""
 
 import importlib.util
+import json
 import re
 import shlex
 import tomllib
@@ -93,6 +94,30 @@ def test_the_container_copies_what_there_is_and_runs_known_commands():
     version = re.search(r"python:3\.(\d+)", base)[1]
     (wheels,) = [hashes for name, _, hashes in entries(LOCKED) if name == "numpy"]
     assert 11 <= int(version) < 11 + len(wheels)  # one wheel for each version of Python, from 3.11 on
+
+
+def test_the_container_runs_a_pinned_image_as_an_unprivileged_user():
+    """What a linter of such files asks for, in order: a version, no cache, exact files, a user before anything runs."""
+    found = [(step, words) for step, words in steps()]
+    assert found[0][0] == "FROM"
+    assert re.fullmatch(r"python:3\.\d+-slim", found[0][1])
+    names = [step for step, _ in found]
+    assert not {"ADD", "MAINTAINER"} & set(names)
+    user = names.index("USER")
+    (made,) = [words for step, words in found[:user] if words.startswith("useradd")]
+    assert made.split()[-1] == found[user][1] != "root"
+    assert int(re.search(r"--uid (\d+)", made)[1]) > 1000
+    for step, words in found:
+        if step == "RUN":
+            assert "sudo" not in words
+            assert all("--no-cache-dir" in one for one in words.split("&&") if "pip install" in one)
+        if step == "COPY":
+            assert all(source not in (".", "*") for source in words.split()[:-1])
+    (kernels,) = [words.partition("=")[2] for step, words in found if step == "ENV"]
+    assert kernels.startswith(f"/home/{found[user][1]}/")
+    assert user < names.index("ENV") < found.index(("RUN", "discreet warmup")) < names.index("ENTRYPOINT")
+    for name in ("ENTRYPOINT", "CMD"):  # as lists: a shell in between would swallow signals
+        assert json.loads(dict(found)[name])
 
 
 def test_options_of_pip_in_the_recipes_exist():

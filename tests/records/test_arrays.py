@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,9 +12,12 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_info
 
+from discreet import PrivateLogisticRegression, insecure_noise
 from discreet.losses import HuberHinge, HuberRegression, Logistic, Softmax
 from discreet.records import ArrayRecords
 from discreet.records.bounds import Bounds
+from discreet.solvers.class_sums import focused_rows
+from discreet.solvers.class_sums.mechanism import split
 
 LOSSES = [Logistic(), HuberHinge(0.5), HuberRegression(0.3), Softmax(4)]
 BOUNDS = [Bounds(1.0, intercept=True), Bounds(0.7, intercept=False)]
@@ -232,6 +237,84 @@ def test_duplicate_entries_cannot_escape_the_clip():
     records = ArrayRecords(X, [1.0], Bounds(1.0, intercept=False))
     _, gradient = records.value_and_gradient(Logistic(), np.array([0.0, -50.0, 0.0]))
     assert np.linalg.norm(gradient) <= 1
+
+
+def doubled(kind, times=1):
+    """Rows (1.6, 0, 0.3) and (0, -2, 0) in a container that holds entries twice and out of order, and denies it."""
+    shape = (2 * times, 3)
+    data = np.tile([0.3, 0.8, 0.8, -1.0, -1.0], times)
+    columns = np.tile([2, 0, 0, 1, 1], times)
+    rows = np.tile([0, 0, 0, 1, 1], times) + 2 * np.repeat(np.arange(times), 5)
+    if kind in (sp.coo_array, sp.coo_matrix):
+        return kind((data, (rows, columns)), shape=shape)
+    if kind is sp.bsr_array:
+        blocks = np.array([[[0.8, 0.0, 0.15], [0.0, -1.0, 0.0]]] * 2 * times)
+        X = kind((blocks, np.zeros(2 * times, dtype=int), 2 * np.arange(times + 1)), shape=shape)
+    else:
+        by_row = kind in (sp.csr_array, sp.csr_matrix)
+        major, minor = (rows, columns) if by_row else (columns, rows)
+        order = np.argsort(major, kind="stable")
+        starts = np.searchsorted(major[order], np.arange(shape[0 if by_row else 1] + 1))
+        X = kind((data[order], minor[order], starts), shape=shape)
+    X.has_sorted_indices = X.has_canonical_format = True
+    return X
+
+
+CONTAINERS = (
+    sp.csr_array,
+    sp.csr_matrix,
+    sp.csc_array,
+    sp.csc_matrix,
+    sp.bsr_array,
+    sp.coo_array,
+    sp.coo_matrix,
+)
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_records_store_each_entry_once_whatever_the_container_says(kind):
+    records = ArrayRecords(doubled(kind), [1.0, -1.0], Bounds(10.0), [False, True])
+    for one in (records, records.take(np.array([0])), records.with_labels([-1.0, 1.0])):
+        for start, stop in itertools.pairwise(one.matrix.indptr):
+            places = one.matrix.indices[start:stop]
+            assert (np.diff(places) > 0).all()
+        np.testing.assert_array_equal(one.matrix.toarray()[0], [1.6, 0.0, 0.3])
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_norms_of_class_sums_see_entries_that_are_stored_twice(kind):
+    dense = ArrayRecords(np.array([[1.6, 0.0, 0.3], [0.0, -2.0, 0.0]]), [1.0, -1.0], Bounds(10.0))
+    records = ArrayRecords(doubled(kind), [1.0, -1.0], Bounds(10.0))
+    weights = np.array([1.0, 3.0, 2.0])
+    focused = focused_rows.focused_part(records, weights).matrix.toarray()
+    np.testing.assert_allclose(np.linalg.norm(focused, axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(focused, focused_rows.focused_part(dense, weights).matrix, rtol=1e-15)
+    lengths = [focused_rows.log_lengths(one, 1.0) for one in (records, dense)]
+    np.testing.assert_allclose(*lengths, rtol=1e-14)
+    parts = [split(one, 0.25, Bounds(1.0, intercept=False)) for one in (records, dense)]
+    sums = [part.weighted_sum(np.array([1.0, 0.0])) for part in parts]
+    np.testing.assert_allclose(*sums, rtol=1e-14)
+    assert np.linalg.norm(sums[0]) <= 1
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+@pytest.mark.parametrize("source", ["matrix", "Dask"])
+def test_fits_of_doubled_entries_are_fits_of_their_sums(kind, source):
+    def fitted(X):
+        y = np.tile([1, 0], X.shape[0] // 2)
+        if source == "Dask":
+            dask = pytest.importorskip("dask.array")
+            places = dask.zeros((X.shape[0], 1), chunks=(-1, 1))
+            meta = sp.csr_array((0, 0))
+            X = places.map_blocks(lambda _, held: held[0], [X], chunks=(X.shape[0], 3), meta=meta)
+            y = dask.from_array(y, chunks=len(y))
+        model = PrivateLogisticRegression(1e3, 1e-6, classes=[0, 1], solver="refocused-sums")
+        with insecure_noise(0), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return model.fit(X, y).coef_
+
+    once = sp.csr_array(np.tile([[1.6, 0.0, 0.3], [0.0, -2.0, 0.0]], (50, 1)))
+    np.testing.assert_allclose(fitted(doubled(kind, 50)), fitted(once), rtol=1e-6)
 
 
 def test_inputs_are_left_alone():

@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:2] == ["plan", "transfer"]:  # one command of two words
         words = [teachers.plan_transfer.name, *words[2:]]
+    if words[:1] == ["help"]:  # as other tools have it
+        words = [*words[1:], "--help"]
     arguments = parser.parse_args(words)
     if not hasattr(arguments, "run"):
         parser.print_help(sys.stderr)

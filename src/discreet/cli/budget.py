@@ -23,7 +23,13 @@ _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
     None,
     argument("path", metavar="FILE", help="new file"),
     argument("--epsilon", type=epsilon, required=True, metavar="E", help="cap on epsilon"),
-    argument("--delta", type=fraction, required=True, metavar="D", help="cap on delta"),
+    argument(
+        "--delta",
+        type=fraction,
+        required=True,
+        metavar="D",
+        help="cap on delta, far below 1 / people: 1e-6 is usual",
+    ),
     argument("--neighboring", choices=options.NEIGHBORING, default="replace-one"),
     argument("--unit", choices=("record", "user"), default="record", help="whom the cap protects"),
     argument(

@@ -24,6 +24,7 @@ from discreet.cli.options import (
     to_write,
 )
 from discreet.cli.session import check_heard, fitting, release
+from discreet.display.console import printable
 
 FORMATS = (
     "toml",
@@ -58,10 +59,14 @@ _HEADER = """\
 def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.display.console import say
+    from discreet.tables.domains import Numeric
+    from discreet.tables.reading import column
+    from discreet.tables.template import looks_like_ids
     from discreet.tables.template import template as guessed
 
+    table = options.read(arguments)
     made = guessed(
-        options.read(arguments),
+        table,
         target=arguments.target,
         group=arguments.group,
         max_categories=arguments.max_categories,
@@ -71,6 +76,12 @@ def template(arguments: argparse.Namespace) -> None:
         # What every schema file is, whatever the terminal's language.
         sys.stdout.reconfigure(encoding="utf-8")
     say((text if arguments.format == "json" else f"{_HEADER}\n{text}").rstrip("\n"))
+    for name, domain in made.columns.items():
+        if isinstance(domain, Numeric) and looks_like_ids(column(table, name)):
+            advice = (
+                f"note: {name!r} may be a number of people: pass --group {name!r}, or leave the column out"
+            )
+            print(printable(advice), file=sys.stderr)
 
 
 @command(

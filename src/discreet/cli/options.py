@@ -30,8 +30,25 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
     >>> did_you_mean("fti", ["fit", "plan"])
     "; did you mean 'fit'?"
     """
-    near = difflib.get_close_matches(text, list(known), 1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    words = {word.lstrip("-"): word for word in known}  # two dashes on both sides are no likeness
+    near = difflib.get_close_matches(text.lstrip("-"), list(words), 1, cutoff=0.6)
+    return f"; did you mean {words[near[0]]!r}?" if near else ""
+
+
+_TARGET = "the schema names the target, see `discreet schema template --target`"
+_PEOPLE = "the schema names the column of people, see `discreet schema template --group`"
+_NOISE = "noise comes from the operating system and is never repeated"
+HABITS = {  # options that people try where there are none
+    "--force": "--overwrite replaces a file",
+    "--group": _PEOPLE,
+    "--groups": _PEOPLE,
+    "--label": _TARGET,
+    "--random-state": _NOISE,
+    "--schema": "the model file holds the schema",
+    "--seed": _NOISE,
+    "--target": _TARGET,
+    "--y": _TARGET,
+}
 
 
 def unknown(what: str, text: str, known: Iterable[str]) -> str:
@@ -162,9 +179,13 @@ class Parser(argparse.ArgumentParser):
             getattr(self, "_given", []) if self._subparsers is None else []
         )  # what follows a command is its own
         for name in (word.partition("=")[0] for word in given if word.startswith("--")):
-            suggestion = did_you_mean(name, known)
-            if suggestion and not any(one.startswith(name) for one in known):
-                message = f"there is no option {name}{suggestion}"
+            if name == "--" or any(one.startswith(name) for one in known):
+                continue
+            advice = f"; {HABITS[name]}" if name in HABITS else did_you_mean(name, known)
+            message = f"there is no option {name}{advice or f'; `{self.prog} --help` lists all'}"
+        if message.endswith("required: ACTION"):
+            below = next(one for one in self._actions if one.metavar == "ACTION")
+            message = f"name an action: {', '.join(map(str, below.choices or ()))}"
         super().error(message)
 
 

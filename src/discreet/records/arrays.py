@@ -46,6 +46,8 @@ class ArrayRecords(ClippedRows):
     ``gradient_rounding`` bounds how far a computed sum of gradients can be from the exact one
     (docs/proofs/rounding.md). Rows that are not finite are refused unless they are named in ``null_rows``:
     refusing looks at the data, so callers that must not fail pass ``null_rows=~bounds.valid_rows(X)``.
+    A CSR ``matrix`` stores each entry at most once, whatever the container of X was and whatever its flags say: this
+    is made so once, at construction, and norms of stored entries may rely on it.
 
     Examples
     --------

@@ -397,9 +397,7 @@ class ClippedRows(Records):
             self._chunk = int(blocks) * self._height
         edges = np.linspace(0, n, lanes + 1).astype(int).tolist()
         pieces = [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
-        if self.sparse:
-            chunks = [rows for lane in pieces for rows in _cut(lane, self._chunk)]
-            self._csr_chunks = {rows.start: _csr_view(self._X, rows) for rows in chunks}
+        self._csr_chunks: dict[int, Any] = {}  # made by the first pass, and kept for the next ones
         return pieces
 
     def _blocks(self, lane: slice, *, whole: bool = False) -> Iterator[tuple[slice, Any]]:
@@ -413,6 +411,8 @@ class ClippedRows(Records):
             return
         for rows in _cut(lane, self._chunk):
             if self.sparse:
+                if rows.start not in self._csr_chunks:
+                    self._csr_chunks[rows.start] = _csr_view(self._X, rows)
                 yield rows, self._csr_chunks[rows.start]
             else:
                 yield rows, self._X[rows] if usable else self._copy_rows(rows)

@@ -14,7 +14,7 @@ import os
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
@@ -629,6 +629,8 @@ def class_count(n_classes: int | None, classes: Any) -> int:
 
 def declared_classes(classes: Any) -> NDArray[Any]:
     """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
+    if isinstance(classes, set | frozenset | Mapping | str):
+        raise ParameterError("classes", f"must be a list, which has an order, got {classes!r}")
     plain = isinstance(classes, list | tuple)
     given = (np.asarray(classes, dtype=object) if plain else as_cells(classes)).ravel()
     kinds = {np.asarray(label).dtype.kind for label in given}

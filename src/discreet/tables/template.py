@@ -63,6 +63,19 @@ def template(
     return Schema(columns, aim, group)
 
 
+def looks_like_ids(cells: Any) -> bool:
+    """Whether a public column may number people: whole numbers, and most of them in few rows.
+
+    >>> import pyarrow as pa
+    >>> looks_like_ids(pa.chunked_array([range(100)])), looks_like_ids(pa.chunked_array([[1, 2] * 50]))
+    (True, False)
+    """
+    values = _values(_texts(cells))
+    if values is None or len(values) <= max(MOST_CATEGORIES, len(cells) / 4):
+        return False
+    return bool((values == np.round(values)).all())
+
+
 def _domain(cells: Any, max_categories: int) -> Domain | None:
     """Return the domain that a sample's cells suggest; None if all are missing."""
     texts = _texts(cells)

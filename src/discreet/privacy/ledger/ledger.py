@@ -522,6 +522,11 @@ class _Refused(Exception):
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise LedgerError(
+            f"the first argument of a ledger is the path of its file, got {path!r}; for instance "
+            "Ledger('budget.ledger', epsilon=3.0, delta=1e-6)"
+        )
     if os.fspath(path) == ":memory:":
         raise LedgerError(
             "a ledger must outlive its process, so ':memory:' cannot hold one; give the path of a file"

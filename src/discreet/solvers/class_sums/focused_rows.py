@@ -17,7 +17,7 @@ from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, chunked_sum, gamma, without_duplicates
+from discreet.records.bounds import Bounds, chunked_sum, gamma
 
 UNIT = Bounds(1.0, intercept=False)
 _LARGEST_LOG = 10.0  # row lengths are clipped to between 2^-10 and 2^10 times the bound
@@ -34,7 +34,7 @@ def focused_part(records: ArrayRecords, weights: Array) -> ArrayRecords:
     """Apply `focused` to rows in memory."""
     null = records.scales == 0
     if records.sparse:
-        matrix = without_duplicates(records.matrix)
+        matrix = records.matrix
         entries = matrix.data.astype(np.float64) * weights[matrix.indices]
         starts = np.asarray(matrix.indptr, dtype=np.int64)
         entries *= np.repeat(_inverse(_segment_norms(entries, starts)), np.diff(starts))
@@ -51,14 +51,30 @@ def row_error(n_columns: int) -> float:
 
 
 def _segment_norms(entries: Array, starts: NDArray[np.int64]) -> Array:
-    """Return the norms of the rows of a sparse matrix; entries are scaled near 1 first, so no square underflows."""
-    largest, squares = np.zeros(len(starts) - 1), np.zeros(len(starts) - 1)
-    occupied = np.flatnonzero(np.diff(starts))
+    """Return the norms of the rows of a sparse matrix.
+
+    Where squares could over- or underflow, entries are first scaled near 1.
+    """
+    lengths = np.diff(starts)
+    with np.errstate(all="ignore"):
+        squares = _reduced(np.add, np.square(entries), lengths)
+        norms = np.sqrt(squares)
+    extreme = ~((squares > 2.0**-400) & (squares < 2.0**400)) & (lengths > 0)
+    if extreme.any():
+        few, sizes = entries[np.repeat(extreme, lengths)], lengths[extreme]
+        largest = _reduced(np.maximum, np.abs(few), sizes)
+        few *= np.repeat(_inverse(largest), sizes)
+        norms[extreme] = largest * np.sqrt(_reduced(np.add, np.square(few), sizes))
+    return np.asarray(norms)
+
+
+def _reduced(operation: np.ufunc, entries: Array, lengths: NDArray[np.int64]) -> Array:
+    """Reduce the entries of every row; 0 for empty rows."""
+    found = np.zeros(len(lengths))
+    occupied = np.flatnonzero(lengths)
     if len(occupied):
-        largest[occupied] = np.maximum.reduceat(np.abs(entries), starts[occupied])
-        unit = np.repeat(_inverse(largest), np.diff(starts))
-        squares[occupied] = np.add.reduceat(np.square(entries * unit), starts[occupied])
-    return np.asarray(largest * np.sqrt(squares))
+        found[occupied] = operation.reduceat(entries, (np.cumsum(lengths) - lengths)[occupied])
+    return found
 
 
 def _inverse(norms: Array) -> Array:
@@ -69,7 +85,7 @@ def _inverse(norms: Array) -> Array:
 def log_lengths(records: ArrayRecords, bound: float) -> Array:
     """Sum log2(|x| / bound) / 10 over the rows, each term clipped to [-1, 1]; empty rows add 0."""
     if records.sparse:
-        matrix = without_duplicates(records.matrix)
+        matrix = records.matrix
         norms = _segment_norms(matrix.data.astype(np.float64), np.asarray(matrix.indptr, dtype=np.int64))
     else:
         rows = np.where(records.scales[:, None] > 0, np.asarray(records.matrix, dtype=np.float64), 0.0)

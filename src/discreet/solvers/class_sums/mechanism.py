@@ -23,7 +23,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_sum_sensitivity
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, gradient_rounding, without_duplicates
+from discreet.records.bounds import Bounds, gradient_rounding
 
 CONSTANT = 0.25  # next to a row of norm 1; a power of two, so that counts are multiples of it
 _DOUBT = 3.0  # standard deviations of noise by which the sum of all counts may miss the number of rows
@@ -123,7 +123,7 @@ def split(records: Records, constant: float, bounds: Bounds) -> Records:
 def _split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecords:
     null = records.scales == 0
     if records.sparse:
-        matrix: Any = _split_sparse(without_duplicates(records.matrix), constant)
+        matrix: Any = _split_sparse(records.matrix, constant)
     else:
         rows = np.where(null[:, None], 0.0, records.matrix)
         matrix = np.hstack([np.maximum(rows, 0.0), np.maximum(-rows, 0.0), np.full((len(rows), 1), constant)])
@@ -132,10 +132,18 @@ def _split(records: ArrayRecords, constant: float, bounds: Bounds) -> ArrayRecor
 
 def _split_sparse(matrix: Any, constant: float) -> Any:
     n_rows, n_columns = matrix.shape
-    before = np.arange(n_rows + 1)  # constants of earlier rows; that of a row is its last entry
-    starts, entries = matrix.indptr + before, np.diff(matrix.indptr)
-    places = np.arange(matrix.nnz) + np.repeat(before[:-1], entries)
-    sizes, columns = np.full(starts[-1], constant), np.full(starts[-1], 2 * n_columns)
-    sizes[places] = np.abs(matrix.data.astype(np.float64))  # abs(-128) is negative for int8
-    columns[places] = matrix.indices + np.where(matrix.data < 0, n_columns, 0)
-    return sp.csr_array((sizes, columns, starts), shape=(n_rows, 2 * n_columns + 1))
+    starts = matrix.indptr + np.arange(n_rows + 1, dtype=np.int64)
+    ends = starts[1:] - 1  # the constant of a row is its last entry
+    places = np.ones(int(starts[-1]), dtype=bool)
+    places[ends] = False
+    # SciPy would check 64-bit indices and copy them to 32 bits in every part of the rows.
+    index = np.int32 if max(2 * n_columns, len(places)) <= np.iinfo(np.int32).max else np.int64
+    sizes, columns = np.empty(len(places)), np.empty(len(places), dtype=index)
+    sizes[places], sizes[ends] = (
+        np.abs(matrix.data.astype(np.float64)),
+        constant,
+    )  # abs(-128) is negative for int8
+    negative = matrix.data < 0
+    parts = matrix.indices + np.where(negative, n_columns, 0) if negative.any() else matrix.indices
+    columns[places], columns[ends] = parts, 2 * n_columns
+    return sp.csr_array((sizes, columns, starts.astype(index)), shape=(n_rows, 2 * n_columns + 1))
