@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
-from benchmarks.attest import build, faults, figures, fuzz
+from benchmarks.attest import audited, build, faults, figures, fuzz
 from benchmarks.attest.page import page
 from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
@@ -134,15 +134,15 @@ def test_rows_whose_claims_are_stored_are_not_attacked_again():
     subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
     stored = {"event": digest(subject.event), "claimed": "1.0", "caught": "yes"}
     known = {(subject.name, subject.relation.value): stored}
-    line, row = attest._line(subject, known, runs=60, seconds=1.0, every=False)
+    line, row = audited._line(subject, known, runs=60, seconds=1.0, every=False)
     assert row is None
     assert set(line) == {"claims", "replays"}
     assert line["claims"]["epsilon"] == pytest.approx(1.0)
-    again, row = attest._line(subject, {}, runs=60, seconds=1.0, every=False)
+    again, row = audited._line(subject, {}, runs=60, seconds=1.0, every=False)
     assert row.event == digest(subject.event)
     assert again["attacks"]["sound"]
     other = {key: {**row, "event": "another"} for key, row in known.items()}
-    assert "attacks" in attest._line(subject, other, runs=60, seconds=1.0, every=False)[0]
+    assert "attacks" in audited._line(subject, other, runs=60, seconds=1.0, every=False)[0]
     assert audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
 
 
