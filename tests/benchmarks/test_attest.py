@@ -4,7 +4,10 @@ import contextlib
 import hashlib
 import itertools
 import json
+import random
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +90,26 @@ def test_hostile_inputs_meet_clear_errors_or_results(kind):
 def test_a_hundred_thousand_hostile_inputs():
     found = fuzz.fuzz(100_000, seed=4)
     assert found.passed, found.surprises
+
+
+def test_cases_leave_the_hostile_values_as_they_are():
+    """A value that one case changed would come back, larger, in the next."""
+    before = repr(fuzz.HOSTILE)
+    for seed in range(200):
+        made = fuzz.twisted(random.Random(seed), {"a": [1, {"b": 2}], "c": {"d": [3]}}, times=8)
+        assert repr(made) == repr(
+            fuzz.twisted(random.Random(seed), {"a": [1, {"b": 2}], "c": {"d": [3]}}, times=8)
+        )
+    assert repr(fuzz.HOSTILE) == before
+
+
+@pytest.mark.parametrize("case", [5566, 7505])
+def test_whole_numbers_beyond_all_floats_meet_a_clear_error(case):
+    """Cases that once ended in an OverflowError."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        seeds = stack.enter_context(fuzz._seeds(Path(folder)))
+        assert fuzz.KINDS["rows"][1](random.Random(case), seeds)
 
 
 def test_a_reader_that_believes_everything_is_caught(monkeypatch):
