@@ -194,7 +194,9 @@ def contents(**changes):
         "replays": [{**told, "passed": True, "ratio": 1.0}],
         "lemmas": {"online.md#theorem-2": {"proves": ["x"], "tests": ["tests/t.py::t"]}},
         "tests": {"passed": 3, "failed": 0},
-        "exact": [],
+        "exact": [
+            {**told, "claimed": 1.0, "true": 0.9, "ratio": 0.9, "twin": 2.0, "passed": True, "caught": True}
+        ],
         "attacks": [],
         "stored": attest.stored_attacks(),
         "figures": {"kills": {**faults.Kills(kills=90).to_dict(), "when": "last year"}},
