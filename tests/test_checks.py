@@ -41,6 +41,7 @@ def test_a_range_is_two_numbers_in_order(plan, pair, message):
     [
         (lambda: _checks.real("l2", "1"), _checks.ParameterTypeError),
         (lambda: _checks.real("l2", -1.0, above=0), _checks.ParameterError),
+        (lambda: _checks.real("l2", 10**400), _checks.ParameterError),
         (lambda: _checks.count("l2", 1.5), _checks.ParameterTypeError),
         (lambda: _checks.count("l2", 0), _checks.ParameterError),
         (lambda: _checks.interval("l2", (1, 0)), _checks.ParameterError),

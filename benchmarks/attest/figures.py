@@ -87,9 +87,8 @@ def main() -> int:
         when = f"{day}, commit {commit}, Python {platform.python_version()}, load {load:.0f} at the start"
         figures[part] = {"when": when, **found.to_dict()}
         write_atomically(arguments.output, json.dumps(figures, indent=1).encode())
-    text = as_text(figures)
-    write_atomically(arguments.output.with_suffix(".md"), text.encode())
-    print(text)
+        write_atomically(arguments.output.with_suffix(".md"), as_text(figures).encode())
+    print(as_text(figures))
     return 0 if all(part["passed"] for part in figures.values()) else 1
 
 

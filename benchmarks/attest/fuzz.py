@@ -197,13 +197,13 @@ def twisted(rng: random.Random, content: Any, times: int = 1) -> Any:
     for _ in range(times):
         places = list(_places(content))
         if not places:
-            return rng.choice(HOSTILE)
+            return _hostile(rng)
         holder, key = rng.choice(places)
         act = rng.randrange(6)
         if act == 0 and isinstance(holder, dict):
             del holder[key]
         elif act == 1 and isinstance(holder, dict):
-            holder[str(rng.choice(HOSTILE))[:20]] = rng.choice(HOSTILE)
+            holder[str(_hostile(rng))[:20]] = _hostile(rng)
         elif act == 2:
             other, name = rng.choice(places)
             holder[key] = copy.deepcopy(other[name])
@@ -212,8 +212,13 @@ def twisted(rng: random.Random, content: Any, times: int = 1) -> Any:
         elif act == 4:
             holder[key] = [holder[key]] if rng.random() < 0.5 else {"kind": holder[key]}
         else:
-            holder[key] = rng.choice(HOSTILE)
+            holder[key] = _hostile(rng)
     return content
+
+
+def _hostile(rng: random.Random) -> Any:
+    """A value of its own: what is put into one document is changed there, and must not come back in the next."""
+    return copy.deepcopy(rng.choice(HOSTILE))
 
 
 def _places(content: Any) -> Iterator[tuple[Any, Any]]:
@@ -366,7 +371,7 @@ def _rows(rng: random.Random, seeds: _Seeds) -> bool:
     told |= {"target_bounds": (-1.0, 1.0)} if name == "PrivateRidge" else {"classes": [0, 1]}
     told["solver"] = "statistics" if name == "PrivateRidge" else rng.choice(("output", "objective"))
     if rng.random() < 0.4:
-        told[rng.choice(_PARAMETERS)] = rng.choice(HOSTILE)
+        told[rng.choice(_PARAMETERS)] = _hostile(rng)
     n = rng.randrange(7)
     shape = rng.choice(((n, 2), (n, 2), (n, 2), (n,), (n, 2, 1), (n, 0), ()))
     X = _numbers(rng, shape)

@@ -29,6 +29,7 @@ from discreet.mechanisms.additive import GaussianMechanism, GaussianNoise, Lapla
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy import events
 from discreet.privacy.accounting import accountants
+from discreet.privacy.accounting.repetition import TriesLaw
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Neighboring, Sensitivity
 
@@ -74,7 +75,8 @@ def second_opinion(
 
     Some events promise the price of the worst of many mechanisms. From below they cost at least as much as one of them
     that dp-accounting knows: the Gaussian mechanism, of a perturbed objective whose curvature says nothing, or of zCDP;
-    one try; the dearest of several parts. There nothing is known from above, and the second number is None.
+    one try; the dearest of several parts. From above its Rényi accountant prices what zCDP implies. Of what it knows
+    nothing there, a perturbed objective above all, the second number is None.
 
     Raises
     ------
@@ -84,10 +86,58 @@ def second_opinion(
     below = [
         _composed(plain, delta, relation, False, lean) for plain in _plain(event) for lean in _leans(plain)
     ]
-    above = (
-        None if _one_sided(event) else max(_composed(plain, delta, relation, True) for plain in _plain(event))
-    )
-    return max(below), above
+    return max(below), _from_above(event, delta, relation)
+
+
+def _from_above(event: Event, delta: float, relation: Neighboring) -> float | None:
+    """What dp-accounting charges at most; None where it cannot tell."""
+    match _core(event):
+        case events.OneOf(events=parts):
+            prices = [_from_above(part, delta, relation) for part in parts]
+            return None if None in prices else max(price for price in prices if price is not None)
+        case core if not _one_sided(core):
+            return _composed(core, delta, relation, True)
+        case events.RandomTries(event=inner, law="negative-binomial", shape=shape, scale=scale):
+            return _from_rho(_rho(inner), delta, shape, TriesLaw("negative-binomial", shape, scale).mean)
+        case core:
+            return _from_rho(_rho(core), delta)
+
+
+def _rho(event: Event) -> float | None:
+    """A rho such that the event is rho-zCDP (Bun and Steinke, 2016); None where none is known."""
+    match _core(event):
+        case events.ZeroConcentrated(rho=rho):
+            return rho
+        case events.Gaussian(noise_multiplier=noise) | events.Laplace(noise_multiplier=noise):
+            return 0.5 / noise**2
+        case events.Pure(epsilon=epsilon):
+            return epsilon**2 / 2
+        case events.BoundedRange(epsilon=epsilon):
+            return epsilon**2 / 8
+        case events.Repeated(event=inner, times=times):
+            return None if (rho := _rho(inner)) is None else times * rho
+        case events.Grouped(event=inner, size=size):
+            return None if (rho := _rho(inner)) is None else size**2 * rho
+        case events.Composed(events=parts):
+            every = list(map(_rho, parts))
+            return None if None in every else sum(rho for rho in every if rho is not None)
+        case events.OneOf(events=parts):
+            every = list(map(_rho, parts))
+            return None if None in every else max(rho for rho in every if rho is not None)
+    return None
+
+
+def _from_rho(rho: float | None, delta: float, shape: float = 0.0, tries: float = 0.0) -> float | None:
+    """The price of zCDP by dp-accounting's Rényi accountant, and of its best of a random number of tries."""
+    if rho is None:
+        return None
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    told = dp_accounting.ZCDpEvent(rho)
+    if tries:
+        told = dp_accounting.dp_event.RepeatAndSelectDpEvent(told, tries, shape)
+    return float(RdpAccountant().compose(told).get_epsilon(delta))
 
 
 def _plain(event: Event) -> list[Event]:

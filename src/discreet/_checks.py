@@ -97,7 +97,10 @@ def real(name: str, value: Any, *, above: float | None = None, hint: str = "") -
     """Check that ``value`` is a finite real number, greater than ``above`` if given; refuse booleans and strings."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterTypeError(name, f"must be a number, got {value!r}", hint)
-    number = float(cast(SupportsFloat, value))
+    try:
+        number = float(cast(SupportsFloat, value))
+    except OverflowError:  # an integer beyond the largest float
+        number = math.inf
     if not math.isfinite(number) or (above is not None and not number > above):
         wanted = "a finite number" if above is None else f"a finite number greater than {above:g}"
         raise ParameterError(name, f"must be {wanted}, got {value!r}", hint)

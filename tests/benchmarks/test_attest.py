@@ -4,13 +4,16 @@ import contextlib
 import hashlib
 import itertools
 import json
+import random
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
-from benchmarks.attest import build, faults, figures, fuzz
+from benchmarks.attest import audited, build, faults, figures, fuzz
 from benchmarks.attest.page import page
 from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
@@ -89,6 +92,26 @@ def test_a_hundred_thousand_hostile_inputs():
     assert found.passed, found.surprises
 
 
+def test_cases_leave_the_hostile_values_as_they_are():
+    """A value that one case changed would come back, larger, in the next."""
+    before = repr(fuzz.HOSTILE)
+    for seed in range(200):
+        made = fuzz.twisted(random.Random(seed), {"a": [1, {"b": 2}], "c": {"d": [3]}}, times=8)
+        assert repr(made) == repr(
+            fuzz.twisted(random.Random(seed), {"a": [1, {"b": 2}], "c": {"d": [3]}}, times=8)
+        )
+    assert repr(fuzz.HOSTILE) == before
+
+
+@pytest.mark.parametrize("case", [5566, 7505])
+def test_whole_numbers_beyond_all_floats_meet_a_clear_error(case):
+    """Cases that once ended in an OverflowError."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        seeds = stack.enter_context(fuzz._seeds(Path(folder)))
+        assert fuzz.KINDS["rows"][1](random.Random(case), seeds)
+
+
 def test_a_reader_that_believes_everything_is_caught(monkeypatch):
     monkeypatch.setattr(fuzz.card, "load", lambda path: fuzz.json.loads(path.read_bytes()))
     assert not fuzz.fuzz(60, seed=3, kinds=["models"]).passed
@@ -134,15 +157,15 @@ def test_rows_whose_claims_are_stored_are_not_attacked_again():
     subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
     stored = {"event": digest(subject.event), "claimed": "1.0", "caught": "yes"}
     known = {(subject.name, subject.relation.value): stored}
-    line, row = attest._line(subject, known, runs=60, seconds=1.0, every=False)
+    line, row = audited._line(subject, known, runs=60, seconds=1.0, every=False)
     assert row is None
     assert set(line) == {"claims", "replays"}
     assert line["claims"]["epsilon"] == pytest.approx(1.0)
-    again, row = attest._line(subject, {}, runs=60, seconds=1.0, every=False)
+    again, row = audited._line(subject, {}, runs=60, seconds=1.0, every=False)
     assert row.event == digest(subject.event)
     assert again["attacks"]["sound"]
     other = {key: {**row, "event": "another"} for key, row in known.items()}
-    assert "attacks" in attest._line(subject, other, runs=60, seconds=1.0, every=False)[0]
+    assert "attacks" in audited._line(subject, other, runs=60, seconds=1.0, every=False)[0]
     assert audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
 
 
@@ -171,7 +194,9 @@ def contents(**changes):
         "replays": [{**told, "passed": True, "ratio": 1.0}],
         "lemmas": {"online.md#theorem-2": {"proves": ["x"], "tests": ["tests/t.py::t"]}},
         "tests": {"passed": 3, "failed": 0},
-        "exact": [],
+        "exact": [
+            {**told, "claimed": 1.0, "true": 0.9, "ratio": 0.9, "twin": 2.0, "passed": True, "caught": True}
+        ],
         "attacks": [],
         "stored": attest.stored_attacks(),
         "figures": {"kills": {**faults.Kills(kills=90).to_dict(), "when": "last year"}},

@@ -45,8 +45,10 @@ EVENTS = {
     "one part": OneOf((Gaussian(2.0), Pure(0.5)), 0.01, "replace-one"),
     "tries": RandomTries(Gaussian(4.0), "negative-binomial", 1.0, 1.0, 0.01, "replace-one"),
 }
-#: Priced from below only: of an event that covers many mechanisms, a second accountant knows one.
-BELOW = {"people", "objective", "softmax", "concentrated", "one part", "tries"}
+#: Of an event that covers many mechanisms, a second accountant knows one, which costs no more.
+MANY = {"people", "objective", "softmax", "concentrated", "one part", "tries"}
+#: Priced from below only.
+BELOW = {"objective", "softmax"}
 
 
 def classes_in(event):
@@ -82,7 +84,24 @@ def test_a_second_accountant_agrees_and_catches_half_of_the_noise(name):
     assert found.highest is None or found.lowest <= found.highest
 
 
-@pytest.mark.parametrize("name", sorted(BELOW))
+@pytest.mark.parametrize("name", sorted(MANY - BELOW))
+def test_twice_a_price_is_contradicted_from_above(name, monkeypatch):
+    pytest.importorskip("dp_accounting")
+    ours = outside.accountants.epsilon(EVENTS[name], 0.01, REPLACED)
+    monkeypatch.setattr(outside.accountants, "epsilon", lambda *told: 2 * ours)
+    assert outside.priced_again(name, EVENTS[name], 0.01, REPLACED).verdict == "contradicts"
+
+
+def test_what_no_second_accountant_prices_from_above_says_so():
+    pytest.importorskip("dp_accounting")
+    unknown = RandomTries(Subsampled(Gaussian(4.0), 0.5), "negative-binomial", 1.0, 1.0, 0.01, "zero-out")
+    for event in (EVENTS["objective"], unknown, OneOf((Gaussian(2.0), unknown), 0.01, "zero-out")):
+        assert outside.second_opinion(event, 0.01, Neighboring.ZERO_OUT)[1] is None
+    found = outside.priced_again("objective", EVENTS["objective"], 0.01, REPLACED)
+    assert found.note == "from below only"
+
+
+@pytest.mark.parametrize("name", sorted(MANY))
 def test_half_of_a_price_is_contradicted_from_below(name, monkeypatch):
     pytest.importorskip("dp_accounting")
     ours = outside.accountants.epsilon(EVENTS[name], 0.01, REPLACED)

@@ -68,6 +68,15 @@ FAULTS = {
     "a lost charge": (lambda body: body["kills"].update(passed=False), "lost charges"),
     "a hostile file": (lambda body: body["fuzz"].update(passed=False), "hostile files"),
     "a failed test": (lambda body: body["tests"].update(failed=2), "2 tests"),
+    "no word on kills": (lambda body: body["kills"].clear(), "lost charges"),
+    "no word on hostile files": (lambda body: body["fuzz"].clear(), "hostile files"),
+    "no word on builds": (lambda body: body["wheel"].clear(), "builds of the wheel differ"),
+    "no word on tests": (lambda body: body.pop("tests"), "tests of lemmas failed"),
+    "no exact audits": (lambda body: body["exact"].clear(), "exact: nothing was tried"),
+    "no replays": (lambda body: body["replays"].clear(), "replays: nothing was tried"),
+    "no claims": (lambda body: body["claims"].clear(), "claims: nothing was tried"),
+    "no lemmas": (lambda body: body["lemmas"].clear(), "lemmas: nothing was tried"),
+    "an unknown verdict": (lambda body: body["outside"][0].update(verdict="fine"), "fine"),
     "no event": (lambda body: body["claims"][0].update(event={"type": "Nothing"}), "no price"),
 }
 
