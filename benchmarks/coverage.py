@@ -140,12 +140,14 @@ def rare(seed: int, n: int, truth: tuple[float, ...], robust: bool) -> tuple[Arr
 
 
 def shrunk(seed: int) -> tuple[Array, Array]:
-    """(hits, half widths) of one logistic regression that starts very far from large coefficients of small columns."""
-    rng, truth = np.random.default_rng(seed), np.array([20.0, -10.0, 0.5])
-    X = rng.uniform(-0.1, 0.1, size=(50_000, 2))
+    """(hits, half widths) of one logistic regression that starts from a model whose penalty left a tenth or less."""
+    rng, truth = np.random.default_rng(seed), np.array([2.0, -1.0, 0.5])
+    X = rng.uniform(-0.5, 0.5, size=(20_000, 2))
     y = (rng.uniform(size=len(X)) < expit(X @ truth[:-1] + truth[-1])).astype(int)
-    model = PrivateLogisticRegression(20.0, DELTA, classes=[0, 1], feature_bound=BOUND, l2=0.01).fit(X, y)
-    return _checked(model, X, y, truth, 20.0, False)
+    model = PrivateLogisticRegression(4.0, DELTA, classes=[0, 1], feature_bound=1.3, l2=1.0).fit(X, y)
+    if np.abs(model.coef_).max() > 0.2:
+        raise RuntimeError("the start of this setting is not shrunk to a tenth")
+    return _checked(model, X, y, truth, 4.0, False)
 
 
 def awkward(seed: int, kind: str) -> tuple[Array, Array]:
@@ -363,7 +365,7 @@ def _coefficients() -> Iterator[tuple[str, Callable[[int], tuple[Array, Array]],
     for n, truth, robust in RARE:
         what = f"logistic, rare labels, n = {n}, intercept {truth[-1]:g}{', robust' if robust else ''}"
         yield what, partial(rare, n=n, truth=truth, robust=robust), False
-    yield "logistic, start shrunk from 20 to 1, small columns", shrunk, False
+    yield "logistic, start shrunk from 2 to less than 0.2 by its penalty, n = 20000", shrunk, False
     for kind in _AWKWARD:
         yield kind, partial(awkward, kind=kind), False
     for times in (1, 4):

@@ -175,3 +175,25 @@ def test_scikit_learn_agrees_in_full_on_rows_within_the_bound(name, rows):
         np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-12)
     else:
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exports_of_equal_releases_are_equal_whatever_the_data(name, tmp_path):
+    """Equal coefficients, other rows, labels and types of cells: the same bytes and attributes."""
+    kind, parameters = MODELS[name]
+    rng, files, plain = np.random.default_rng(5), [], []
+    for rows in (rng.normal(size=(N, 3)), rng.integers(-9, 9, size=(N, 3)), np.zeros((N, 3), np.float32)):
+        model = kind(epsilon=2.0, delta=1e-6, feature_bound=1.5, **parameters)
+        if "target_bounds" in parameters:
+            model.fit(rows, np.full(N, len(files)))
+        else:  # a class that no row has, and rows of one class only
+            codes = np.arange(N) % (2 if len(files) else 1)
+            model.fit(rows, np.asarray(model.classes)[codes])
+        model.coef_ = np.linspace(-1, 1, model.coef_.size).reshape(model.coef_.shape)
+        model.intercept_ = np.zeros_like(model.intercept_)
+        card.to_onnx(model, tmp_path / f"{len(files)}.onnx")
+        files.append((tmp_path / f"{len(files)}.onnx").read_bytes())
+        plain.append(vars(card.to_sklearn(model)))
+    assert files[0] == files[1] == files[2]
+    assert str(tmp_path).encode() not in files[0]
+    assert repr(plain[0]) == repr(plain[1]) == repr(plain[2])

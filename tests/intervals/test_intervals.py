@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -97,7 +98,7 @@ def test_a_remainder_makes_intervals_longer_and_a_long_last_step_infinite():
     X, raw, rng = made(20_000)
     y = (2 * raw + rng.logistic(size=len(X)) > 0).astype(int)
     options = {"epsilon": 1e4, "delta": 1e-6, "steps": 1}
-    near = coefficient_intervals(logistic_model(X, y, [0.6, -0.6], 0.0, BOUND), X, y, **options)
+    near = coefficient_intervals(logistic_model(X, y, [0.75, -0.75], 0.0, BOUND), X, y, **options)
     half = (near.upper - near.lower) / 2
     # Beside a bias of several standard errors only one tail counts: 1.645.
     assert np.all(near.remainder > 2 * near.standard_error)
@@ -159,9 +160,51 @@ def test_what_the_expansion_leaves_out_is_within_its_bound(seed, length, off):
     curvature = records.hessian(loss, start + move / 2 + astray)
     change = np.subtract(*(records.value_and_gradient(loss, at)[1] for at in (start + move, start)))
     left_out = change - curvature @ move
-    bound = PLAN._relative_remainder(move, astray)
+    bound = newton._relative_error(length, off)
     size = math.sqrt(left_out @ np.linalg.solve(curvature, left_out))
     assert size <= bound * math.sqrt(move @ curvature @ move) * (1 + 1e-6) + 1e-9
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.01, 2.0), st.floats(0.0, 0.3), st.booleans())
+def test_the_minimum_along_a_step_is_no_farther_than_stated(seed, length, off, intercept):
+    rng, loss, bounds = np.random.default_rng(seed), Logistic(), Bounds(1.5, intercept=intercept)
+    plan = replace(PLAN, problem=Problem(loss, bounds, 8, 2))
+    rows = rng.normal(size=(8, 2 - intercept)) * rng.choice([0.3, 3.0])
+    records = ArrayRecords(rows, np.where(rng.uniform(size=8) < 0.5, 1.0, -1.0), bounds)
+    start, move, aside = rng.choice([0.5, 4.0]) * rng.normal(size=2), rng.normal(size=2), rng.normal(size=2)
+    move *= length / plan._largest_change(move)
+    aside *= off / plan._largest_change(aside)
+    times = newton._farthest(plan._largest_change(move), plan._largest_change(aside))
+    # The slope at the start is what the curvature near the middle says, and the curvature along the step makes up for
+    # it within that many steps.
+    slope = move @ records.hessian(loss, start + move / 2 + aside) @ move
+    if math.isfinite(times):
+        points = start + np.linspace(0, times, 400)[:, None] * move
+        along = [move @ records.hessian(loss, point) @ move for point in points]
+        assert np.trapezoid(along, dx=times / 399) >= slope * (1 - 1e-4)
+    else:
+        assert length * math.exp(off) > 1
+    full = np.column_stack([rows, np.ones(8)]) if intercept else rows
+    changes = np.abs(records.scales * (full @ start))
+    assert changes.max() <= plan._largest_change(start) * (1 + 1e-9)
+    assert plan._largest_change(start) <= 1.5 * np.linalg.norm(start) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("off", [0.0, 0.2, 0.4])
+def test_a_minimizer_in_the_tail_is_farther_away_than_the_step_is_long(off):
+    """Curvature falls off as e^-t and was taken ``off`` before the middle: the step's own length says too little."""
+    fooled = 0
+    for step in np.linspace(0.05, 2.0, 120):
+        covered = step * math.exp(off - step / 2)  # of the slope, which is 1 - e^-way
+        if covered >= 1:
+            continue
+        way, times = -math.log1p(-covered), newton._farthest(step, off)
+        assert times * step >= way * (1 - 1e-9)
+        fooled += newton._relative_error(step, off) * step < way - step
+        if math.isfinite(times):
+            stated = times * newton._relative_error(times * step, off + (times - 1) * step / 2) * step
+            assert stated >= way - step
+    assert (fooled > 0) == (off > 0.2)
 
 
 @pytest.mark.parametrize("relation", list(Neighboring))

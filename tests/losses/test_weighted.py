@@ -220,3 +220,48 @@ def test_a_replay_stays_within_the_stated_sensitivity(solver):
     found = replay(fitting(model), (X, y), (other, labels))
     assert found.passed, found
     assert found.worst_ratio > 0.95  # a bound without the weight would have been passed five times
+
+
+WORST_PAIRS = {
+    "a heavy row and its opposite": (([1e3, 0, 0], 1), ([-1e3, 0, 0], 1)),
+    "a heavy row and a light one": (([1e3, 0, 0], 1), ([1e3, 0, 0], 0)),
+    "a heavy row and nothing": (([0, 1e3, 0], 1), ([0, 0, 0], 0)),
+    "tiny against huge": (([0, 0, 1e-200], 0), ([0, 0, 1e80], 1)),
+}
+WEIGHTED_FITS = {
+    "svc, noisy-gd": (PrivateLinearSVC, "noisy-gd", {1: 5.0}, [0, 1]),
+    "svc, objective, light class": (PrivateLinearSVC, "objective", {0: 0.2}, [0, 1]),
+    "svc, output": (PrivateLinearSVC, "output", {1: 3.0}, [0, 1]),
+    "logistic, noisy-gd": (PrivateLogisticRegression, "noisy-gd", {1: 5.0}, [0, 1]),
+    "logistic, objective": (PrivateLogisticRegression, "objective", {0: 0.5, 1: 4.0}, [0, 1]),
+    "logistic, newton": (PrivateLogisticRegression, "newton", {1: 5.0}, [0, 1]),
+    "logistic, psgd": (PrivateLogisticRegression, "psgd", {1: 5.0}, [0, 1]),
+    "softmax, noisy-gd": (PrivateLogisticRegression, "noisy-gd", {1: 5.0}, [0, 1, 2]),
+}
+
+
+def replayed_pair(fit, pair, l2=0.1):
+    kind, solver, weights, classes = WEIGHTED_FITS[fit]
+    rng = np.random.default_rng(7)
+    X, y = rng.normal(size=(80, 3)), rng.integers(len(classes), size=80)
+    other, labels = X.copy(), y.copy()
+    (X[0], y[0]), (other[0], labels[0]) = WORST_PAIRS[pair]
+    penalty = {"l2": l2} if solver in {"output", "psgd"} else {}
+    model = kind(
+        1.0, 1e-5, classes=classes, class_weight=weights, solver=solver, fit_intercept=False, **penalty
+    )
+    return replay(fitting(model), (X, y), (other, labels))
+
+
+@pytest.mark.lemma("class-weights.md#theorem-1")
+@pytest.mark.parametrize("pair", WORST_PAIRS)
+@pytest.mark.parametrize("fit", WEIGHTED_FITS)
+def test_worst_pairs_stay_within_the_stated_sensitivity(fit, pair):
+    found = replayed_pair(fit, pair)
+    assert found.passed, found
+
+
+@pytest.mark.parametrize("fit", WEIGHTED_FITS)
+def test_a_twin_that_pays_for_the_smallest_weight_is_caught(fit, monkeypatch):
+    monkeypatch.setattr(ClassWeighted, "largest", property(lambda self: min(self.weights)))
+    assert not replayed_pair(fit, "a heavy row and its opposite").passed

@@ -120,11 +120,9 @@ _SHARES = {"gradient": 0.5, "curvature": 0.3, "spread": 0.1}
 _APPROACH = {"gradient": 0.2, "curvature": 0.1}  # for each step before the last, in the same unit
 _LEAST_CURVATURE = 1.5  # smallest eigenvalue of the curvature in units of the largest of its noise
 _FIXED_POINT = 40  # iterations; each reduces the error to at most a third
-_LONG_START, _SHORT_START = (
-    8.0,
-    2.0,
-)  # norm of a start times the bound of rows: largest accepted, and the value longer ones are shrunk to
-_LONGEST_STEP = 2.0  # longest last step times the bound of rows; the error of a longer one is unknown
+# Largest raw prediction of a start: the largest accepted, and the value that others are shrunk to.
+_LONG_START, _SHORT_START = 12.0, 2.0
+_LONGEST_WAY = 4.0  # largest change of a raw prediction on the way to the minimizer whose error is stated
 
 FAINT = (
     "the released curvature is not distinguishable from its noise: there are too few records (or, with unbalanced "
@@ -328,8 +326,16 @@ class IntervalPlan:
 
     def _believable(self, start: Array) -> Array:
         """Return the starting point; a long one of a logistic loss is shrunk, because such a model is mostly noise."""
-        longest = self.problem.bounds.feature_norm * float(np.linalg.norm(start))
+        longest = self._largest_change(start)
         return start if self._quadratic or longest <= _LONG_START else start * (_SHORT_START / longest)
+
+    def _largest_change(self, step: Array) -> float:
+        """Return the largest |v . step| over all records v there can be; the last entry of v is at most 1."""
+        largest, bounds = self.problem.bounds.feature_norm, self.problem.bounds
+        whole = float(np.linalg.norm(step))
+        if not bounds.intercept or largest * abs(float(step[-1])) <= whole:
+            return largest * whole
+        return abs(float(step[-1])) + math.sqrt(max(0.0, largest**2 - 1)) * float(np.linalg.norm(step[:-1]))
 
     def _landing(
         self,
@@ -374,15 +380,16 @@ class IntervalPlan:
     def _relative_remainder(self, move: Array, astray: Array) -> float | None:
         """Bound the error of the expansion, relative to the step in the norm of the curvature; None if unknown.
 
-        ``astray`` leads from the middle of the step to where the curvature was taken.
+        ``astray`` leads from the middle of the step to where the curvature was taken. The minimizer may be farther
+        away than the step is long, and then the curvature was taken before the middle of the way.
         """
         if self._quadratic:
             return 0.0
-        largest = self.problem.bounds.feature_norm
-        half, off = (largest * float(np.linalg.norm(part)) for part in (move / 2, astray))
-        if 2 * half > _LONGEST_STEP or 2 * off > _LONGEST_STEP:
+        length, off = self._largest_change(move), self._largest_change(astray)
+        times = _farthest(length, off)
+        if times * length > _LONGEST_WAY:
             return None
-        return math.exp(off) * (math.sinh(half) / half if half > 0 else 1.0) - 1
+        return times * _relative_error(times * length, off + (times - 1) * length / 2)
 
     def _cautious_move(self, curvature: Array, gradient: Array) -> Array:
         """Return a Newton step of the approach, shortened to avoid overshooting.
@@ -459,6 +466,24 @@ def _with_blur(middle: Array, move: Array, inverse: Array, blur: float) -> Array
         second = step + found
         found = inverse @ (middle + blur**2 / 2 * (np.trace(second) * np.eye(len(move)) + second)) @ inverse
     return np.asarray(found)
+
+
+def _farthest(length: float, off: float) -> float:
+    """Return how many times the step the minimizer along it can be away; infinite if nothing bounds it.
+
+    ``length`` and ``off`` are the largest changes of a raw prediction along the step, and from its middle to where the
+    curvature was taken. Curvature may fall off exponentially on the way: docs/proofs/uncertainty.md, section 2.
+    """
+    if length == 0:
+        return 1.0
+    left = 2 - math.exp(-length / 2) - length * math.exp(off)
+    return max(1.0, 0.5 - math.log(left) / length) if left > 0 else math.inf
+
+
+def _relative_error(length: float, off: float) -> float:
+    """Bound the relative error of the curvature taken ``off`` the middle of a way of this ``length``."""
+    half = length / 2
+    return math.exp(off) * (math.sinh(half) / half if half > 0 else 1.0) - 1
 
 
 def _positive(matrix: Array) -> Array:
