@@ -514,3 +514,11 @@ def test_rare_classes_are_found_by_the_constant():
         p = model.predict_proba(rng.normal(size=(2_000, 20)) / math.sqrt(20))
         losses.append(-np.mean(0.97 * np.log(p[:, 0]) + 0.03 * np.log(p[:, 1])))
     assert np.mean(losses) < 0.31
+
+
+def test_accumulated_noise_is_that_of_a_run_along_noise_alone() -> None:
+    for momentum, averaging in ((0.0, 1.0), (0.9, 0.25)):
+        descent = Descent(40, 0.3, momentum, averaging, 1e6)
+        noise = iter(np.eye(40))
+        reached = descent.run(np.zeros((1, 40)), lambda _, noise=noise: next(noise)[None])
+        assert descent.accumulated() == pytest.approx(float(np.square(reached).sum()))
