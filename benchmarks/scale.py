@@ -212,6 +212,7 @@ def sections() -> dict[str, Section]:
             "Fits on two processes over one of two threads",
             (
                 "rows x columns, partitions",
+                "solver, noisy steps",
                 "in memory",
                 "Dask",
                 "ratio",

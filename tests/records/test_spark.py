@@ -11,6 +11,7 @@ import sys
 import dask.array as da
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from discreet import (
@@ -26,6 +27,7 @@ from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.records import spark
 from discreet.records.partitioned import WorkersLost
 from discreet.solvers import NoisyGradientDescent
+from tests.records.one_table import ESTIMATORS, MODEL, NUMBERS, release, table_for
 
 pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed")
 pytestmark = [
@@ -115,6 +117,22 @@ def test_tables_of_spark_come_in_batches_where_rows_are_needed(frame, arrays):
         one = describe(frame, schema, delta=1e-6)["a"].mean.value
     with insecure_noise(5):
         assert one == describe(frame.toArrow(), schema, delta=1e-6)["a"].mean.value
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_estimator_releases_from_spark_what_it_does_from_the_table(estimator, session, tmp_path):
+    """Bit for bit, from one partition."""
+    table = table_for(estimator)
+    pq.write_table(table, tmp_path / "table.parquet")
+    model = MODEL.fit(NUMBERS, target="y") if estimator == "evaluation" else None
+    there = session.read.parquet(str(tmp_path / "table.parquet")).coalesce(1)
+    with insecure_noise(7):
+        expected, _ = release(estimator, tmp_path / "table.parquet", model)
+    with insecure_noise(7):
+        found, privacy = release(estimator, there, model)
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one, other)
+    assert spark.REPEATABLE in privacy.assumptions
 
 
 def _dies_once(part, flag):

@@ -101,7 +101,7 @@ def assign_groups(groups: ArrayLike, n_chunks: int, entropy: Entropy) -> Codes:
 
 def take(X: Any, rows: NDArray[np.int64] | slice) -> Any:
     """Return some rows in the same kind of container; from a mapped file, as a matrix and in ascending order only."""
-    if isinstance(X, FileRows):
+    if isinstance(X, FileRows) or is_from(X, "pyarrow", "Table"):
         return X.take(np.arange(X.shape[0])[rows])
     return X.iloc[rows] if is_from(X, "pandas", "DataFrame") else X[rows]
 
