@@ -154,7 +154,7 @@ def homes(pattern):
         (r"^def checked_rows\(", "records/open.py"),
         (r"^def read_labels\(", "records/open.py"),
         (r"^def read_people\(", "estimators/groups.py"),
-        (r"^def id_column\(", "tables/domains.py"),
+        (r"^def id_column\(", "tables/reading.py"),
         (r"sqlite3\.connect\(", "privacy/ledger/sqlite.py"),
         (r"\bdef transact\(", "privacy/ledger/sqlite.py"),
         (r"^(Array|Mask|Integers)\b.*=", "_typing.py"),

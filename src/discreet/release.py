@@ -80,7 +80,7 @@ class Carried(Generic[Released]):
         """Bind the charge to the published numbers when they differ from the release, as in a report."""
         if self.receipt is None:
             return replace(self, published=numbers)
-        receipt = bind(self.account, self.receipt, release_digest(numbers))
+        receipt = bind(self.account, self.receipt, numbers)
         return replace(self, receipt=receipt, published=numbers)
 
     def state(
@@ -135,8 +135,8 @@ def carry_out(
     with releasing(label) as report, calm():
         if isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data):
             report("compile", COMPILING)
-        report("charge", cost)
         charged(plan)  # audits compare what is run with what is paid for
+        report("charge", cost)
         receipt = charge(account, promise, label)
         entropy = fresh_entropy()
         if entropy.secure and account is None and running.get() == label:
@@ -256,14 +256,15 @@ def run(
         return cast(Any, plan).run(prepared, entropy, progress)  # type: ignore[no-any-return]
 
 
-def bind(ledger: Budget, receipt: Receipt | None, digest: str | None) -> Receipt | None:
-    """Store the digest of a release with its charge and return the updated receipt.
+def bind(ledger: Budget, receipt: Receipt | None, release: Mapping[str, Any] | str | None) -> Receipt | None:
+    """Store the digest of a release (or the digest given) with its charge and return the updated receipt.
 
     Without a ledger, or if it cannot be opened or written, return the receipt unchanged. The release was paid for, so
     it must not be lost.
     """
-    if ledger is None or receipt is None or receipt.released is not None or digest is None:
+    if ledger is None or receipt is None or receipt.released is not None or release is None:
         return receipt
+    digest = release if isinstance(release, str) else release_digest(release)
     try:
         with calm():
             account = opened(ledger)

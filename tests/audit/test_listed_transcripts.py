@@ -9,7 +9,7 @@ from discreet import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.audit import attack as attacking
 from discreet.audit import catalog, subjects, workflow
 from discreet.audit.transcripts import exact_epsilon, pair_epsilon, transcript_laws
-from discreet.mechanisms.recording import Recorder, foretold, recorded_by
+from discreet.mechanisms.recording import Recorder, next_answer, recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.accounting import accountants
 from discreet.privacy.guarantee import Neighboring
@@ -138,14 +138,14 @@ def test_the_winner_of_a_secret_number_of_tries_has_the_stated_density():
 
 def test_an_answer_that_is_foretold_need_not_be_drawn():
     class Told(Recorder):
-        def foretold(self):
+        def next_answer(self):
             return np.array([1])
 
     end = WalkEnd(GridWalk(1, 2.0, rate=0.5, lipschitz=1.0, score_range=2.0), 10**9)  # would take an hour
     with insecure_noise(0), recorded_by(Told()):
-        assert foretold(fresh_entropy()).tolist() == [1]
+        assert next_answer(fresh_entropy()).tolist() == [1]
         assert end.release(lambda point: float(point[0]), fresh_entropy()) == end.walk.point(np.array([1]))
-    assert foretold(fresh_entropy()) is None
+    assert next_answer(fresh_entropy()) is None
 
 
 @pytest.mark.lemma("audit.md#proposition-3")

@@ -107,16 +107,16 @@ def overpriced(plan):
 
 
 def run(plan, records):
-    """A run under test noise: the coefficients, and all that was heard of mechanisms."""
+    """A run under test noise: the coefficients, and the recorder of its mechanisms."""
     recorder = Recorder()
     with insecure_noise(0), recorded_by(recorder):
         theta = plan.run([records], fresh_entropy()).theta
     return theta, recorder
 
 
-def unbilled(bill, records, heard):
+def unbilled(bill, records, recorder):
     """What is wrong with a run: a call that is not on the ``bill``, or is on it and was not made."""
-    calls = heard.calls
+    calls = recorder.calls
     if perturbs_objective(bill):
         made = PlannedRun(bill, [records], 0, len(calls), ())
         short = calls[-1].scale < scale_of(bill.output) * (1 - 1e-9)
@@ -124,7 +124,7 @@ def unbilled(bill, records, heard):
             *objective_problems(made, calls),
             *(["less noise on the output than billed"] if short else []),
         ]
-    rates = {sample.before: sample.rate for sample in heard.samples}
+    rates = {sample.before: sample.rate for sample in recorder.samples}
     ran = Counter(
         events.Subsampled(call.event, rates[index]) if index in rates else call.event
         for index, call in enumerate(calls)
@@ -210,8 +210,8 @@ def test_every_cell_is_billed_for_what_it_runs_or_refused_with_a_reason(name):
         fault = overpriced(plan)
         assert not fault or (name in PRINTED and fault.startswith("only")), (place, fault)
         kept = containers(rows, labels, plan.problem.bounds)
-        dense, heard = run(plan, kept["dense"])
-        assert unbilled(plan, kept["dense"], heard) == [], place
+        dense, recorder = run(plan, kept["dense"])
+        assert unbilled(plan, kept["dense"], recorder) == [], place
         other = "parts" if plan.sums_only and granted % 2 else "csr"
         found = run(plan, kept[other])[0]
         assert not matrix._fault(dense, plan.problem), place

@@ -135,7 +135,7 @@ def test_replay_of_neighboring_streams(method):
     costs = np.random.default_rng(0).uniform(-1, 1, size=(12, 3))
     others = costs.copy()
     costs[2], others[2] = [1, -1, -1], [-1, 1, 1]
-    found = replay(program, costs, others, skip=("heard",))
+    found = replay(program, costs, others, skip=("recorded",))
     assert found.passed, found
     assert 0.99 < found.worst_input_ratio <= 1.0
 

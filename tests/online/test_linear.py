@@ -84,7 +84,7 @@ def test_replay_of_neighboring_streams_and_a_twin():
     X[5], others[5] = [50.0, 50.0], [-50.0, -50.0]
     labels = y.copy()
     y[5], labels[5] = 0, 0
-    found = replay(program(Planned), (X, y), (others, labels), skip=("heard",))
+    found = replay(program(Planned), (X, y), (others, labels), skip=("recorded",))
     assert found.passed, found
     assert 0.4 < found.worst_input_ratio <= 1.0
     assert "distance" in replay(program(Unclipped), (X, y), (others, labels)).failed_checks

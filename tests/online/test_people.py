@@ -42,11 +42,11 @@ def test_all_steps_of_a_person_may_change(method, monkeypatch):
         def plan(self):
             return plan
 
-    found = replay(program, costs, others, skip=("heard",))
+    found = replay(program, costs, others, skip=("recorded",))
     assert found.passed, found
     assert 0.99 < found.worst_input_ratio <= 1.0
     monkeypatch.setattr(Planned, "_counts", lambda stream, group: True)  # four steps of one person
-    assert "distance" in replay(program, costs, others, skip=("heard",)).failed_checks
+    assert "distance" in replay(program, costs, others, skip=("recorded",)).failed_checks
 
 
 def test_steps_beyond_the_bound_and_without_an_id_add_nothing():

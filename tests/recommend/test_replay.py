@@ -23,8 +23,8 @@ class SamePast(Recorder):
         super().__init__()
         self._answers = iter(earlier)
 
-    def heard(self, call):
-        super().heard(call)
+    def record(self, call):
+        super().record(call)
         return next(self._answers).output
 
 

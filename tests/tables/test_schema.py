@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import PrivateLogisticRegression
-from discreet.tables.reading import TableError, cell_text, read_table, write_csv
+from discreet.tables.domains import cell_text
+from discreet.tables.reading import TableError, read_table, write_csv
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, SchemaError, Target
 
 SCHEMA = Schema(

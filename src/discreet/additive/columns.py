@@ -23,9 +23,10 @@ from discreet.tables.domains import (
     Numeric,
     SchemaError,
     category_codes,
+    cell_text,
     read_numbers,
 )
-from discreet.tables.reading import TableError, TableLike, cell_text, column, require_columns
+from discreet.tables.reading import TableError, TableLike, column, require_columns
 
 _FEW = 4  # categories; a column with no more of them is used as it is
 

@@ -382,13 +382,13 @@ def gathered(
     if isinstance(subject.first, PlannedRun) and perturbs_objective(subject.first.plan):
         return planned_runs(subject.first, subject.second, runs, seed=seed, **options)
     if subject.composed and seed is not None:
-        heard = transcripts(subject.run, subject.first, subject.second, runs, seed=seed, **options)
+        transcript = transcripts(subject.run, subject.first, subject.second, runs, seed=seed, **options)
         return Evidence(
             sees="transcript",
             score="likelihood ratio of all answers of all mechanisms",
-            shown=heard.released,
-            scores=(heard.first, heard.second),
-            losses=(heard.first, -heard.second),
+            shown=transcript.released,
+            scores=(transcript.first, transcript.second),
+            losses=(transcript.first, -transcript.second),
         )
     return _shown(subject, runs, seed=seed, **options)
 

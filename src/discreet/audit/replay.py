@@ -33,7 +33,7 @@ CHECKS = {
     "noise": "perturbed objectives draw the noise that was charged for",
     "price": "the calls cost no more than what was charged",
     "claim": "what was charged is worth the printed guarantee",
-    "heard": "a plan that charges something makes at least one call that was recorded",
+    "recorded": "a plan that charges something makes at least one call that was recorded",
 }
 
 
@@ -165,10 +165,10 @@ def _compare(one: Trace, two: Trace) -> list[Finding]:
 
 
 def _compare_runs(one: Trace, two: Trace) -> list[Finding]:
-    """Equal plans, each heard, and each perturbed objective with the noise that was charged for."""
+    """Equal plans, each recorded, and each perturbed objective with the noise that was charged for."""
     found = []
     for a, b in zip(one.runs, two.runs, strict=False):
-        found += _compare_plans(a, b) or _heard(a, one, a.last_call)
+        found += _compare_plans(a, b) or _recorded(a, one, a.last_call)
         if sensitivity.perturbs_objective(a.plan):
             found += [Finding("noise", text) for text in sensitivity.objective_problems(a, one.calls)]
     return found
@@ -188,14 +188,14 @@ def _run_distances(one: Trace, two: Trace) -> list[Distance]:
 
 
 def _compare_charges(one: Trace, two: Trace) -> list[Finding]:
-    """Equal charges, each heard and worth its calls; of a program that charges nothing, every run its plan."""
+    """Equal charges, each recorded and worth its calls; of a program that charges nothing, every run its plan."""
     if not one.charges:
         return [found for run in one.runs for found in _priced(run, one)]
     found = []
     chosen = any(sensitivity.chooses(charge.plan.event) for charge in one.charges)
     for a, b in zip(one.charges, two.charges, strict=False):
         found += [] if one.runs else _compare_plans(a, b)
-        found += _heard(a, one, len(one.calls))
+        found += _recorded(a, one, len(one.calls))
         found += [] if chosen else _priced(a, one)
     return found
 
@@ -223,10 +223,10 @@ def _compare_plans(a: PlannedRun, b: PlannedRun) -> list[Finding]:
     return [Finding("plan", f"{a.plan.event} on one data set, {b.plan.event} on the other")]
 
 
-def _heard(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:
+def _recorded(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:
     if one.calls[run.first_call : last_call] or one.error is not None:
         return []
-    return [Finding("heard", f"{type(run.plan).__name__} made no call that was recorded")]
+    return [Finding("recorded", f"{type(run.plan).__name__} made no call that was recorded")]
 
 
 def _priced(run: PlannedRun, one: Trace) -> list[Finding]:

@@ -366,11 +366,12 @@ def _divergence(subject: Subject) -> float:
         broken = max(exact_delta(*weak, claimed), exact_delta(*weak[::-1], claimed))
         worth = max(exact_epsilon(*laws, DELTA), exact_epsilon(*laws[::-1], DELTA))
         return worth * min(1.0, broken / (_CLEARLY * DELTA))
-    heard = transcripts(
+    transcript = transcripts(
         subject.run, first, second, _TRIAL_RUNS, seed=7, share=0.5, seconds=_TRIAL_SECONDS, fewest=4
     )
     return max(
-        float(np.mean(-np.expm1(np.minimum(0.5 - part, 0.0)))) for part in (heard.first, -heard.second)
+        float(np.mean(-np.expm1(np.minimum(0.5 - part, 0.0))))
+        for part in (transcript.first, -transcript.second)
     )
 
 

@@ -128,7 +128,7 @@ class Replayer(Recorder):
         super().__init__()
         self._answers = answers
 
-    def heard(self, call: Call) -> Any:
+    def record(self, call: Call) -> Any:
         place = len(self.calls)
         self.calls.append(call)
         if place < len(self._answers) and self._answers[place].shape == call.shape:
@@ -152,7 +152,7 @@ class Weakener(Recorder):
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng(fresh_entropy().words(4) if self._seed is None else self._seed)
 
-    def heard(self, call: Call) -> Any:
+    def record(self, call: Call) -> Any:
         answer = call.output if self._share == 1.0 else self._weaker(call)
         self.calls.append(dataclasses.replace(call, output=answer))
         return answer

@@ -53,7 +53,7 @@ class _Forced(Replayer):
         super().__init__(answers)
         self._drawn, self._included = iter(samples), included
 
-    def foretold(self) -> Any:
+    def next_answer(self) -> Any:
         place = len(self.calls)
         return self._answers[place].output if place < len(self._answers) else None
 
@@ -104,10 +104,10 @@ def transcripts(
 
 def questions_of_both(run: Run, first: Any, second: Any, *, seed: int) -> list[tuple[Call, Call]] | None:
     """The calls of one run, and what the neighbor would have asked instead; None if a secret sample was drawn."""
-    heard = _Listened(run, first, (seed, 0, 0), 1.0)
-    if heard.samples:
+    listened = _Listened(run, first, (seed, 0, 0), 1.0)
+    if listened.samples:
         return None
-    return list(zip(heard.answers, heard.asked_of(second), strict=True))
+    return list(zip(listened.answers, listened.asked_of(second), strict=True))
 
 
 class _Listened:
@@ -135,19 +135,19 @@ def _log_ratio(
     run: Run, data: Any, other: Any, seed: tuple[int, int, int], share: float
 ) -> tuple[float, ArrayLike]:
     """Of one run on ``data``: the ratio to ``other``, and what was published."""
-    heard = _Listened(run, data, seed, share)
-    if not heard.samples:
-        ratio = log_likelihood(heard.answers, share) - log_likelihood(heard.asked_of(other), share)
-        return ratio, heard.published
+    listened = _Listened(run, data, seed, share)
+    if not listened.samples:
+        ratio = log_likelihood(listened.answers, share) - log_likelihood(listened.asked_of(other), share)
+        return ratio, listened.published
     # Nobody sees whether the record was sampled: each step's answer is a mixture of both cases.
-    sides = [heard.asked_of(side, included) for side in (data, other) for included in (True, False)]
+    sides = [listened.asked_of(side, included) for side in (data, other) for included in (True, False)]
     total = 0.0
-    ends = [sample.before for sample in heard.samples[1:]] + [len(heard.answers)]
-    for sample, end in zip(heard.samples, ends, strict=True):
+    ends = [sample.before for sample in listened.samples[1:]] + [len(listened.answers)]
+    for sample, end in zip(listened.samples, ends, strict=True):
         step = slice(sample.before, end)
         logs = [log_likelihood(side[step], share) for side in sides]
         total += _mixed(logs[0], logs[1], sample.rate) - _mixed(logs[2], logs[3], sample.rate)
-    return total, heard.published
+    return total, listened.published
 
 
 def _mixed(included: float, left_out: float, rate: float) -> float:
@@ -221,13 +221,13 @@ def _leaves(
     run: Callable[[Any], Any], sides: tuple[Any, Any], share: float, given: Answers, most: float
 ) -> Iterator[tuple[float, float]]:
     """Log-probabilities on both sides of all transcripts that begin with the ``given`` answers, if at most ``most``."""
-    heard = [_heard(run, side, [answer for answer, _ in given]) for side in sides]
-    questions = [part.question for part in heard]
+    listened = [_replayed(run, side, [answer for answer, _ in given]) for side in sides]
+    questions = [part.question for part in listened]
     if (questions[0] is None) != (questions[1] is None):
         raise ValueError("one data set led to a further question, its neighbor did not: replay finds out why")
     if questions[0] is None:
         weight = sum(log for _, log in given)
-        yield tuple(log_likelihood(part.calls, share) + weight for part in heard)  # type: ignore[misc]
+        yield tuple(log_likelihood(part.calls, share) + weight for part in listened)  # type: ignore[misc]
         return
     answers = answers_to(questions[0], share)
     if len(answers) > most:
@@ -243,14 +243,14 @@ def _last(
     run: Callable[[Any], Any], sides: tuple[Any, Any], share: float, given: Answers, answers: Answers
 ) -> Iterator[tuple[float, float]]:
     """The same where the last question is about a vector: the run is made once, for one of its many answers."""
-    heard = [_heard(run, side, [answer for answer, _ in [*given, answers[0]]]) for side in sides]
-    if any(part.question is not None for part in heard):
+    listened = [_replayed(run, side, [answer for answer, _ in [*given, answers[0]]]) for side in sides]
+    if any(part.question is not None for part in listened):
         raise _Unlisted
     weight = sum(log for _, log in given)
     for answer, log in answers:
-        for part in heard:
+        for part in listened:
             vars(part.calls[-1])["output"] = answer
-        yield tuple(log_likelihood(part.calls, share) + weight + log for part in heard)  # type: ignore[misc]
+        yield tuple(log_likelihood(part.calls, share) + weight + log for part in listened)  # type: ignore[misc]
 
 
 def answers_to(call: Call, share: float = 1.0) -> Answers:
@@ -262,7 +262,7 @@ def answers_to(call: Call, share: float = 1.0) -> Answers:
 
 
 @dataclass
-class _Heard:
+class _Replayed:
     calls: list[Call]
     question: Call | None
 
@@ -286,28 +286,28 @@ class _Told(Recorder):
         super().__init__()
         self._answers = answers
 
-    def heard(self, call: Call) -> Any:
+    def record(self, call: Call) -> Any:
         if len(self.calls) == len(self._answers):
             raise _Question(call)
         vars(call)["output"] = self._answers[len(self.calls)]  # made for this question, and nobody else's
         self.calls.append(call)
         return call.output
 
-    def foretold(self) -> Any:
+    def next_answer(self) -> Any:
         return self._answers[len(self.calls)] if len(self.calls) < len(self._answers) else None
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
         raise _Unlisted
 
 
-def _heard(run: Callable[[Any], Any], data: Any, answers: Sequence[Any]) -> _Heard:
+def _replayed(run: Callable[[Any], Any], data: Any, answers: Sequence[Any]) -> _Replayed:
     recorder = _Told(answers)
     with insecure_noise(0), recorded_by(recorder):
         try:
             run(data)
         except _Question as asked:
-            return _Heard(recorder.calls, asked.call)
-    return _Heard(recorder.calls, None)
+            return _Replayed(recorder.calls, asked.call)
+    return _Replayed(recorder.calls, None)
 
 
 def _choices(call: Call, share: float) -> Answers:

@@ -16,8 +16,7 @@ from discreet.card.card import Card
 from discreet.card.kinds import CardError
 from discreet.estimators.regressors import range_of_means
 from discreet.records.bounds import LARGEST_ENTRY, BoxBounds
-from discreet.tables.domains import Binned, Boolean, Categorical, Numeric
-from discreet.tables.reading import MISSING_WORDS, cell_text
+from discreet.tables.domains import MISSING_WORDS, Binned, Boolean, Categorical, Numeric, cell_text
 
 if TYPE_CHECKING:
     from discreet.additive.shapes import PairShape, Shape

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_inputs(arguments)
             return int(arguments.run(arguments) or 0)
         except KeyboardInterrupt as error:
-            print(printable("; ".join(["interrupted", *done.told_of_ledger()])), file=sys.stderr)
+            print(printable("; ".join(["interrupted", *done.summary_with_ledger()])), file=sys.stderr)
             return 143 if isinstance(error, Terminated) else 130
         except BrokenPipeError:
             if summary := done.summary():  # otherwise the reader simply had enough, as `head` has

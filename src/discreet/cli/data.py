@@ -23,7 +23,7 @@ from discreet.cli.options import (
     input_file,
     to_write,
 )
-from discreet.cli.session import check_heard, fitting, release
+from discreet.cli.session import check_visible, fitting, release
 from discreet.display.console import printable
 
 FORMATS = (
@@ -191,7 +191,7 @@ def describe(arguments: argparse.Namespace) -> None:
     from discreet.description.describe import describe as described
     from discreet.tables.schema import Schema
 
-    check_heard(arguments, "numbers")
+    check_visible(arguments, "numbers")
     schema = Schema.from_file(arguments.schema)
     with options.output(
         arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"

@@ -432,9 +432,8 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 
 
 def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
-    """What a charge left in the ledger, exactly and in words, or that nobody keeps count."""
+    """Say how much of the ledger is spent and how many more such charges fit, or that nobody keeps count."""
     from discreet.display.console import note, paragraph
-    from discreet.privacy.ledger.ledger import room
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
@@ -444,6 +443,6 @@ def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> 
             f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
             "releases together say about a person"
         )
-    paragraph(f"Left in {arguments.ledger}: {ledger.remaining().largest}")
-    words = room(ledger.further(statement.event))
-    paragraph(f"{words.capitalize()} like this one.")
+    spent, left = ledger.balance(statement.event)
+    paragraph(f"In {arguments.ledger}, {spent}.")
+    paragraph(f"There is {left}.")

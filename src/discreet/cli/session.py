@@ -63,7 +63,7 @@ class Outcome:
             summary.append(f"the ledger may have been charged{stays}")
         return summary
 
-    def told_of_ledger(self) -> list[str]:
+    def summary_with_ledger(self) -> list[str]:
         """What was done or not, and what to do about the ledger, if there is one."""
         if self._path is None:
             return self.summary()
@@ -80,7 +80,7 @@ def opened(path: str, kind: Any = None) -> Any:
     return (kind or Ledger)(path)
 
 
-def check_heard(arguments: argparse.Namespace, what: str) -> None:
+def check_visible(arguments: argparse.Namespace, what: str) -> None:
     """Refuse to pay for what nobody would see."""
     if sys.stdout is None and arguments.output is None:
         raise ValueError(

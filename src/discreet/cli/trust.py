@@ -26,7 +26,7 @@ from discreet.cli.options import (
     input_file,
     to_write,
 )
-from discreet.cli.session import check_heard, fitting, opened, release
+from discreet.cli.session import check_visible, fitting, opened, release
 
 _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, besides those of the bins
 
@@ -63,7 +63,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
         raise ValueError(
             f"metrics of subgroups are asked for with --by {arguments.group} now; people are the schema's group column"
         )
-    check_heard(arguments, "metrics")
+    check_visible(arguments, "metrics")
     model, schema = _model_and_schema(arguments, "use discreet.evaluate in Python")
     with options.output(
         arguments,
@@ -149,7 +149,7 @@ def intervals(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, estimate, write, state."""
     from discreet.intervals.intervals import coefficient_intervals
 
-    check_heard(arguments, "intervals")
+    check_visible(arguments, "intervals")
     model, schema = _model_and_schema(arguments, "use discreet.coefficient_intervals in Python")
     with options.output(
         arguments, size=_LARGEST_REPORT, reason=", and intervals cannot be had twice for one price"

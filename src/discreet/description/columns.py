@@ -27,9 +27,9 @@ from discreet.tables.domains import (
     Domain,
     Numeric,
     category_codes,
+    cell_text,
     read_numbers,
 )
-from discreet.tables.reading import cell_text
 from discreet.tables.schema import Schema
 
 Codes = NDArray[np.int64]

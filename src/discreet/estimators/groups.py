@@ -28,7 +28,7 @@ from discreet.privacy.events import Approximate, Event
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.solvers import base
-from discreet.tables.domains import NO_FLOATS, id_column
+from discreet.tables.reading import NO_FLOATS, id_column
 
 Indices = NDArray[np.int64]
 

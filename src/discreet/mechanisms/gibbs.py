@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet._typing import Array, Integers
-from discreet.mechanisms.recording import foretold, observed
+from discreet.mechanisms.recording import next_answer, observed
 from discreet.mechanisms.samplers.discrete import MAX_WIDTH, discrete_gaussian, exact_coin
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.samplers.numba_decorator import compiled
@@ -213,7 +213,7 @@ class GibbsMechanism:
 
     def release(self, energy: Energy, build: Callable[[], Envelope], entropy: Entropy) -> Array:
         """Draw a sample under the envelope that ``build`` makes; the energy is computed for few proposals."""
-        given = foretold(entropy)
+        given = next_answer(entropy)
         return observed(
             self,
             entropy,

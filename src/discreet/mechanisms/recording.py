@@ -84,12 +84,12 @@ class Recorder:
         self.samples: list[Sample] = []
         self.charges: list[tuple[Any, int]] = []  # plans, with the number of calls before each
 
-    def heard(self, call: Call) -> Any:
+    def record(self, call: Call) -> Any:
         """Record a call and return the answer for its caller."""
         self.calls.append(call)
         return call.output
 
-    def foretold(self) -> Any:
+    def next_answer(self) -> Any:
         """Return the answer that will replace the next call's, or None."""
         return None
 
@@ -136,13 +136,13 @@ def observed(
         value = np.array(value, copy=True)
     name, facts = type(mechanism).__name__, (sensitivity, event, score_range, exact_tries, additive)
     call = Call(name, float(scale), value, output, *facts, law=mechanism, asked=asked)
-    return recorder.heard(call)  # type: ignore[no-any-return]
+    return recorder.record(call)  # type: ignore[no-any-return]
 
 
-def foretold(entropy: Entropy) -> Any:
+def next_answer(entropy: Entropy) -> Any:
     """Return the answer a replay will substitute for the next call, or None. Lets expensive samplers skip work."""
     recorder = _listener(entropy)
-    return None if recorder is None else recorder.foretold()
+    return None if recorder is None else recorder.next_answer()
 
 
 def sampled(entropy: Entropy, indices: Answer, size: int, rate: float) -> Answer:

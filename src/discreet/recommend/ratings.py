@@ -25,8 +25,8 @@ from discreet._checks import ParameterError, ParameterTypeError, silently
 from discreet._typing import Array, Integers
 from discreet.recommend import kernels
 from discreet.records.clipped_rows import one_blas_thread
-from discreet.tables.domains import SchemaError, category_codes, id_column, read_numbers
-from discreet.tables.reading import column, column_names, entries_to_numbers, is_frame, raw_column
+from discreet.tables.domains import SchemaError, category_codes, read_numbers
+from discreet.tables.reading import column, column_names, entries_to_numbers, id_column, is_frame, raw_column
 
 Items = NDArray[np.int32]
 Result = TypeVar("Result")

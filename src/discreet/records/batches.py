@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from discreet._checks import ParameterError, Setting
 from discreet.records.sources import Source, list_length
-from discreet.tables.domains import category_codes, id_column, read_numbers
-from discreet.tables.reading import as_cells, as_column
+from discreet.tables.domains import category_codes, read_numbers
+from discreet.tables.reading import as_cells, as_column, id_column
 
 PART_BYTES = 1 << 26
 

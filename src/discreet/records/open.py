@@ -35,9 +35,9 @@ from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.partitioned import Column, PartitionedRecords
 from discreet.records.sources import is_source, source_of
+from discreet.tables.domains import cell_text
 from discreet.tables.reading import (
     as_cells,
-    cell_text,
     column_names,
     entries_to_numbers,
     is_frame,

@@ -1,4 +1,4 @@
-"""Public domains of columns: what a cell may be, and the fixed numbers it becomes.
+"""Public domains of columns: what a cell means, what it may be, and the fixed numbers it becomes.
 
 Each domain turns a column of cells into a block of numbers in [-1, 1] whose Euclidean norm per row is at most 1. The
 result for a cell depends on that cell and the public domain alone, never on other rows, so a change of one person's
@@ -13,6 +13,8 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from decimal import Decimal
+from numbers import Complex, Integral, Rational
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -20,13 +22,19 @@ from numpy.typing import NDArray
 
 from discreet._checks import HintedError
 from discreet._typing import Array, Mask
-from discreet.tables.reading import MISSING_WORDS, as_column, cell_text, text_number
 
 Label: TypeAlias = str | int | bool
 
 TRUE = frozenset({"true", "t", "yes", "y", "1"})
 FALSE = frozenset({"false", "f", "no", "n", "0"})
 _PLAIN = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?$"  # numbers as most files write them
+
+
+MISSING_WORDS = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_TRUTH = {"true": 1.0, "false": 0.0}
+_NUMBER = re.compile(
+    r"[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[iI][nN][fF]([iI][nN][iI][tT][yY])?)"
+)
 
 
 class SchemaError(HintedError, ValueError):
@@ -485,33 +493,82 @@ def read_numbers(cells: Any) -> tuple[Array, Mask]:
     return values, malformed
 
 
-NO_FLOATS = (
-    "ids must be whole numbers or strings, not floating-point numbers, which cannot tell large ids apart: read them as "
-    "text, or as pandas' nullable Int64, which keeps whole numbers beside missing cells"
-)
+# -- the meaning of one cell: its text and its number ------------------------------------------------------------
+#
+# A cell means the same in every container. 1, 1.0, True, ``Decimal(1)``, "1", "1.0" and "true" are one number, from a
+# file, a typed column or a list of objects, so that no row changes how others are read.
 
 
-def id_column(ids: Any, name: str) -> Any:
-    """Return people's ids as an Arrow array of whole numbers or texts, null if there is none.
+def cell_text(cell: object) -> str | None:
+    """Return the text of a cell; None if it is missing.
 
-    Ids are compared by their text without surrounding blanks: 7 and "7" are one person, "7" and "07" are two.
-    Unsuitable columns are refused by their type alone; a floating-point number among objects is a missing id.
+    >>> cell_text(" north "), cell_text(3), cell_text(3.0), cell_text(True), cell_text(float("nan"))
+    ('north', '3', '3', 'true', None)
     """
-    import pyarrow as pa
+    if isinstance(cell, bytes):
+        cell = cell.decode(errors="replace")
+    if isinstance(cell, str):
+        return cell.strip()
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):  # of pandas, which may not be installed
+        return None
+    if isinstance(cell, np.datetime64 | np.timedelta64):
+        return None if np.isnat(cell) else str(_python_time(cell))
+    if isinstance(cell, np.generic) or (isinstance(cell, np.ndarray) and cell.ndim == 0):
+        cell = cell.item()
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    try:
+        if isinstance(cell, float):
+            return _float_text(cell)
+        if isinstance(cell, Complex) and not isinstance(cell, Rational | np.generic) and cell.imag == 0:
+            return cell_text(cell.real)
+        if isinstance(cell, Rational) and not isinstance(cell, Integral):
+            return _float_text(float(cell))
+        if isinstance(cell, Decimal):  # 1.50 is 1.5, because the type of a column sets the number of digits
+            return re.sub(r"(\.[0-9]*?)0+$", r"\1", str(cell)).removesuffix(".")
+        return str(cell)
+    except Exception:  # whatever an object's own method raises
+        if isinstance(cell, int):  # with thousands of digits, which Python does not print
+            return "inf" if cell > 0 else "-inf"
+        return f"<{type(cell).__name__}>"
 
-    column = as_column(ids, name, _object_id)
-    if pa.types.is_floating(column.type):
-        raise TypeError(f"{name} holds numbers of type {column.type}; {NO_FLOATS}")
-    if pa.types.is_temporal(column.type):
-        raise TypeError(
-            f"{name} holds values of type {column.type}; ids must be whole numbers or strings: convert them to text"
-        )
-    if pa.types.is_integer(column.type):
-        return column
-    texts, places = distinct_texts(column)
-    known = [None if text is None or text.casefold() in MISSING_WORDS else text for text in texts]
-    return pa.array(known, pa.string()).take(pa.array(places))
+
+def _float_text(number: float) -> str | None:
+    if math.isnan(number):
+        return None
+    # pandas turns a column of whole numbers with a missing cell into floating point: 3.0 must still be "3".
+    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
 
 
-def _object_id(cell: object) -> str | None:
-    return None if isinstance(cell, float | np.floating) else cell_text(cell)
+def _python_time(cell: Any) -> object:
+    """Convert a date, time or duration to Python's own type, as Arrow does for a typed column."""
+    value = cell.item()
+    if isinstance(value, int):  # of nanoseconds
+        value = cell.astype(f"{cell.dtype.kind}8[us]").item()
+    return f"<{cell.dtype}>" if isinstance(value, int) else value  # outside Python's range of years
+
+
+def text_number(text: str) -> float:
+    """Return the number that a text without surrounding blanks represents; NaN if none.
+
+    >>> [text_number(text) for text in ("1", "1.50", "-1e400", "True", "1_000", "many")]
+    [1.0, 1.5, -inf, 1.0, nan, nan]
+    """
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return _TRUTH.get(text.casefold(), math.nan)
+
+
+def cell_number(cell: object) -> float:
+    """Return the number that a cell represents; NaN if it is missing or not a number.
+
+    >>> [cell_number(cell) for cell in (True, "true", Decimal("1.00"), " 1.0 ", 10**400, None, "many")]
+    [1.0, 1.0, 1.0, 1.0, inf, nan, nan]
+    """
+    if isinstance(cell, float | int):
+        try:
+            return float(cell)
+        except OverflowError:
+            return math.inf if cell > 0 else -math.inf
+    text = cell_text(cell)
+    return math.nan if text is None else text_number(text)

@@ -33,13 +33,13 @@ from discreet.tables.domains import (
     Target,
     Text,
     category_codes,
+    cell_text,
     check_keys,
     domain_from_dict,
-    id_column,
     numbers,
     target_from_dict,
 )
-from discreet.tables.reading import TableError, TableLike, cell_text, column, raw_column, require_columns
+from discreet.tables.reading import TableError, TableLike, column, id_column, raw_column, require_columns
 
 __all__ = ["Binned", "Boolean", "Categorical", "Numeric", "Schema", "SchemaError", "Target", "Text"]
 

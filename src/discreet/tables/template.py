@@ -11,8 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from discreet.tables.domains import FALSE, TRUE, Boolean, Categorical, Domain, Numeric, Target, Text
-from discreet.tables.reading import MISSING_WORDS, TableLike, cell_text, column, column_names, require_columns
+from discreet.tables.domains import (
+    FALSE,
+    MISSING_WORDS,
+    TRUE,
+    Boolean,
+    Categorical,
+    Domain,
+    Numeric,
+    Target,
+    Text,
+    cell_text,
+)
+from discreet.tables.reading import TableLike, column, column_names, require_columns
 from discreet.tables.schema import Schema, SchemaError
 
 MOST_CATEGORIES = 50

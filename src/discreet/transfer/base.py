@@ -25,7 +25,8 @@ from discreet.privacy.statement import (
 from discreet.records.dask import labels_of
 from discreet.records.open import Labels, Rows, check_people, is_dask, open_rows, split_target
 from discreet.release import Carried
-from discreet.tables.reading import as_cells, cell_text, column_names, is_frame, to_numbers
+from discreet.tables.domains import cell_text
+from discreet.tables.reading import as_cells, column_names, is_frame, to_numbers
 from discreet.transfer.teachers import ClusterRows
 
 

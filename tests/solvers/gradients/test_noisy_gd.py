@@ -167,11 +167,11 @@ def test_the_charge_names_the_steps_the_rate_and_the_noise_of_the_run(rate):
     plan = NoisySGD(rate, n_iterations=7).plan(problem(n=200), Guarantee(1.0, 1e-6, ZERO))
     one = Discretized(Gaussian(plan.noise_multiplier), 4)
     assert plan.event == Repeated(one if rate == 1 else Subsampled(one, rate), 7)
-    heard = Recorder()
-    with insecure_noise(0), recorded_by(heard):
+    recorder = Recorder()
+    with insecure_noise(0), recorded_by(recorder):
         plan.run([ArrayRecords(X, 2.0 * y - 1, plan.problem.bounds)], fresh_entropy())
-    assert [call.event for call in heard.calls] == [one] * 7
-    assert [(sample.rate, sample.before) for sample in heard.samples] == (
+    assert [call.event for call in recorder.calls] == [one] * 7
+    assert [(sample.rate, sample.before) for sample in recorder.samples] == (
         [(rate, k) for k in range(7)] if rate < 1 else []
     )
 

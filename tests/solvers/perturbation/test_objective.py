@@ -132,10 +132,10 @@ def test_minimizers_at_opposite_ends_of_the_tolerance_attain_the_output_sensitiv
             step = side * plan.gradient_tolerance * np.ones_like(x0) / math.sqrt(len(x0))
             return (0.999 * step - jac(np.zeros_like(x0))) / plan.total_l2
 
-        heard = Recorder()
-        with recorded_by(heard):
+        recorder = Recorder()
+        with recorded_by(recorder):
             run(dataclasses.replace(plan, optimizer=far_end), np.zeros((500, 3)), np.ones(500), 7)
-        ends.append(heard.calls[1].value)
+        ends.append(recorder.calls[1].value)
     assert 0.998 < np.linalg.norm(ends[0] - ends[1]) / plan.output.sensitivity.value <= 1
 
 
@@ -147,11 +147,11 @@ def test_minimizers_at_opposite_ends_of_the_tolerance_attain_the_output_sensitiv
 def test_the_charge_is_that_of_the_run(loss, n_models, n_outputs):
     """Noise over R L (over R of a softmax), R^2 over the ridge, and one objective, or one class, after another."""
     plan = ObjectivePerturbation().plan(problem(loss, radius=2.0, n_models=n_models), GUARANTEE)
-    heard = Recorder()
-    with insecure_noise(7), recorded_by(heard):
+    recorder = Recorder()
+    with insecure_noise(7), recorded_by(recorder):
         records = ArrayRecords(np.zeros((500, 3)), np.ones(500), plan.problem.bounds)
         plan.run([records] * n_models, fresh_entropy())
-    *drawn, released = heard.calls
+    *drawn, released = recorder.calls
     assert len(drawn) == n_models
     for draw in drawn:
         assert plan.stddev <= draw.scale <= plan.stddev * (1 + 2**-20)

@@ -97,10 +97,10 @@ def test_minimizers_at_opposite_ends_of_the_tolerance_attain_the_sensitivity():
             return np.full_like(x0, exact + 0.999 * side * plan.gradient_tolerance / total_l2)
 
         records = ArrayRecords(np.ones((5, 1)), np.array([side, 1, 1, 1, 1]) * 100.0, BOUNDS)
-        heard = Recorder()
-        with insecure_noise(0), recorded_by(heard):
+        recorder = Recorder()
+        with insecure_noise(0), recorded_by(recorder):
             replace(plan, optimizer=far_end).run([records], fresh_entropy())
-        ends.append(heard.calls[0].value.item())
+        ends.append(recorder.calls[0].value.item())
     moved = ends[0] - ends[1]
     assert 1 - 1e-6 < moved / plan.sensitivity.value <= 1
 

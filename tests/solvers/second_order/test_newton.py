@@ -114,10 +114,10 @@ def test_products_with_targets_are_weighted_when_they_are_released_and_not_when_
     rng = np.random.default_rng(2)
     X, y = rng.uniform(-0.5, 0.5, size=(40, 3)), rng.uniform(-1, 1, 40)
     mechanism = MomentMechanism(40, 3, 1.0, 1.0, 3.0, Neighboring.REPLACE_ONE, 1e-9)
-    heard = Recorder()
-    with insecure_noise(0), recorded_by(heard):
+    recorder = Recorder()
+    with insecure_noise(0), recorded_by(recorder):
         noisy = mechanism.release(ArrayRecords(X, y, BOUNDS), fresh_entropy())
-    assert heard.calls[0].value[6:] == pytest.approx(3.0 * X.T @ y)
+    assert recorder.calls[0].value[6:] == pytest.approx(3.0 * X.T @ y)
     assert noisy.cross == pytest.approx(X.T @ y, abs=1e-6)
     assert noisy.second == pytest.approx(X.T @ X, abs=1e-6)
     assert noisy.cross_stddev == pytest.approx(noisy.second_stddev / 3)
@@ -162,11 +162,11 @@ def test_the_charge_is_what_the_mechanisms_of_a_run_say(ordered):
     X, y = blobs(2, n=200)
     problem = Problem(HuberHinge(), BOUNDS, 200, 4, n_models=3)
     plan = NoisyNewton(n_iterations=5, ordered_columns=ordered).plan(problem, Guarantee(1.0, 1e-6))
-    heard = Recorder()
-    with insecure_noise(0), recorded_by(heard):
+    recorder = Recorder()
+    with insecure_noise(0), recorded_by(recorder):
         plan.run([ArrayRecords(X, 2.0 * y - 1, BOUNDS)] * 3, fresh_entropy())
-    assert len(heard.calls) == 2 + 5
-    made = Composed(tuple(call.event for call in heard.calls))
+    assert len(recorder.calls) == 2 + 5
+    made = Composed(tuple(call.event for call in recorder.calls))
     assert dict(flatten(plan.event)) == dict(flatten(made))
 
 

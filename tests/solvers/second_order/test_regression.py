@@ -187,11 +187,11 @@ def test_the_charge_is_what_the_mechanisms_of_a_run_say(loss, n):
     X, y = table(n)
     for scale in (1.0, 0.01):
         plan = plan_for(loss, n, n_iterations=5)
-        heard = Recorder()
-        with insecure_noise(0), recorded_by(heard):
+        recorder = Recorder()
+        with insecure_noise(0), recorded_by(recorder):
             plan.run([ArrayRecords(scale * X, np.clip(scale * y, 0, 1), BOUNDS)], fresh_entropy())
-        assert len(heard.calls) == 2 + 5
-        made = Composed(tuple(call.event for call in heard.calls))
+        assert len(recorder.calls) == 2 + 5
+        made = Composed(tuple(call.event for call in recorder.calls))
         assert dict(flatten(plan.event)) == dict(flatten(made))
 
 

@@ -413,6 +413,12 @@ class Ledger:
         epsilon = pure if math.isinf(noise) else price(Gaussian(noise), delta, self.neighboring)
         return Remaining(epsilon, delta, pure, noise, self.neighboring, account.closed)
 
+    def balance(self, event: Event) -> tuple[str, str]:
+        """Say how much of the cap is spent, and how many more charges of ``event`` fit; if none does, what does."""
+        spent, times = self._rule.spent(self._refreshed(), self.delta), self.further(event)
+        used = f"epsilon {number(spent)} of {number(self.epsilon)} is spent at delta {self.delta:g}"
+        return used, f"{room(times)} like this one" + ("" if times else f", but {self._remaining().largest}")
+
     def price(self, event: Event) -> float:
         """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
         return price(event, self.delta, self.neighboring)

@@ -274,7 +274,7 @@ class ExponentialPlan(base.Plan):
             "range of one record's effect": self.energy_range,
             "temperature (sum scale)": 1 / self.rate,
             "total l2 (sum scale)": self.l2,
-            "foretold tries": self.expected_tries,
+            "expected tries": self.expected_tries,
             "sampler": f"exact, {SOURCE}",
         }
 
@@ -328,7 +328,7 @@ class ExponentialPlan(base.Plan):
         if self.method == "rejection":
             other = "of the hardest kinds" if self.structured else "with structure"
             tries = expected_tries.set_tries(self.shape, self.domain, not self.structured)
-            more[f"foretold tries, rows {other}"] = f"{tries:.3g}"
+            more[f"expected tries, rows {other}"] = f"{tries:.3g}"
         return {**more, "radius": self.doubt} if self.doubt else more
 
     @property

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.mechanisms.gibbs import exp_coin
-from discreet.mechanisms.recording import foretold, observed
+from discreet.mechanisms.recording import next_answer, observed
 from discreet.mechanisms.repetition import below
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Event, NonPrivate, Pure
@@ -122,7 +122,7 @@ class WalkEnd:
 
     def release(self, score: Callable[[Array], float], entropy: Entropy) -> Array:
         """Release the center of the last cell."""
-        walk, given = self.walk, foretold(entropy)
+        walk, given = self.walk, next_answer(entropy)
         place = observed(
             self,
             entropy,

@@ -216,7 +216,7 @@ class LocalizedPlan(base.Plan):
             "radius of the whole set": self.outer,
             "temperature (sum scale)": 1 / self.rate,
             "total l2 (sum scale)": self.l2,
-            "foretold tries": self.expected_tries,
+            "expected tries": self.expected_tries,
             "sampler": f"exact, {SOURCE}",
         }
 
