@@ -115,9 +115,9 @@ def _rho(event: Event) -> float | None:
         case events.BoundedRange(epsilon=epsilon):
             return epsilon**2 / 8
         case events.Repeated(event=inner, times=times):
-            return None if (rho := _rho(inner)) is None else times * rho
+            return None if (one := _rho(inner)) is None else times * one
         case events.Grouped(event=inner, size=size):
-            return None if (rho := _rho(inner)) is None else size**2 * rho
+            return None if (one := _rho(inner)) is None else size**2 * one
         case events.Composed(events=parts):
             every = list(map(_rho, parts))
             return None if None in every else sum(rho for rho in every if rho is not None)
