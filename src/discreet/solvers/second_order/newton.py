@@ -319,9 +319,9 @@ class NoisyNewtonPlan(base.Plan):
         theta = np.stack([shape.matrix @ one for one in reached])
         theta = centered(theta) if problem.loss.n_outputs > 1 else theta
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
-            counts = margins.release(records[0], theta[0], entropy)
             stddev = self.gradients(shape.norm).noise.effective_stddev / problem.n_samples
             share = learned(reached[0], stddev**2 * descent.accumulated())
+            counts = margins.release(records[0], theta[0], entropy)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
             outputs = problem.loss.n_outputs
             spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
