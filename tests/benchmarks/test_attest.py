@@ -103,13 +103,23 @@ def test_cases_leave_the_hostile_values_as_they_are():
     assert repr(fuzz.HOSTILE) == before
 
 
-@pytest.mark.parametrize("case", [5566, 7505])
-def test_whole_numbers_beyond_all_floats_meet_a_clear_error(case):
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        ("schemas", 37691),
+        ("schemas", 53745),
+        ("schemas", 71728),
+        ("schemas", 75191),
+        ("rows", 5566),
+        ("rows", 7505),
+    ],
+)
+def test_whole_numbers_beyond_all_floats_meet_a_clear_error(kind, case):
     """Cases that once ended in an OverflowError."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         seeds = stack.enter_context(fuzz._seeds(Path(folder)))
-        assert fuzz.KINDS["rows"][1](random.Random(case), seeds)
+        assert fuzz.KINDS[kind][1](random.Random(case), seeds)
 
 
 def test_a_reader_that_believes_everything_is_caught(monkeypatch):
