@@ -14,7 +14,7 @@ import pytest
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
 from benchmarks.attest import audited, build, faults, figures, fuzz
-from benchmarks.attest.page import page
+from benchmarks.attest.page import page, summary
 from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
@@ -242,6 +242,26 @@ def test_the_page_of_a_version_with_a_finding_says_so():
     assert "Do not rely on this version." in text
     assert "lost charges" in text
     assert "Nothing that was tried" not in text
+
+
+def test_a_page_names_rows_that_are_missing():
+    text = page(contents(), ["claims: 1 of 2 rows are missing: b"])
+    assert "A check FAILED." in text
+    assert "rows are missing: b" in text
+
+
+def test_the_summary_says_what_is_wrong_what_was_tried_and_what_was_not():
+    text = summary(contents(seconds={"kills": 90.0, "fuzz": 30.0}), ["claims: 1 of 2 rows are missing: b"])
+    for words in (
+        "Wrong: 1.",
+        "* WRONG: claims: 1 of 2",
+        "2 minutes",
+        "| kills | 90 |",
+        "* <weather>",
+        "t: skipped 1",
+    ):
+        assert words in text
+    assert "WRONG:" not in summary(contents(seconds={}))
 
 
 def test_figures_are_kept_part_by_part(tmp_path, monkeypatch):
