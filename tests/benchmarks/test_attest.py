@@ -264,6 +264,14 @@ def test_the_summary_says_what_is_wrong_what_was_tried_and_what_was_not():
     assert "WRONG:" not in summary(contents(seconds={}))
 
 
+def test_the_list_of_rows_is_that_of_the_stored_table():
+    lines = [line.split("\t") for line in attestation.LIST.read_text().splitlines()]
+    assert lines == sorted(lines)
+    claims = {(subject, relation) for part, subject, relation in lines if part == "claims"}
+    assert claims == set(audit.stored_rows())
+    assert sum(part == "exact" for part, *_ in lines) > 30
+
+
 def test_figures_are_kept_part_by_part(tmp_path, monkeypatch):
     for part, count in (("kills", "2"), ("inputs", "9")):
         command = ["figures", part, f"--{part}", count, "--output", str(tmp_path / "f.json")]
