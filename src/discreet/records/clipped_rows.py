@@ -115,8 +115,14 @@ class ClippedRows(Records):
         return self._X
 
     def dense(self, rows: Any) -> Array:
-        """Return a dense float64 copy of some rows, not clipped, with null rows zeroed."""
-        return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
+        """Return some rows as dense float64, not clipped, with null rows zeroed. Do not modify: it may be a view."""
+        if self.sparse:
+            return np.asarray(self._X[rows].toarray(), dtype=np.float64)
+        return (
+            self._copy_rows(rows)
+            if self._null[rows].any()
+            else np.asarray(self._X[rows], np.float64, order="C")
+        )
 
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
@@ -136,6 +142,9 @@ class ClippedRows(Records):
 
     def _block_sums(self, loss: Loss, point: Array, *, values: bool) -> tuple[float, Array]:
         """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
+        # The bound on rounding holds for every order of summation, so a smooth loss can use the fastest one.
+        smooth = math.isfinite(loss.smoothness)
+        offset = point[-1] if self.bounds.intercept else 0.0
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(point.shape)
@@ -143,7 +152,10 @@ class ClippedRows(Records):
                 # Chunks with null records are float64 copies. All must take the same path: where a derivative jumps,
                 # the last bit of a prediction decides (gradient-methods.md, "Corners").
                 block = self._doubles(block)
-                scales, raw = self._raw_predictions(rows, block, point)
+                scales = self.scales[rows]
+                raw = by_row(
+                    scales, block @ point[: self.n_columns] + offset if smooth else self._dots(block, point)
+                )
                 if values:
                     losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
                     value += float(np.where(scales > 0, losses, 0.0).sum())
@@ -186,7 +198,7 @@ class ClippedRows(Records):
             product = self._weighted_product(squares)
             return np.column_stack([product(unit) for unit in np.eye(self.n_features)])
 
-        def add(rows: NDArray[np.int64], block: Array, total: Array) -> None:
+        def add(rows: slice, block: Array, total: Array) -> None:
             self._add_gram(block, squares[rows], total)
 
         return self._dense_sum(add, self.n_features)
@@ -331,35 +343,36 @@ class ClippedRows(Records):
         if self.bounds.intercept:
             total[-1] += coefficients.sum(axis=0)
 
-    def _dense_sum(
-        self, add: Callable[[NDArray[np.int64], Array, Array], None], size: int, every: int = 1
-    ) -> Array:
+    def _dense_sum(self, add: Callable[[slice, Array, Array], None], size: int, every: int = 1) -> Array:
         """Sum matrices of ``size`` rows over every ``every``-th record, scaled up to all records."""
         # Many columns: use enough rows that adding a block's matrix to the sum is cheap compared to forming it.
         height = max(16, COPY_ENTRIES // max(1, self.n_columns), min(self.n_columns, 1024))
-        chosen = np.arange(0, self.n_samples, every)
+        chosen = range(0, self.n_samples, every)
 
-        def part_sum(rows: NDArray[np.int64]) -> Array:
+        def part_sum(rows: range) -> Array:
             total = np.zeros((size, size))
             for start in range(0, len(rows), height):
-                block_rows = rows[start : start + height]
+                block = rows[start : start + height]
+                block_rows = slice(block.start, block.stop, every)
                 add(block_rows, self.dense(block_rows), total)
             return total
 
+        parts = LANES // 2
+        edges = [k * (len(chosen) // parts) + min(k, len(chosen) % parts) for k in range(parts + 1)]
         with one_blas_thread:
-            sums = np.sum(self._run(part_sum, np.array_split(chosen, LANES // 2)), axis=0)
+            sums = np.sum(self._run(part_sum, [chosen[a:b] for a, b in itertools.pairwise(edges)]), axis=0)
         return np.asarray(sums * (self.n_samples / max(1, len(chosen))))
 
     def _add_gram(self, block: Array, weights: Array, total: Array) -> None:
-        """Add sum_i weights_i (x_i, 1) (x_i, 1)^T to the total for weights >= 0; overwrites the block."""
+        """Add sum_i weights_i (x_i, 1) (x_i, 1)^T to the total for weights >= 0."""
         d = self.n_columns
         if self.bounds.intercept:
             edge = weights @ block
             total[d, :d] += edge
             total[:d, d] += edge
             total[d, d] += weights.sum()
-        block *= np.sqrt(weights)[:, None]
-        total[:d, :d] += block.T @ block
+        scaled = block * np.sqrt(weights)[:, None]
+        total[:d, :d] += scaled.T @ scaled
 
     def _check(self, loss: Loss, theta: ArrayLike) -> Array:
         """Return theta as a contiguous array of the right shape, after checking the labels."""
