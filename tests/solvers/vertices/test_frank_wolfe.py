@@ -433,6 +433,7 @@ def test_auto_takes_the_smaller_certificate():
         ]
         whole = FrankWolfe(evidence_share=0.0).plan(problem, guarantee)
         assert whole.certificate.expected == min(risks)
+        assert "noise on sums" not in whole.how  # neither an intercept nor evidence for a length
 
 
 def test_refusals_say_what_to_do():

@@ -258,7 +258,7 @@ class PacedWalkPlan(base.Plan):
         extra = ["the intercept"] * self.has_intercept + ["the length of the walk"] * (
             self.evidence_share > 0
         )
-        return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}"
+        return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}" if extra else self.walk.how
 
     @property
     def proof(self) -> str:
