@@ -146,9 +146,9 @@ def one_of(*arguments: Argument, required: bool = True) -> Argument:
     return lambda parser: _add(parser.add_mutually_exclusive_group(required=required), arguments)
 
 
-def section(title: str, *arguments: Argument) -> Argument:
-    """Arguments under a title of their own in the help."""
-    return lambda parser: _add(parser.add_argument_group(title), arguments)
+def section(title: str, *arguments: Argument, text: str | None = None) -> Argument:
+    """Arguments under a title of their own in the help, and a text below it."""
+    return lambda parser: _add(parser.add_argument_group(title, text), arguments)
 
 
 def _add(parser: Any, arguments: tuple[Argument, ...]) -> None:

@@ -14,7 +14,6 @@ from discreet._typing import Array, Mask
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import estimator, intercept, norm_bound, parameter, ridge
 from discreet.losses import GradientLoss, Loss
-from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds
@@ -132,8 +131,7 @@ class PrivateERM(PrivateLinearModel):
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        return self._plan(guarantee, size, _checks.count("n_features", n_features), sparse=sparse)
+        return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
 
     def _task(
         self, solver: base.Solver, n_columns: int, n_classes: int | None

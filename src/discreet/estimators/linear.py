@@ -112,10 +112,9 @@ class PrivateLinearModel(LinearParameters):
             rows, targets = take(rows, slots.rows), targets.take(slots.rows)
             null_rows = slots.empty if null_rows is None else slots.empty | targets.null
         n_rows, n_columns = rows.shape
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)
         # The plan must not see the data; under a relation that hides the number of rows, not even n_rows.
         n_classes = None if targets.classes is None else len(targets.classes)
-        plan = self._plan(guarantee, size, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
+        plan = self._plan(n_rows, self.n_samples, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         stated = {
             **self._stated_bounds(problem.bounds),
@@ -143,7 +142,7 @@ class PrivateLinearModel(LinearParameters):
             self.certificate_ = certificate
         assumptions = (
             *targets.assumptions,
-            *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
+            *size_facts(plan.guarantee.neighboring, problem.n_samples, self._rows_per_group(), self.delta),
             *foreign_parts(self.solver, problem.geometry, problem.loss),
             *(rows.assumptions if isinstance(rows, Rows) else ()),
             unit_assumption(carried.promise.guarantee),
@@ -159,9 +158,16 @@ class PrivateLinearModel(LinearParameters):
         _checks.seed(self.random_state)
 
     def _plan(
-        self, guarantee: Guarantee, size: int, n_columns: int, n_classes: int | None = None, *, sparse: bool
+        self,
+        n_rows: int | None,
+        n_samples: int | None,
+        n_columns: int,
+        n_classes: int | None = None,
+        *,
+        sparse: bool,
     ) -> base.Plan:
-        """Return the plan of a fit with these public sizes."""
+        """Return the plan of a fit to ``n_rows`` rows, or to the declared ``n_samples``."""
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, n_samples)
         solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
         rows = self._rows_per_group()

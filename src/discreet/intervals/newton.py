@@ -477,7 +477,9 @@ def _farthest(length: float, off: float) -> float:
     if length == 0:
         return 1.0
     near = math.sqrt(8) * math.sin(length / math.sqrt(8)) if length <= _LONGEST_WAY else 0.0
-    known = max(2 - 2 * math.exp(-length / 2), near)  # of the integral of the curvature up to the end of the step
+    known = max(
+        2 - 2 * math.exp(-length / 2), near
+    )  # of the integral of the curvature up to the end of the step
     left = known + math.exp(-length / 2) - length * math.exp(off)
     return max(1.0, 0.5 - math.log(left) / length) if left > 0 else math.inf
 

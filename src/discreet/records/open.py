@@ -27,7 +27,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from discreet import _checks
-from discreet._checks import ParameterError, ParameterTypeError, Setting, is_from
+from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Mask
 from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords
@@ -41,6 +41,7 @@ from discreet.tables.reading import (
     column_names,
     entries_to_numbers,
     is_frame,
+    is_from,
     raw_column,
     to_numbers,
 )

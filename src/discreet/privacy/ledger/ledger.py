@@ -415,8 +415,9 @@ class Ledger:
 
     def balance(self, event: Event) -> tuple[str, str]:
         """Say how much of the cap is spent, and how many more charges of ``event`` fit; if none does, what does."""
-        spent, times = self._rule.spent(self._refreshed(), self.delta), self.further(event)
-        used = f"epsilon {number(spent)} of {number(self.epsilon)} is spent at delta {self.delta:g}"
+        epsilon, delta = self.epsilon, self.delta
+        spent, times = self._rule.spent(self._refreshed(), delta), self.further(event)
+        used = f"epsilon {number(spent)} of {number(epsilon)} is spent at delta {delta:g}"
         return used, f"{room(times)} like this one" + ("" if times else f", but {self._remaining().largest}")
 
     def price(self, event: Event) -> float:
