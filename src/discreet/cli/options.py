@@ -433,7 +433,7 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 
 def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
     """Say how much of the ledger is spent and how many more such charges fit, or that nobody keeps count."""
-    from discreet.display.console import note, paragraph
+    from discreet.display.console import note, say
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
@@ -444,5 +444,5 @@ def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> 
             "releases together say about a person"
         )
     spent, left = ledger.balance(statement.event)
-    paragraph(f"In {arguments.ledger}, {spent}.")
-    paragraph(f"There is {left}.")
+    say(f"In {arguments.ledger}, {spent}.", folded=True)
+    say(f"There is {left}.", folded=True)

@@ -17,13 +17,12 @@ import scipy.sparse as sp
 
 from discreet import _checks
 from discreet._checks import ParameterTypeError, calm
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
 from discreet.privacy.guarantee import USUAL_EPSILON, Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem, noise_over_signal
-from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
@@ -122,10 +121,20 @@ class PrivateLinearModel(LinearParameters):
             "coefficients": float(problem.n_coefficients),
         }
         self.fitted_parameters_ = parameters_of(self)
+        clip, strict = self._clip(n_columns), self.bad_rows == "error"
         self._warn(plan)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
-        records = self._records(rows, targets, problem, null_rows)
+        labels = targets.of_models(problem.loss.n_outputs)
+        records = as_records(
+            rows,
+            labels,
+            problem.bounds,
+            null_rows=null_rows,
+            strict=strict,
+            clip=clip,
+            linear=problem.loss.linear,
+        )
         carried = carry_out(
             plan,
             records,
@@ -180,14 +189,6 @@ class PrivateLinearModel(LinearParameters):
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
         if plan.doubt:
             warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
-
-    def _records(
-        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
-    ) -> list[Records]:
-        """Return the bounded records of every model."""
-        strict, clip = self.bad_rows == "error", self._clip(rows.shape[1])
-        labels = targets.of_models(problem.loss.n_outputs)
-        return as_records(rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=clip)
 
     # -- what a kind of label must say ----------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from discreet.privacy.ledger.rules import (
     AdaptiveRule,
     Filter,
     FixedRule,
+    Refused,
     Rule,
     Verdict,
+    admit,
     largest_pure,
     least_noise,
     price,
@@ -323,16 +326,10 @@ class Ledger:
         self._rule.cap.cost(event)
         account, tail = self._known
 
-        def decide(news: list[Charge]) -> bool:
-            now = account.with_charges(news, self._rule.cap)
-            verdict = self._rule.verdict(now, event)
-            if verdict is Verdict.REFUSED:
-                raise _Refused(now)
-            return verdict is Verdict.CLOSING
-
+        decide = partial(admit, self._rule, account, event)
         try:
             news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
-        except _Refused as refused:
+        except Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
         self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return charge
@@ -519,13 +516,6 @@ class Ledger:
             f"Ledger({str(self.path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
             f"neighboring={self.neighboring.value!r}, adaptive={self.adaptive!r}, unit={self.unit!r})"
         )
-
-
-class _Refused(Exception):
-    """Carries the account out of the transaction, so that no other process waits for the message."""
-
-    def __init__(self, account: Account) -> None:
-        self.account = account
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
