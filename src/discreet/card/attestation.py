@@ -23,7 +23,7 @@ from typing import Any
 
 import discreet
 from discreet._files import read_file
-from discreet.card.kinds import no_constant, no_duplicates
+from discreet.card.card import no_constant, no_duplicates
 from discreet.privacy import proofs
 from discreet.privacy.accounting import accountants
 from discreet.privacy.events import Event

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from discreet._checks import ParameterError, is_from, silently
+from discreet._checks import ParameterError, silently
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows, as_numbers, is_dask
@@ -32,7 +32,7 @@ from discreet.records.partitioned import (
     one_ending,
     small_labels,
 )
-from discreet.tables.reading import as_cells
+from discreet.tables.reading import as_cells, is_from
 
 _RETRIES = 3  # of a partition whose worker died
 _MOST_LOST = 4  # workers that may die during one fit before it ends

@@ -40,14 +40,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from discreet._checks import is_from, silence
+from discreet._checks import silence
 from discreet.display import console
 from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.records.arrow import FileRows
 from discreet.records.dask import DaskRows, Noted, declared_types
 from discreet.records.open import class_codes
-from discreet.tables.reading import as_cells
+from discreet.tables.reading import as_cells, is_from
 
 Codes = NDArray[np.int64]
 Votes = NDArray[np.integer[Any]]
