@@ -85,7 +85,7 @@ def test_describe(shell):
     )
     assert "age x ward" in said
     assert re.search(
-        r"more releases like this one, or one release: .*\(epsilon [\d.]+ at delta", " ".join(said.split())
+        r"epsilon 2 of [\d.]+ is spent at delta .*more releases? like this one", " ".join(said.split())
     )
     with open("d.json") as stream:
         written = json.load(stream)

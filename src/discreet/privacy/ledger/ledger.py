@@ -420,11 +420,11 @@ class Ledger:
         return Remaining(epsilon, delta, pure, noise, self.neighboring, account.closed)
 
     def balance(self, event: Event) -> tuple[str, str]:
-        """Say how much of the cap is spent, and what fits: how many more charges of ``event``, and the largest one."""
+        """Say how much of the cap is spent, and how many more charges of ``event`` fit; if none does, what does."""
         epsilon, delta = self.epsilon, self.delta
         spent, times = self._rule.spent(self._refreshed(), delta), self.further(event)
         used = f"epsilon {number(spent)} of {number(epsilon)} is spent at delta {delta:g}"
-        return used, self._remaining().counted(times, "this one")
+        return used, f"{room(times)} like this one" if times else self._remaining().counted(0, "this one")
 
     def price(self, event: Event) -> float:
         """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
