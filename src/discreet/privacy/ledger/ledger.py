@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from discreet.privacy.ledger.rules import (
     AdaptiveRule,
     Filter,
     FixedRule,
+    Refused,
     Rule,
     Verdict,
+    admit,
     largest_pure,
     least_noise,
     price,
@@ -83,9 +86,18 @@ class Remaining:
         return Remaining(epsilon, self.delta, pure, noise, self.neighboring, closed, like_last)
 
     def __str__(self) -> str:
-        if self.like_last is None or self.closed or (self.epsilon == 0 and self.pure_epsilon == 0):
+        if self.like_last is None or self._empty:
             return self.largest
-        return f"{room(self.like_last)} like the last one, {'or' if self.like_last else 'but'} {self.largest}"
+        return self.counted(self.like_last, "the last one")
+
+    def counted(self, times: int, example: str) -> str:
+        """Say that ``times`` more releases like an example fit, and which single one is the largest."""
+        link = ":" if self._empty else ", or" if times else ", but"
+        return f"{room(times)} like {example}{link} {self.largest}"
+
+    @property
+    def _empty(self) -> bool:
+        return self.closed or (self.epsilon == 0 and self.pure_epsilon == 0)
 
     @property
     def largest(self) -> str:
@@ -323,16 +335,10 @@ class Ledger:
         self._rule.cap.cost(event)
         account, tail = self._known
 
-        def decide(news: list[Charge]) -> bool:
-            now = account.with_charges(news, self._rule.cap)
-            verdict = self._rule.verdict(now, event)
-            if verdict is Verdict.REFUSED:
-                raise _Refused(now)
-            return verdict is Verdict.CLOSING
-
+        decide = partial(admit, self._rule, account, event)
         try:
             news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
-        except _Refused as refused:
+        except Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
         self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return charge
@@ -414,10 +420,11 @@ class Ledger:
         return Remaining(epsilon, delta, pure, noise, self.neighboring, account.closed)
 
     def balance(self, event: Event) -> tuple[str, str]:
-        """Say how much of the cap is spent, and how many more charges of ``event`` fit; if none does, what does."""
-        spent, times = self._rule.spent(self._refreshed(), self.delta), self.further(event)
-        used = f"epsilon {number(spent)} of {number(self.epsilon)} is spent at delta {self.delta:g}"
-        return used, f"{room(times)} like this one" + ("" if times else f", but {self._remaining().largest}")
+        """Say how much of the cap is spent, and what fits: how many more charges of ``event``, and the largest one."""
+        epsilon, delta = self.epsilon, self.delta
+        spent, times = self._rule.spent(self._refreshed(), delta), self.further(event)
+        used = f"epsilon {number(spent)} of {number(epsilon)} is spent at delta {delta:g}"
+        return used, self._remaining().counted(times, "this one")
 
     def price(self, event: Event) -> float:
         """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
@@ -518,13 +525,6 @@ class Ledger:
             f"Ledger({str(self.path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
             f"neighboring={self.neighboring.value!r}, adaptive={self.adaptive!r}, unit={self.unit!r})"
         )
-
-
-class _Refused(Exception):
-    """Carries the account out of the transaction, so that no other process waits for the message."""
-
-    def __init__(self, account: Account) -> None:
-        self.account = account
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path:
