@@ -34,7 +34,8 @@ Written by `python -m benchmarks.audit --write`. Claims are epsilons of the char
 explained in `benchmarks/audit_rows.py`, the attack on transcripts in `docs/audit.md`. Bounds have a confidence of
 99.99% each. "pair" is the epsilon of the program on the pair that was attacked, where it can be computed. Where "worst
 case" is blank it is less than the claim, or the pair was searched for: there a small number says nothing, neither for
-the mechanism nor against it.
+the mechanism nor against it. Rows without an event were measured before digests were kept; `make attest` attacks them
+again.
 """
 _TAIL = """
 ## Without a row
