@@ -7,12 +7,14 @@ names the test that fails if they get stuck there again; small ones are tested b
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import discreet
 from discreet import Ledger, PrivateLogisticRegression, card, insecure_noise, on_progress, private_domains
@@ -54,15 +56,19 @@ the data scientist
   classes as a set: "at least two"        test_friction.py::test_classes_without_an_order_are_called_what_they_are
   Ledger(3.0): bare TypeError             test_friction.py::test_a_ledger_that_is_given_its_budget_first_shows_how
   a generator refused without advice      test_friction.py::test_a_generator_is_refused_with_what_repeats_noise
+  partial_fit, summary: bare errors       test_friction.py::test_a_remembered_attribute_is_answered_and_still_missing
+  describe without a schema: bare error   test_friction.py::test_describe_without_a_schema_says_how_to_get_one
 
 the statistician
   fit --target: "did you mean aggregator" cli/test_commands.py::test_did_you_mean
+  template --output: "--help lists all"   cli/test_commands.py::test_did_you_mean
   two dashes counted as likeness          cli/test_commands.py::test_two_dashes_are_no_likeness
   `discreet help` was no command          cli/test_commands.py::test_help_is_a_word_too
   a template with ids as a number         cli/test_commands.py::test_a_template_points_at_columns_that_may_number_people
   evaluate forgot the schema's people     cli/test_cli_evaluate.py::test_a_schema_with_a_group_column_is_evaluated_per_person_or_not_at_all
   no evaluation inside a user's budget    cli/test_walks.py::test_a_hospital_whose_patients_come_twice
   people in a ledger of rows, unsaid      test_friction.py::test_a_ledger_of_rows_is_pointed_out_to_who_protects_people
+  columns of a printed plan not in line   test_friction.py::test_the_values_of_a_plan_stand_in_one_column
   plan ignored the group                  cli/test_models.py::test_a_plan_is_what_the_fit_runs
   no page from the shell                  cli/test_commands.py::test_a_page_for_people
   no signing from the shell               cli/test_commands.py::test_keys_and_signatures
@@ -325,3 +331,42 @@ def test_a_generator_is_refused_with_what_repeats_noise():
         PrivateLogisticRegression(classes=[0, 1], random_state=np.random.default_rng(0)).fit(
             np.eye(2), [0, 1]
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("partial_fit", "PrivateOnlineLinearModel"),
+        ("summary", "discreet.card.coefficients(model)"),
+        ("pvalues", "discreet.coefficient_intervals"),
+        ("feature_importances_", "discreet.card.coefficients(model)"),
+    ],
+)
+def test_a_remembered_attribute_is_answered_and_still_missing(model, name, answer):
+    for one in (model, clone(model), pickle.loads(pickle.dumps(model))):
+        assert not hasattr(one, name)
+        with pytest.raises(AttributeError, match=re.escape(answer)):
+            getattr(one, name)
+    with pytest.raises(AttributeError, match="no attribute 'unheard_of'"):
+        model.unheard_of  # noqa: B018
+
+
+def test_an_attribute_with_an_error_of_its_own_keeps_it():
+    search = discreet.PrivateSearchCV(discreet.PrivateLinearSVC(1.0), {"feature_bound": [1.0, 2.0]})
+    with pytest.raises(AttributeError, match="has no attribute 'predict_proba'"):
+        search.predict_proba  # noqa: B018
+
+
+@pytest.mark.parametrize("schema", [(), ({"age": (0, 100)},), ("schema.toml",)], ids=["none", "dict", "path"])
+def test_describe_without_a_schema_says_how_to_get_one(schema):
+    with pytest.raises(
+        TypeError, match=r"schema must be a discreet.Schema.*from_file.*discreet schema template"
+    ):
+        discreet.describe({"age": [40.0, 50.0]}, *schema)
+
+
+def test_the_values_of_a_plan_stand_in_one_column(capsys):
+    assert main(["plan", "--rows", "5000", "--columns", "12", "--epsilon", "1"]) == 0
+    _, *lines, _ = capsys.readouterr().out.splitlines()
+    assert len(lines) > 8
+    assert len({re.match(r"  .*?\S  +", line).end() for line in lines}) == 1

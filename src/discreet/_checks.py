@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, Self, SupportsFloat, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
@@ -172,10 +172,11 @@ Result = TypeVar("Result")
 
 
 class Habits:
-    """Answer parameters of scikit-learn that do not exist here by the name of what does it here.
+    """Answer parameters and attributes of other libraries that do not exist here by the name of what does it here.
 
-    In ``__new__``, which is called with what the constructor gets: constructors keep their plain signatures, from which
-    ``get_params`` and ``clone`` read the parameters.
+    Parameters in ``__new__``, which is called with what the constructor gets: constructors keep their plain signatures,
+    from which ``get_params`` and ``clone`` read the parameters. Attributes still raise an ``AttributeError``, so
+    ``hasattr`` answers as before.
     """
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
@@ -185,6 +186,28 @@ class Habits:
                 if name not in known:
                     raise TypeError(f"{cls.__name__} has no parameter {name!r}{_advice(name, known)}")
         return super().__new__(cls)
+
+    if not TYPE_CHECKING:  # for a type checker, unknown attributes stay unknown
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _REMEMBERED:
+                return object.__getattribute__(self, name)  # raises the usual error, or that of a property
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: {_REMEMBERED[name]}")
+
+
+_TABLE = "discreet.card.coefficients(model) is the table of coefficients and odds ratios, free"
+_INTERVALS = "discreet.coefficient_intervals gives intervals, which are paid for"
+# What does it here, by the name of a method or attribute of scikit-learn or statsmodels.
+_REMEMBERED = {
+    "partial_fit": "every fit is charged in full. PrivateOnlineLinearModel learns from a stream for one charge",
+    "summary": f"{_TABLE}, and print(model.privacy_) the statement. {_INTERVALS}",
+    "params": f"{_TABLE}; coef_ and intercept_ are the numbers",
+    "conf_int": _INTERVALS,
+    "bse": _INTERVALS,
+    "pvalues": f"noise must be part of a test: {_INTERVALS}",
+    "feature_importances_": _TABLE,
+    "cv_results_": "scores of candidates are not released, only the chosen model: best_estimator_, best_params_",
+}
 
 
 # What does it here, for estimators that have the first parameter named, if one is; the last line of a name is for all.

@@ -43,6 +43,7 @@ HABITS = {  # options that people try where there are none
     "--group": _PEOPLE,
     "--groups": _PEOPLE,
     "--label": _TARGET,
+    "--output": "it prints to standard output, add > FILE",
     "--random-state": _NOISE,
     "--schema": "the model file holds the schema",
     "--seed": _NOISE,

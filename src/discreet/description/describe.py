@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting
+from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet.description.columns import Column, Places, Scale, columns_of
 from discreet.description.estimates import Law
 from discreet.description.plan import DescriptionPlan
@@ -36,7 +36,7 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 def describe(
     table: TableLike,
-    schema: Schema,
+    schema: Schema | None = None,
     *,
     epsilon: float = 1.0,
     delta: float | None = None,
@@ -105,6 +105,7 @@ def describe(
     (True, True)
     """
     strict = _checks.choice("bad_rows", bad_rows, ("error", "null")) == "error"
+    schema = _declared(schema)
     columns = columns_of(schema, _bins(schema, bins))
     crossed = _pairs(columns, pairs)
     levels = [_share("quantiles", level) for level in quantiles]
@@ -189,6 +190,18 @@ def _plan(
     if rows is not None:
         guarantee = replace(guarantee, unit="user")
     return DescriptionPlan(guarantee, columns, pairs, rows or 1)
+
+
+def _declared(schema: object) -> Schema:
+    """Return the schema, or say how to get one."""
+    if isinstance(schema, Schema):
+        return schema
+    raise ParameterTypeError(
+        "schema",
+        f"must be a discreet.Schema, the public domains of the columns, got {type(schema).__name__}",
+        "for example Schema({'age': Numeric(0, 100), 'ward': Categorical(('north', 'south'))})",
+        "Schema.from_file(path) reads one, and `discreet schema template` starts one from a public sample",
+    )
 
 
 def _bins(schema: Schema, bins: int | Mapping[str, int]) -> dict[str, int]:

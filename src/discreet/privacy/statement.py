@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -271,12 +270,10 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
         **{name: f"{value:.6g}" for name, value in plan.noise.items() if not isinstance(value, str)},
         **(more or {}),
     }
-    return "\n".join([f"Plan: {plan.mechanism}", *itertools.starmap(plan_line, values.items())])
-
-
-def plan_line(name: str, value: str) -> str:
-    """Format one line of a printed plan."""
-    return f"  {name + '  ':<40}{value}"
+    width = max(map(len, values)) + 2
+    return "\n".join(
+        [f"Plan: {plan.mechanism}", *(f"  {name:<{width}}{value}" for name, value in values.items())]
+    )
 
 
 def lemmas_of(part: object) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ class ArrayRecords(ClippedRows):
                 loss, point, every, functools.partial(self._add_softmax_gram, loss), point.size
             )
 
-        def add(rows: NDArray[np.int64], block: Array, raw: Array, total: Array) -> None:
+        def add(rows: slice, block: Array, raw: Array, total: Array) -> None:
             y = self.labels[rows]
             if smoothing > 0:
                 rise = loss.derivative(y, raw + smoothing) - loss.derivative(y, raw - smoothing)
@@ -105,7 +105,7 @@ class ArrayRecords(ClippedRows):
     def mean_class_hessian(self, loss: Loss, theta: ArrayLike, *, every: int = 1) -> Array:
         """sum_i (1 - |q_i|^2) / (K - 1) v_i v_i^T: a softmax's Hessian averaged over its outputs."""
 
-        def add(rows: NDArray[np.int64], block: Array, raw: Array, total: Array) -> None:
+        def add(rows: slice, block: Array, raw: Array, total: Array) -> None:
             spread = 1.0 - np.square(loss.probabilities(raw, self.labels[rows])).sum(axis=1)
             self._add_gram(block, self.scales[rows] ** 2 * spread / (loss.n_outputs - 1), total)
 
@@ -153,25 +153,23 @@ class ArrayRecords(ClippedRows):
         loss: Loss,
         theta: Array,
         every: int,
-        add: Callable[[NDArray[np.int64], Array, Array, Array], None],
+        add: Callable[[slice, Array, Array, Array], None],
         size: int,
     ) -> Array:
         """Sum matrices of ``size`` rows that depend on raw predictions at theta, as ``_dense_sum`` does."""
         if self.sparse:
             raise ValueError("dense Hessians of CSR records are not formed; use hessian_product")
 
-        def with_raw(rows: NDArray[np.int64], block: Array, total: Array) -> None:
+        def with_raw(rows: slice, block: Array, total: Array) -> None:
             add(rows, block, self._raw_predictions(rows, block, theta)[1], total)
 
         return self._dense_sum(with_raw, size, every)
 
-    def _add_softmax_gram(
-        self, loss: Loss, rows: NDArray[np.int64], block: Array, raw: Array, total: Array
-    ) -> None:
+    def _add_softmax_gram(self, loss: Loss, rows: slice, block: Array, raw: Array, total: Array) -> None:
         """total += sum_i (v_i v_i^T) kron (diag(q_i) - q_i q_i^T), theta flattened row by row."""
         p, n_classes = self.n_features, raw.shape[1]
         blocks = total.reshape(p, n_classes, p, n_classes)
-        records = np.ones((len(rows), p))
+        records = np.ones((len(block), p))
         records[:, : self.n_columns] = block
         records *= self.scales[rows][:, None]
         q = loss.probabilities(raw, self.labels[rows])

@@ -114,9 +114,14 @@ class ClippedRows(Records):
         """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
         return self._X
 
-    def dense(self, rows: Any) -> Array:
-        """Return a dense float64 copy of some rows, not clipped, with null rows zeroed."""
-        return np.asarray(self._X[rows].toarray(), dtype=np.float64) if self.sparse else self._copy_rows(rows)
+    def dense(self, rows: Any, out: Array | None = None) -> Array:
+        """Return a dense float64 copy of some rows, not clipped, with null rows zeroed.
+
+        Rows of a dense matrix are copied to the memory of ``out``, which has room for at least so many.
+        """
+        if self.sparse:
+            return np.asarray(self._X[rows].toarray(), dtype=np.float64)
+        return self._copy_rows(rows, out)
 
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
@@ -136,6 +141,9 @@ class ClippedRows(Records):
 
     def _block_sums(self, loss: Loss, point: Array, *, values: bool) -> tuple[float, Array]:
         """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
+        # The bound on rounding holds for every order of summation, so a smooth loss can use the fastest one.
+        smooth = math.isfinite(loss.smoothness)
+        offset = point[-1] if self.bounds.intercept else 0.0
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(point.shape)
@@ -143,7 +151,10 @@ class ClippedRows(Records):
                 # Chunks with null records are float64 copies. All must take the same path: where a derivative jumps,
                 # the last bit of a prediction decides (gradient-methods.md, "Corners").
                 block = self._doubles(block)
-                scales, raw = self._raw_predictions(rows, block, point)
+                scales = self.scales[rows]
+                raw = by_row(
+                    scales, block @ point[: self.n_columns] + offset if smooth else self._dots(block, point)
+                )
                 if values:
                     losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
                     value += float(np.where(scales > 0, losses, 0.0).sum())
@@ -186,7 +197,7 @@ class ClippedRows(Records):
             product = self._weighted_product(squares)
             return np.column_stack([product(unit) for unit in np.eye(self.n_features)])
 
-        def add(rows: NDArray[np.int64], block: Array, total: Array) -> None:
+        def add(rows: slice, block: Array, total: Array) -> None:
             self._add_gram(block, squares[rows], total)
 
         return self._dense_sum(add, self.n_features)
@@ -331,23 +342,24 @@ class ClippedRows(Records):
         if self.bounds.intercept:
             total[-1] += coefficients.sum(axis=0)
 
-    def _dense_sum(
-        self, add: Callable[[NDArray[np.int64], Array, Array], None], size: int, every: int = 1
-    ) -> Array:
+    def _dense_sum(self, add: Callable[[slice, Array, Array], None], size: int, every: int = 1) -> Array:
         """Sum matrices of ``size`` rows over every ``every``-th record, scaled up to all records."""
         # Many columns: use enough rows that adding a block's matrix to the sum is cheap compared to forming it.
         height = max(16, COPY_ENTRIES // max(1, self.n_columns), min(self.n_columns, 1024))
-        chosen = np.arange(0, self.n_samples, every)
+        chosen = range(0, self.n_samples, every)
 
-        def part_sum(rows: NDArray[np.int64]) -> Array:
+        def part_sum(rows: range) -> Array:
             total = np.zeros((size, size))
+            # One copy for all blocks: workers of Dask ask the system for every large array anew, page by page.
+            copies = np.empty((0 if self.sparse else min(height, len(rows)), self.n_columns))
             for start in range(0, len(rows), height):
-                block_rows = rows[start : start + height]
-                add(block_rows, self.dense(block_rows), total)
+                some = rows[start : start + height]
+                block_rows = slice(some.start, some.stop, every)
+                add(block_rows, self.dense(block_rows, copies), total)
             return total
 
         with one_blas_thread:
-            sums = np.sum(self._run(part_sum, np.array_split(chosen, LANES // 2)), axis=0)
+            sums = np.sum(self._run(part_sum, _split_evenly(chosen, LANES // 2)), axis=0)
         return np.asarray(sums * (self.n_samples / max(1, len(chosen))))
 
     def _add_gram(self, block: Array, weights: Array, total: Array) -> None:
@@ -417,10 +429,11 @@ class ClippedRows(Records):
             else:
                 yield rows, self._X[rows] if usable else self._copy_rows(rows)
 
-    def _copy_rows(self, rows: Any) -> Array:
+    def _copy_rows(self, rows: Any, out: Array | None = None) -> Array:
         """Return a float64 copy of some rows, with null rows zeroed, because 0 times nan is not 0."""
-        block = np.array(self._X[rows], dtype=np.float64, order="C")
-        null = self._null[rows]
+        chosen, null = self._X[rows], self._null[rows]
+        block = np.empty(chosen.shape) if out is None else out[: len(chosen)]
+        block[:] = chosen
         if null.any():
             block[null] = 0.0
         return block
@@ -465,6 +478,13 @@ def of_predictions(records: ClippedRows, question: Callable[..., Array], theta: 
 def _cut(rows: slice, height: int) -> list[slice]:
     """Split into consecutive pieces of at most ``height`` rows."""
     return [slice(i, min(i + height, rows.stop)) for i in range(rows.start, rows.stop, height)]
+
+
+def _split_evenly(rows: range, parts: int) -> list[range]:
+    """Split as `numpy.array_split` does: the first parts have one row more if the division leaves a rest."""
+    short, rest = divmod(len(rows), parts)
+    edges = [part * short + min(part, rest) for part in range(parts + 1)]
+    return [rows[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 def _check_length(name: str, values: NDArray[Any], n_samples: int) -> NDArray[Any]:

@@ -25,7 +25,7 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.events import Composed, Event, Repeated, Subsampled
 from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity
 from discreet.privacy.page import ShowsPlan
-from discreet.privacy.statement import plan_line, plan_text
+from discreet.privacy.statement import plan_text
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.records.bounds import gradient_rounding
@@ -200,8 +200,8 @@ class Plan(ShowsPlan, ABC):
         return replace(self, groups=promise)
 
     def __str__(self) -> str:
-        text = plan_text(self, self.sizes, self.remarks)
-        return f"{text}\n{plan_line('chosen by solver=auto', self.reason)}" if self.reason else text
+        chosen = {"chosen by solver=auto": self.reason} if self.reason else {}
+        return plan_text(self, self.sizes, {**self.remarks, **chosen})
 
 
 class Solver(Protocol):

@@ -326,6 +326,7 @@ class NoisyNewtonPlan(base.Plan):
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
             stddev = self.gradients(shape.norm).noise.effective_stddev / problem.n_samples
             share = learned(reached[0], stddev**2 * descent.accumulated())
+            counts = margins.release(records[0], theta[0], entropy)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
             counts = margins.release(records[0], theta[0], entropy)
             outputs = problem.loss.n_outputs
