@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, card, coefficient_intervals
-from discreet.card.coefficients import effects
+from discreet.card.released import effects
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.privacy.page import posterior
 from discreet.tables.schema import Binned, Boolean, Categorical, Numeric, Schema, Target, Text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from discreet.losses import GradientLoss
 from discreet.losses.row_gradients import shrunk
 from discreet.privacy.guarantee import Neighboring
-from discreet.records.row_gradients import RowGradients
+from discreet.records.arrays import RowGradients
 from discreet.solvers.base import computed_gradient_sensitivity
 
 RNG = np.random.default_rng(0)

@@ -337,7 +337,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         ----------
         columns : names of the columns to draw; None for all, the most important first.
         """
-        from discreet.additive.charts import shape_chart
+        from discreet.additive.shapes import shape_chart
 
         check_is_fitted(self)
         chosen = list(self.importances_) if columns is None else [str(name) for name in columns]

@@ -198,7 +198,7 @@ def _run_distances(one: Trace, two: Trace) -> list[Distance]:
 
 
 def _compare_charges(one: Trace, two: Trace) -> list[Finding]:
-    """Equal charges, each recorded and worth its calls; of a program that charges nothing, every run its plan."""
+    """Equal charges, each recorded and covering its calls; of a program that charges nothing, every run its plan."""
     if not one.charges:
         return [found for run in one.runs for found in _priced(run, one)]
     found = []

@@ -248,10 +248,11 @@ _CROWDED = (
 def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
     """Neighbors worth trying.
 
-    Opposite rows and opposite targets, among rows that say nothing, few or many, or pull one way; an opposite target of
-    a row with no zeros; among rows that agree with one of the two, which makes the other's choice rare, so that its
-    odds move most; rows at 120 degrees, which are the worst for second moments; and among rows that leave one vertex of
-    a ball which gains against two which lose: noisy maxima differ most where one stands against several.
+    Opposite rows and opposite targets, among few or many rows that carry no signal, or that all have the same one; an
+    opposite target of a row with no zeros; among rows that agree with one of the two, which makes the other's choice
+    rare, so that its odds move most; rows at 120 degrees, which are the worst for second moments; and among rows that
+    leave one vertex of a ball which gains against two which lose: noisy maxima differ most where one stands against
+    several.
     """
     pairs = []
     far, off = [1e3, 0.0], [-500.0, 500.0 * 3**0.5]

@@ -1,6 +1,6 @@
 """One run of a program with everything an auditor wants to know about it, without the program's help.
 
-The noise is insecure and repeatable; a recorder hears every mechanism; a solver is wrapped so that its plan,
+The noise is insecure and repeatable; a recorder sees every call of a mechanism; a solver is wrapped so that its plan,
 its records and its use of random words are seen as well. No solver has code of its own here.
 """
 

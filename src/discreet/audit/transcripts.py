@@ -92,7 +92,7 @@ def transcripts(
     run : the program; what it returns is what it publishes, as numbers.
     first, second : neighboring data sets.
     runs : on each of the two data sets, fewer (but at least ``fewest``) if ``seconds`` of processor time are over.
-    seed : the noise is repeatable: an attacker who hears the mechanisms may not listen to secret noise.
+    seed : the noise is repeatable: an attacker who sees every call of a mechanism must not see secret noise.
     share : part of the noise that is kept; less than 1 is the broken twin.
     start : number of earlier runs with the same seed, whose noise is not used again.
     """

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from discreet.card.card import About, Card, family
-from discreet.card.coefficients import add_coefficients, columns_of
 from discreet.card.files import read
+from discreet.card.released import add_coefficients, columns_of
 from discreet.display.page import Bar, Page
 from discreet.privacy.ledger.ledger import Ledger
 from discreet.privacy.ledger.page import add_budget
@@ -88,7 +88,7 @@ def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger:
     if evaluation is None:
         page.text("Not recorded: no evaluation was attached to this page.")
     else:
-        from discreet.evaluation.page import add_metrics
+        from discreet.evaluation.report import add_metrics
 
         add_metrics(page, evaluation)
     page.heading("What the whole budget has spent")
@@ -175,8 +175,7 @@ def _add_numbers(page: Page, card: Card, intervals: Any) -> None:
 
 def _add_shapes(page: Page, card: Card) -> None:
     """What each column adds, the most important columns first."""
-    from discreet.additive.charts import shape_spec
-    from discreet.additive.shapes import AdditiveModel
+    from discreet.additive.shapes import AdditiveModel, shape_spec
 
     model = AdditiveModel.from_arrays(card.arrays)
     labels = [] if card.classes is None or len(card.classes) == 2 else [str(one) for one in card.classes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from discreet._typing import Array
 from discreet.card.card import Card, family
-from discreet.card.coefficients import columns_of, effects
-from discreet.tables.domains import Numeric, Text
+from discreet.display.page import Bar, Page
+from discreet.tables.domains import Binned, Boolean, Categorical, Domain, Numeric, Text
 from discreet.tables.schema import Schema
 
 _ENCODED = "Coefficients are of rows as the schema encodes them: numbers from -1 to 1, categories 0 or 1."
@@ -163,3 +163,172 @@ def _size(row: tuple[str, ...]) -> float:
         return max(abs(float(cell)) for cell in row[1:2])
     except ValueError:
         return 0.0
+
+
+# -- Coefficients as people read them: by column of the table, each level beside a reference level -------------------
+
+
+_MOST = 40  # rows shown; the file has them all
+_ORDERED = "Numbers, lowest to highest declared value; yes compared with no"
+_RATES = ("PrivatePoissonRegressor",)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A change of a row and what it adds to the prediction: weights of the coefficients of one column."""
+
+    group: str
+    name: str
+    note: str
+    weights: dict[int, float]
+
+    def of(self, coefficients: Array) -> float:
+        """What it adds, for one output."""
+        return float(sum(weight * coefficients[place] for place, weight in self.weights.items()))
+
+
+def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
+    """The coefficients of a linear model, or their intervals, which were paid for on their own."""
+    coef = np.atleast_2d(card.arrays["coef_"])
+    if intervals is not None:
+        _add_intervals(page, card, intervals)
+        return
+    found = list(effects(card))
+    if card.schema is None and len(found) > _MOST:
+        found.sort(key=lambda effect: -max(abs(effect.of(row)) for row in coef))
+    hidden = (
+        []
+        if card.schema is None
+        else [
+            (name, domain.n_features)
+            for name, domain in card.schema.columns.items()
+            if isinstance(domain, Text)
+        ]
+    )
+    shown = found[:_MOST] if card.schema is None else found
+    labels = [] if card.classes is None else [str(label) for label in card.classes]
+    if len(coef) == 1:
+        _add_bars(page, card, shown, coef[0], labels)
+    else:
+        page.text("What each change adds to the score of every class, as released, noise included.")
+        page.table(
+            ("", *(labels or map(str, range(len(coef))))),
+            [(_title(effect), *(f"{effect.of(row):+.2f}" for row in coef)) for effect in shown],
+        )
+    if len(found) > len(shown):
+        page.text(f"The {len(shown)} largest of {len(found)}; the model file has them all.")
+    for name, count in hidden:
+        page.text(f"Left out: {count} hashed words of {name!r}, which stand for no word in particular.")
+    if card.schema is not None and card.schema.normalize:
+        page.text(
+            "Rows are scaled to length 1 before they are multiplied, so effects in one row are smaller."
+        )
+
+
+def _add_bars(page: Page, card: Card, shown: Sequence[Effect], coef: Array, labels: Sequence[str]) -> None:
+    of = f" of {labels[1]!r}" if len(labels) == 2 else ""
+    text: Callable[[float], str] = _factor
+    if family(card.estimator).probabilities:
+        what = f"multiplies the odds{of}"
+    elif card.estimator in _RATES:
+        what = "multiplies the predicted rate"
+    else:
+        what, text = f"adds to the {'score' if labels else 'prediction'}{of}", "{:+.3g}".format
+    groups: dict[str, list[Bar]] = {}
+    for effect in shown:
+        value = effect.of(coef)
+        groups.setdefault(effect.group, []).append(Bar(effect.name, value, text(value), note=effect.note))
+    page.text(
+        f"What each change {what}; a bar to the right raises {'them' if 'odds' in what else 'it'}. The numbers include "
+        "the noise, and the release alone does not tell how much of a bar is noise: discreet.coefficient_intervals "
+        "measures that, for a price of its own."
+    )
+    page.bars(groups)
+
+
+def _factor(value: float) -> str:
+    """The factor by which odds or rates change.
+
+    >>> [_factor(value) for value in (-0.1, 3.0, 5.0, 8.0, 20.0)]
+    ['×0.905', '×20.1', '×148', '×2,981', '×millions']
+    """
+    if value > 13.8:
+        return "×millions"
+    return f"×{math.exp(value):,.0f}" if value > 4.6 else f"×{math.exp(value):#.3g}"
+
+
+def _title(effect: Effect) -> str:
+    """The effect in one line, for tables without groups."""
+    if effect.note:
+        return f"{effect.name} ({effect.note})"
+    column, beside, reference = effect.group.partition(", compared with ")
+    return f"{column}: {effect.name} (not {reference})" if beside else effect.name
+
+
+def _add_intervals(page: Page, card: Card, found: Any) -> None:
+    """Estimates with their intervals, and the part of them that is noise."""
+    names = (*columns_of(card), "intercept")[: len(found.estimate)]
+    place = [number for number in range(len(names)) if np.isfinite(found.lower[number])][:_MOST]
+    page.bars(
+        {
+            "": [
+                Bar(
+                    names[number],
+                    float(found.estimate[number]),
+                    f"{found.estimate[number]:+.3g}",
+                    f"{found.lower[number]:+.3g} to {found.upper[number]:+.3g}",
+                    float(found.lower[number]),
+                    float(found.upper[number]),
+                    band=1.96 * float(found.noise[number]),
+                )
+                for number in place
+            ]
+        },
+        ("", "estimate", "interval; the thick part is privacy noise"),
+    )
+    promise = found.privacy_
+    page.text(
+        f"{100 * found.level:g}% intervals for the population's coefficients without regularization, noise and "
+        f"sampling together; paid for with ({promise.epsilon:g}, {promise.delta:.3g}). {found.doubt}"
+    )
+    if len(place) < len(names):
+        page.text(f"Not shown: {len(names) - len(place)} of {len(names)} coefficients.")
+
+
+def columns_of(card: Card) -> tuple[str, ...]:
+    """The names of the columns that the model multiplies."""
+    names = card.feature_names or (card.schema.feature_names if card.schema else None)
+    return tuple(names or (f"column {number}" for number in range(card.n_features)))
+
+
+def effects(card: Card) -> Iterator[Effect]:
+    """All changes that are shown, in the order of the schema; without one, of each column by 1."""
+    if card.schema is None:
+        for place, name in enumerate(columns_of(card)):
+            yield Effect("", name, "", {place: 1.0})
+        return
+    single: list[Effect] = []
+    levels: list[Effect] = []
+    start = 0
+    for name, domain in card.schema.columns.items():
+        found = list(_of_column(name, domain, start))
+        (single if isinstance(domain, Numeric | Boolean) else levels).extend(found)
+        start += len(domain.feature_names(name))
+    yield from single
+    yield from levels
+
+
+def _of_column(name: str, domain: Domain, start: int) -> Iterator[Effect]:
+    match domain:
+        case Numeric(lower=low, upper=high, missing_feature=marked):
+            yield Effect(_ORDERED, name, f"{low:g} to {high:g}", {start: 2.0})
+            if marked:
+                yield Effect(_ORDERED, name, "missing, compared with the middle", {start + 1: 1.0})
+        case Boolean():
+            yield Effect(_ORDERED, name, "yes, compared with no", {start: 2.0})
+        case Categorical() | Binned():
+            first, *others = domain.feature_names(name)
+            group = f"{name}, compared with {first.removeprefix(f'{name}=')}"
+            for place, feature in enumerate(others, 1):
+                weights = {start + place: 1.0, start: -1.0}
+                yield Effect(group, feature.removeprefix(f"{name}="), "", weights)

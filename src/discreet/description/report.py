@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from discreet.description.columns import SPLITS, Column, Scale
 from discreet.description.estimates import Counts, Estimate, Law, count, quantile, ratio
 from discreet.description.plan import DescriptionPlan
 from discreet.display.console import printable, table_lines
+from discreet.display.page import Bar, Page
+from discreet.privacy.page import add_details, add_promise, add_verdict
 from discreet.privacy.statement import PrivacyStatement
+
+if TYPE_CHECKING:
+    from discreet.description.estimates import Estimate
 
 
 @dataclass(frozen=True)
@@ -161,12 +166,12 @@ class Description:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the description as a page for people."""
-        from discreet.description.page import description_page
+        from discreet.description.report import description_page
 
         description_page(self).write(path)
 
     def _repr_html_(self) -> str:
-        from discreet.description.page import description_page
+        from discreet.description.report import description_page
 
         return description_page(self, brief=True).fragment()
 
@@ -313,3 +318,63 @@ def _count(one: Estimate) -> str:
 
 def _interval(one: Estimate, digits: str = ".6g") -> str:
     return f"{one.lower:{digits}} to {one.upper:{digits}}"
+
+
+# -- A description for people: each column's cells with their intervals, and two-way tables --------------------------
+
+
+def description_page(found: Description, brief: bool = False) -> Page:
+    """The page of a description; ``brief``: columns and tables are folded."""
+    page = Page("A private table in numbers", "Description")
+    add_verdict(page, found.privacy_, what="description")
+    page.text(
+        f"{_counted(found.rows)} rows, {len(found.columns)} columns. {found.meaning[0].upper()}{found.meaning[1:]}."
+    )
+    for name, column in found.columns.items():
+        with page.section(f"{name} ({column.kind})", folded=brief):
+            _add_column(page, column)
+    for (first, second), table in found.tables.items():
+        rows = [
+            (label, *(_counted(one) for one in row))
+            for label, row in zip(table.rows, table.counts, strict=True)
+        ]
+        with page.section(f"{first} and {second}", folded=brief):
+            page.table((first, *table.columns), rows)
+    with page.section("Whom it protects, and how much", folded=brief):
+        add_promise(page, found.privacy_)
+    add_details(page, found.privacy_)
+    return page
+
+
+def _add_column(page: Page, column: ColumnDescription) -> None:
+    if column.mean is not None:
+        facts = {"mean": _number(column.mean)}
+        facts |= {_level(level): _number(one) for level, one in column.quantiles.items()}
+        page.facts(facts)
+    lines = [
+        Bar(
+            label,
+            one.value,
+            f"{max(one.value, 0.0):,.0f}",
+            f"{one.lower:,.0f} to {one.upper:,.0f}",
+            one.lower,
+            one.upper,
+            filled=True,
+        )
+        for label, one in zip(column.histogram.labels, column.histogram.counts, strict=True)
+    ]
+    page.bars({"": lines}, ("", "rows", "with intervals"))
+
+
+def _level(level: float) -> str:
+    return "median" if level == 0.5 else f"{100 * level:g}% quantile"
+
+
+def _counted(one: Estimate) -> str:
+    if one.noise == 0:
+        return f"{one.value:,.0f}"
+    return f"{max(one.value, 0.0):,.0f} ({one.lower:,.0f} to {one.upper:,.0f})"
+
+
+def _number(one: Estimate) -> str:
+    return f"{one.value:.4g} ({one.lower:.4g} to {one.upper:.4g})"

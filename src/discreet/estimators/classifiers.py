@@ -54,7 +54,7 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         n_classes : number of classes; None for those that are declared in ``classes``, or 2.
-        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
+        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` takes into account.
         """
         n_columns, known = _checks.count("n_features", n_features), class_count(n_classes, self.classes)
         return self._plan(None, n_samples, n_columns, known, sparse=sparse)

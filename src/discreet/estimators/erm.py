@@ -127,7 +127,7 @@ class PrivateERM(PrivateLinearModel):
         ----------
         n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
-        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
+        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` takes into account.
         """
         return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
 

@@ -4,7 +4,7 @@ A mechanism ends its noisy method with ``return observed(self, ...)``. In produc
 call costs one lookup and returns its argument. Inside :func:`recorded_by` the recorder sees the private input, so it is
 refused if the noise is secret.
 
-Progress is for users, of private runs as well: `on_progress` hears what public facts fix, and nothing else.
+Progress is for users, of private runs as well: `on_progress` reports what public facts fix, and nothing else.
 """
 
 from __future__ import annotations

@@ -30,11 +30,10 @@ from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Mask
 from discreet.privacy.guarantee import PrivacyWarning
-from discreet.records.arrays import ArrayRecords
+from discreet.records.arrays import ArrayRecords, RowGradients
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.partitioned import Column, PartitionedRecords
-from discreet.records.row_gradients import RowGradients
 from discreet.records.sources import is_source, source_of
 from discreet.tables.domains import cell_text
 from discreet.tables.reading import (

@@ -17,7 +17,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.solvers.class_sums import focused_rows, refocused
-from discreet.solvers.class_sums.empirical_bayes import column_sizes, leans, water_filling
+from discreet.solvers.class_sums.column_evidence import column_sizes, leans, water_filling
 from discreet.solvers.class_sums.mechanism import CONSTANT, split
 from discreet.solvers.class_sums.refocused import CAP, RefocusedSums, one_vector
 
