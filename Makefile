@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-CONTRACTS := $(patsubst %,tests/contracts/test_%.py,own_rows silence endings paid people) tests/records/test_sources.py
+CONTRACTS := $(patsubst %,tests/contracts/test_%.py,own_rows silence endings paid people) tests/records/test_sources.py tests/test_walk.py
 UV     := $(shell command -v uv 2>/dev/null)
 
 .PHONY: help demo docs gallery test contracts quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit attest attest-full

@@ -353,7 +353,8 @@ class Card:
         name = type(model).__name__
         made = family(name)
         exact, described = {}, {}
-        parameters = model.get_params(deep=False) | getattr(model, "fitted_parameters_", {})
+        fitted = vars(model)
+        parameters = model.get_params(deep=False) | fitted.get("fitted_parameters_", {})
         for parameter, value in parameters.items():
             if parameter in _NOT_SAVED:
                 continue
@@ -361,7 +362,7 @@ class Card:
                 exact[parameter] = unpaired(plain(value))
             except TypeError:
                 described[parameter] = repr(value)
-        names = getattr(model, "feature_names_in_", None)
+        names = fitted.get("feature_names_in_")
         current = _arrays_of(model) if made.packed else released(model)
         return cls(
             estimator=name,
@@ -372,12 +373,12 @@ class Card:
             if made.released is not None
             else _edited(getattr(model, "released_", current), current),
             classes=np.asarray(model.classes_) if hasattr(model, "classes_") else None,
-            facts={fact: getattr(model, fact) for fact in ("multi_class_",) if hasattr(model, fact)},
+            facts={fact: fitted[fact] for fact in ("multi_class_",) if fact in fitted},
             feature_names=None if names is None else tuple(str(name) for name in names),
             privacy=model.privacy_,
-            schema=getattr(model, "schema_", None) if schema is None else schema,
+            schema=fitted.get("schema_") if schema is None else schema,
             library=__version__,
-            row_bounds=getattr(model, "row_bounds_", None),
+            row_bounds=fitted.get("row_bounds_"),
             about=about or About(),
         )
 
