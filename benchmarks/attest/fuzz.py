@@ -208,7 +208,10 @@ def twisted(rng: random.Random, content: Any, times: int = 1) -> Any:
             other, name = rng.choice(places)
             holder[key] = copy.deepcopy(other[name])
         elif act == 3 and isinstance(holder[key], int | float) and not isinstance(holder[key], bool):
-            holder[key] = holder[key] * rng.choice((-1, 0.5, 2, 1e-6, 1e6, 0))
+            factor = rng.choice((-1, 0.5, 2, 1e-6, 1e6, 0))
+            # Whole numbers beyond the largest float stay as they are.
+            with contextlib.suppress(OverflowError):
+                holder[key] *= factor
         elif act == 4:
             holder[key] = [holder[key]] if rng.random() < 0.5 else {"kind": holder[key]}
         else:

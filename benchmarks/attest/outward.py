@@ -1,18 +1,21 @@
 """The audit turned outward: violations that are public, found again from outside, and controls that stay quiet.
 
 Run ``python -m benchmarks.attest.outward --write`` (a few minutes; peers are installed once, see
-`benchmarks.papers.peers`). Names of cases restrict it. Exits with 1 if a reported violation is not found, or a control
-is refuted. Reports are those of the libraries' own trackers.
+`benchmarks.papers.peers`). Names of cases restrict it; with them, ``--write`` keeps the other rows. Exits with 1 if a
+reported violation is not found, or a control is refuted. Reports are those of the libraries' own trackers; what papers
+print is in `docs/errata.md`.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.attest import paper_programs
 from benchmarks.attest.peer_programs import CASES
 from benchmarks.papers import peers
 from discreet._files import write_atomically
@@ -20,6 +23,7 @@ from discreet.audit.report import audit_program
 
 RESULTS = Path(__file__).parents[1] / "results" / "outward.md"
 _WORKER = Path(__file__).with_name("peer_programs.py")
+_CHEAP = 50  # times as many runs of what papers print, each of which takes microseconds
 
 
 @dataclass(frozen=True)
@@ -47,54 +51,68 @@ class Found:
 
 
 def audited(case: str, runs: int) -> Found:
-    """Run a case in its peer's environment and attack what it prints."""
+    """Run a case, of a library in its own environment, and attack what it prints."""
+    if case in paper_programs.CASES:
+        report = "docs/errata.md" if paper_programs.CASES[case][1] else ""
+        return _attacked(case, [sys.executable, paper_programs.__file__, case], _CHEAP * runs, report)
     _, environment, report = CASES[case]
     try:
         python = peers.interpreter(environment, peers.ENVIRONMENTS[environment])
-        found = audit_program([str(python), str(_WORKER), case], runs=runs)
+        return _attacked(case, [str(python), str(_WORKER), case], runs, report)
     except (peers.PeerFailed, ValueError) as error:
         return Found(case, environment, 0.0, 0.0, 0.0, 0, report, str(error))
-    attacked = found.attacked
-    return Found(
-        case, found.subject, attacked.claimed, attacked.delta, attacked.alarm.epsilon, attacked.runs, report
-    )
 
 
-def as_text(rows: Sequence[Found], when: str) -> str:
-    """The page in Markdown."""
-    lines = [
-        "# The audit turned outward",
-        "",
-        f"Written by `python -m benchmarks.attest.outward --write`, {when}. What each program does, and why its",
-        "neighbors strain it, is in `benchmarks/attest/peer_programs.py`. Shown: epsilon is at least this, beyond 1e-6",
-        "of doubt. Public: issues in the library's own tracker; controls have none.",
-        "",
-        "| program | case | claimed | delta | shown | runs | verdict | public |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def _attacked(case: str, command: Sequence[str], runs: int, report: str) -> Found:
+    found = audit_program(command, runs=runs)
+    seen = found.attacked
+    return Found(case, found.subject, seen.claimed, seen.delta, seen.alarm.epsilon, seen.runs, report)
+
+
+HEAD = """# The audit turned outward
+
+Written by `python -m benchmarks.attest.outward --write`. What each program does, and why its neighbors strain it, is in
+`benchmarks/attest/peer_programs.py` and, of what papers print, `benchmarks/attest/paper_programs.py`. Shown: epsilon is
+at least this, beyond 1e-6 of doubt. Public: issues in the library's own tracker, or our list of errata; controls have
+none.
+
+| program | case | claimed | delta | shown | runs | verdict | public | date |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def as_text(rows: Sequence[Found], when: str, kept: Sequence[str] = ()) -> str:
+    """The page in Markdown: these rows in place of earlier ones of the same cases, which are ``kept`` otherwise."""
+    lines = {line.split(" | ")[1]: line for line in kept}
     for row in rows:
         verdict = row.trouble or ("FALSE" if row.refuted else "not refuted")
-        cells = [
-            row.program,
-            row.case,
-            f"{row.claimed:.3f}",
-            f"{row.delta:g}",
-            f"{row.shown:.3f}",
-            str(row.runs),
-        ]
-        lines.append("| " + " | ".join([*cells, verdict, row.report or "control"]) + " |")
-    return "\n".join(lines) + "\n"
+        numbers = [f"{row.claimed:.3f}", f"{row.delta:g}", f"{row.shown:.3f}", str(row.runs)]
+        cells = [row.program, row.case, *numbers, verdict, row.report or "control", when]
+        lines[row.case] = "| " + " | ".join(cells) + " |"
+    return HEAD + "\n".join(lines.values()) + "\n"
+
+
+def stored() -> list[str]:
+    """The rows of the page, as they are."""
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    return [
+        line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| program |")
+    ]
+
+
+ALL = (*CASES, *paper_programs.CASES)
 
 
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attest.outward", description="audit peers")
-    parser.add_argument("cases", nargs="*", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", help=", ".join(ALL))
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    rows = [audited(case, arguments.runs) for case in arguments.cases or CASES]
-    text = as_text(rows, datetime.datetime.now(datetime.UTC).date().isoformat())
+    rows = [audited(case, arguments.runs) for case in arguments.cases or ALL]
+    kept = stored() if arguments.cases else ()
+    text = as_text(rows, datetime.datetime.now(datetime.UTC).date().isoformat(), kept)
     if arguments.write:
         write_atomically(RESULTS, text.encode())
     print(text)

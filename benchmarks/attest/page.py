@@ -1,4 +1,7 @@
-"""The page of an attestation: one verdict, what was tried, what was not; all rows are folded below."""
+"""The page of an attestation: one verdict, what was tried, what was not; all rows are folded below.
+
+`summary` is the same without the rows, in Markdown, for benchmarks/results/attestation.md.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ _RUNS = {
 }
 
 
-def page(body: Mapping[str, Any]) -> str:
-    """The page as HTML, which needs no network."""
+def page(body: Mapping[str, Any], missing: Sequence[str] = ()) -> str:
+    """The page as HTML, which needs no network; what is ``missing`` is wrong, too."""
     out = Page(f"discreet {body['version']}", "Attestation")
-    wrong = list(failures(body))
+    wrong = [*failures(body), *missing]
     if wrong:
         many = "A check" if len(wrong) == 1 else f"{len(wrong)} checks"
         out.verdict(f"{many} FAILED.", "Do not rely on this version.", "bad")
@@ -45,6 +48,33 @@ def page(body: Mapping[str, Any]) -> str:
     for part in (_claims, _lemmas, _exact, _attacks, _outside, _builds):
         part(out, body)
     return out.html()
+
+
+def summary(body: Mapping[str, Any], missing: Sequence[str] = ()) -> str:
+    """What was tried, what was not and what is wrong, with the date."""
+    wrong = [*failures(body), *missing]
+    seconds = sum(body["seconds"].values())
+    skipped = sum(line["verdict"] == "skipped" for line in body["outside"])
+    notes = [line for line in body["attacks"] if line["note"]]
+    lines = [
+        "# Attestation",
+        "",
+        f"Written by `python -m benchmarks.attest --write`, {str(body['made'])[:10]}, commit "
+        f"{str(body['commit'])[:12]}, Python {body['python']}; run: {body['mode']}; {seconds / 60:.0f} minutes.",
+        "",
+        f"Wrong: {len(wrong)}. Tools of others that were skipped: {skipped}.",
+        *(["", *(f"* WRONG: {text}" for text in wrong)] if wrong else ()),
+        *("", "| check | what it does | result |", "|---|---|---|"),
+        *(f"| {' | '.join(row)} |" for row in _tried(body)),
+        *("", "## Tools of others", "", *(f"* {text}" for text in _by_tool(body))),
+        *("", "## Not tried", "", *(f"* {text}" for text in body["not_tested"])),
+        *("", "## Seconds", "", "| part | seconds |", "|---|---|"),
+        *(f"| {name} | {value:.0f} |" for name, value in body["seconds"].items()),
+    ]
+    if notes:
+        lines += ["", "## Attacks of this run that fall short", ""]
+        lines += [f"* {line['subject']}, {line['relation']}: {line['note']}" for line in notes]
+    return "\n".join(lines) + "\n"
 
 
 def _tried(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -172,7 +202,7 @@ def _attacks(out: Page, body: Mapping[str, Any]) -> None:
         out.table(["subject", "relation", "claimed", "worst pair", "shown", "half noise", "note"], rows)
 
 
-def _outside(out: Page, body: Mapping[str, Any]) -> None:
+def _by_tool(body: Mapping[str, Any]) -> list[str]:
     by_tool = []
     for tool in dict.fromkeys(line["tool"] for line in body["outside"]):
         lines = [line for line in body["outside"] if line["tool"] == tool]
@@ -180,6 +210,10 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
         caught = sum(line.get("caught") is True for line in lines)
         words = [f"{verdict} {count}" for verdict, count in counts.items() if count]
         by_tool.append(f"{tool}: " + ", ".join(words + [f"{caught} half-noise copies caught"] * (caught > 0)))
+    return by_tool
+
+
+def _outside(out: Page, body: Mapping[str, Any]) -> None:
     names = ("claimed", "lowest", "highest")
     rows = [
         [
@@ -192,7 +226,7 @@ def _outside(out: Page, body: Mapping[str, Any]) -> None:
         for line in body["outside"]
     ]
     with out.folded(f"Tools of others: {len(rows)}"):
-        out.items(by_tool)
+        out.items(_by_tool(body))
         out.table(["tool", "subject", "verdict", "ours", "at least", "at most", "note"], rows)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -155,12 +154,6 @@ def seed(random_state: Any) -> np.random.SeedSequence:
         f"must be None, a whole number or a numpy SeedSequence, got {random_state!r}",
         "it seeds splits and optimizers, never the noise; to repeat noise in a test, use discreet.insecure_noise",
     )
-
-
-def is_from(value: object, library: str, *names: str) -> bool:
-    """Check isinstance against classes of an optional library, without importing it."""
-    loaded = sys.modules.get(library)
-    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in names))
 
 
 def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:

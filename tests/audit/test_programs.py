@@ -42,6 +42,13 @@ def test_a_program_with_too_little_noise_is_refuted(toy, share):
     assert "THE PROMISE IS FALSE" in str(report)
 
 
+def test_a_program_that_adds_no_noise_at_all_is_refuted(tmp_path):
+    """Two constants have no spread, by which differences could be measured."""
+    path = tmp_path / "bare.py"
+    path.write_text(TOY.replace("[side + share * noise, draw.random()]", "[3.0 * side, 7.0]"))
+    assert not audit_program([sys.executable, str(path), "0.0"], runs=400).passed
+
+
 def test_by_command(toy, capsys, tmp_path):
     command = ["audit", "--program", " ".join([*toy, "0.2"]), "--runs", "600"]
     assert main([*command, "--output", str(tmp_path / "a.html")]) == 1

@@ -14,10 +14,10 @@ from discreet.audit import attack as attacking
 from discreet.audit import catalog, subjects, workflow
 from discreet.audit.likelihoods import known, law_of, log_likelihood
 from discreet.audit.replay import replay
-from discreet.audit.trace import trace
-from discreet.audit.transcripts import transcript_laws, transcripts
+from discreet.audit.trace import Replayer, trace
+from discreet.audit.transcripts import _Forced, transcript_laws, transcripts
 from discreet.mechanisms.level_selection import LeveledSelection, LeveledTotals
-from discreet.mechanisms.recording import Call, Recorder, recorded_by
+from discreet.mechanisms.recording import Call, Recorder, Sample, recorded_by
 from discreet.mechanisms.repetition import poisson_sample
 from discreet.mechanisms.samplers.entropy import Entropy, fresh_entropy, insecure_noise
 from discreet.mechanisms.selection import ExponentialMechanism, LaplaceNoisyMax
@@ -153,15 +153,51 @@ def test_solvers_are_attacked_without_code_of_their_own(solver):
 
 
 @pytest.mark.nightly
-def test_secret_samples_are_mixed_over():
+@pytest.mark.parametrize("relation", ["zero-out", "add-remove-one"])
+def test_secret_samples_are_mixed_over(relation):
     """Subsampled descent: ratios integrate to one, and the promise, which rests on the secrecy, is kept."""
-    subject = svm("noisy-sgd", "zero-out")
+    subject = svm("noisy-sgd", relation)
     found = transcripts(subject.run, subject.first, subject.second, 200, seed=1)
     for losses in (found.first, -found.second):
         masses = np.exp(-losses)
         assert masses.mean() == pytest.approx(1.0, abs=6 * masses.std() / math.sqrt(200))
     assert np.std(found.first) > 0.05
     assert not attacking.attacked(subject, 100, seed=5).refuted
+
+
+def test_the_same_people_are_sampled_where_the_first_record_is_missing():
+    larger, smaller = Sample(np.array([0, 2, 4]), 5, 0.5, 0), Sample(np.array([1, 3]), 4, 0.5, 0)
+    nobody, first = np.array([], dtype=int), np.array([0])
+    assert Replayer((), [larger]).sampled(first, 4, 0.5).tolist() == [1, 3]
+    assert Replayer((), [smaller]).sampled(first, 5, 0.5).tolist() == [0, 2, 4]
+    assert Replayer((), [smaller]).sampled(nobody, 5, 0.5).tolist() == [2, 4]
+    for included, those in ((True, [0, 2, 4]), (False, [2, 4])):
+        assert _Forced((), [larger], included, False).sampled(nobody, 5, 0.5).tolist() == those
+        assert _Forced((), [larger], included, False).sampled(nobody, 4, 0.5).tolist() == [1, 3]
+        asked = _Forced((), [smaller], included, False)
+        assert asked.sampled(nobody, 5, 0.5).tolist() == those
+        assert asked.lacking
+        assert _Forced((), [smaller], included, True).sampled(nobody, 4, 0.5).tolist() == [1, 3]
+
+
+def test_samples_of_a_private_number_of_records_replay():
+    subject = svm("noisy-sgd", "add-remove-one")
+    found = replay(subject.program, *subject.strained)
+    assert found.passed, str(found)
+    assert 0.95 <= found.worst_input_ratio <= 1.0
+
+
+def test_random_words_beside_those_of_samples_are_counted(monkeypatch):
+    subject = svm("noisy-sgd", "add-remove-one")
+    kind = type(subject.first.plan)
+    genuine = kind._batch
+
+    def wasteful(plan, records, entropy):
+        entropy.words(records[0].n_samples)
+        return genuine(plan, records, entropy)
+
+    monkeypatch.setattr(kind, "_batch", wasteful)
+    assert "words" in replay(subject.program, *subject.strained).failed_checks
 
 
 def test_a_sample_is_heard_and_can_be_answered():

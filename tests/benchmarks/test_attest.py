@@ -14,7 +14,7 @@ import pytest
 from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
 from benchmarks.attest import audited, build, faults, figures, fuzz
-from benchmarks.attest.page import page
+from benchmarks.attest.page import page, summary
 from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
@@ -103,13 +103,23 @@ def test_cases_leave_the_hostile_values_as_they_are():
     assert repr(fuzz.HOSTILE) == before
 
 
-@pytest.mark.parametrize("case", [5566, 7505])
-def test_whole_numbers_beyond_all_floats_meet_a_clear_error(case):
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        ("schemas", 37691),
+        ("schemas", 53745),
+        ("schemas", 71728),
+        ("schemas", 75191),
+        ("rows", 5566),
+        ("rows", 7505),
+    ],
+)
+def test_whole_numbers_beyond_all_floats_meet_a_clear_error(kind, case):
     """Cases that once ended in an OverflowError."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         seeds = stack.enter_context(fuzz._seeds(Path(folder)))
-        assert fuzz.KINDS["rows"][1](random.Random(case), seeds)
+        assert fuzz.KINDS[kind][1](random.Random(case), seeds)
 
 
 def test_a_reader_that_believes_everything_is_caught(monkeypatch):
@@ -166,7 +176,7 @@ def test_rows_whose_claims_are_stored_are_not_attacked_again():
     assert again["attacks"]["sound"]
     other = {key: {**row, "event": "another"} for key, row in known.items()}
     assert "attacks" in audited._line(subject, other, runs=60, seconds=1.0, every=False)[0]
-    assert audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
+    assert not audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
 
 
 def test_the_stored_table_is_read():
@@ -232,6 +242,34 @@ def test_the_page_of_a_version_with_a_finding_says_so():
     assert "Do not rely on this version." in text
     assert "lost charges" in text
     assert "Nothing that was tried" not in text
+
+
+def test_a_page_names_rows_that_are_missing():
+    text = page(contents(), ["claims: 1 of 2 rows are missing: b"])
+    assert "A check FAILED." in text
+    assert "rows are missing: b" in text
+
+
+def test_the_summary_says_what_is_wrong_what_was_tried_and_what_was_not():
+    text = summary(contents(seconds={"kills": 90.0, "fuzz": 30.0}), ["claims: 1 of 2 rows are missing: b"])
+    for words in (
+        "Wrong: 1.",
+        "* WRONG: claims: 1 of 2",
+        "2 minutes",
+        "| kills | 90 |",
+        "* <weather>",
+        "t: skipped 1",
+    ):
+        assert words in text
+    assert "WRONG:" not in summary(contents(seconds={}))
+
+
+def test_the_list_of_rows_is_that_of_the_stored_table():
+    lines = [line.split("\t") for line in attestation.LIST.read_text().splitlines()]
+    assert lines == sorted(lines)
+    claims = {(subject, relation) for part, subject, relation in lines if part == "claims"}
+    assert claims == set(audit.stored_rows())
+    assert sum(part == "exact" for part, *_ in lines) > 30
 
 
 def test_figures_are_kept_part_by_part(tmp_path, monkeypatch):

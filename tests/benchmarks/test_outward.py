@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from benchmarks.attest import outward, peer_programs
+from benchmarks.attest import outward, paper_programs, peer_programs
 from benchmarks.papers import peers
 
 TOYS = """
@@ -56,3 +56,22 @@ def test_a_peer_that_cannot_be_run_says_so(toys, monkeypatch):
 def test_every_case_has_an_environment():
     assert {case[1] for case in peer_programs.CASES.values()} <= set(peers.ENVIRONMENTS)
     assert {bool(case[2]) for case in peer_programs.CASES.values()} == {True, False}
+
+
+@pytest.mark.parametrize("case", paper_programs.CASES)
+def test_what_papers_print_is_found_and_its_controls_are_not(case):
+    found = outward.audited(case, 400)
+    assert found.expected, found
+    assert found.refuted == (not case.endswith("-control"))
+
+
+def test_rows_of_other_cases_are_kept():
+    old = outward.as_text(
+        [outward.Found("a", "x", 1.0, 0.0, 2.0, 9, "r"), outward.Found("b", "y", 1.0, 0.0, 0.5, 9, "")],
+        "then",
+    )
+    kept = [line for line in old.splitlines() if line.startswith("| ")][1:]
+    new = outward.as_text([outward.Found("b", "y", 1.0, 0.0, 0.7, 9, "")], "now", kept)
+    assert "| x | a | 1.000 | 0 | 2.000 | 9 | FALSE | r | then |" in new
+    assert "| y | b | 1.000 | 0 | 0.700 | 9 | not refuted | control | now |" in new
+    assert new.count("| b |") == 1

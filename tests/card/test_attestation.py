@@ -10,27 +10,50 @@ from discreet.card.attestation import AttestationError, claim, sealed, verify_at
 from discreet.cli import main
 from discreet.privacy.events import Gaussian, Pure
 from discreet.privacy.guarantee import Neighboring
+from discreet.privacy.proofs import PROVED_BY
 
 REPLACED = Neighboring.REPLACE_ONE
 TOLD = {"subject": "a", "relation": "replace-one"}
 
 
 @pytest.fixture
-def body():
+def body(tmp_path, monkeypatch):
+    """An attestation of a version that makes two claims."""
+    made = contents()
+    monkeypatch.setattr(attestation, "LIST", tmp_path / "rows.tsv")
+    attestation.LIST.write_text(attestation.list_of(made))
+    return made
+
+
+def contents():
     return {
         "version": "0.2.0",
+        "mode": "short",
         "made": "2026-01-01T00:00:00+00:00",
         "sources": attestation.sources(),
         "proofs": attestation.proof_hashes(),
         "claims": [claim("a", Gaussian(2.0), 1e-2, REPLACED), claim("b", Pure(0.5), 0.0, REPLACED)],
-        "lemmas": {"composition.md#lemma-1": {"proves": ["x"], "tests": ["t"]}},
-        "exact": [{**TOLD, "passed": True, "caught": True}],
-        "replays": [{**TOLD, "passed": True}],
+        "lemmas": {
+            lemma: {"proves": [part], "tests": ["t"]} for part, names in PROVED_BY.items() for lemma in names
+        },
+        "exact": [{"subject": "a, listed", "passed": True, "caught": True}],
+        "replays": [{**TOLD, "passed": True}, {**TOLD, "subject": "b", "passed": True}],
         "attacks": [{**TOLD, "sound": True, "caught": True}],
-        "outside": [{"tool": "t", "subject": "a", "verdict": "agrees", "caught": True}],
+        "stored": {"subjects": [["b", "replace-one"]]},
+        "outside": [
+            *(
+                {"tool": "dp-accounting", "subject": name, "verdict": "agrees", "caught": True}
+                for name in "ab"
+            ),
+            *(
+                {"tool": tool, "subject": "a", "verdict": "skipped", "note": "not there"}
+                for tool in ("opendp", "jax-privacy", "dp-recorder")
+            ),
+        ],
         "wheel": {"identical": True},
-        "kills": {"passed": True},
-        "fuzz": {"passed": True},
+        "kills": {"passed": True, "kills": 1000},
+        "fuzz": {"passed": True, "cases": 10_000},
+        "figures": {"inputs": {"passed": True}},
         "tests": {"failed": 0},
         "not_tested": ["the weather"],
     }
@@ -77,6 +100,35 @@ FAULTS = {
     "no claims": (lambda body: body["claims"].clear(), "claims: nothing was tried"),
     "no lemmas": (lambda body: body["lemmas"].clear(), "lemmas: nothing was tried"),
     "an unknown verdict": (lambda body: body["outside"][0].update(verdict="fine"), "fine"),
+    "a claim less": (lambda body: body["claims"].pop(), "claims: 1 of 2 rows are missing: b, replace-one"),
+    "a replay less": (lambda body: body["replays"].pop(0), "replays: 1 of 2 rows are missing: a"),
+    "an exact audit less": (
+        lambda body: body["exact"].__setitem__(0, {**body["exact"][0], "subject": "z"}),
+        "exact: 1 of 1 rows are missing: a, listed",
+    ),
+    "a claim that nobody knows": (
+        lambda body: body["claims"].append({**body["claims"][0], "subject": "z"}),
+        "rows are unknown: z",
+    ),
+    "a lemma less": (
+        lambda body: body["lemmas"].pop("composition.md#lemma-1"),
+        "rows are missing: composition",
+    ),
+    "an attack less": (lambda body: body["attacks"].clear(), "attacks: none on a, replace-one"),
+    "a stored attack less": (lambda body: body["stored"]["subjects"].clear(), "attacks: none on b"),
+    "stored attacks in a full run": (lambda body: body.update(mode="full"), "attacks: none on b"),
+    "an event without a second opinion": (
+        lambda body: body["outside"].pop(1),
+        "outside, dp-accounting: 1 of 2 rows are missing: b",
+    ),
+    "no word of a tool": (lambda body: body["outside"].pop(), "no word of dp-recorder"),
+    "few kills": (lambda body: body["kills"].update(kills=999), "kills: 999 of 1000 were tried"),
+    "few hostile files": (lambda body: body["fuzz"].update(cases=None), "fuzz: None of 10000 were tried"),
+    "an unknown mode": (lambda body: body.update(mode="fast"), "kills: 1000 of 10000 were tried"),
+    "a surprise overnight": (
+        lambda body: body["figures"]["inputs"].update(passed=False),
+        "inputs, at length",
+    ),
     "no event": (lambda body: body["claims"][0].update(event={"type": "Nothing"}), "no price"),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from discreet import _files, card
-from discreet.card.kinds import from_array
+from discreet.card.card import from_array
 from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.privacy.events import Approximated, ObjectivePerturbation
 from discreet.privacy.guarantee import Guarantee, Neighboring

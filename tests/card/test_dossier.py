@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from discreet import Ledger, PrivateLogisticRegression, card
+from discreet.card.card import CardError
 from discreet.card.dossier import OPEN, dossier
-from discreet.card.kinds import CardError
 from discreet.cli import main
 from discreet.mechanisms.samplers.entropy import insecure_noise
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from discreet.card import pricing
-from discreet.card.kinds import CardError
+from discreet.card.card import CardError
 from discreet.card.pricing import MOST_WORK, check_size, recomputed, work
 from discreet.privacy.accounting import accountants
 from discreet.privacy.events import (

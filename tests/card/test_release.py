@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import discreet
 from discreet import Ledger, PrivateLogisticRegression, card
-from discreet.card.kinds import from_array
+from discreet.card.card import from_array
 from discreet.cli import main
 from discreet.privacy.events import Pure
 from discreet.privacy.statement import release_digest

@@ -335,7 +335,7 @@ def test_the_catalog_names_parameters_that_estimators_declare():
 
 
 def test_every_saved_kind_is_in_the_catalog():
-    from discreet.card.kinds import FAMILIES
+    from discreet.card.card import FAMILIES
 
     reached = {estimator for model in catalog.MODELS.values() for estimator in model.estimators.values()}
     # Forecasts must come in the unit of the target, and a schema scales columns.

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from discreet import Ledger, card
-from discreet.card.kinds import from_array
+from discreet.card.card import from_array
 from discreet.cli import main
 from discreet.tables.reading import read_table
 

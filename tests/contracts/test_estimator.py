@@ -27,7 +27,7 @@ import discreet
 from discreet import BudgetExceeded, Ledger, card
 from discreet._api import HOMES
 from discreet.audit.trace import difference, frozen
-from discreet.card.kinds import FAMILIES
+from discreet.card.card import FAMILIES
 from discreet.losses import HuberRegression
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # so few records are mostly noise

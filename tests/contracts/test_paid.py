@@ -17,8 +17,7 @@ import releases
 
 from discreet import Ledger, release
 from discreet.audit.trace import difference, frozen, trace
-from discreet.card.card import Card
-from discreet.card.kinds import FAMILIES
+from discreet.card.card import FAMILIES, Card
 from discreet.card.page import to_html
 from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.privacy.statement import PrivacyStatement

@@ -56,13 +56,21 @@ ATTESTED = {
     "proofs": {"online.md": "0" * 64},
     "tests": {"passed": 3, "failed": 0},
     "kills": {
+        "passed": True,
         "kills": 5,
         "kinds": {"full disk": 5},
         "acknowledged": 4,
         "seconds": 1.0,
         **dict.fromkeys(("lost", "damaged", "beyond_cap"), 0),
     },
-    "fuzz": {"cases": 7, "refused": {"models": 6}, "accepted": {"rows": 1}, "n_surprises": 0, "seconds": 1.0},
+    "fuzz": {
+        "passed": True,
+        "cases": 7,
+        "refused": {"models": 6},
+        "accepted": {"rows": 1},
+        "n_surprises": 0,
+        "seconds": 1.0,
+    },
     "wheel": {"identical": True, "builds": [{"name": "discreet.whl", "sha256": "0" * 64}]},
     "packages": {"numpy": "2"},
     "not_tested": ["the weather", f"{HOSTILE}"],
@@ -143,6 +151,12 @@ def test_no_page_runs_a_script_or_names_a_server(written):
         assert not tags.names & {"script", "img", "iframe", "link", "object", "image", "use"}, name
         assert all(target.startswith("#") for target in tags.targets), name
         assert not re.search(r"url\((?!#)|@import", text), name
+
+
+def test_the_page_of_an_attestation_begins_with_its_verdict(written):
+    assert "Nothing that was tried contradicts a promise" in written["attestation"].read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_browser_shows_every_page_of_the_library(written, screen):

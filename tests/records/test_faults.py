@@ -107,8 +107,9 @@ def test_a_partition_that_changes_is_noticed(change):
     other[0, 0] += 1e-9 if change == "cell" else 0.0
     assert checksum(X) == checksum(X.copy())
     assert checksum(other) != checksum(X)
+    told = lambda rows: rows, BOUNDS, [None, None], []
     with pytest.raises(ValueError, match="other rows than before"):
-        clusters._records((lambda rows: rows, BOUNDS, [None, None], []), other, checksum(X))
+        clusters._records(told, clusters._matrix(other, np.float64), checksum(X))
 
 
 def test_labels_travel_as_bytes_where_they_can():
@@ -174,7 +175,7 @@ def test_a_column_answers_as_an_array_does():
 
 def test_a_label_that_changes_ends_the_fit():
     with pytest.raises(ValueError, match="other rows than before"):
-        clusters._unchanged(np.array([0, 1, 1]), checksum(np.array([0, 1, 0])))
+        clusters._unchanged(clusters._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
     for one, other in ([["a", None], ["a", "b"]], [["a", 1], ["a", "1"]]):
         assert checksum(np.array(one, dtype=object)) != checksum(np.array(other, dtype=object))
     assert joined([np.array([2**60]), np.array([np.nan])]).tolist()[0] == 2**60

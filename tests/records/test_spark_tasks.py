@@ -70,7 +70,7 @@ def test_a_partition_that_is_missing_ends_the_pass():
         parts = rows._blocks
         gone = spark.SparkParts(parts.frame, [*parts._keys, (9, 0)], [])
         with pytest.raises(WorkersLost):
-            gone.ask(spark._facts)
+            gone.ask(spark._valid, Bounds())
 
 
 @pytest.mark.parametrize("change", ["cell", "rows", "order"])

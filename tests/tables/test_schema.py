@@ -238,6 +238,8 @@ def test_a_schema_without_target():
         (lambda: Numeric(1, 1), "lower must be less"),
         (lambda: Numeric(0, math.inf), "upper must be a finite"),
         (lambda: Numeric("0", 1), "lower must be a finite"),
+        (lambda: Numeric(-(10**400), 1), "lower must be a finite"),
+        (lambda: Numeric(0, 1, default=10**400), "default must be a finite"),
         (lambda: Numeric(0, 1, default=2), "default must be between"),
         (lambda: Categorical(()), "at least 1"),
         (lambda: Categorical(("a", " a")), "must differ"),

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from discreet import Ledger, PrivateTransferClassifier, PrivateTransferRegressor, card
-from discreet.card.kinds import CardError, from_array, to_array
+from discreet.card.card import CardError, from_array, to_array
 from discreet.transfer.classifier import RegressionStudent
 from discreet.transfer.students import ArrayStudent, CannotSave, packed
 from tests.card.test_card_trust import resealed

@@ -332,8 +332,9 @@ def projections(a: Array, b: Array) -> tuple[Array, Array]:
     """Scores along Fisher's discriminant, fitted to the runs that choose the threshold and to no others."""
     share = max(2, int(0.3 * len(a)))
     first, second = a[:share], b[:share]
-    spread = np.cov(first.T) + np.cov(second.T)
-    spread = np.atleast_2d(spread) + 1e-12 * np.trace(np.atleast_2d(spread)) * np.eye(a.shape[1])
+    spread = np.atleast_2d(np.cov(first.T) + np.cov(second.T))
+    size = float(np.trace(spread)) or 1.0  # without any noise, the difference of the two constants tells
+    spread = spread + 1e-12 * size * np.eye(a.shape[1])
     direction = np.linalg.lstsq(spread, first.mean(axis=0) - second.mean(axis=0), rcond=None)[0]
     return a @ direction, b @ direction
 

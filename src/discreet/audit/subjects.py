@@ -94,8 +94,6 @@ def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others
             if solver in _OWN_PAIRS:
                 continue
             for relation in relations:
-                if solver in _SAMPLES and relation is Neighboring.ADD_REMOVE_ONE:
-                    continue
                 options: dict[str, Any] = {"neighboring": relation.value, "classes": [0, 1]}
                 model = kind(EPSILON, DELTA, solver=brief(solver), **options)
                 try:
@@ -232,8 +230,6 @@ OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
 _BY_CLASS = ("discriminant",)
 #: No ridge and no small set keeps them where a record is steep; a program of its own audits them.
 _OWN_PAIRS = ("refocused-sums",)
-#: A secret sample names places of rows, which are others where a row was left out: under zero-out they stay.
-_SAMPLES = ("noisy-sgd",)
 _SLOW = ("PrivateQuantileRegressor", "PrivateSparseLinearSVC")
 #: Pure steps are priced as randomized responses, from which noisy maxima are the farther the more of them there are;
 #: short steps need time to come to where a logistic loss is steep.

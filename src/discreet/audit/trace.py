@@ -59,6 +59,7 @@ def trace(
     *,
     seed: int = 0,
     answers: Sequence[Call] | None = None,
+    samples: Sequence[Sample] = (),
     recorder: Recorder | None = None,
 ) -> Trace:
     """Run ``program(data)`` under insecure noise and take everything down.
@@ -69,8 +70,10 @@ def trace(
     data : the private data, in one argument.
     seed : seed of the noise; the same seed gives the same noise to the same sequence of draws.
     answers : calls of an earlier trace; mechanisms then answer as they did there, whatever they are asked.
+    samples : those of that trace, whose people are then sampled again.
     """
-    recorder = Recorder() if answers is None and recorder is None else recorder or Replayer(answers or ())
+    if recorder is None:
+        recorder = Recorder() if answers is None else Replayer(answers, samples)
     notes = _Notes(recorder)
     token = _notes.set(notes)
     published, error = None, None
@@ -121,12 +124,13 @@ class Replayer(Recorder):
     """Gives the answers of an earlier run, in order, so that both runs pass through the same states.
 
     Adaptive composition compares two data sets given equal earlier answers; equal noise is not enough,
-    because answers would then drift apart and later questions with them.
+    because answers would then drift apart and later questions with them. Samples name places of records: where the
+    first record is there in one of the runs only, places are moved, so that they are those of the same people.
     """
 
-    def __init__(self, answers: Sequence[Call]) -> None:
+    def __init__(self, answers: Sequence[Call], samples: Sequence[Sample] = ()) -> None:
         super().__init__()
-        self._answers = answers
+        self._answers, self._drawn = answers, iter(samples)
 
     def record(self, call: Call) -> Any:
         place = len(self.calls)
@@ -134,6 +138,14 @@ class Replayer(Recorder):
         if place < len(self._answers) and self._answers[place].shape == call.shape:
             return _copied(self._answers[place].output)
         return call.output
+
+    def sampled(self, indices: Any, size: int, rate: float) -> Any:
+        earlier = next(self._drawn, None)
+        if earlier is not None and size != earlier.size:
+            more = size > earlier.size
+            moved = earlier.indices + 1 if more else earlier.indices[earlier.indices != 0] - 1
+            indices = np.concatenate([indices[indices == 0], moved]) if more else moved
+        return super().sampled(indices, size, rate)
 
 
 class Weakener(Recorder):

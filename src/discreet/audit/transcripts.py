@@ -47,22 +47,30 @@ class Transcripts:
 
 
 class _Forced(Replayer):
-    """Gives the answers and samples of an earlier run; the first record is in all samples, in none, or as it was."""
+    """Gives the answers of an earlier run and samples the same people; the first record always, or never.
 
-    def __init__(self, answers: Sequence[Call], samples: Sequence[Sample], included: bool | None) -> None:
-        super().__init__(answers)
-        self._drawn, self._included = iter(samples), included
+    Where records are added and removed, only the larger data set has it. ``lacking`` tells that the earlier run was on
+    the smaller one; of a run on the larger one it is found out.
+    """
+
+    def __init__(
+        self, answers: Sequence[Call], samples: Sequence[Sample], included: bool, lacking: bool
+    ) -> None:
+        super().__init__(answers, samples)
+        self._included, self.lacking = included, lacking
 
     def next_answer(self) -> Any:
         place = len(self.calls)
         return self._answers[place].output if place < len(self._answers) else None
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
-        drawn = next(self._drawn).indices
-        if self._included is None:
-            return drawn
-        others = drawn[drawn != 0]
-        return np.concatenate([[0], others]).astype(drawn.dtype) if self._included else others
+        earlier = next(self._drawn)
+        self.lacking |= size > earlier.size
+        people = earlier.indices + int(self.lacking)  # by their places in the larger data set
+        others = people[people != 0]
+        if size < earlier.size or (self.lacking and size == earlier.size):
+            return others - 1
+        return np.concatenate([[0], others]).astype(others.dtype) if self._included else others
 
 
 def transcripts(
@@ -118,11 +126,13 @@ class _Listened:
         noted = Weakener(share, seed)
         self.published = self._listen(data, noted)
         self.answers, self.samples = noted.calls, noted.samples
+        self._lacking = False
 
-    def asked_of(self, data: Any, included: bool | None = None) -> list[Call]:
-        """The questions of another data set, with the answers that were given."""
-        forced = _Forced(self.answers, self.samples, included)
+    def asked_of(self, data: Any, included: bool = False) -> list[Call]:
+        """The questions of another data set, with the answers that were given; then also those of its own."""
+        forced = _Forced(self.answers, self.samples, included, self._lacking)
         self._listen(data, forced)
+        self._lacking = forced.lacking
         return [_answered(*both) for both in zip(forced.calls, self.answers, strict=True)]
 
     def _listen(self, data: Any, recorder: Recorder) -> ArrayLike:
@@ -140,13 +150,13 @@ def _log_ratio(
         ratio = log_likelihood(listened.answers, share) - log_likelihood(listened.asked_of(other), share)
         return ratio, listened.published
     # Nobody sees whether the record was sampled: each step's answer is a mixture of both cases.
-    sides = [listened.asked_of(side, included) for side in (data, other) for included in (True, False)]
+    sides = [listened.asked_of(side, included) for side in (other, data) for included in (True, False)]
     total = 0.0
     ends = [sample.before for sample in listened.samples[1:]] + [len(listened.answers)]
     for sample, end in zip(listened.samples, ends, strict=True):
         step = slice(sample.before, end)
         logs = [log_likelihood(side[step], share) for side in sides]
-        total += _mixed(logs[0], logs[1], sample.rate) - _mixed(logs[2], logs[3], sample.rate)
+        total += _mixed(logs[2], logs[3], sample.rate) - _mixed(logs[0], logs[1], sample.rate)
     return total, listened.published
 
 

@@ -5,10 +5,9 @@ epsilon follows. ``load`` executes nothing. ``verify`` recomputes epsilon from t
 ledger where they are given. ``to_html`` shows it to people, ``to_sklearn`` and ``to_onnx`` hand it to other tools.
 """
 
-from discreet.card.card import About, Card
+from discreet.card.card import About, Card, CardError
 from discreet.card.export import to_onnx, to_sklearn
 from discreet.card.files import load, new_key, read, save, sign_file
-from discreet.card.kinds import CardError
 from discreet.card.page import to_html
 from discreet.card.released import coefficients
 from discreet.card.verification import Verification, verify

@@ -3,7 +3,8 @@
 ``make attest`` in a checkout writes such a file: claims with their events, lemmas with their hashes and tests, exact
 audits, replays, attacks, tools of others, kills, builds, versions, and what was not tested. `verify_attestation`
 checks it against the installed package: the code and the proofs must be the ones that were attested, every claimed
-epsilon must follow from its event once more, and no row may have failed.
+epsilon must follow from its event once more, no row may have failed, and none may be missing: the package lists the
+rows that an attestation of it holds.
 
 A file proves nothing about who wrote it. Whoever doubts it runs ``make attest``: that is what it is for.
 """
@@ -13,7 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Any
 
 import discreet
 from discreet._files import read_file
-from discreet.card.kinds import no_constant, no_duplicates
+from discreet.card.card import no_constant, no_duplicates
 from discreet.privacy import proofs
 from discreet.privacy.accounting import accountants
 from discreet.privacy.events import Event
@@ -37,6 +39,17 @@ ROWS: Mapping[str, tuple[str, ...]] = {
     "replays": ("passed",),
     "attacks": ("sound", "caught"),
 }
+#: Every claim and every exact audit that an attestation of this version holds: part, subject and relation.
+LIST = Path(__file__).with_name("attested_rows.tsv")
+#: How many kills and hostile inputs are tried, by the mode of the run.
+TRIED: Mapping[str, Mapping[str, int]] = {
+    "short": {"kills": 1_000, "fuzz": 10_000},
+    "full": {"kills": 10_000, "fuzz": 100_000},
+}
+SECOND = "dp-accounting"
+#: Tools of others, each of which has rows, if only with the reason why it was skipped.
+TOOLS = (SECOND, "opendp", "jax-privacy", "dp-recorder")
+_Key = tuple[str, str]
 
 
 class AttestationError(ValueError):
@@ -97,6 +110,7 @@ def verify_attestation(path: str | os.PathLike[str]) -> Attested:
         *_changed("proofs", body["proofs"], proof_hashes()),
         *_dear(body["claims"]),
         *failures(body),
+        *missing(body),
     ]
     counts = {name: len(body[name]) for name in ("claims", "lemmas", *ROWS, "outside")}
     return Attested(
@@ -163,8 +177,81 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _changed(what: str, attested: Mapping[str, str], here: Mapping[str, str]) -> Iterator[str]:
     different = sorted(name for name in {*attested, *here} if attested.get(name) != here.get(name))
     if different:
-        more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-        yield f"the installed {what} are not those that were attested: {', '.join(different[:3])}{more}"
+        yield f"the installed {what} are not those that were attested: {_few(different)}"
+
+
+def _few(names: list[str]) -> str:
+    return "; ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# -- rows that must be there -------------------------------------------------------------------------------------------
+
+
+def list_of(body: Mapping[str, Any]) -> str:
+    """The list for these contents; ``python -m benchmarks.attest --write`` keeps it in the package."""
+    lines = sorted((part, *_key(row)) for part in ("claims", "exact") for row in body[part])
+    return "".join("\t".join(line) + "\n" for line in lines)
+
+
+def charged(claims: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Event, Neighboring]]:
+    """Every event of the claims once, with the subject and the relation that it is met with first."""
+    seen = set()
+    for row in claims:
+        event = Event.from_dict(row["event"])
+        if event not in seen:
+            seen.add(event)
+            yield row["subject"], event, Neighboring(row["relation"])
+
+
+def missing(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what an attestation of this version holds and these contents do not, and the other way round."""
+    lines = [line.split("\t") for line in LIST.read_text("utf-8").splitlines()]
+    for part, like in (("claims", "claims"), ("replays", "claims"), ("exact", "exact")):
+        wanted = Counter((subject, relation) for listed, subject, relation in lines if listed == like)
+        yield from _uneven(part, Counter(map(_key, body[part])), wanted)
+    lemmas = Counter({(lemma, ""): 1 for names in proofs.PROVED_BY.values() for lemma in names})
+    yield from _uneven("lemmas", Counter((lemma, "") for lemma in body["lemmas"]), lemmas)
+    yield from _not_attacked(body)
+    yield from _not_asked(body)
+    for part, count in (("kills", "kills"), ("fuzz", "cases")):
+        least, tried = TRIED.get(str(body.get("mode")), TRIED["full"])[part], body[part].get(count)
+        if not (isinstance(tried, int) and tried >= least):
+            yield f"{part}: {tried} of {least} were tried"
+
+
+def _key(row: Mapping[str, Any]) -> _Key:
+    return str(row.get("subject")), str(row.get("relation", ""))
+
+
+def _uneven(part: str, found: Counter[_Key], wanted: Counter[_Key]) -> Iterator[str]:
+    for words, keys in (("are missing", wanted - found), ("are unknown", found - wanted)):
+        if keys:
+            names = sorted(", ".join(filter(None, key)) for key in keys)
+            yield f"{part}: {len(names)} of {wanted.total()} rows {words}: {_few(names)}"
+
+
+def _not_attacked(body: Mapping[str, Any]) -> Iterator[str]:
+    """Claims without an attack; those of the stored table count where the run was a short one."""
+    attacked: set[tuple[str, ...]] = set(map(_key, body["attacks"]))
+    stored = body.get("stored")
+    known = stored.get("subjects") if isinstance(stored, dict) and body.get("mode") == "short" else None
+    if isinstance(known, list):
+        attacked |= {tuple(map(str, key)) for key in known if isinstance(key, list)}
+    if left := sorted({", ".join(key) for key in map(_key, body["claims"]) if key not in attacked}):
+        yield f"attacks: none on {_few(left)}"
+
+
+def _not_asked(body: Mapping[str, Any]) -> Iterator[str]:
+    """Tools without a word, and events without a second opinion."""
+    rows = [(str(row.get("tool")), str(row.get("subject"))) for row in body["outside"]]
+    yield from (f"outside: no word of {tool}" for tool in TOOLS if tool not in dict(rows))
+    try:
+        wanted = Counter((subject, "") for subject, _, _ in charged(body["claims"]))
+    except (KeyError, TypeError, ValueError):
+        return  # no event: told already
+    yield from _uneven(
+        f"outside, {SECOND}", Counter((name, "") for tool, name in rows if tool == SECOND), wanted
+    )
 
 
 def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
@@ -203,6 +290,9 @@ def failures(body: Mapping[str, Any]) -> Iterator[str]:
         yield "killed writers of a ledger lost charges, or spent beyond its cap"
     if body["fuzz"].get("passed") is not True:
         yield "fuzzed inputs or hostile files were met with something other than a clear error or a result"
+    for name, figures in dict(body.get("figures") or {}).items():
+        if not (isinstance(figures, dict) and figures.get("passed") is True):
+            yield f"{name}, at length: something was lost, or met with neither a clear error nor a result"
     tests = body.get("tests")
     if not isinstance(tests, dict) or tests.get("failed") != 0:
         failed = tests.get("failed") if isinstance(tests, dict) else "all"

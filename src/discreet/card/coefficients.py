@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from discreet._typing import Array
-from discreet.card.card import Card
-from discreet.card.kinds import family
+from discreet.card.card import Card, family
 from discreet.display.page import Bar, Page
 from discreet.tables.domains import Binned, Boolean, Categorical, Domain, Numeric, Text
 

@@ -120,7 +120,7 @@ def _evaluation(said: PrivacyStatement, checked: Verification) -> dict[str, str]
     )
     return {
         "Privacy parameters": f"{_promised(promise)}; recomputed from the events: epsilon {checked.epsilon:.6g}",
-        "Unit of privacy": f"{promise.unit}; neighboring: {promise.neighboring.value}, {promise.meaning}",
+        "Unit of privacy": f"{promise.unit}; neighboring: {promise.neighboring.value}, {said.relation}",
         "Trust model": "central: whoever runs the fit sees the data; the release is what is protected",
         "Mechanism": said.mechanism,
         "Proof": f"{said.theorem}; lemmas: {proofs}",
@@ -185,7 +185,7 @@ def _record(estimator: str, library: str, said: PrivacyStatement, about: About) 
             },
             "privacy_loss": {
                 "privacy_unit": promise.unit,
-                "privacy_unit_details": f"{promise.neighboring.value}: {promise.meaning}",
+                "privacy_unit_details": f"{promise.neighboring.value}: {said.relation}",
                 "privacy_parameters": {"epsilon": promise.epsilon, "delta": promise.delta},
             },
             "deployment_model": {

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from discreet._files import write_atomically
-from discreet.card import kinds
-from discreet.card.card import Card
-from discreet.card.kinds import CardError
+from discreet.card.card import Card, CardError, family
 from discreet.estimators.regressors import range_of_means
 from discreet.records.bounds import LARGEST_ENTRY, BoxBounds
 from discreet.tables.domains import MISSING_WORDS, Binned, Boolean, Categorical, Numeric, cell_text
@@ -197,12 +195,12 @@ def _linear_outputs(graph: _Graph, card: Card) -> list[Any]:
         low, high = card.parameters["target_bounds"]
         raw = node("Add", raw, constant([[middle]]))
         return _prediction(graph, node("Clip", raw, constant(float(low)), constant(float(high))))
-    kind = "raw" if not kinds.family(card.estimator).probabilities else card.facts.get("multi_class_")
+    kind = "raw" if not family(card.estimator).probabilities else card.facts.get("multi_class_")
     return _decide(graph, card, raw, str(kind))
 
 
 def _linear(card: Card) -> tuple[str, str]:
-    if not kinds.family(card.estimator).linear:
+    if not family(card.estimator).linear:
         raise CardError(f"{card.estimator} does not predict by a plain linear rule and cannot be exported")
     return "coef_", "intercept_"
 

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from discreet._files import read_file, reserved, write_atomically
-from discreet.card.card import About, Card
-from discreet.card.kinds import CardError, no_constant, no_duplicates
+from discreet.card.card import About, Card, CardError, no_constant, no_duplicates
+from discreet.card.pricing import check_size
 from discreet.tables.schema import Schema
 
 Path_ = str | os.PathLike[str]
@@ -160,6 +160,7 @@ def unsealed(path: Path_) -> Sealed:
         raise CardError(f"{name} was damaged or changed after it was written: its checksum does not match")
     try:
         card = Card.from_dict(content)
+        check_size(card.privacy)
     except CardError as error:
         raise CardError(f"{name} is not a usable model file: {error}") from None
     return Sealed(card, canonical, signature if isinstance(signature, str) else None)

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from discreet.card.card import About, Card
+from discreet.card.card import About, Card, family
 from discreet.card.coefficients import add_coefficients, columns_of
 from discreet.card.files import read
-from discreet.card.kinds import family
 from discreet.display.page import Bar, Page
 from discreet.privacy.ledger.ledger import Ledger
 from discreet.privacy.ledger.page import add_budget

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from discreet.card.kinds import CardError
+from discreet.card.card import CardError
 from discreet.privacy.accounting import accountants
 from discreet.privacy.accounting.objective import ANGLE_CELLS, TANGENT_POINTS
 from discreet.privacy.events import (
@@ -41,11 +41,10 @@ _FAR = 8.0  # privacy loss of one mechanism, above which compositions take as lo
 _SEARCH = 35  # points at which a search asks for delta
 
 
-def check_size(statement: PrivacyStatement) -> PrivacyStatement:
-    """Return the statement if its events can be priced in reasonable time; ``CardError`` otherwise."""
+def check_size(statement: PrivacyStatement) -> None:
+    """Raise ``CardError`` if the events of a statement cannot be priced in reasonable time."""
     if work(statement.event) > MOST_WORK:
         raise CardError("its events are too many, or too different, to be priced")
-    return statement
 
 
 def recomputed(statement: PrivacyStatement) -> float:

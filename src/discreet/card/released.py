@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from discreet._typing import Array
-from discreet.card import kinds
-from discreet.card.card import Card
+from discreet.card.card import Card, family
 from discreet.card.coefficients import columns_of, effects
 from discreet.tables.domains import Numeric, Text
 from discreet.tables.schema import Schema
@@ -92,7 +91,7 @@ def _linear(card: Card) -> Coefficients:
         return Coefficients("Coefficients of each class", ("column", *labels), tuple(rows), remark)
     values = [(name, float(value)) for name, value in zip(names, coef[0], strict=True)]
     values.append(("intercept", float(intercept[0])))
-    if not kinds.family(card.estimator).probabilities or card.schema is None:
+    if not family(card.estimator).probabilities or card.schema is None:
         rows_of_one = tuple((name, f"{value:.4g}") for name, value in values)
         return Coefficients("Coefficients", ("column", "coefficient"), rows_of_one, remark)
     ratios = [*_odds_ratios(card, coef[0]), ""]

@@ -6,10 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from discreet.card import kinds
-from discreet.card.card import Card
+from discreet.card.card import Card, CardError, family
 from discreet.card.files import is_signed_by, unsealed
-from discreet.card.kinds import CardError
 from discreet.card.pricing import recomputed
 from discreet.display.console import printable
 from discreet.privacy.guarantee import Guarantee
@@ -161,7 +159,7 @@ def verify(
         charge is not None and charge.unit is not None,
         tuple(sealed.card.original),
         sealed.signature is not None,
-        kinds.family(sealed.card.estimator).released is not None,
+        family(sealed.card.estimator).released is not None,
     )
 
 

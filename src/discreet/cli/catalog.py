@@ -13,7 +13,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from discreet.cli.options import count, fraction, input_file, positive, real, unknown
+from discreet.cli.options import (
+    Argument,
+    argument,
+    count,
+    fraction,
+    input_file,
+    positive,
+    real,
+    section,
+    unknown,
+)
 
 
 @dataclass(frozen=True)
@@ -272,26 +282,29 @@ def takers(parameter: str) -> list[str]:
     return [name for name, model in MODELS.items() if parameter in model.options]
 
 
-def add_options(parser: Any) -> None:
-    """Declare ``--model`` and the options of all models to argparse, each with the models that take it."""
-    listed = "\n".join(f"{name:<16}{model.help}" for name, model in MODELS.items())
-    group = parser.add_argument_group("models, and the options of each", listed)
-    group.add_argument(
-        "--model", type=_model, metavar="NAME", help="default: logistic for classes, ridge for a number"
-    )
-    for parameter, settings in OPTIONS.items():
-        settings = {name: value for name, value in settings.items() if name != "flag"}
-        names = takers(parameter)
-        scope = "most models" if len(names) > 5 else ", ".join(names)
-        group.add_argument(
-            flag(parameter),
-            **{**settings, "dest": _destination(parameter), "help": f"{settings['help']} [{scope}]"},
-        )
+def _option(parameter: str) -> Argument:
+    """The option that sets a parameter, with the models that take it."""
+    settings = {name: value for name, value in OPTIONS[parameter].items() if name != "flag"}
+    names = takers(parameter)
+    scope = "most models" if len(names) > 5 else ", ".join(names)
+    settings |= {"dest": _destination(parameter), "help": f"{settings['help']} [{scope}]"}
+    return argument(flag(parameter), **settings)
 
 
 def _destination(parameter: str) -> str:
     """Where argparse keeps an option; ``items`` is a number in plans, and a file in fits."""
     return "catalog" if parameter == "items" else parameter
+
+
+#: ``--model`` and the options of all models.
+MODEL = section(
+    "models, and the options of each",
+    argument(
+        "--model", type=_model, metavar="NAME", help="default: logistic for classes, ridge for a number"
+    ),
+    *map(_option, OPTIONS),
+    text="\n".join(f"{name:<16}{model.help}" for name, model in MODELS.items()),
+)
 
 
 _OF_TEACHERS = ("estimator", "X_public")  # options that become arguments of a fit

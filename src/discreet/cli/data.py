@@ -112,7 +112,7 @@ def show(arguments: argparse.Namespace) -> None:
 )
 def check(arguments: argparse.Namespace) -> None:
     """Print how many cells the schema does not describe."""
-    from discreet.display.console import paragraph, say, table, working
+    from discreet.display.console import say, table, working
     from discreet.tables import schema_check
     from discreet.tables.schema import Schema
 
@@ -128,14 +128,16 @@ def check(arguments: argparse.Namespace) -> None:
     say()
     for one in found.columns:
         if 2 * (one.unexpected + one.meaningless) > found.n_rows:
-            paragraph(
+            say(
                 f"{one.column!r}: most cells are not what the schema declares. Compare its spelling, units and bounds "
-                "with the code book."
+                "with the code book.",
+                folded=True,
             )
-    paragraph(
+    say(
         f"Rows that a fit with --bad-rows null would leave out, for meaningless cells or want of a label: "
         f"{found.n_left_out}. All others count, with numbers clipped to their bounds and unknown words as zeros or in "
-        "their bucket."
+        "their bucket.",
+        folded=True,
     )
 
 

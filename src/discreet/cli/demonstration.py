@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.display.console import paragraph, progress, say, table
+from discreet.display.console import progress, say, table
 from discreet.estimators.classifiers import PrivateLogisticRegression
 from discreet.privacy.ledger.ledger import BudgetExceeded, Ledger
 from discreet.tables.cohort import COHORT_SCHEMA, COHORT_SEED, make_cohort
@@ -131,8 +131,8 @@ def _show_ledger(ledger: Ledger) -> None:
     ]
     title = f"Ledger {ledger.path.name}: cap epsilon {ledger.epsilon:g} at delta {ledger.delta:g}"
     table(title, ("charge", "label", f"epsilon alone, at delta {ledger.delta:g}"), charges)
-    paragraph(f"Spent: {ledger.spent()}")
-    paragraph(f"Remaining: {ledger.remaining()}")
+    say(f"Spent: {ledger.spent()}", folded=True)
+    say(f"Remaining: {ledger.remaining()}", folded=True)
 
 
 def _overspend(ledger: Ledger, split: Split) -> None:
@@ -141,7 +141,7 @@ def _overspend(ledger: Ledger, split: Split) -> None:
     try:
         _private(TOO_MUCH, ledger).fit(split.train_rows, split.train_labels)
     except BudgetExceeded as error:
-        paragraph(f"Refused: {error}")
+        say(f"Refused: {error}", folded=True)
     else:
         say("Admitted: so many people keep delta so small that the cap leaves room for one more.")
 

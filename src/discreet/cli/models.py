@@ -44,7 +44,7 @@ _FIT_SCHEMA = argument(
     *to_write("model file to write (JSON)", required=True, metavar="MODEL"),
     *GUARANTEE,
     *LEDGER,
-    catalog.add_options,
+    catalog.MODEL,
     MAX_ROWS_PER_GROUP,
     BAD_ROWS,
     examples=(
@@ -224,7 +224,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
     *to_write("model file to write (JSON)", required=True, metavar="MODEL"),
     *GUARANTEE,
     *LEDGER,
-    catalog.add_options,
+    catalog.MODEL,
     MAX_ROWS_PER_GROUP,
     BAD_ROWS,
     examples=(

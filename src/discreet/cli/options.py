@@ -147,9 +147,9 @@ def one_of(*arguments: Argument, required: bool = True) -> Argument:
     return lambda parser: _add(parser.add_mutually_exclusive_group(required=required), arguments)
 
 
-def section(title: str, *arguments: Argument) -> Argument:
-    """Arguments under a title of their own in the help."""
-    return lambda parser: _add(parser.add_argument_group(title), arguments)
+def section(title: str, *arguments: Argument, text: str | None = None) -> Argument:
+    """Arguments under a title of their own in the help, and a text below it."""
+    return lambda parser: _add(parser.add_argument_group(title, text), arguments)
 
 
 def _add(parser: Any, arguments: tuple[Argument, ...]) -> None:
@@ -434,7 +434,7 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 
 def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
     """Say how much of the ledger is spent and how many more such charges fit, or that nobody keeps count."""
-    from discreet.display.console import note, paragraph
+    from discreet.display.console import note, say
 
     if ledger is None:
         note("no --ledger was given: nothing keeps count of what this data has been used for")
@@ -445,5 +445,5 @@ def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> 
             "releases together say about a person"
         )
     spent, left = ledger.balance(statement.event)
-    paragraph(f"In {arguments.ledger}, {spent}.")
-    paragraph(f"There is {left}.")
+    say(f"In {arguments.ledger}, {spent}.", folded=True)
+    say(f"There is {left}.", folded=True)

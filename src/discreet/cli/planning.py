@@ -53,7 +53,7 @@ from discreet.cli.options import (
     argument("--sparse", action="store_true", help="the rows will be a sparse matrix"),
     MAX_ROWS_PER_GROUP,
     *GUARANTEE,
-    catalog.add_options,
+    catalog.MODEL,
     section(
         "simulation on invented data of the same shape, for linear models",
         argument(

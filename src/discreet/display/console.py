@@ -23,17 +23,15 @@ def printable(text: object, keep: str = "") -> str:
     )
 
 
-def say(text: object = "") -> None:
-    """One or more lines of result."""
+def say(text: object = "", *, folded: bool = False) -> None:
+    """One or more lines of result; a long one can be folded."""
+    lines = printable(text, keep="\n\t")
+    if folded:
+        lines = "\n".join(textwrap.wrap(lines, 96, subsequent_indent="  ", break_long_words=False))
     try:
-        print(printable(text, keep="\n\t"), flush=True)
+        print(lines, flush=True)
     except OSError as error:  # the errno makes it a BrokenPipeError again, if it was one
         raise OSError(error.errno, f"standard output could not be written: {error.strerror}") from error
-
-
-def paragraph(text: str) -> None:
-    """A long line of result, folded."""
-    say("\n".join(textwrap.wrap(text, 96, subsequent_indent="  ", break_long_words=False)))
 
 
 def note(text: str) -> None:

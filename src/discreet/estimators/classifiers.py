@@ -27,7 +27,6 @@ from discreet.estimators.parameters import (
 )
 from discreet.losses import ClassWeighted, Hinge, HuberHinge, Logistic, Loss, Softmax
 from discreet.losses.weighted import LARGEST_WEIGHT, SMALLEST_WEIGHT
-from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
 from discreet.records.open import Targets, checked_classes, class_count, declared_classes, read_labels
 from discreet.sets import Geometry
@@ -57,9 +56,8 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         n_classes : number of classes; None for those that are declared in ``classes``, or 2.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
         n_columns, known = _checks.count("n_features", n_features), class_count(n_classes, self.classes)
-        return self._plan(guarantee, size, n_columns, known, sparse=sparse)
+        return self._plan(None, n_samples, n_columns, known, sparse=sparse)
 
     def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         rows, cells = checked_classes(self, X, y, strict=self.bad_rows == "error")

@@ -10,16 +10,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.linear import PrivateLinearModel, as_fitted
 from discreet.estimators.parameters import estimator, intercept, norm_bound, parameter, ridge
 from discreet.losses import GradientLoss, Loss
-from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
-from discreet.records.base import Records
 from discreet.records.bounds import Bounds
-from discreet.records.open import Rows, Targets, checked_rows, checked_targets
-from discreet.records.row_gradients import RowGradients
+from discreet.records.open import Targets, checked_rows, checked_targets
 from discreet.sets import Geometry
 from discreet.solvers import base
 
@@ -132,8 +129,7 @@ class PrivateERM(PrivateLinearModel):
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` looks at.
         """
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        return self._plan(guarantee, size, _checks.count("n_features", n_features), sparse=sparse)
+        return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
 
     def _task(
         self, solver: base.Solver, n_columns: int, n_classes: int | None
@@ -213,18 +209,6 @@ class PrivateERM(PrivateLinearModel):
         if not cast(GradientLoss, self.loss).batch:
             return (alone,)
         return (alone, "in a batch it has the same bits as by itself (given by the user)")
-
-    def _records(
-        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
-    ) -> list[Records]:
-        if problem.loss.linear:
-            return super()._records(rows, targets, problem, null_rows)
-        if isinstance(rows, Rows):
-            raise ParameterError("X", "must be in memory for a GradientLoss, which is asked row by row")
-        null = np.zeros(rows.shape[0], dtype=bool) if null_rows is None else null_rows
-        if self.bad_rows == "null":
-            null = null | ~problem.bounds.valid_rows(rows)
-        return cast(list[Records], [RowGradients(rows, targets.values, null)])
 
     # -- what is released --------------------------------------------------------------------------------------
 

@@ -17,13 +17,12 @@ import scipy.sparse as sp
 
 from discreet import _checks
 from discreet._checks import ParameterTypeError, calm
-from discreet._typing import Array, Mask
+from discreet._typing import Array
 from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
 from discreet.estimators.parameters import LinearParameters
 from discreet.losses import Loss
 from discreet.privacy.guarantee import USUAL_EPSILON, Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem, noise_over_signal
-from discreet.records.base import Records
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.records.open import Rows, Targets, as_records, checked_rows, open_rows, split_groups, take
 from discreet.release import (
@@ -112,10 +111,9 @@ class PrivateLinearModel(LinearParameters):
             rows, targets = take(rows, slots.rows), targets.take(slots.rows)
             null_rows = slots.empty if null_rows is None else slots.empty | targets.null
         n_rows, n_columns = rows.shape
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)
         # The plan must not see the data; under a relation that hides the number of rows, not even n_rows.
         n_classes = None if targets.classes is None else len(targets.classes)
-        plan = self._plan(guarantee, size, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
+        plan = self._plan(n_rows, self.n_samples, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         stated = {
             **self._stated_bounds(problem.bounds),
@@ -123,10 +121,20 @@ class PrivateLinearModel(LinearParameters):
             "coefficients": float(problem.n_coefficients),
         }
         self.fitted_parameters_ = parameters_of(self)
+        clip, strict = self._clip(n_columns), self.bad_rows == "error"
         self._warn(plan)
         if isinstance(rows, Rows):
             check_parts(plan)  # before a long file is read
-        records = self._records(rows, targets, problem, null_rows)
+        labels = targets.of_models(problem.loss.n_outputs)
+        records = as_records(
+            rows,
+            labels,
+            problem.bounds,
+            null_rows=null_rows,
+            strict=strict,
+            clip=clip,
+            linear=problem.loss.linear,
+        )
         carried = carry_out(
             plan,
             records,
@@ -143,7 +151,7 @@ class PrivateLinearModel(LinearParameters):
             self.certificate_ = certificate
         assumptions = (
             *targets.assumptions,
-            *size_facts(guarantee.neighboring, size, self._rows_per_group(), self.delta),
+            *size_facts(plan.guarantee.neighboring, problem.n_samples, self._rows_per_group(), self.delta),
             *foreign_parts(self.solver, problem.geometry, problem.loss),
             *(rows.assumptions if isinstance(rows, Rows) else ()),
             unit_assumption(carried.promise.guarantee),
@@ -159,9 +167,16 @@ class PrivateLinearModel(LinearParameters):
         _checks.seed(self.random_state)
 
     def _plan(
-        self, guarantee: Guarantee, size: int, n_columns: int, n_classes: int | None = None, *, sparse: bool
+        self,
+        n_rows: int | None,
+        n_samples: int | None,
+        n_columns: int,
+        n_classes: int | None = None,
+        *,
+        sparse: bool,
     ) -> base.Plan:
-        """Return the plan of a fit with these public sizes."""
+        """Return the plan of a fit to ``n_rows`` rows, or to the declared ``n_samples``."""
+        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, n_samples)
         solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
         rows = self._rows_per_group()
@@ -174,14 +189,6 @@ class PrivateLinearModel(LinearParameters):
         warn_if_noise(plan.problem, plan.record_guarantee, stacklevel=5)
         if plan.doubt:
             warnings.warn(plan.doubt, NoiseWarning, stacklevel=4)
-
-    def _records(
-        self, rows: Any, targets: Targets, problem: Problem, null_rows: Mask | None
-    ) -> list[Records]:
-        """Return the bounded records of every model."""
-        strict, clip = self.bad_rows == "error", self._clip(rows.shape[1])
-        labels = targets.of_models(problem.loss.n_outputs)
-        return as_records(rows, labels, problem.bounds, null_rows=null_rows, strict=strict, clip=clip)
 
     # -- what a kind of label must say ----------------------------------------------------------------------
 

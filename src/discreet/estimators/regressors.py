@@ -30,7 +30,6 @@ from discreet.estimators.parameters import (
     solver_choice,
 )
 from discreet.losses import HuberRegression, Loss, Poisson, Quantile, Squared
-from discreet.privacy.guarantee import guarantee_of
 from discreet.problem import Problem
 from discreet.records.open import Targets, checked_targets
 from discreet.sets import Geometry
@@ -73,8 +72,7 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
             upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
         sparse : whether the rows will be a SciPy sparse matrix.
         """
-        guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        return self._plan(guarantee, size, _checks.count("n_features", n_features), sparse=sparse)
+        return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
 
     def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         rows, y = checked_targets(self, X, y, strict=self.bad_rows == "error")

@@ -386,6 +386,8 @@ class IntervalPlan:
         if self._quadratic:
             return 0.0
         length, off = self._largest_change(move), self._largest_change(astray)
+        if max(length, off) > _LONGEST_WAY:  # also keeps exponentials finite
+            return None
         times = _farthest(length, off)
         if times * length > _LONGEST_WAY:
             return None
@@ -472,12 +474,13 @@ def _farthest(length: float, off: float) -> float:
     """Return how many times the step the minimizer along it can be away; infinite if nothing bounds it.
 
     ``length`` and ``off`` are the largest changes of a raw prediction along the step, and from its middle to where the
-    curvature was taken. Curvature may fall off exponentially on the way: docs/proofs/uncertainty.md, section 2.
+    curvature was taken, at most `_LONGEST_WAY` both. Curvature may fall off exponentially on the way:
+    docs/proofs/uncertainty.md, Lemma 2.
     """
     if length == 0:
         return 1.0
-    near = math.sqrt(8) * math.sin(length / math.sqrt(8)) if length <= _LONGEST_WAY else 0.0
-    known = max(2 - 2 * math.exp(-length / 2), near)  # of the integral of the curvature up to the end of the step
+    # The curvature in the middle, times known / length, is at most its mean over the step.
+    known = max(2 - 2 * math.exp(-length / 2), math.sqrt(8) * math.sin(length / math.sqrt(8)))
     left = known + math.exp(-length / 2) - length * math.exp(off)
     return max(1.0, 0.5 - math.log(left) / length) if left > 0 else math.inf
 

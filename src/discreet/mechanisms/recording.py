@@ -69,9 +69,10 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """A secret sample of records at a public rate, and the number of calls before it."""
+    """A secret sample of so many records at a public rate, and the number of calls before it."""
 
     indices: Any
+    size: int
     rate: float
     before: int
 
@@ -95,7 +96,7 @@ class Recorder:
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
         """Record a secret sample of 0 .. size - 1 at a public rate and return the sample for its caller."""
-        self.samples.append(Sample(indices, rate, len(self.calls)))
+        self.samples.append(Sample(indices, size, rate, len(self.calls)))
         return indices
 
 

@@ -144,22 +144,6 @@ class Guarantee:
             )
         object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
 
-    @property
-    def meaning(self) -> str:
-        """A description of the relation for the protected unit."""
-        text = self.neighboring.meaning
-        if self.unit in LABEL_UNITS:
-            whose = ("the label of one record is", "other", "records")
-            if self.unit == LABEL_UNITS[1]:
-                whose = ("all labels of one person are", "others", "people")
-            return "{} exchanged for any {}; all columns and the number of {} are public".format(*whose)
-        if self.unit != "user":
-            return text
-        text = text.replace("one person's record is", "all rows of one person are").replace(
-            "other;", "others;"
-        )
-        return text.replace("number of records", "number of people")
-
     def covers(self, unit: str) -> bool:
         """Whether the same epsilon and delta hold for ``unit``.
 

@@ -77,7 +77,7 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
     joint = " Each person may see what was computed for them alone." if promise.kind == "joint-dp" else ""
     page.text(
         f"It protects {protected}. The promise compares any two tables that differ in this way: "
-        f"{promise.meaning}.{joint}"
+        f"{statement.relation}.{joint}"
     )
     lines = [
         Bar(

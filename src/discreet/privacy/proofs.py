@@ -213,6 +213,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "sparse-frank-wolfe.md#theorem-1",
     ),
     "solvers.vertices.frank_wolfe_plan.GradientPlan": ("frank-wolfe.md#section-5", _ADAPTIVE, *_BALL),
+    "solvers.vertices.paced_walk._calibrated": _PACED,
     "solvers.vertices.paced_walk.paced_plan": _PACED,
     "solvers.vertices.paced_walk.PacedWalkPlan": _PACED,
     "solvers.vertices.simplex_sampling.SimplexSampling": ("simplex-sampling.md#theorem-1",),

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from discreet.display.console import printable
 from discreet.privacy.events import Event, flatten
-from discreet.privacy.guarantee import Guarantee, Neighboring
+from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring
 from discreet.privacy.proofs import PROVED_BY, digest
 
 # Assumptions and exclusions shared by several kinds of release.
@@ -205,6 +205,21 @@ class PrivacyStatement:
         """Return the statement as a JSON document."""
         return json.dumps(self.to_dict(), indent=2)
 
+    @property
+    def relation(self) -> str:
+        """The neighboring relation of the protected unit, in words."""
+        promise, unit = self.guarantee, self.guarantee.unit
+        if unit in LABEL_UNITS:
+            whose = ("the label of one record is", "other", "records")
+            if unit == LABEL_UNITS[1]:
+                whose = ("all labels of one person are", "others", "people")
+            return "{} exchanged for any {}; all columns and the number of {} are public".format(*whose)
+        text = promise.neighboring.meaning
+        if unit != "user":
+            return text
+        text = text.replace("one person's record is", "all rows of one person are")
+        return text.replace("other;", "others;").replace("number of records", "number of people")
+
     def __str__(self) -> str:
         lines = ["Privacy statement", "=" * 17]
         if not self.secure:
@@ -216,7 +231,7 @@ class PrivacyStatement:
         promise = self.guarantee
         kind = "joint differential privacy" if promise.kind == "joint-dp" else "differential privacy"
         lines += _entry("Guarantee", f"({promise.epsilon:g}, {promise.delta:.3g})-{kind}")
-        lines += _entry("Neighboring", f"{promise.neighboring.value}: {promise.meaning}")
+        lines += _entry("Neighboring", f"{promise.neighboring.value}: {self.relation}")
         lines += _entry("Unit", promise.unit)
         lines += _entry("Meaning", _in_words(promise))
         lines += _entry("Mechanism", self.mechanism)

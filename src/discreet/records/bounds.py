@@ -165,9 +165,16 @@ def _squared_norms(X: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     n_rows, n_columns = X.shape
     height = max(1, _BLOCK_ENTRIES // max(1, n_columns))
     if not isinstance(X, _SPARSE):
+        # In C order: the last bit of a norm must not depend on the number of rows.
+        X = np.asarray(X)
+        in_place = X.dtype == np.float64 and X.flags.c_contiguous
+        # One copy for all blocks: workers of Dask ask the system for every large array anew, page by page.
+        copies = np.empty((0 if in_place else min(height, n_rows), n_columns))
         for start in range(0, n_rows, height):
-            # In C order: the last bit of a norm must not depend on the number of rows.
-            block = np.asarray(X[start : start + height], dtype=np.float64, order="C")
+            block = X[start : start + height]
+            if not in_place:
+                np.copyto(copies[: len(block)], block, casting="unsafe")
+                block = copies[: len(block)]
             yield slice(start, start + len(block)), np.einsum("ij,ij->i", block, block)
         return
     for start in range(0, n_rows, 1 << 16):

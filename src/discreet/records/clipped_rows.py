@@ -114,15 +114,14 @@ class ClippedRows(Records):
         """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
         return self._X
 
-    def dense(self, rows: Any) -> Array:
-        """Return some rows as dense float64, not clipped, with null rows zeroed. Do not modify: it may be a view."""
+    def dense(self, rows: Any, out: Array | None = None) -> Array:
+        """Return a dense float64 copy of some rows, not clipped, with null rows zeroed.
+
+        Rows of a dense matrix are copied to the memory of ``out``, which has room for at least so many.
+        """
         if self.sparse:
             return np.asarray(self._X[rows].toarray(), dtype=np.float64)
-        return (
-            self._copy_rows(rows)
-            if self._null[rows].any()
-            else np.asarray(self._X[rows], np.float64, order="C")
-        )
+        return self._copy_rows(rows, out)
 
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
         """Return the sum of losses and the sum of their gradients; the gradient has the shape of theta."""
@@ -351,28 +350,28 @@ class ClippedRows(Records):
 
         def part_sum(rows: range) -> Array:
             total = np.zeros((size, size))
+            # One copy for all blocks: workers of Dask ask the system for every large array anew, page by page.
+            copies = np.empty((0 if self.sparse else min(height, len(rows)), self.n_columns))
             for start in range(0, len(rows), height):
-                block = rows[start : start + height]
-                block_rows = slice(block.start, block.stop, every)
-                add(block_rows, self.dense(block_rows), total)
+                some = rows[start : start + height]
+                block_rows = slice(some.start, some.stop, every)
+                add(block_rows, self.dense(block_rows, copies), total)
             return total
 
-        parts = LANES // 2
-        edges = [k * (len(chosen) // parts) + min(k, len(chosen) % parts) for k in range(parts + 1)]
         with one_blas_thread:
-            sums = np.sum(self._run(part_sum, [chosen[a:b] for a, b in itertools.pairwise(edges)]), axis=0)
+            sums = np.sum(self._run(part_sum, _split_evenly(chosen, LANES // 2)), axis=0)
         return np.asarray(sums * (self.n_samples / max(1, len(chosen))))
 
     def _add_gram(self, block: Array, weights: Array, total: Array) -> None:
-        """Add sum_i weights_i (x_i, 1) (x_i, 1)^T to the total for weights >= 0."""
+        """Add sum_i weights_i (x_i, 1) (x_i, 1)^T to the total for weights >= 0; overwrites the block."""
         d = self.n_columns
         if self.bounds.intercept:
             edge = weights @ block
             total[d, :d] += edge
             total[:d, d] += edge
             total[d, d] += weights.sum()
-        scaled = block * np.sqrt(weights)[:, None]
-        total[:d, :d] += scaled.T @ scaled
+        block *= np.sqrt(weights)[:, None]
+        total[:d, :d] += block.T @ block
 
     def _check(self, loss: Loss, theta: ArrayLike) -> Array:
         """Return theta as a contiguous array of the right shape, after checking the labels."""
@@ -430,10 +429,11 @@ class ClippedRows(Records):
             else:
                 yield rows, self._X[rows] if usable else self._copy_rows(rows)
 
-    def _copy_rows(self, rows: Any) -> Array:
+    def _copy_rows(self, rows: Any, out: Array | None = None) -> Array:
         """Return a float64 copy of some rows, with null rows zeroed, because 0 times nan is not 0."""
-        block = np.array(self._X[rows], dtype=np.float64, order="C")
-        null = self._null[rows]
+        chosen, null = self._X[rows], self._null[rows]
+        block = np.empty(chosen.shape) if out is None else out[: len(chosen)]
+        block[:] = chosen
         if null.any():
             block[null] = 0.0
         return block
@@ -478,6 +478,13 @@ def of_predictions(records: ClippedRows, question: Callable[..., Array], theta: 
 def _cut(rows: slice, height: int) -> list[slice]:
     """Split into consecutive pieces of at most ``height`` rows."""
     return [slice(i, min(i + height, rows.stop)) for i in range(rows.start, rows.stop, height)]
+
+
+def _split_evenly(rows: range, parts: int) -> list[range]:
+    """Split as `numpy.array_split` does: the first parts have one row more if the division leaves a rest."""
+    short, rest = divmod(len(rows), parts)
+    edges = [part * short + min(part, rest) for part in range(parts + 1)]
+    return [rows[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 def _check_length(name: str, values: NDArray[Any], n_samples: int) -> NDArray[Any]:

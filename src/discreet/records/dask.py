@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from discreet._checks import ParameterError, is_from, silently
+from discreet._checks import ParameterError, silently
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.open import Rows, as_numbers, is_dask
@@ -32,7 +32,7 @@ from discreet.records.partitioned import (
     one_ending,
     small_labels,
 )
-from discreet.tables.reading import as_cells
+from discreet.tables.reading import as_cells, is_from
 
 _RETRIES = 3  # of a partition whose worker died
 _MOST_LOST = 4  # workers that may die during one fit before it ends
@@ -50,6 +50,13 @@ REPEATABLE = (
 def is_dask_frame(data: Any) -> bool:
     """Whether this is a Dask data frame, without importing Dask."""
     return is_dask(data) and is_from(data, "dask.dataframe", "DataFrame")
+
+
+class Noted(NamedTuple):
+    """Values of a partition with their checksum, taken whenever they are made: to compare it costs nothing."""
+
+    values: Any
+    checksum: int
 
 
 class Workers(Keepers, Protocol):
@@ -368,7 +375,7 @@ class DaskRows(Rows):
         blocks: Any = np.ravel(y.to_delayed()) if getattr(y, "ndim", 1) == 1 else []
         if len(blocks) != len(self._blocks):
             return labels_of(y)
-        cells = self._workers.opened(list(blocks), as_cells)
+        cells = self._workers.opened(list(blocks), _cells)
         facts = self._workers.answers(_label_facts, cells)
         if [size for size, _ in facts] != self._sizes:
             return labels_of(y)
@@ -380,7 +387,7 @@ class DaskRows(Rows):
 
     def valid(self, bounds: Bounds) -> Any:
         """Which rows are finite and not absurd."""
-        return Column.kept_as(self._workers, self._sizes, self._blocks).of(bounds.valid_rows)
+        return Column.kept_as(self._workers, self._sizes, self._blocks).of(_valid, bounds)
 
     def records(
         self,
@@ -508,8 +515,13 @@ def _one_type(X: Any) -> type[np.floating[Any]]:
     return np.float32 if declared and all(kind == np.float32 for kind in declared) else np.float64
 
 
-def _matrix(block: Any, dtype: type[np.floating[Any]]) -> Any:
+def _matrix(block: Any, dtype: type[np.floating[Any]]) -> Noted:
     """A partition as a matrix of numbers, NaN where a cell is none."""
+    matrix = _numbers(block, dtype)
+    return Noted(matrix, checksum(matrix))
+
+
+def _numbers(block: Any, dtype: type[np.floating[Any]]) -> Any:
     with np.errstate(all="ignore"):  # of numbers that the type does not hold
         values = as_numbers(block)
         if bool(sp.issparse(values)):
@@ -554,12 +566,21 @@ def _added(first: NDArray[np.int64], *others: NDArray[np.int64]) -> NDArray[np.i
     return total
 
 
-def _label_facts(cells: NDArray[Any]) -> tuple[int, int]:
-    return len(cells), checksum(cells)
+def _cells(block: Any) -> Noted:
+    cells = as_cells(block)
+    return Noted(cells, checksum(cells))
 
 
-def _shape(block: Any) -> tuple[int, int, bool, int]:
-    return (*block.shape, not isinstance(block, np.ndarray), checksum(block))
+def _label_facts(cells: Noted) -> tuple[int, int]:
+    return len(cells.values), cells.checksum
+
+
+def _shape(block: Noted) -> tuple[int, int, bool, int]:
+    return (*block.values.shape, not isinstance(block.values, np.ndarray), block.checksum)
+
+
+def _valid(block: Noted, bounds: Bounds) -> NDArray[np.bool_]:
+    return bounds.valid_rows(block.values)
 
 
 Told = tuple[
@@ -567,7 +588,7 @@ Told = tuple[
 ]  # formulas of labels and of null rows, if any
 
 
-def _records(told: Told, block: Any, expected: int, *entries: Any) -> ArrayRecords:
+def _records(told: Told, block: Noted, expected: int, *entries: Any) -> ArrayRecords:
     clip, bounds, formulas, names = told
     values = dict(zip(names, entries, strict=True))
     rows = _unchanged(block, expected)
@@ -575,10 +596,10 @@ def _records(told: Told, block: Any, expected: int, *entries: Any) -> ArrayRecor
     return ArrayRecords(clip(rows), labels, bounds, None if null is None else null.astype(bool), n_threads=1)
 
 
-def _unchanged(block: Any, expected: int) -> Any:
-    if checksum(block) != expected:
+def _unchanged(noted: Noted, expected: int) -> Any:
+    if noted.checksum != expected:
         raise ValueError("a partition has other rows than before")
-    return block
+    return noted.values
 
 
 def _relabeled(told: tuple[Formula, list[int]], part: ArrayRecords, *entries: Any) -> ArrayRecords:

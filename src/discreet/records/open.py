@@ -27,13 +27,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from discreet import _checks
-from discreet._checks import ParameterError, ParameterTypeError, Setting, is_from
+from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array, Mask
 from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
 from discreet.records.partitioned import Column, PartitionedRecords
+from discreet.records.row_gradients import RowGradients
 from discreet.records.sources import is_source, source_of
 from discreet.tables.domains import cell_text
 from discreet.tables.reading import (
@@ -41,6 +42,7 @@ from discreet.tables.reading import (
     column_names,
     entries_to_numbers,
     is_frame,
+    is_from,
     raw_column,
     to_numbers,
 )
@@ -470,6 +472,7 @@ def as_records(
     null_rows: Mask | None,
     strict: bool,
     clip: Callable[[Any], Any] | None = None,
+    linear: bool = True,
 ) -> list[Records]:
     """Records of every model: the same rows, with each model's labels.
 
@@ -481,8 +484,11 @@ def as_records(
     null_rows : rows that must contribute nothing, whatever they hold; None for none.
     strict : whether rows that are not finite were refused; otherwise they are null records.
     clip : cuts rows where ``bounds`` alone would shrink them; None for rows as they are.
+    linear : whether the loss takes linear predictions; False for a `GradientLoss`, which takes rows one by one.
     """
     if isinstance(rows, Rows):
+        if not linear:
+            raise ParameterError("X", "must be in memory for a GradientLoss, which is asked row by row")
         if not strict:
             bad = ~rows.valid(bounds)
             null_rows = bad if null_rows is None else bad | null_rows
@@ -493,6 +499,9 @@ def as_records(
     if not strict:
         bad = ~bounds.valid_rows(rows)
         null_rows = bad if null_rows is None else bad | null_rows
+    if not linear:
+        null = np.zeros(rows.shape[0], dtype=bool) if null_rows is None else null_rows
+        return cast(list[Records], [RowGradients(rows, labels[0], null)])
     first = ArrayRecords(rows if clip is None else clip(rows), labels[0], bounds, null_rows)
     return [first, *(first.with_labels(other) for other in labels[1:])]
 

@@ -12,8 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from discreet._checks import is_from
-from discreet.tables.reading import TableError, as_column
+from discreet.tables.reading import TableError, as_column, is_from
 
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 1 << 27
 SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather")

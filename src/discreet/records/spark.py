@@ -37,7 +37,7 @@ REPEATABLE = (
     "the Spark frame gives the same rows in the same partitions whenever it is computed again: no random sampling "
     "without a seed, no source that changes meanwhile (given by the user; a partition that changes ends the fit)"
 )
-_PART = "place long, number long, part binary"
+_PART = "place long, number long, part binary, facts binary"
 Key = tuple[int, int]
 
 
@@ -86,7 +86,7 @@ class SparkRows(Rows):
         self._kept: list[Callable[[], object]] = []
         blocks = table.chosen(reading.columns).mapInArrow(partial(_blocks, reading), _PART)
         self._blocks = SparkParts(blocks, (), self._kept).persisted()
-        facts = self._blocks.told(_facts)
+        facts = self._blocks.facts()
         self._keys = sorted(facts)
         self._sizes = [facts[key][0] for key in self._keys]
         self._checksums = {key: facts[key][1] for key in self._keys}
@@ -119,7 +119,7 @@ class SparkRows(Rows):
         nulls = None if null_rows is None else self._blocks.sent(self._split(null_rows))
         sent = self._blocks.sent(self._split(labels))
         parts = self._blocks.changed(_records, clip, bounds, self._checksums, sent, nulls).persisted()
-        parts.told(_size)
+        parts.facts()
         return PartitionedRecords(parts, self._sizes, self.shape[1], False, bounds, labels)
 
     def _split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
@@ -160,11 +160,15 @@ class SparkParts:
 
     def told(self, question: Callable[..., Any], *arguments: Any) -> dict[Key, Any]:
         """The answers by the numbers of the parts; what an executor raises is raised here."""
-        asked = self.frame.mapInArrow(partial(_asked, question, arguments), _PART)
-        found = [((row.place, row.number), bytes(row.part)) for row in asked.collect()]
+        return SparkParts(self.frame.mapInArrow(partial(_asked, question, arguments), _PART), (), []).facts()
+
+    def facts(self) -> dict[Key, Any]:
+        """What was noted of every part when it was made; the parts themselves stay where they are."""
+        rows = self.frame.select("place", "number", "facts").collect()
+        found = [((row.place, row.number), bytes(row.facts)) for row in rows]
         if len({key for key, _ in found}) != len(found):
             raise WorkersLost
-        return {key: pickle.loads(answer) for key, answer in found}
+        return {key: pickle.loads(noted) for key, noted in found}
 
     def with_labels(self, labels: Sequence[NDArray[Any]]) -> SparkParts:
         """The same rows with other labels, which every pass puts in place."""
@@ -199,11 +203,22 @@ class SparkParts:
 # -- on the executors ------------------------------------------------------------------------------------------------
 
 
-def _row(place: int, number: int, part: bytes) -> Any:
+def _row(place: int, number: int, part: Any, facts: Any = None) -> Any:
+    """A part with its numbers and what is noted of it. Its bytes are used in place."""
+    ends = pa.py_buffer(np.array([0, len(part)], dtype=np.int32))
     return pa.record_batch(
-        [pa.array([place], pa.int64()), pa.array([number], pa.int64()), pa.array([part], pa.binary())],
-        names=["place", "number", "part"],
+        [
+            pa.array([place], pa.int64()),
+            pa.array([number], pa.int64()),
+            pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(part)]),
+            pa.array([_bytes(facts)], pa.binary()),
+        ],
+        names=["place", "number", "part", "facts"],
     )
+
+
+def _bytes(value: Any) -> bytes:
+    return pickle.dumps(value, protocol=5)
 
 
 def _here() -> int:
@@ -226,52 +241,48 @@ def _blocks(reading: Reading, batches: Iterator[Any]) -> Iterator[Any]:
     """The parts of one partition: matrices with their labels."""
     with silence():
         for number, batch in enumerate(rebatched(batches, reading.height)):
-            yield _row(_here(), number, pickle.dumps(reading(batch), protocol=5))
+            rows, labels = reading(batch)
+            noted = checksum(rows)
+            yield _row(_here(), number, _bytes((rows, noted)), (len(rows), noted, labels))
 
 
 def _rows_of(batches: Iterator[Any]) -> Iterator[tuple[Key, Any]]:
     for batch in batches:
-        for place, number, part in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            yield (place, number), pickle.loads(part)
+        places, numbers = (column.to_pylist() for column in batch.columns[:2])
+        for key, part in zip(zip(places, numbers, strict=True), batch.columns[2], strict=True):
+            yield key, pickle.loads(part.as_buffer())
 
 
 def _asked(question: Callable[..., Any], arguments: tuple[Any, ...], batches: Iterator[Any]) -> Iterator[Any]:
     with silence():
         for key, part in _rows_of(batches):
-            yield _row(*key, pickle.dumps(question(part, *arguments), protocol=5))
+            yield _row(*key, b"", question(part, *arguments))
 
 
 def _changed(make: Callable[..., Any], arguments: tuple[Any, ...], batches: Iterator[Any]) -> Iterator[Any]:
     with silence():
         for key, part in _rows_of(batches):
-            yield _row(*key, pickle.dumps(make(key, part, *arguments), protocol=5))
+            yield _row(*key, _bytes(make(key, part, *arguments)))
 
 
-def _facts(block: tuple[NDArray[Any], Any]) -> tuple[int, int, Any]:
-    return len(block[0]), checksum(block[0]), block[1]
-
-
-def _valid(block: tuple[NDArray[Any], Any], bounds: Bounds) -> NDArray[np.bool_]:
+def _valid(block: tuple[NDArray[Any], int], bounds: Bounds) -> NDArray[np.bool_]:
     return bounds.valid_rows(block[0])
-
-
-def _size(part: ArrayRecords) -> int:
-    return part.n_samples
 
 
 def _records(
     key: Key,
-    block: tuple[NDArray[Any], Any],
+    block: tuple[NDArray[Any], int],
     clip: Callable[[Any], Any],
     bounds: Bounds,
     checksums: dict[Key, int],
     labels: Any,
     nulls: Any,
 ) -> ArrayRecords:
-    if checksum(block[0]) != checksums[key]:
+    rows, noted = block  # the checksum of these rows, taken when they were made
+    if noted != checksums[key]:
         raise ValueError("a partition has other rows than before")
     null = None if nulls is None else nulls.value[key].astype(bool)
-    return ArrayRecords(clip(block[0]), labels.value[key], bounds, null, n_threads=1)
+    return ArrayRecords(clip(rows), labels.value[key], bounds, null, n_threads=1)
 
 
 def _relabeled(key: Key, part: ArrayRecords, labels: Any) -> ArrayRecords:

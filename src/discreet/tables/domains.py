@@ -426,7 +426,8 @@ def _listed(what: str, values: Any) -> tuple[Any, ...]:
 
 
 def _finite(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(cell_number(value)):
         raise SchemaError(f"{what} must be a finite number, got {value!r}")
     return float(value)
 

@@ -11,6 +11,7 @@ import csv
 import io
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +21,6 @@ from typing import IO, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._checks import is_from
 from discreet._files import write_atomically
 from discreet._typing import Array
 from discreet.tables.domains import MISSING_WORDS, cell_number, cell_text, distinct_texts
@@ -28,6 +28,12 @@ from discreet.tables.domains import MISSING_WORDS, cell_number, cell_text, disti
 # A pyarrow.Table, anything that exports one (polars, DuckDB), a pandas DataFrame, or {name: array}.
 TableLike: TypeAlias = Any
 _FRAMES = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table", "RecordBatch"))
+
+
+def is_from(value: object, library: str, *names: str) -> bool:
+    """Check isinstance against classes of an optional library, without importing it."""
+    loaded = sys.modules.get(library)
+    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in names))
 
 
 class TableError(ValueError):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
-from discreet._checks import ParameterError, Setting, is_from
+from discreet._checks import ParameterError, Setting
 from discreet.estimators.groups import read_people
 from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of
 from discreet.privacy.statement import (
@@ -26,7 +26,7 @@ from discreet.records.dask import labels_of
 from discreet.records.open import Labels, Rows, check_people, is_dask, open_rows, split_target
 from discreet.release import Carried
 from discreet.tables.domains import cell_text
-from discreet.tables.reading import as_cells, column_names, is_frame, to_numbers
+from discreet.tables.reading import as_cells, column_names, is_frame, is_from, to_numbers
 from discreet.transfer.teachers import ClusterRows
 
 

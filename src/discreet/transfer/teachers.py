@@ -40,14 +40,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from discreet._checks import is_from, silence
+from discreet._checks import silence
 from discreet.display import console
 from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.records.arrow import FileRows
-from discreet.records.dask import DaskRows, declared_types
+from discreet.records.dask import DaskRows, Noted, declared_types
 from discreet.records.open import class_codes
-from discreet.tables.reading import as_cells
+from discreet.tables.reading import as_cells, is_from
 
 Codes = NDArray[np.int64]
 Votes = NDArray[np.integer[Any]]
@@ -517,11 +517,11 @@ class ClusterRows(DaskRows):
 Piece = tuple[Any, Codes, Codes]
 
 
-def _parted(X: Any, codes: Codes, chunks: Codes, groups: Sequence[range]) -> list[Piece]:
+def _parted(part: Noted, codes: Codes, chunks: Codes, groups: Sequence[range]) -> list[Piece]:
     """Split a partition's rows, codes and chunks by their group of teachers."""
     edges = [groups[0].start, *(group.stop for group in groups)]
     places = [np.flatnonzero((chunks >= low) & (chunks < high)) for low, high in pairwise(edges)]
-    return [(X[rows], codes[rows], chunks[rows]) for rows in places]
+    return [(part.values[rows], codes[rows], chunks[rows]) for rows in places]
 
 
 def _piece(parted: list[Piece], number: int) -> Piece:

@@ -121,8 +121,10 @@ def test_an_estimator_spends_a_share(policy):
         ("[data.a]\nledger = 'x'", r"\[data.a\] lacks delta, epsilon"),
         (TEXT.replace("delta = 0.0", "delta = 0.0\nsize = 3"), "knows no size"),
         (TEXT.replace("cohort = 1.0", "nothing = 1.0"), "which is no data set"),
-        (TEXT.replace("cohort = 1.0", "cohort = -1.0"), "must be an epsilon greater than 0"),
-        (TEXT.replace("cohort = 1.0", "cohort = true"), "must be an epsilon greater than 0"),
+        (TEXT.replace("cohort = 1.0", "cohort = -1.0"), "must be a finite epsilon greater than 0"),
+        (TEXT.replace("cohort = 1.0", "cohort = inf"), "must be a finite epsilon"),
+        (TEXT.replace("cohort = 1.0", "cohort = 1" + "0" * 400), "must be a finite epsilon"),
+        (TEXT.replace("cohort = 1.0", "cohort = true"), "must be a finite epsilon greater than 0"),
     ],
 )
 def test_mistakes_in_a_policy_are_named(tmp_path, text, message):

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from discreet.privacy.ledger.rules import (
     AdaptiveRule,
     Filter,
     FixedRule,
+    Refused,
     Rule,
     Verdict,
+    admit,
     largest_pure,
     least_noise,
     price,
@@ -332,16 +335,10 @@ class Ledger:
         self._rule.cap.cost(event)
         account, tail = self._known
 
-        def decide(news: list[Charge]) -> bool:
-            now = account.with_charges(news, self._rule.cap)
-            verdict = self._rule.verdict(now, event)
-            if verdict is Verdict.REFUSED:
-                raise _Refused(now)
-            return verdict is Verdict.CLOSING
-
+        decide = partial(admit, self._rule, account, event)
         try:
             news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
-        except _Refused as refused:
+        except Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
         self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
         return charge
@@ -424,8 +421,9 @@ class Ledger:
 
     def balance(self, event: Event) -> tuple[str, str]:
         """Say how much of the cap is spent, and what fits: how many more charges of ``event``, and the largest one."""
-        spent, times = self._rule.spent(self._refreshed(), self.delta), self.further(event)
-        used = f"epsilon {number(spent)} of {number(self.epsilon)} is spent at delta {self.delta:g}"
+        epsilon, delta = self.epsilon, self.delta
+        spent, times = self._rule.spent(self._refreshed(), delta), self.further(event)
+        used = f"epsilon {number(spent)} of {number(epsilon)} is spent at delta {delta:g}"
         return used, self._remaining().counted(times, "this one")
 
     def price(self, event: Event) -> float:
@@ -527,13 +525,6 @@ class Ledger:
             f"Ledger({str(self.path)!r}, epsilon={self.epsilon!r}, delta={self.delta!r}, "
             f"neighboring={self.neighboring.value!r}, adaptive={self.adaptive!r}, unit={self.unit!r})"
         )
-
-
-class _Refused(Exception):
-    """Carries the account out of the transaction, so that no other process waits for the message."""
-
-    def __init__(self, account: Account) -> None:
-        self.account = account
 
 
 def _resolved(path: str | os.PathLike[str]) -> Path:

@@ -18,6 +18,7 @@ second, smaller cap on what that person spends, kept in a separate ledger:
 from __future__ import annotations
 
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -153,11 +154,10 @@ class Policy:
                     raise LedgerError(
                         f"the policy {self.path}: {person!r} has a share of {name!r}, which is no data set"
                     )
-                number = isinstance(share, int | float) and not isinstance(share, bool) and share > 0
-                if not number and share != "all":
+                if share != "all" and not _is_finite_epsilon(share):
                     raise LedgerError(
-                        f"the policy {self.path}: the share of {person!r} in {name!r} must be an epsilon greater than "
-                        f'0 or "all", got {share!r}'
+                        f"the policy {self.path}: the share of {person!r} in {name!r} must be a finite epsilon greater "
+                        f'than 0 or "all", got {share!r}'
                     )
 
     def dataset(self, name: str) -> Ledger:
@@ -190,6 +190,11 @@ class Policy:
             unit=whole.unit,
         )
         return Share(whole.path, who, own)
+
+
+def _is_finite_epsilon(share: Any) -> bool:
+    number = isinstance(share, int | float) and not isinstance(share, bool)
+    return number and 0 < share <= sys.float_info.max
 
 
 def _is_table_of_tables(section: Any) -> bool:

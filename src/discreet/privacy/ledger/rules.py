@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -353,6 +353,22 @@ class Rule(Protocol):
 
     def spent(self, account: Account, delta: float, quickly: bool = False) -> float:
         """Return the smallest epsilon whose cap would have admitted ``account``; if quickly, possibly a larger one."""
+
+
+class Refused(Exception):
+    """Carries the account out of the transaction, so that no other process waits for the message."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+
+
+def admit(rule: Rule, account: Account, event: Event, news: Sequence[Charged]) -> bool:
+    """Whether ``event``, after the charges ``news``, closes the ledger; raises `Refused` if it does not fit."""
+    now = account.with_charges(news, rule.cap)
+    verdict = rule.verdict(now, event)
+    if verdict is Verdict.REFUSED:
+        raise Refused(now)
+    return verdict is Verdict.CLOSING
 
 
 @dataclass(frozen=True)

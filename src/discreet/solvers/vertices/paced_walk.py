@@ -46,6 +46,7 @@ _LEAST_CURVATURE = 0.02
 _ASIDE = 0.25  # weights of sums that need less precision than the slope along the walk
 _DOUBT = 1.5  # standard deviations that the slope must exceed
 _BESIDE = 2.0  # standard deviations added to the curvature
+_USUAL = 0.25  # standard deviation of slopes over the largest possible one; slopes that noise exceeds are shrunk more
 
 
 def applies(problem: Problem) -> bool:
@@ -257,7 +258,7 @@ class PacedWalkPlan(base.Plan):
         extra = ["the intercept"] * self.has_intercept + ["the length of the walk"] * (
             self.evidence_share > 0
         )
-        return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}"
+        return f"{self.walk.how}; {law} noise on sums for {' and '.join(extra)}" if extra else self.walk.how
 
     @property
     def proof(self) -> str:
@@ -376,7 +377,8 @@ class PacedWalkPlan(base.Plan):
         noisy = release.release(exact * weights, entropy) / weights
         doubts = _stddev(release) / weights
         squares = max(0.0, noisy[2] - noisy[1] ** 2 / n if self.has_intercept else noisy[2])
-        down = noisy[0] - _DOUBT * doubts[0]
+        usual = _USUAL * n * steepest * c
+        down = (noisy[0] - _DOUBT * doubts[0]) * usual**2 / (usual**2 + doubts[0] ** 2)
         return float(np.clip(down / (curvature * (squares + _BESIDE * doubts[2])), 0.0, 1.0))
 
 
