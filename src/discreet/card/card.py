@@ -361,7 +361,7 @@ class Card:
                 exact[parameter] = unpaired(plain(value))
             except TypeError:
                 described[parameter] = repr(value)
-        names = getattr(model, "feature_names_in_", None)
+        names = vars(model).get("feature_names_in_")
         current = _arrays_of(model) if made.packed else released(model)
         return cls(
             estimator=name,
