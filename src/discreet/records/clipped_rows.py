@@ -143,7 +143,6 @@ class ClippedRows(Records):
         """Compute value and gradient by NumPy, block by block; 0 for the value unless it is asked for."""
         # The bound on rounding holds for every order of summation, so a smooth loss can use the fastest one.
         smooth = math.isfinite(loss.smoothness)
-        offset = point[-1] if self.bounds.intercept else 0.0
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, gradient = 0.0, np.zeros(point.shape)
@@ -151,10 +150,7 @@ class ClippedRows(Records):
                 # Chunks with null records are float64 copies. All must take the same path: where a derivative jumps,
                 # the last bit of a prediction decides (gradient-methods.md, "Corners").
                 block = self._doubles(block)
-                scales = self.scales[rows]
-                raw = by_row(
-                    scales, block @ point[: self.n_columns] + offset if smooth else self._dots(block, point)
-                )
+                scales, raw = self._raw_predictions(rows, block, point, any_order=smooth)
                 if values:
                     losses, derivatives = loss.value_and_derivative(self.labels[rows], raw)
                     value += float(np.where(scales > 0, losses, 0.0).sum())
@@ -301,17 +297,21 @@ class ClippedRows(Records):
 
         return product
 
-    def _raw_predictions(self, rows: Any, block: Any, theta: Array) -> tuple[Array, Array]:
+    def _raw_predictions(
+        self, rows: Any, block: Any, theta: Array, *, any_order: bool = False
+    ) -> tuple[Array, Array]:
         """Return the scales and raw predictions of a block of rows."""
         scales = self.scales[rows]
-        return scales, by_row(scales, self._dots(block, theta))
+        return scales, by_row(scales, self._dots(block, theta, any_order=any_order))
 
-    def _dots(self, block: Any, theta: Array) -> Array:
-        """Return <(x, 1), theta> for the rows of a block."""
-        if self._is_few and theta.ndim == 1:  # row by row, in an order independent of other rows
+    def _dots(self, block: Any, theta: Array, *, any_order: bool = False) -> Array:
+        """Return <(x, 1), theta> for the rows of a block; in any order of summation if the caller allows that."""
+        if (
+            self._is_few and theta.ndim == 1 and not any_order
+        ):  # row by row, in an order independent of other rows
             dots = np.einsum("ij,j->i", self._doubles(block), theta[: self.n_columns])
             return cast(Array, dots + theta[-1] if self.bounds.intercept else dots)
-        if not self.sparse and theta.ndim == 1:
+        if not (self.sparse or any_order) and theta.ndim == 1:
             dots = np.empty((1, block.shape[0]))
             passes.dot_products(wide(block), by_class(theta, self.n_columns), groups(1), self._height, dots)
             return cast(Array, dots[0])

@@ -88,12 +88,7 @@ class Remaining:
     def __str__(self) -> str:
         if self.like_last is None or self._empty:
             return self.largest
-        return self.counted(self.like_last, "the last one")
-
-    def counted(self, times: int, example: str) -> str:
-        """Say that ``times`` more releases like an example fit, and which single one is the largest."""
-        link = ":" if self._empty else ", or" if times else ", but"
-        return f"{room(times)} like {example}{link} {self.largest}"
+        return f"{room(self.like_last)} like the last one, {'or' if self.like_last else 'but'} {self.largest}"
 
     @property
     def _empty(self) -> bool:
@@ -424,7 +419,10 @@ class Ledger:
         epsilon, delta = self.epsilon, self.delta
         spent, times = self._rule.spent(self._refreshed(), delta), self.further(event)
         used = f"epsilon {number(spent)} of {number(epsilon)} is spent at delta {delta:g}"
-        return used, f"{room(times)} like this one" if times else self._remaining().counted(0, "this one")
+        like_this = (
+            f"{room(times)} like this one (epsilon {number(price(event, delta, self.neighboring))} each)"
+        )
+        return used, like_this + ("" if times else f", but {self._remaining().largest}")
 
     def price(self, event: Event) -> float:
         """Return the smallest epsilon of ``event`` alone, at the cap's delta; infinite if it has none."""
