@@ -328,7 +328,6 @@ class NoisyNewtonPlan(base.Plan):
             share = learned(reached[0], stddev**2 * descent.accumulated())
             counts = margins.release(records[0], theta[0], entropy)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            counts = margins.release(records[0], theta[0], entropy)
             outputs = problem.loss.n_outputs
             spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
             noise = margins.gaussian.stddev
