@@ -309,12 +309,7 @@ class NoisyNewtonPlan(base.Plan):
             if narrower is not shape:
                 shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
-        # The planned steps, and the flow time of plain descent at the reduced noise.
-        slower = replace(problem, n_features=shape.n_directions)
-        time = flow_time(slower, self.signal * problem.bounds.feature_norm / shape.norm)
-        stretch = float(np.linalg.norm(shape.matrix, 2)) if problem.l2 else 0.0
-        curvature = shape.curvature + (problem.l2 * stretch**2 if problem.l2 else 0.0)
-        descent = Descent.lasting(time, curvature, self.n_iterations, _AVERAGED, self.radius)
+        descent = self._descent(shape)
         ridge = problem.l2 * shape.matrix.T @ shape.matrix if problem.l2 else None
         noisy_gradient = noisy_mean_gradient(
             parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge
@@ -324,11 +319,10 @@ class NoisyNewtonPlan(base.Plan):
         theta = np.stack([shape.matrix @ one for one in reached])
         theta = centered(theta) if problem.loss.n_outputs > 1 else theta
         if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
+            counts = margins.release(records[0], theta[0], entropy)
             stddev = self.gradients(shape.norm).noise.effective_stddev / problem.n_samples
             share = learned(reached[0], stddev**2 * descent.accumulated())
-            counts = margins.release(records[0], theta[0], entropy)
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            counts = margins.release(records[0], theta[0], entropy)
             outputs = problem.loss.n_outputs
             spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
             noise = margins.gaussian.stddev
@@ -341,6 +335,16 @@ class NoisyNewtonPlan(base.Plan):
         bound = self.problem.bounds.feature_norm if bound is None else bound
         level = default_level(self.signal * self.field.lipschitz)
         return reshaped(noisy, self.problem.n_samples, bound, level, self.clip, self.field.typical_curvature)
+
+    def _descent(self, shape: Reshaping) -> Descent:
+        """Return a descent with the planned steps and the flow time of plain descent at the reduced noise."""
+        bound = self.problem.bounds.feature_norm
+        curvature = shape.curvature
+        if self.problem.l2:
+            curvature += self.problem.l2 * float(np.linalg.norm(shape.matrix, 2)) ** 2
+        problem = replace(self.problem, n_features=shape.n_directions)
+        time = flow_time(problem, self.signal * bound / shape.norm)
+        return Descent.lasting(time, curvature, self.n_iterations, _AVERAGED, self.radius)
 
 
 def default_clip(signal: float) -> float:
