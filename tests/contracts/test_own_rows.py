@@ -865,7 +865,7 @@ def test_dask_frames_are_read_cell_by_cell_as_frames_in_memory_are(kind):
     expected = as_numbers(frame)
     nulls = [] if kind == "bool" else [3]
     assert np.flatnonzero(~rows.valid(Bounds(1.0))).tolist() == nulls
-    read = np.concatenate(rows._workers.answers(np.asarray, rows._blocks))
+    read = np.concatenate(rows._workers.answers(_matrix, rows._blocks))
     assert read.dtype == np.float64
     assert np.array_equal(read, expected, equal_nan=True)
     with insecure_noise(5):
@@ -894,5 +894,9 @@ def test_the_type_of_dask_rows_is_the_declared_one():
     assert np.flatnonzero(~valid).tolist() == [N + int(np.argmax(np.diff(sparse[1].indptr) > 0))]
 
 
+def _matrix(block):
+    return block.values
+
+
 def _type(block):
-    return block.dtype
+    return block.values.dtype
