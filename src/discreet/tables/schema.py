@@ -172,6 +172,20 @@ class Schema:
         )
 
     @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """The columns of ``transform``'s result that are levels of one category or interval, one group for each.
+
+        One of a group is 1 in every row, so together they repeat the intercept; none where rows are normalized.
+        """
+        groups, place = [], 0
+        for name, domain in self.columns.items():
+            width = len(domain.feature_names(name))
+            if isinstance(domain, Categorical | Binned) and not self.normalize:
+                groups.append(tuple(range(place, place + width)))
+            place += width
+        return tuple(groups)
+
+    @property
     def n_features(self) -> int:
         """The number of columns of ``transform``'s result."""
         return len(self.feature_names)
