@@ -204,7 +204,9 @@ class Schema:
         """The public classes, as an array."""
         target = self._target()
         if target.bounds is not None:
-            raise SchemaError(f"the target {target.column!r} is a number and has no classes")
+            raise SchemaError(
+                f"the target {target.column!r} is a number and has no classes; a regressor predicts it"
+            )
         return np.array(target.classes)
 
     @property
@@ -212,7 +214,9 @@ class Schema:
         """The public bounds of a numeric target, as the regressors' ``target_bounds``."""
         target = self._target()
         if target.bounds is None:
-            raise SchemaError(f"the target {target.column!r} has classes and no bounds")
+            raise SchemaError(
+                f"the target {target.column!r} has classes and no bounds; a classifier predicts it"
+            )
         return target.bounds
 
     @property
