@@ -31,7 +31,7 @@ test: $(READY)       ## run the tests (a few cases of each) and the documentatio
 contracts: $(READY)  ## every case of the attacks, and of the checks that run over everything registered
 	$(BIN)/python -m pytest -q -n 2 --every-case -m "not nightly" tests/attacks $(CONTRACTS)
 
-quick: $(READY)      ## the first case of every test, for the inner loop
+quick: $(READY)       ## the first case of every test that takes a moment, in a minute, for the inner loop
 	$(BIN)/python -m pytest -q -n 2 --quick tests
 
 nightly: $(READY)    ## every case of every test (an hour or more)

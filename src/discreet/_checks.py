@@ -332,6 +332,25 @@ def silence() -> Iterator[None]:
             _silent_blocks.pop()
 
 
+@contextmanager
+def contained() -> Iterator[None]:
+    """Make an ``Exception`` of whatever the code of others raises about private rows, but for Ctrl-C.
+
+    ``SystemExit`` and the panics of libraries in Rust, such as polars, are no ``Exception`` and would end the program.
+
+    >>> with contained():
+    ...     raise SystemExit
+    Traceback (most recent call last):
+    RuntimeError: SystemExit
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RuntimeError(type(error).__name__) from None
+
+
 def silently(function: Callable[..., Result], *arguments: object) -> Result:
     """Call a function in `silence`. For threads and workers, which do not inherit the error state."""
     with silence():

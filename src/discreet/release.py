@@ -133,7 +133,7 @@ def carry_out(
     price = promise.guarantee
     cost = f"({price.epsilon:g}, {price.delta:.3g}), {price.neighboring.value}, unit: {price.unit}"
     with releasing(label) as report, calm():
-        if isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data):
+        if price.neighboring.size_is_public and compiles_first(data):
             report("compile", COMPILING)
         charged(plan)  # audits compare what is run with what is paid for
         report("charge", cost)
@@ -172,6 +172,11 @@ def check(plan: Stated, data: Any) -> None:
     """Raise, before any charge, if the plan cannot run on these data."""
     if isinstance(data, list) and any(isinstance(part, Records) and not part.whole for part in data):
         check_parts(plan)
+
+
+def compiles_first(data: Any) -> bool:
+    """Whether code must be compiled for these data; the number of rows decides it, and must not be told if private."""
+    return isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data)
 
 
 def check_parts(plan: Stated) -> None:

@@ -46,7 +46,7 @@ class Neighboring(enum.StrEnum):
     Examples
     --------
     >>> Neighboring("zero-out").meaning
-    "one person's record is blanked out; the number of records is public"
+    "one person's record is blanked out, so as to contribute nothing; the number of records is public"
     """
 
     contributions: int
@@ -72,7 +72,7 @@ class Neighboring(enum.StrEnum):
     )  # fmt: skip
     ZERO_OUT = (
         "zero-out", 1, True,
-        "one person's record is blanked out; the number of records is public",
+        "one person's record is blanked out, so as to contribute nothing; the number of records is public",
     )  # fmt: skip
 
 

@@ -172,6 +172,20 @@ class Schema:
         )
 
     @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """The columns of ``transform``'s result that are levels of one category or interval, one group for each.
+
+        One of a group is 1 in every row, so together they repeat the intercept; none where rows are normalized.
+        """
+        groups, place = [], 0
+        for name, domain in self.columns.items():
+            width = len(domain.feature_names(name))
+            if isinstance(domain, Categorical | Binned) and not self.normalize:
+                groups.append(tuple(range(place, place + width)))
+            place += width
+        return tuple(groups)
+
+    @property
     def n_features(self) -> int:
         """The number of columns of ``transform``'s result."""
         return len(self.feature_names)
@@ -190,7 +204,9 @@ class Schema:
         """The public classes, as an array."""
         target = self._target()
         if target.bounds is not None:
-            raise SchemaError(f"the target {target.column!r} is a number and has no classes")
+            raise SchemaError(
+                f"the target {target.column!r} is a number and has no classes; a regressor predicts it"
+            )
         return np.array(target.classes)
 
     @property
@@ -198,7 +214,9 @@ class Schema:
         """The public bounds of a numeric target, as the regressors' ``target_bounds``."""
         target = self._target()
         if target.bounds is None:
-            raise SchemaError(f"the target {target.column!r} has classes and no bounds")
+            raise SchemaError(
+                f"the target {target.column!r} has classes and no bounds; a classifier predicts it"
+            )
         return target.bounds
 
     @property
