@@ -233,13 +233,21 @@ def charge(ledger: Budget, plan: Stated, label: str) -> Receipt | None:
     if account is None:
         return None
     promise = plan.guarantee
-    made = account.charge(
-        plan.event,
-        label=label if noise_is_secret() else f"{label}, insecure noise",
-        neighboring=promise.neighboring,
-        unit=promise.unit,
-        kind=promise.kind,
-    )
+    try:
+        made = account.charge(
+            plan.event,
+            label=label if noise_is_secret() else f"{label}, insecure noise",
+            neighboring=promise.neighboring,
+            unit=promise.unit,
+            kind=promise.kind,
+        )
+    except RuntimeError as refusal:  # of the ledger, which compares prices at its own delta
+        from discreet.privacy.ledger.ledger import BudgetExceeded
+
+        if not isinstance(refusal, BudgetExceeded) or promise.delta == account.delta:
+            raise
+        asked = f"epsilon {promise.epsilon:.4g} at delta {promise.delta:.3g} was asked for"
+        raise BudgetExceeded(f"{asked}, and {refusal}") from None
     return account.receipt(made)
 
 

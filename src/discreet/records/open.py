@@ -380,6 +380,13 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
             Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
             "use a schema without a group column if each person has one row",
         )
+    if X is None or isinstance(X, Mapping):
+        raise ParameterTypeError(
+            "X",
+            f"must be an array or a data frame, got {type(X).__name__}",
+            "make a frame of columns by pandas.DataFrame",
+            Setting("schema", purpose="to fit, a discreet.Schema that reads raw tables"),
+        )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
     _note_columns(model, X, reset)
