@@ -191,7 +191,7 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     max_columns: int | None = parameter(
         None,
         "int",
-        "How many columns the model may use: they are selected by a private look and refitted, by the solver "
+        "How many columns the model may use: one release selects them and another refits them, by the solver "
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
