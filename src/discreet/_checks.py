@@ -187,6 +187,15 @@ class Habits:
                     raise TypeError(f"{cls.__name__} has no parameter {name!r}{_advice(name, known)}")
         return super().__new__(cls)
 
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters, as scikit-learn does; names of other libraries are answered as in the constructor."""
+        known = list(inspect.signature(type(self)).parameters)
+        for name in given:
+            if name.partition("__")[0] not in known:
+                advice = _advice(name, known)
+                raise ValueError(f"Invalid parameter {name!r} for estimator {type(self).__name__}{advice}")
+        return super().set_params(**given)  # type: ignore[misc,no-any-return]
+
     if not TYPE_CHECKING:  # for a type checker, unknown attributes stay unknown
 
         def __getattr__(self, name: str) -> Any:
@@ -330,6 +339,25 @@ def silence() -> Iterator[None]:
             if len(_silent_blocks) == 1:
                 _silent_blocks[0].__exit__(None, None, None)
             _silent_blocks.pop()
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Make an ``Exception`` of whatever the code of others raises about private rows, but for Ctrl-C.
+
+    ``SystemExit`` and the panics of libraries in Rust, such as polars, are no ``Exception`` and would end the program.
+
+    >>> with contained():
+    ...     raise SystemExit
+    Traceback (most recent call last):
+    RuntimeError: SystemExit
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RuntimeError(type(error).__name__) from None
 
 
 def silently(function: Callable[..., Result], *arguments: object) -> Result:

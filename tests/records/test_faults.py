@@ -41,6 +41,10 @@ def collection(rows=X):
     return da.from_array(rows, chunks=(N // PARTS, P))
 
 
+class Panic(BaseException):
+    """No `Exception`, as the panics of libraries in Rust are not."""
+
+
 def raises(part, error=ValueError):
     raise error(f"the private label {part.labels[0]}")
 
@@ -61,7 +65,7 @@ def check_silent(caught):
 
 def test_what_a_partition_raises_is_not_repeated():
     records = DaskRows(collection()).records(Y, BOUNDS, None)
-    for error in (ValueError, KeyError, MemoryError, RuntimeError):
+    for error in (ValueError, KeyError, MemoryError, RuntimeError, Panic):
         with pytest.raises(WorkersLost) as caught:
             records.sum_rows(raises, error)
         check_silent(caught)

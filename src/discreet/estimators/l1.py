@@ -32,11 +32,17 @@ _UNSEEN = 0.05  # mean entry of a column relative to the entry bound; few column
 _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
 
 
+@estimator
 class _OverL1Ball(PrivateLinearModel):
-    """What these estimators share: entrywise bounds, an L1 ball, a certificate."""
+    """Shared by these estimators: entrywise bounds, an L1 ball, a certificate."""
 
-    feature_bound: float
-    fit_intercept: bool
+    feature_bound: float = entry_bound()
+    fit_intercept: bool = intercept()
+    solver: str | base.Solver = parameter(
+        "frank-wolfe",
+        "str or solver object",
+        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
+    )
 
     def _label_scale(self) -> float:
         """Return one unit of the solver's predictions, in units of ``l1_radius``."""
@@ -130,17 +136,10 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
     (0, True)
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float | None = parameter(
         None,
         "float",
         "How far predictions may reach from the intercept; None is half the width of ``target_bounds``.",
-    )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
     )
 
     def _label_scale(self) -> float:
@@ -186,17 +185,9 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     True
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float = parameter(
         5.0, "float", "Size of the ball: how far the log-odds of a prediction can be from the intercept."
     )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
-    )
-
     max_columns: int | None = parameter(
         None,
         "int",
@@ -264,18 +255,11 @@ class PrivateSparseLinearSVC(_OverL1Ball, PrivateLinearClassifier):
     True
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float = parameter(
         5.0, "float", "Size of the ball: how far a prediction can be from the intercept, in margins."
     )
     huber_width: float = parameter(
         0.5, "float", "Half-width of the quadratic piece that replaces the hinge's corner."
-    )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
     )
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:

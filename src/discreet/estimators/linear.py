@@ -83,25 +83,38 @@ class PrivateLinearModel(LinearParameters):
             the group column of the schema. Needs ``max_rows_per_group``, and then the promise is about all rows of one
             group together.
         target : name of the column of labels, if they are a column of X.
-        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch. It declares ``classes``
+            or ``target_bounds`` where these are None. The model keeps it and predicts for raw tables; pass
+            ``feature_bound=schema.feature_bound()``, which clips no row.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
+        if schema is not None:
+            fitted._take_declared(schema)
         fitted._check_settings()
         with calm():
             rules: dict[str, Any] = {
                 "schema": schema,
-                "classes": getattr(self, "classes", None),
+                "classes": getattr(fitted, "classes", None),
                 "bad_rows": self.bad_rows,
             }
             X, groups, ids = split_groups(X, groups, schema)
             with open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
                 whose = groups if ids is None or groups is not None else rows.ids
                 fitted._fit(*fitted._read(rows, labels), whose, schema=schema is not None)
-        self.__dict__ = fitted.__dict__
+        self.__dict__ = fitted.__dict__ | {name: vars(self)[name] for name in vars(self) if name in _DECLARED}
         return self
+
+    def _take_declared(self, schema: Any) -> None:
+        """Take what the parameters leave open from a schema, and keep it to read raw tables in predictions."""
+        self.schema_ = schema
+        for name in _DECLARED if schema.target is not None else ():
+            if hasattr(self, name):
+                declared = getattr(schema, name)  # raises if the target is of the other kind
+                if getattr(self, name) is None:
+                    setattr(self, name, declared)
 
     def _fit(self, rows: Any, targets: Targets, groups: Any, *, schema: bool) -> None:
         """Bound, plan, run, state; ``schema`` says whether one made the rows."""
@@ -275,6 +288,7 @@ class PrivateLinearModel(LinearParameters):
         return tags
 
 
+_DECLARED = ("classes", "target_bounds")  # parameters that a schema can declare
 Model = TypeVar("Model")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, NDArray
 
+from discreet._checks import contained
 from discreet._typing import Array
 from discreet.losses import Loss
 from discreet.records.arrays import ArrayRecords
@@ -45,7 +46,8 @@ class WorkersLost(RuntimeError):
 def one_ending() -> Iterator[None]:
     """Whatever a worker raises becomes `WorkersLost`, without the worker's text."""
     try:
-        yield
+        with contained():
+            yield
     except Exception:
         raise WorkersLost from None
 

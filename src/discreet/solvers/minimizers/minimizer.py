@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet._checks import ParameterError
+from discreet._checks import ParameterError, contained
 from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.records.base import Records
@@ -318,7 +318,7 @@ def _ask(optimizer: Callable[..., Any], search: _Search, start: Point) -> tuple[
         return last[0]
 
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), contained():
             answer = optimizer(lambda x: at(x).value, start.theta.copy(), jac=lambda x: at(x).gradient.copy())
             theta = np.array(getattr(answer, "x", answer), dtype=np.float64)
     except Exception as error:  # failure may depend on the data, so it must not be visible
