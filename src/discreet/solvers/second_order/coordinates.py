@@ -196,17 +196,14 @@ def moment_mechanism(
 
 
 def row_error(problem: Problem) -> float:
-    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
-    p = problem.n_features
-    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
+    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7).
 
-
-def check_norms(problem: Problem, looks: int) -> None:
-    """Raise, before any charge, if so many looks could clip records to a norm too short to compute with.
-
-    Frequencies that are dropped divide the norm by the root of the number of columns at most.
+    Raises, before any charge, if two looks could clip records to a norm too short to compute with. Frequencies that
+    are dropped divide the norm by the root of the number of columns at most.
     """
-    Bounds(problem.bounds.feature_norm * _LEAST_NORM**looks / math.sqrt(problem.n_features), intercept=False)
+    p, norm = problem.n_features, problem.bounds.feature_norm
+    Bounds(norm * _LEAST_NORM**2 / math.sqrt(p), intercept=False)
+    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * norm
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
