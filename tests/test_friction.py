@@ -21,6 +21,7 @@ import discreet
 from discreet import Ledger, PrivateLogisticRegression, card, insecure_noise, on_progress, private_domains
 from discreet.cli import main
 from discreet.privacy.events import Gaussian
+from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.records.kernels import passes
 from discreet.tables.cohort import COHORT_SCHEMA
 
@@ -368,6 +369,21 @@ def test_compiling_is_announced_before_the_charge(rows, monkeypatch, capsys):
     assert "note: the first fit to a large table compiles code" in " ".join(capsys.readouterr().err.split())
     monkeypatch.setattr(passes, "is_compiled", lambda: True)
     assert phases(X, y) == ["charge", "run", "done"]
+
+
+def test_a_private_number_of_rows_is_not_told_by_what_is_compiled(monkeypatch):
+    """Code is compiled for large tables alone; under add-remove-one, one row must not decide what is reported."""
+    monkeypatch.setattr(passes, "is_compiled", lambda: False)
+    X = np.tile(np.eye(64), (COMPILED_FROM // 64**2, 1))
+    model = PrivateLogisticRegression(
+        1.0, 1e-6, classes=[0, 1], neighboring="add-remove-one", n_samples=2 * len(X), solver="newton"
+    )
+    heard = {}
+    for rows in (X, X[1:]):
+        heard[len(rows)] = []
+        with on_progress(heard[len(rows)].append):
+            model.fit(rows, np.arange(len(rows)) % 2)
+    assert heard[len(X)] == heard[len(X) - 1]
 
 
 def test_what_was_compiled_is_known():

@@ -126,7 +126,7 @@ def interval(name: str, value: Any) -> tuple[float, float]:
     if len(ends) != 2:
         raise ParameterError(name, f"must be two numbers (lowest, highest), got {value!r}")
     low, high = (real(name, end) for end in ends)
-    if not low < high:
+    if not low / 2 < high / 2:  # half of the least double is 0
         raise ParameterError(name, f"must be (lowest, highest) with lowest < highest, got {(low, high)}")
     return low, high
 
@@ -339,6 +339,25 @@ def silence() -> Iterator[None]:
             if len(_silent_blocks) == 1:
                 _silent_blocks[0].__exit__(None, None, None)
             _silent_blocks.pop()
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Make an ``Exception`` of whatever the code of others raises about private rows, but for Ctrl-C.
+
+    ``SystemExit`` and the panics of libraries in Rust, such as polars, are no ``Exception`` and would end the program.
+
+    >>> with contained():
+    ...     raise SystemExit
+    Traceback (most recent call last):
+    RuntimeError: SystemExit
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RuntimeError(type(error).__name__) from None
 
 
 def silently(function: Callable[..., Result], *arguments: object) -> Result:

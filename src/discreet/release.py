@@ -133,8 +133,9 @@ def carry_out(
     price = promise.guarantee
     cost = f"({price.epsilon:g}, {price.delta:.3g}), {price.neighboring.value}, unit: {price.unit}"
     with releasing(label) as report, calm():
-        if isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data):
-            report("compile", COMPILING)
+        rows = data if isinstance(data, list) and price.neighboring.size_is_public else []
+        if any(isinstance(part, Records) and part.compiles_first for part in rows):
+            report("compile", COMPILING)  # the number of rows decides it: not told where that is private
         charged(plan)  # audits compare what is run with what is paid for
         report("charge", cost)
         receipt = charge(account, promise, label)
@@ -304,7 +305,7 @@ def size_facts(relation: Neighboring, size: int, per_group: int | None, delta: A
 
 
 def foreign_parts(solver: str | Solver | None, inside: object = None, loss: object = None) -> tuple[str, ...]:
-    """Name a solver, a set and a loss that are not from discreet: nothing here proves what they declare.
+    """Name a solver, its optimizer, a set and a loss that are not from discreet: nothing here proves what they declare.
 
     Parameters
     ----------
@@ -318,9 +319,15 @@ def foreign_parts(solver: str | Solver | None, inside: object = None, loss: obje
             f"loss not from discreet ({_named(loss)}): its bounds and what it claims to be proved are believed (given "
             "by the user)"
         )
-    if solver is not None and _foreign(found := resolve(solver)):
+    found = None if solver is None else resolve(solver)
+    if found is not None and _foreign(found):
         facts.append(
             f"solver not from discreet ({_named(found)}): its event and its noise are believed (given by the user)"
+        )
+    if callable(optimizer := getattr(found, "optimizer", None)):
+        facts.append(
+            f"optimizer not from discreet ({_named(optimizer)}): what it finds is checked; that it ends on all data, "
+            "shows nothing and keeps nothing is believed (given by the user)"
         )
     while isinstance(inside, BallIntersection) and not _foreign(inside):
         inside = inside.base

@@ -54,6 +54,10 @@ def test_long_rows_keep_their_direction():
     assert cosines / np.linalg.norm(rows / np.abs(rows).max(axis=1)[:, None], axis=1) == pytest.approx(1.0)
 
 
+class Panic(BaseException):
+    """No `Exception`, as the panics of libraries in Rust are not."""
+
+
 def leaky(theta, x, y):
     """Raises, returns nonsense or the wrong shape, by the first entry."""
     if x[0] == 1:
@@ -66,6 +70,8 @@ def leaky(theta, x, y):
         raise SystemExit(int(x[1]))
     if x[0] == 5:
         return "nothing"
+    if x[0] == 7:
+        raise Panic(x[1])
     return x
 
 
@@ -75,9 +81,9 @@ def leaky_batch(theta, X, y):
 
 @pytest.mark.parametrize("loss", [GradientLoss(leaky, 9.0), GradientLoss(leaky_batch, 9.0, batch=True)])
 def test_rows_that_fail_have_no_gradient_and_say_nothing(loss):
-    X = np.array([[0.0, 1.0], [1, 7], [2, 7], [3, 7], [4, 7], [5, 7], [6, 2]])
-    found = loss.rows(np.zeros(2), X, np.zeros(7))
-    assert found.tolist() == [[0, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [6, 2]]
+    X = np.array([[0.0, 1.0], [1, 7], [2, 7], [3, 7], [4, 7], [5, 7], [7, 7], [6, 2]])
+    found = loss.rows(np.zeros(2), X, np.zeros(8))
+    assert found.tolist() == [[0, 1], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [0, 0], [6, 2]]
 
 
 def spoiling(theta, x, y):

@@ -46,7 +46,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from discreet import PrivateLabeler, PrivateTransferClassifier, PrivateTransferRegressor
 from discreet.audit.replay import replay
-from discreet.transfer import base, regressor, teachers
+from discreet.transfer import PrivateQueries, base, regressor, teachers
 from discreet.transfer.subsample import subsample_and_aggregate
 from discreet.transfer.teachers import isolated, seeded
 
@@ -291,6 +291,61 @@ def test_a_function_of_chunks_draws_from_generators_of_its_chunk():
     without, with_mark = program(rows), program(marked)
     assert len({draws[1:] for draws in without}) == len(without)  # each chunk has a seed of its own
     assert sum(first != second for first, second in zip(without, with_mark, strict=True)) <= 1
+
+
+class Panic(BaseException):
+    """No `Exception`, as the panics of libraries in Rust are not, polars and tokenizers among them."""
+
+
+class Ends(ClassifierMixin, RegressorMixin, BaseEstimator):
+    """Ends the program if its chunk holds a large number: when it is trained, or when it is asked."""
+
+    def __init__(self, ending, asked):
+        self.ending, self.asked = ending, asked
+
+    def fit(self, X, y):
+        self.marked_ = bool(X.max() > 90)
+        if self.marked_ and not self.asked:
+            raise self.ending(X.max())
+        return self
+
+    def predict(self, X):
+        if self.marked_ and self.asked:
+            raise self.ending("asked")
+        return np.zeros(len(X), dtype=int)
+
+
+def answered(ending, asked, rows):
+    """Everything that runs code of others on chunks."""
+
+    def question(X):
+        Ends(ending, asked).fit(X, None).predict(X)
+        return 0
+
+    yield lambda: subsample_and_aggregate(question, rows, [0, 1], n_chunks=20, epsilon=1.0, delta=1e-6)
+    yield lambda: PrivateQueries(2, delta=1e-6).fit(rows).ask(question, [0, 1])
+    labels = np.arange(len(rows)) % 2
+    for aggregator in ("plurality", "shares"):
+        sizes = {"n_teachers": 10, "aggregator": aggregator, "classes": [0, 1], "delta": 1e-6}
+        model = PrivateTransferClassifier(Ends(ending, asked), student=GaussianNB(), **sizes)
+        yield lambda model=model: model.fit(rows, labels, QUERIES)
+    line = PrivateTransferRegressor(
+        Ends(ending, asked), (0.0, 1.0), student=Ridge(), n_teachers=10, delta=1e-6
+    )
+    yield lambda: line.fit(rows, labels.astype(float), QUERIES)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("ending", [SystemExit, Panic])
+def test_a_chunk_cannot_end_the_program(ending, asked):
+    rows = np.random.default_rng(0).normal(size=(600, 3))
+    rows[7] = 99.0
+    for run in answered(ending, asked, rows):
+        run()
+    for run in answered(KeyboardInterrupt, asked, rows):  # which is the user's
+        with pytest.raises(KeyboardInterrupt):
+            run()
 
 
 def state():

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from discreet._checks import contained
 from discreet._typing import Array, Mask
 from discreet.losses.base import Loss, Theorem, check_between
 
@@ -144,15 +145,17 @@ class GradientLoss(Loss):
 
     def _together(self, theta: Array, X: Array, y: Array) -> Array | None:
         try:
-            found = self._asked(theta, X, y)
-        except (Exception, SystemExit):
+            with contained():
+                found = self._asked(theta, X, y)
+        except Exception:
             return None
         return found if found.shape == (len(X), theta.size) else None
 
     def _alone(self, theta: Array, x: Array, y: float) -> Array:
         try:
-            found = self._asked(theta, x[None], np.array([y]))
-        except (Exception, SystemExit):
+            with contained():
+                found = self._asked(theta, x[None], np.array([y]))
+        except Exception:
             return np.zeros(theta.size)
         return found[0] if found.shape == (1, theta.size) else np.zeros(theta.size)
 

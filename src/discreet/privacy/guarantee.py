@@ -46,7 +46,7 @@ class Neighboring(enum.StrEnum):
     Examples
     --------
     >>> Neighboring("zero-out").meaning
-    "one person's record is blanked out; the number of records is public"
+    "one person's record is blanked out, so as to contribute nothing; the number of records is public"
     """
 
     contributions: int
@@ -72,7 +72,7 @@ class Neighboring(enum.StrEnum):
     )  # fmt: skip
     ZERO_OUT = (
         "zero-out", 1, True,
-        "one person's record is blanked out; the number of records is public",
+        "one person's record is blanked out, so as to contribute nothing; the number of records is public",
     )  # fmt: skip
 
 
@@ -244,6 +244,8 @@ def refuse_large_default(delta: float | None, n_samples: int) -> None:
 #: Factor that makes a bound computed in floating point at least its exact value: covers a formula with fewer than
 #: 2**12 roundings, at points that a projection left outside their set by a few units in the last place.
 SLACK = 1 + 2.0**-40
+#: The same for values that must not be too large.
+SHRINK = 1 - 2.0**-40
 
 
 @dataclass(frozen=True)

@@ -294,9 +294,12 @@ def open_rows(
     if is_dask(X) or is_dask(y):
         from discreet.records.dask import DaskRows, labels_of
 
-        X = DaskRows(X) if is_dask(X) else X
+        beside = None  # labels that stay with the rows
+        if is_dask(X):
+            X = DaskRows(X, y if sums and is_dask(y) else None)
+            beside = X.labels
         if is_dask(y):
-            y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
+            y = labels_of(y) if beside is None else beside
     yield X, y
 
 

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from discreet._checks import silence
+from discreet._checks import contained, silence
 from discreet.display import console
 from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
@@ -162,7 +162,7 @@ def isolated(seed: int) -> Iterator[None]:
     """Set the global generators of NumPy and Python from ``seed`` and restore them at the end.
 
     Threads take turns. Models inside run sequentially, because generators of worker processes could not be reached.
-    Warnings and floating-point errors depend on the chunk and are suppressed.
+    Warnings and floating-point errors depend on the chunk and are suppressed; whatever is raised is an ``Exception``.
     """
     with _turn, joblib.parallel_config(backend="sequential"):
         ours, pythons = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
@@ -170,7 +170,7 @@ def isolated(seed: int) -> Iterator[None]:
         try:
             np.random.set_state({**bits.state, "has_gauss": 0, "gauss": 0.0})  # noqa: NPY002
             random.seed(seed)
-            with silence():
+            with silence(), contained():
                 yield
         finally:
             np.random.set_state(ours)  # noqa: NPY002
