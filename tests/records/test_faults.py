@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.scale_model import counted, expected
-from discreet import Ledger, PrivateLogisticRegression
+from discreet import Ledger, PrivateLogisticRegression, insecure_noise
 from discreet.records import dask, workers
 from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows
 from discreet.records.partitioned import Column, WorkersLost, checksum, joined, small_labels
-from discreet.records.workers import Cluster, SummedParts, Threads
+from discreet.records.workers import Cluster, Crew, SummedParts, Threads
 
 N, P, PARTS = 2000, 3, 4
 RNG = np.random.default_rng(5)
@@ -143,6 +143,51 @@ def test_neither_rows_nor_labels_come_to_the_driver():
     few, many = (counted(2, 1, 4, 3, height=height) for height in (10, 1000))
     assert few["bytes back"] <= many["bytes back"] <= few["bytes back"] + 200  # digits of sizes and checksums
     assert abs(few["bytes to workers"] - many["bytes to workers"]) <= 100  # digits of checksums
+
+
+class NoRoom(Threads):
+    """Workers too small to hold their partitions: every question is a task."""
+
+    def holders(self, entries, numbers):
+        return {}
+
+
+class Forgetful(Threads):
+    """Workers that are lost after every answer: all is made again, and asked as tasks."""
+
+    def finished(self, work, worker):
+        if isinstance(work, list):
+            raise OSError
+        return work
+
+
+@pytest.mark.parametrize("kind", [NoRoom, Forgetful])
+@pytest.mark.parametrize("solver", ["noisy-gd", "newton", "discriminant"])
+def test_the_release_is_the_same_whoever_answers(kind, solver, monkeypatch):
+    """Bit for bit: by those who hold partitions, or by tasks, with labels there and rows that count for nothing."""
+    import dask.array as da
+
+    rows, labels = X.copy(), (Y > 0).astype(int)
+    rows[7], labels[1500] = np.nan, 5
+    given = collection(rows), da.from_array(labels, chunks=N // PARTS)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-6, solver=solver, bad_rows="null")
+    with insecure_noise(3):
+        wanted = model.fit(*given).coef_
+    monkeypatch.setattr(dask, "workers", kind)
+    with insecure_noise(3):
+        assert np.array_equal(model.fit(*given).coef_, wanted)
+
+
+def test_what_nobody_asks_for_again_is_forgotten():
+    crew = Crew(Threads(), Threads().kept(np.asarray, [X, X]))
+    (rows,) = crew.opened
+    doubled = crew.kept(np.add, rows, rows)
+    assert [np.array_equal(found, 2 * X) for found in crew.answers(np.asarray, doubled)] == [True, True]
+    held = crew._members[0].holder._made
+    assert held.keys() == {rows.number, doubled.number}
+    del doubled
+    crew.answers(np.shape, rows)
+    assert held.keys() == {rows.number}
 
 
 # --- labels that stay where they are ---

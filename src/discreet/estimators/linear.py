@@ -50,7 +50,8 @@ class PrivateLinearModel(LinearParameters):
     """Read, bound, plan, run, state: shared by classifiers and regressors.
 
     A subclass for a kind of label defines ``plan``, ``_read``, ``_task`` and ``_attributes``; one for a kind of feature
-    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_split``, ``_raw`` and ``_stated_bounds``.
+    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_placed``, ``_split``, ``_raw`` and
+    ``_stated_bounds``.
     """
 
     _released: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
@@ -129,7 +130,7 @@ class PrivateLinearModel(LinearParameters):
         plan = self._plan(n_rows, self.n_samples, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         stated = {
-            **self._stated_bounds(problem.bounds),
+            **self._stated_bounds(problem),
             "records": float(problem.n_samples),
             "coefficients": float(problem.n_coefficients),
         }
@@ -192,6 +193,7 @@ class PrivateLinearModel(LinearParameters):
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, n_samples)
         solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
+        problem = self._placed(problem, guarantee)
         rows = self._rows_per_group()
         if rows is None:
             return solver.plan(problem, guarantee)
@@ -242,6 +244,10 @@ class PrivateLinearModel(LinearParameters):
         inside = None if constraint is None else _checked_set(constraint, n_features * loss.n_outputs)
         return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
 
+    def _placed(self, problem: Problem, guarantee: Guarantee) -> Problem:
+        """Return the problem in the set that suits its size and the guarantee."""
+        return problem
+
     def _split(self, weights: Array) -> tuple[Array, Array]:
         """Return coefficients and intercepts in the units of the features."""
         if self.fit_intercept:
@@ -262,8 +268,9 @@ class PrivateLinearModel(LinearParameters):
             X = named(schema.transform(X), schema.feature_names)
         return checked_rows(self, X)
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         """Return the bounds on rows and coefficients, as named in the statement."""
+        bounds = problem.bounds
         if isinstance(bounds, BoxBounds):
             return {"row norm as largest entry (intercept included)": bounds.entry_bound}
         return {"row norm (intercept included)": bounds.feature_norm}

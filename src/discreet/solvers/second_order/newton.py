@@ -51,6 +51,7 @@ from discreet.solvers.second_order.coordinates import (
     NoisyMoments,
     Reshaping,
     SpectrumMechanism,
+    check_norms,
     mapped,
     moment_mechanism,
     most_stretched,
@@ -210,6 +211,7 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
+        check_norms(self.problem, len(self.shares.moments))
         _ = self.releases  # raises now if it can
 
     sums_only = True

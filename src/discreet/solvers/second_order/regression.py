@@ -31,6 +31,7 @@ from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
     NoisyMoments,
     Reshaping,
+    check_norms,
     mapped,
     moment_mechanism,
     most_stretched,
@@ -133,6 +134,7 @@ class NewtonRegressionPlan(base.Plan):
             raise ParameterError(
                 "cap", f"must be greater than 0 and at most {most:g} for this loss, got {self.cap!r}"
             )
+        check_norms(self.fitted, len(self.moment_shares))
         _ = self.releases  # raise now, before any charge, if anything can fail
 
     sums_only = True
