@@ -6,13 +6,15 @@ instead, as the library does for everybody else; tests marked ``fresh_noise`` al
 
 Tests with long lists of cases run a few of them, spread evenly over the list, and those marked ``slow`` one.
 ``pytest --every-case`` runs all cases, and the tests marked ``nightly``, as `make nightly` does. ``pytest --quick``
-runs the first case of every test.
+runs the first case of every test, without those that ``tests/slow.txt`` lists: the ones that took longer than
+`QUICK` seconds when ``pytest --quick --note-slow`` last wrote that file.
 """
 
 import contextlib
 import hashlib
 import itertools
 import os
+from pathlib import Path
 
 os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
@@ -25,6 +27,8 @@ from discreet import release
 from discreet.mechanisms.samplers.entropy import Entropy
 
 CASES = 2  # of one test, by day
+QUICK = 0.15  # seconds
+SLOW = Path(__file__).parent / "tests" / "slow.txt"
 # The warning counts releases over the whole process, which tests share; `counted_fits` brings it back.
 genuine_warning, release.warn_uncharged = release.warn_uncharged, lambda promise: None
 
@@ -37,7 +41,8 @@ def pytest_addoption(parser):
     parser.addoption(
         "--every-case", action="store_true", help="all cases of all tests, those of the night included"
     )
-    parser.addoption("--quick", action="store_true", help="the first case of every test")
+    parser.addoption("--quick", action="store_true", help="the first case of every test that is not slow")
+    parser.addoption("--note-slow", action="store_true", help=f"write {SLOW.name}: the tests that take long")
 
 
 def pytest_configure(config):
@@ -47,12 +52,20 @@ def pytest_configure(config):
     settings.load_profile("fresh" if config.getoption("--fresh-noise") else "repeatable")
 
 
+def test_of(nodeid):
+    """The test that a case belongs to."""
+    return nodeid.partition("[")[0]
+
+
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--every-case") or any("::" in argument for argument in config.args):
         return
     tests = {}
     for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        tests.setdefault(test_of(item.nodeid), []).append(item)
+    if config.getoption("--quick") and not config.getoption("--note-slow"):
+        for slow in SLOW.read_text().splitlines():
+            tests.pop(slow, None)
     kept = set()
     for cases in tests.values():
         day = [item for item in cases if not item.get_closest_marker("nightly")]
@@ -62,6 +75,20 @@ def pytest_collection_modifyitems(config, items):
         kept |= {day[place] for place in places}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+seconds = {}  # by test, as the process hears it that hands out the work
+
+
+def pytest_runtest_logreport(report):
+    test = test_of(report.nodeid)
+    seconds[test] = seconds.get(test, 0.0) + report.duration
+
+
+def pytest_sessionfinish(session):
+    here = session.config
+    if here.getoption("--note-slow") and not hasattr(here, "workerinput"):
+        SLOW.write_text("".join(f"{test}\n" for test in sorted(seconds) if seconds[test] > QUICK))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Pure epsilon by exact sampling: accuracy on Adult, tries and seconds, the worst pair, and what localization gains.
 
-Run ``python -m benchmarks.exponential [--part adult speed pair localization] [--seeds 5]``; ``measure()`` returns the
-same rows. Only the first part needs DISCREET_DATA.
+Run ``python -m benchmarks.exponential [--part adult speed pair localization] [--seeds 5]``, which writes
+``results/exponential.md``; ``measure()`` returns the same rows. Only the first part needs DISCREET_DATA.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import data
+from benchmarks import data, kept
 from discreet import PrivateLogisticRegression
 from discreet.losses import Logistic
 from discreet.mechanisms.gibbs import Ball
@@ -220,6 +220,13 @@ HEADERS: dict[str, Row] = {
     ),
 }
 
+TITLES = {
+    "adult": "Adult: test accuracy in percent",
+    "speed": "Acceptance and seconds on rows without any structure",
+    "pair": "The largest log-ratio of densities at the worst pair, by quadrature",
+    "localization": "What localization gains: excess of the sum of losses, strongly convex",
+}
+
 
 def measure(parts: Sequence[str] = PARTS, seeds: int = 5) -> dict[str, list[Row]]:
     """All tables by name; what is not on this machine is skipped with a message."""
@@ -238,20 +245,18 @@ def measure(parts: Sequence[str] = PARTS, seeds: int = 5) -> dict[str, list[Row]
 
 
 def main() -> None:
-    """Print the tables."""
+    """Measure, print and keep the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
-    for part, rows in measure(options.part, options.seeds).items():
-        header = HEADERS[part]
-        print(f"\n## {part}\n\n| " + " | ".join(header) + " |\n" + "|---" * len(header) + "|")
-        for row in rows:
-            print("| " + " | ".join(row) + " |")
-        if part == "localization":
-            print(
-                f"\nslope in n {_slope(rows, 0, 64):.2f}, slope in p from 64 on {_slope(rows, 1, 8_000, 64):.2f}"
-            )
+    for part in options.part:
+        for name, rows in measure([part], options.seeds).items():
+            text = kept.table(HEADERS[name], rows)
+            if name == "localization":
+                n, p = _slope(rows, 0, 64), _slope(rows, 1, 8_000, 64)
+                text += f"\n\nSlope of the localized excess in n: {n:.2f}; in p, from 64 on: {p:.2f}."
+            kept.keep("exponential", "Pure epsilon by exact sampling", {TITLES[name]: text})
 
 
 def _slope(rows: list[Row], column: int, fixed: int, least: int = 0) -> float:

@@ -2,8 +2,9 @@
 
     python -m benchmarks.groups
 
-Will a patient come back to the hospital? Patients, not visits, are split into training and test. "visit" protects
-single rows only and is printed for comparison; k is `max_rows_per_group`. Domains are those of the code book.
+``python -m benchmarks.groups`` writes ``results/groups.md``. Will a patient come back to the hospital? Patients, not
+visits, are split into training and test. "visit" protects single rows only and is there for comparison; k is
+`max_rows_per_group`. Domains are those of the code book.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from benchmarks import kept
 from benchmarks.data import VARIABLE, MissingData
 from discreet import Binned, Categorical, Numeric, PrivateLogisticRegression, Schema, Target
 from discreet.tables.domains import Domain
@@ -105,13 +107,21 @@ def _used(unit: str, codes: Any) -> int:
 
 
 def main() -> None:
-    """Print a table."""
-    print("| private unit | epsilon | rows used | accuracy | AUC |\n|---|---|---|---|---|")
+    """Measure, print and keep the table."""
     try:
-        for row in measure():
-            print(f"| {row.unit} | {row.epsilon:g} | {row.rows_used} | {row.accuracy:.4f} | {row.auc:.4f} |")
+        rows = [
+            (row.unit, f"{row.epsilon:g}", row.rows_used, f"{row.accuracy:.4f}", f"{row.auc:.4f}")
+            for row in measure()
+        ]
     except MissingData as missing:
         print(f"skipped: {missing}")
+        return
+    header = ("private unit", "epsilon", "rows used", "accuracy", "AUC")
+    kept.keep(
+        "groups",
+        "Privacy per patient",
+        {"Diabetes 130 hospitals, means of three splits": kept.table(header, rows)},
+    )
 
 
 if __name__ == "__main__":

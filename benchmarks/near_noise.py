@@ -1,6 +1,7 @@
 """Coverage of the intervals of private evaluations where counts are about as large as their noise.
 
 A repetition draws the exact tables from a known law and their noise from the mechanism of the plan; no model is fitted.
+Three classes are evaluated as a whole, with a model that is known.
 ``python -m benchmarks.near_noise`` runs 1,000 repetitions and writes ``results/coverage_near_noise.md``; so does
 ``python -m benchmarks.coverage`` at the end. Exits with 1 if a coverage is not as stated.
 """
@@ -12,7 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from discreet import Guarantee, insecure_noise
+from discreet import Guarantee, evaluate, insecure_noise
 from discreet.evaluation.estimates import Estimate, Noise
 from discreet.evaluation.plans import TERMS, CountPlan, SumPlan
 from discreet.evaluation.report import calibration_of, centers, classifier_metrics, regressor_metrics
@@ -42,6 +43,11 @@ CLASSIFIERS = (
         for positives in (30, 60, 100, 200)
     ),
     *((4_000, positives, 20, 1.0, 1e-6, 2) for positives in (60, 120, 200, 400)),
+)
+SEVERAL = (
+    # (records, expected records of the rarest of three classes, epsilon, delta, rows of a person)
+    *((4_000, rarest, 1.0, delta, 1) for delta in (1e-6, 0.0) for rarest in (30, 100, 200, 400)),
+    *((8_000, rarest, 1.0, 1e-6, 2) for rarest in (200, 800)),
 )
 REGRESSORS = (
     # (records, largest target, epsilon, delta, rows of a person): the fewer, or the smaller, the less rises above noise
@@ -170,6 +176,66 @@ def _true(law: Array) -> dict[str, float]:
     }
 
 
+class _Known:
+    """A fixed classifier: its probabilities are the columns."""
+
+    classes_ = np.arange(3)
+
+    def predict_proba(self, X: Array) -> Array:
+        """The columns."""
+        return X
+
+    def predict(self, X: Array) -> NDArray[np.int64]:
+        """The largest column."""
+        return np.asarray(np.argmax(X, axis=1))
+
+
+def _chances(rng: np.random.Generator, label: int, n: int) -> Array:
+    return rng.dirichlet(np.array([2.0, 1.0, 0.7]) + 4.0 * (np.arange(3) == label), size=n)
+
+
+@cache
+def _truth_of_three(shares: tuple[float, ...], bins: int = 20) -> dict[str, float]:
+    """Metrics of the law, from a million records of each class, weighted."""
+    rng, table, scores = np.random.default_rng(10**6), np.zeros((3, 3)), np.zeros((3, 3, bins))
+    for label, share in enumerate(shares):
+        X = _chances(rng, label, 10**6)
+        table[label] = share * np.bincount(np.argmax(X, axis=1), minlength=3) / 10**6
+        for k in range(3):
+            cells = np.minimum((bins * X[:, k]).astype(int), bins - 1)
+            scores[k, label] = share * np.bincount(cells, minlength=bins) / 10**6
+    areas = []
+    for k in range(3):
+        rest = scores[k].sum(axis=0) - scores[k, k]
+        areas.append(float(scores[k, k] @ (np.cumsum(rest) - rest / 2)) / (shares[k] * (1 - shares[k])))
+    return {
+        "accuracy": float(np.trace(table)),
+        "majority baseline": max(shares),
+        **{f"recall of {k}": float(table[k, k] / shares[k]) for k in range(3)},
+        **{f"precision of {k}": float(table[k, k] / table[:, k].sum()) for k in range(3)},
+        **{f"AUC of {k}": area for k, area in enumerate(areas)},
+        "AUC (mean of classes)": float(np.mean(areas)),
+    }
+
+
+def of_three(
+    rng: np.random.Generator, n: int, rarest: float, epsilon: float, delta: float, rows: int = 1
+) -> Answers:
+    """One evaluation of a classifier of three classes, one of which is rare."""
+    shares = (0.7 - rarest / n, 0.3, rarest / n)
+    y = rng.choice(3, p=shares, size=n // rows)
+    X = np.empty((len(y), 3))
+    for label in range(3):
+        X[y == label] = _chances(rng, label, int((y == label).sum()))
+    who: dict[str, Any] = {}
+    if rows > 1:
+        who = {"groups": np.repeat(np.arange(len(y)), rows), "max_rows_per_group": rows}
+        X, y = np.repeat(X, rows, axis=0), np.repeat(y, rows)
+    found = evaluate(_Known(), X, y, epsilon=epsilon, delta=delta, bins=20, **who)
+    truth = _truth_of_three(shares)
+    return {name: (one, truth[name], (0.0, 1.0)) for name, one in found.metrics.items()}
+
+
 def regressed(
     rng: np.random.Generator, n: int, largest: float, epsilon: float, delta: float, rows: int = 1
 ) -> Answers:
@@ -206,6 +272,9 @@ def settings() -> Iterator[tuple[str, Callable[[np.random.Generator], Answers]]]
         what = f"{positives} positives of {n}, {bins} bins, {_kind(delta, rows)}"
         law: dict[str, Any] = {"n": n, "positives": positives, "bins": bins}
         yield what, partial(classified, **law, epsilon=epsilon, delta=delta, rows=rows)
+    for n, rarest, epsilon, delta, rows in SEVERAL:
+        what = f"{rarest} of the rarest of 3 classes of {n}, {_kind(delta, rows)}"
+        yield what, partial(of_three, n=n, rarest=rarest, epsilon=epsilon, delta=delta, rows=rows)
     for n, largest, epsilon, delta, rows in REGRESSORS:
         what = f"{n} targets within {largest:g}, {_kind(delta, rows)}"
         yield what, partial(regressed, n=n, largest=largest, epsilon=epsilon, delta=delta, rows=rows)

@@ -1,6 +1,7 @@
 """Private online learning: regret against steps and actions beside the bound, and an adaptive adversary.
 
-Run ``python -m benchmarks.online``; ``measure()`` returns the same numbers for other reports. Streams are generated.
+Run ``python -m benchmarks.online``, which writes ``results/online.md``; ``measure()`` returns the same numbers for
+other reports. Streams are generated.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from benchmarks import kept
 from discreet import PrivateFTRL, PrivateOnlineLinearModel
 from discreet.audit.estimates import loss_bound
 from discreet.losses import Logistic
@@ -113,23 +115,32 @@ def measure(repeats: int = 3, longest: int = 16_000, runs: int = 2_000) -> dict[
 
 
 def main() -> None:
-    """Print everything."""
+    """Measure, print and keep everything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--longest", type=int, default=16_000)
     parser.add_argument("--runs", type=int, default=2_000)
     options = parser.parse_args()
     found = measure(options.repeats, options.longest, options.runs)
-    print("| stream | method | steps | actions | regret | bound | share |\n|---|---|---|---|---|---|---|")
-    for (stream, method, steps, actions), (mean, bound) in found["regrets"].items():
-        print(
-            f"| {stream} | {method} | {steps} | {actions} | {mean:.0f} | {bound:.0f} | {mean / bound:.2f} |"
-        )
-    print("\n| online logistic regression, epsilon | regret | bound |\n|---|---|---|")
-    for epsilon, (mean, bound) in found["linear"].items():
-        print(f"| {epsilon:g} | {mean:.0f} | {bound:.0f} |")
     claimed, audited = found["adaptive"]
-    print(f"\nadaptive adversary: audited epsilon at least {audited:.3f}, claimed {claimed:g}")
+    sections = {
+        "Regret beside the bound (epsilon 1, delta 1e-6)": kept.table(
+            ("stream", "method", "steps", "actions", "regret", "bound", "share"),
+            [
+                (*what, f"{mean:.0f}", f"{bound:.0f}", f"{mean / bound:.2f}")
+                for what, (mean, bound) in found["regrets"].items()
+            ],
+        ),
+        "Online logistic regression": kept.table(
+            ("epsilon", "regret", "bound"),
+            [
+                (f"{epsilon:g}", f"{mean:.0f}", f"{bound:.0f}")
+                for epsilon, (mean, bound) in found["linear"].items()
+            ],
+        ),
+        "An adaptive adversary": f"Audited epsilon at least {audited:.3f}, claimed {claimed:g}.",
+    }
+    kept.keep("online", "Private online learning", sections)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A private search over twenty candidates: attacked, and compared with cheats and with no search at all.
 
-Run ``python -m benchmarks.selection [--runs 500] [--part attack]``. The attacker knows everything but one held-out
-record's label and sees the chosen model's coefficients and score. Two searches claim the same epsilon:
+Run ``python -m benchmarks.selection [--runs 500] [--part attack]``, which writes ``results/selection.md``. The
+attacker knows everything but one held-out record's label and sees the chosen model's coefficients and score. Two
+searches claim the same epsilon:
 
 * honest: `PrivateSelection`, a random number of tries;
 * unpaid choice: every candidate is fitted at the full epsilon, the best one by the exact score is released.
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import kept
 from discreet import PrivateLogisticRegression, PrivateSearchCV, PrivateSelection
 from discreet.audit.estimates import LowerBound, threshold_bound
 from discreet.estimators.linear import NoiseWarning
@@ -151,23 +153,38 @@ def accuracies(epsilon: float = 1.0, repeats: int = 3) -> dict[str, list[float]]
 
 
 def main() -> int:
-    """Print both tables; 1 if the honest claim was contradicted or the cheat was missed."""
+    """Measure, print and keep both tables; 1 if the honest claim was contradicted or the cheat was missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=500, help="of the honest search, on either data set")
     parser.add_argument("--part", choices=("attack", "accuracy", "both"), default="both")
-    arguments, wrong = parser.parse_args(), False
+    arguments, wrong, sections = parser.parse_args(), False, {}
     if arguments.part != "accuracy":
-        print(f"{N_CANDIDATES} candidates, both searches claim epsilon {EPSILON:g} at delta {DELTA:g}")
         rows = measure(arguments.runs)
-        for row in rows:
-            verdict = "REFUTED" if row.refuted else "not contradicted"
-            bounds = f"epsilon >= {row.bound.epsilon:.3f} (95%), {row.alarm.epsilon:.3f} (1 - 1e-6)"
-            print(f"  {row.search:<16} {bounds}: {verdict}")
+        header = ("search", "proved epsilon (95%)", "proved epsilon (1 - 1e-6)", "claim")
+        sections[f"{N_CANDIDATES} candidates attacked, epsilon {EPSILON:g} claimed, delta {DELTA:g}"] = (
+            kept.table(
+                header,
+                [
+                    (
+                        row.search,
+                        f"{row.bound.epsilon:.3f}",
+                        f"{row.alarm.epsilon:.3f}",
+                        "REFUTED" if row.refuted else "not contradicted",
+                    )
+                    for row in rows
+                ],
+            )
+        )
         wrong = rows[0].refuted or not rows[1].refuted
     if arguments.part != "attack":
-        print("accuracy at epsilon 1, 20 candidates, 20,000 records")
-        for name, values in accuracies().items():
-            print(f"  {name:<16} {np.mean(values):.4f} +- {np.std(values, ddof=1):.4f}")
+        sections["Accuracy at epsilon 1, 20 candidates, 20,000 records"] = kept.table(
+            ("search", "accuracy", "spread"),
+            [
+                (name, f"{np.mean(values):.4f}", f"{np.std(values, ddof=1):.4f}")
+                for name, values in accuracies().items()
+            ],
+        )
+    kept.keep("selection", "A private search", sections)
     return int(wrong)
 
 

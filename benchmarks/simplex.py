@@ -1,6 +1,7 @@
 """Sampled vertices over the simplex: risk against rows and columns, beside the certificate, and the worst neighbors.
 
-Run ``python -m benchmarks.simplex``; ``measure()`` returns the same numbers for other reports. All data is generated.
+Run ``python -m benchmarks.simplex``, which writes ``results/simplex.md``; ``measure()`` returns the same numbers for
+other reports. All data is generated.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import kept
 from benchmarks.papers.rates import padded
 from discreet import PrivateSimplexRegressor
 from discreet.losses import HuberRegression
@@ -95,21 +97,37 @@ def measure(repeats: int = 5, largest: int = 256_000, epsilon: float = 1.0) -> d
 
 
 def main() -> None:
-    """Print everything."""
+    """Measure, print and keep everything."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--largest", type=int, default=256_000)
     options = parser.parse_args()
     found = measure(options.repeats, options.largest)
-    for key, name in (("rows", "rows"), ("columns", "columns"), ("solvers", "solver at the most rows")):
-        print(f"\n| {name} | excess risk | certified |\n|---|---|---|")
-        for size, (risk, certificate) in found[key].items():
-            print(f"| {size} | {risk:.4f} | {certificate:.4f} |")
+    sections = {
+        title: kept.table(
+            (head, "excess risk", "certified"),
+            [
+                (size, f"{risk:.4f}", f"{certificate:.4f}")
+                for size, (risk, certificate) in found[part].items()
+            ],
+        )
+        for part, head, title in (
+            ("rows", "rows", f"Rows, with {_SIGNAL} columns"),
+            ("columns", "columns", f"Columns, with {min(options.largest, 64_000):,} rows"),
+            ("solvers", "solver", f"Solvers, with {max(found['rows']):,} rows"),
+        )
+    }
     measured, certified = found["slopes"]["measured"], found["slopes"]["certified"]
-    print(f"\nslope of log risk in log rows: measured {measured:.2f}, certified {certified:.2f}")
-    print("\n| kappa | range of the worst neighbors | proved |\n|---|---|---|")
-    for kappa, (observed, proved) in found["ranges"].items():
-        print(f"| {kappa:g} | {observed:.3f} | {proved:.3f} |")
+    slopes = f"Slope of log risk in log rows: measured {measured:.2f}, certified {certified:.2f}."
+    sections[f"Rows, with {_SIGNAL} columns"] += f"\n\n{slopes}"
+    sections["The worst neighbors"] = kept.table(
+        ("kappa", "range of their scores", "proved"),
+        [
+            (f"{kappa:g}", f"{observed:.3f}", f"{proved:.3f}")
+            for kappa, (observed, proved) in found["ranges"].items()
+        ],
+    )
+    kept.keep("simplex", "Sampled vertices over the simplex", sections)
 
 
 if __name__ == "__main__":

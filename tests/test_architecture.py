@@ -205,3 +205,11 @@ def test_folders_are_small():
     assert {name: size for name, size in sizes.items() if size - 1 > 14} == {}  # without __init__.py
     named = [path for path in SOURCE.glob("*.py") if not path.name.startswith("__")]
     assert len(named) <= 8
+
+
+def test_slow_tests_exist():
+    """What `make quick` leaves out; ``pytest --quick --note-slow`` writes the list anew."""
+    tests = Path(__file__).parent
+    listed = [line.split("::") for line in (tests / "slow.txt").read_text().splitlines()]
+    files = {file: (tests.parent / file).read_text() for file in {file for file, *_ in listed}}
+    assert [test for file, *_, test in listed if f"def {test}(" not in files[file]] == []

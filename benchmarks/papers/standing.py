@@ -115,6 +115,6 @@ def standing(page: Page, rows: Sequence[Row]) -> None:
     made = sorted({one.used for one in found if one.used in GENERATED})
     if made:
         page.text(
-            f"{' and '.join(made)}: made by our own generator in the dissertation's shape, because its files are not "
-            "available; the printed figures beside them are about other data."
+            f"{', '.join(made)}: drawn with the settings of the code that was released with the dissertation; without "
+            "privacy they give the printed accuracy."
         )

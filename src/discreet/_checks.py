@@ -187,6 +187,15 @@ class Habits:
                     raise TypeError(f"{cls.__name__} has no parameter {name!r}{_advice(name, known)}")
         return super().__new__(cls)
 
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters, as scikit-learn does; names of other libraries are answered as in the constructor."""
+        known = list(inspect.signature(type(self)).parameters)
+        for name in given:
+            if name.partition("__")[0] not in known:
+                advice = _advice(name, known)
+                raise ValueError(f"Invalid parameter {name!r} for estimator {type(self).__name__}{advice}")
+        return super().set_params(**given)  # type: ignore[misc,no-any-return]
+
     if not TYPE_CHECKING:  # for a type checker, unknown attributes stay unknown
 
         def __getattr__(self, name: str) -> Any:

@@ -12,22 +12,16 @@ import inspect
 import io
 import locale
 import logging
-import pkgutil
 import random
 import sys
-import tempfile
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
-import polars as pl
 import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.parquet as pq
 import pytest
 import scipy.special
 
@@ -35,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import releases
 
 import discreet
-from discreet import losses, records, release, sets
+from discreet import losses, release, sets
 from discreet._checks import silence
 from discreet.audit.sensitivity import input_distances
 from discreet.audit.trace import difference, trace
@@ -45,11 +39,11 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records import clipped_rows
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.sources import Source
+from discreet.records.open import Rows, open_rows
 from discreet.solvers import base as solvers
 from discreet.solvers.sampling import domains
 from discreet.tables.schema import Numeric, Schema, Target
-from tests.records.pretended_spark import pretended
+from tests.contracts.sources import SOURCES
 
 PUBLIC_WARNINGS = (NoiseWarning, PrivacyWarning)  # come before the charge, from public facts
 HOSTILE = {  # a row and its target
@@ -288,70 +282,22 @@ def table(X, y):
     return pa.table({"a": X[:, 0], "b": X[:, 1], "y": releases.labels_of(y)})
 
 
-def pieces(X, y):
-    whole = table(X, y)
-    return [whole.slice(start, 20) for start in range(0, len(whole), 20)]
-
-
 @contextlib.contextmanager
 def of_dask(X, y):
     yield {"X": da.from_array(X, chunks=(20, 2)), "y": releases.labels_of(y)}
 
 
-@contextlib.contextmanager
-def of_dask_frame(X, y):
-    yield {"X": dd.from_pandas(table(X, y).to_pandas(), npartitions=3), "target": "y"}
+def of_source(make):
+    @contextlib.contextmanager
+    def opened(X, y):
+        with make(table(X, y)) as data:
+            yield {"X": data, "target": "y"}
+
+    return opened
 
 
-@contextlib.contextmanager
-def of_files(X, y):
-    with tempfile.TemporaryDirectory() as folder:
-        for number, piece in enumerate(pieces(X, y)):
-            pq.write_table(piece, Path(folder) / f"{number}.parquet")
-        yield {"X": folder, "target": "y"}
-
-
-@contextlib.contextmanager
-def of_dataset(X, y):
-    with of_files(X, y) as given:
-        yield given | {"X": pyarrow.dataset.dataset(given["X"])}
-
-
-@contextlib.contextmanager
-def of_stream(X, y):
-    yield {"X": table(X, y).to_reader(max_chunksize=20), "target": "y"}
-
-
-@contextlib.contextmanager
-def of_polars(X, y):
-    yield {"X": pl.from_arrow(table(X, y)).lazy(), "target": "y"}
-
-
-@contextlib.contextmanager
-def of_duckdb(X, y):
-    duckdb = pytest.importorskip("duckdb", reason="DuckDB is not installed")
-    cells = table(X, y)
-    with duckdb.connect() as connection:
-        yield {"X": connection.from_arrow(cells), "target": "y"}
-
-
-@contextlib.contextmanager
-def of_spark(X, y):
-    with pretended() as session:
-        yield {"X": session.frame(*pieces(X, y)), "target": "y"}
-
-
-#: Rows that are not in memory, by the source that reads them, and those that stay on a cluster.
-OPENED = {
-    "Files": of_files,
-    "Dataset": of_dataset,
-    "Stream": of_stream,
-    "LazyQuery": of_polars,
-    "DuckQuery": of_duckdb,
-    "DaskTable": of_dask_frame,
-    "SparkTable": of_spark,
-    "DaskRows": of_dask,
-}
+#: Rows that are not in memory, and those that stay on a cluster.
+OPENED = {name: of_source(make) for (_, name), make in SOURCES.items()} | {"DaskRows": of_dask}
 
 
 @pytest.mark.parametrize("action", ["raise", "warn"])
@@ -376,12 +322,15 @@ def test_sources_are_silent(source, action, tmp_path, monkeypatch):
         assert not too_far(one, two)
 
 
-def test_every_source_is_listed():
-    """A new kind of source joins the list above and the containers of `test_own_rows`."""
-    for module in pkgutil.iter_modules(records.__path__):
-        importlib.import_module(f"discreet.records.{module.name}")
-    kinds = {kind.__name__ for kind in Source.__subclasses__()}
-    assert kinds | {"DaskRows"} == OPENED.keys()
+def test_every_kind_of_rows_is_opened():
+    """Kinds of sources are compared with their list in `test_own_rows`."""
+    kinds = set()
+    for make in OPENED.values():
+        with make(*releases.ordinary(0)) as given:
+            X = given.pop("X")
+            with open_rows(X, classes=[0, 1], sums=True, **given) as (rows, _):
+                kinds.add(type(rows))
+    assert set(Rows.__subclasses__()) <= kinds
 
 
 # -- the command line --------------------------------------------------------------------------------------------

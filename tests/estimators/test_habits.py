@@ -7,6 +7,7 @@ import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -14,8 +15,10 @@ from sklearn.pipeline import make_pipeline
 
 import discreet
 from discreet import (
+    Categorical,
     Ledger,
     NoLedgerWarning,
+    Numeric,
     PrivateLasso,
     PrivateLogisticRegression,
     PrivateMatrixCompletion,
@@ -24,6 +27,8 @@ from discreet import (
     PrivateSearchCV,
     PrivateSparseLogisticRegression,
     PrivateTransferClassifier,
+    Schema,
+    Target,
     release,
 )
 from discreet._checks import _HABITS
@@ -209,3 +214,41 @@ def test_a_model_behind_a_schema_knows_the_names_of_its_columns(tmp_path):
     )
     with pytest.raises(ValueError, match="must have the columns that the model was fitted on"):
         pipe[-1].predict(other.fit_transform(table))
+
+
+@pytest.fixture(scope="module")
+def raw():
+    """A table with a label and a number, as a frame."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"age": rng.integers(0, 100, 3000), "ward": rng.choice(["north", "south"], 3000)})
+    frame["ill"] = np.where(frame["age"] + 40 * (frame["ward"] == "south") > 60, "yes", "no")
+    frame["cost"] = 10.0 * frame["age"]
+    return frame
+
+
+COLUMNS = {"age": Numeric(0, 100), "ward": Categorical(("north", "south"))}
+
+
+def test_a_fit_with_a_schema_takes_what_it_declares(raw):
+    """Classes, or bounds of the target; and the model predicts for raw tables, like one from a file."""
+    schema = Schema(COLUMNS, Target("ill", ("no", "yes")))
+    model = PrivateLogisticRegression(4.0, feature_bound=schema.feature_bound())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", discreet.PrivacyWarning)
+        warnings.simplefilter("ignore", NoLedgerWarning)
+        model.fit(raw, schema=schema)
+    assert any("label set was declared" in fact for fact in model.privacy_.assumptions)
+    assert model.classes is None  # parameters stay as they were given
+    assert list(model.feature_names_in_) == list(schema.feature_names)
+    assert (model.predict(raw) == model.predict(schema.transform(raw))).all()
+    assert discreet.evaluate(model, raw, raw["ill"], epsilon=1.0)["accuracy"].value > 0.7
+    number = Schema(COLUMNS, Target("cost", bounds=(0, 1000)))
+    ridge = PrivateRidge(4.0, feature_bound=number.feature_bound()).fit(raw, schema=number)
+    assert ridge.target_bounds is None
+    assert 0 <= ridge.predict(raw).min() <= ridge.predict(raw).max() <= 1000
+    with pytest.raises(ValueError, match="'cost' is a number and has no classes; a regressor predicts it"):
+        model.fit(raw, schema=number)
+    with pytest.raises(ValueError, match="'ill' has classes and no bounds; a classifier predicts it"):
+        ridge.fit(raw, schema=schema)
+    with pytest.raises(ValueError, match="y must be None where a schema or target names the column"):
+        ridge.fit(raw, raw["cost"], schema=number)

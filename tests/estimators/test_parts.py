@@ -75,7 +75,7 @@ def test_bad_rows_are_refused_before_the_charge_or_count_for_nothing(frame, tmp_
         model.set_params(solver="psgd").fit(path, target="y")
     with pytest.raises(ValueError, match="labels are read from the file"):
         model.fit(path, broken["y"])
-    with pytest.raises(ValueError, match="y must be None where target names the column"):
+    with pytest.raises(ValueError, match="y must be None where a schema or target names the column"):
         model.fit(broken[list("abcd")], broken["y"], target="y")
     with pytest.raises(ValueError, match="rows may be in several partitions"):
         model.set_params(solver="objective", max_rows_per_group=1).fit(

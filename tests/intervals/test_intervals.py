@@ -18,16 +18,21 @@ from sklearn.preprocessing import FunctionTransformer
 from benchmarks.coverage import _AWKWARD as AWKWARD
 from benchmarks.coverage import awkward, linear, logistic
 from discreet import (
+    Binned,
+    Categorical,
     Ledger,
+    Numeric,
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateSelection,
+    Schema,
+    card,
     coefficient_intervals,
 )
 from discreet.audit.replay import replay
-from discreet.intervals import newton
+from discreet.intervals import intervals, newton
 from discreet.intervals.newton import Weight, matrix_mechanism, plan_intervals, residual_mechanism
 from discreet.losses import Logistic, Squared
 from discreet.mechanisms.samplers.entropy import insecure_noise
@@ -71,6 +76,80 @@ def test_logistic_estimate_is_the_maximum_likelihood_one_when_noise_is_small():
     design = np.column_stack([X, np.ones(len(X))])
     information = (design.T * (chance * (1 - chance))) @ design
     assert np.allclose(found.standard_error, np.sqrt(np.diag(np.linalg.inv(information))), rtol=0.02)
+
+
+WARDS = Schema(
+    {"age": Numeric(0, 100), "ward": Categorical(("north", "south", "east")), "size": Binned((1.0, 2.0))}
+)
+
+
+def visits(n, seed=0):
+    """Rows of a schema with categories, all cells there, and a number that depends on each of them."""
+    rng = np.random.default_rng(seed)
+    table = {
+        "age": rng.uniform(0, 100, n),
+        "ward": rng.choice(["north", "south", "east"], n),
+        "size": rng.uniform(0, 3, n),
+    }
+    rows = WARDS.transform(table)
+    return rows, rows @ [0.5, 0.0, 0.4, -0.4, 0.0, 0.3, 0.6] + rng.uniform(-0.5, 0.5, n) - 0.3, rng
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_levels_are_differences_from_their_references(intercept):
+    """As in a regression on all columns but the references, which has one solution."""
+    X, y, rng = visits(20_000)
+    assert WARDS.levels == ((1, 2, 3), (4, 5, 6))
+    left = [0, 2, 3, 5, 6] if intercept else [0, 1, 2, 3, 5, 6]
+    places = [*left, 7] if intercept else left
+    common = {"feature_bound": WARDS.feature_bound(intercept=intercept), "fit_intercept": intercept}
+    small = {"epsilon": 1e4, "delta": 1e-3, "levels": WARDS.levels}
+    model = PrivateRidge(1.0, target_bounds=(-3, 3), l2=0.01, **common).fit(X, y)
+    found = coefficient_intervals(model, X, y, **small)
+    exact = LinearRegression(fit_intercept=intercept).fit(X[:, left], y)
+    wanted = [*exact.coef_, exact.intercept_] if intercept else exact.coef_
+    assert np.allclose(found.estimate[places], wanted, atol=1e-3)
+    residuals = y - exact.predict(X[:, left])
+    design = np.column_stack([X[:, left], np.ones(len(X))]) if intercept else X[:, left]
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)) * residuals.var())
+    assert np.allclose(found.standard_error[places], errors, rtol=0.03)
+    assert found.references == tuple(sorted({1, 4} - set(left)))
+    assert found.lower[4] == found.upper[4] == found.estimate[4] == 0
+    assert str(found).count("reference") == len(found.references)
+    labels = (y + rng.logistic(size=len(X)) / 4 > 0).astype(int)
+    model = PrivateLogisticRegression(1.0, classes=[0, 1], **common).fit(X, labels)
+    found = coefficient_intervals(model, X, labels, steps=5, **small)
+    exact = LogisticRegression(C=np.inf, tol=1e-10, fit_intercept=intercept).fit(X[:, left], labels)
+    wanted = [*exact.coef_[0], *exact.intercept_] if intercept else exact.coef_[0]
+    assert np.allclose(found.estimate[places], wanted, atol=2e-2)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_start_without_references_predicts_the_same(intercept):
+    X, _, rng = visits(100)
+    start = rng.normal(size=7 + intercept)
+    design = np.column_stack([X, np.ones(len(X))])[:, : len(start)]
+    moved, kept = intervals._against_references(start, WARDS.levels, intercept=intercept)
+    assert np.allclose(design[:, kept] @ moved, design @ start)
+    assert intervals._against_references(start, (), intercept=intercept)[1].all()
+
+
+def test_levels_that_are_not_named_are_the_advice(tmp_path):
+    """All levels and the intercept repeat each other: nothing but a reference makes their intervals finite."""
+    X, y, rng = visits(20_000)
+    labels = (y + rng.logistic(size=len(X)) > 0).astype(int)
+    model = PrivateLogisticRegression(1.0, classes=[0, 1], feature_bound=WARDS.feature_bound()).fit(X, labels)
+    with pytest.warns(
+        PrivacyWarning, match=r"levels of a category do, .* levels=, for instance schema\.levels"
+    ):
+        assert np.isinf(coefficient_intervals(model, X, labels, epsilon=8.0).upper).all()
+    named = coefficient_intervals(model, X, labels, epsilon=8.0, levels=WARDS.levels)
+    assert np.isfinite(named.upper).all()
+    card.save(model, tmp_path / "model.json", schema=WARDS)
+    loaded = card.load(tmp_path / "model.json")
+    assert coefficient_intervals(loaded, X, labels, epsilon=8.0).references == (1, 4)
+    with pytest.raises(ValueError, match="levels must list columns from 0 to 6, none of them twice"):
+        coefficient_intervals(model, X, labels, levels=[(1, 2), (2, 3)])
 
 
 def logistic_model(X, y, coef, intercept, bound):

@@ -19,10 +19,12 @@ from discreet.solvers import base
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "discreet"
 PROOFS = ROOT / "docs" / "proofs"
-#: Calls that make a constant of privacy: a sensitivity, an event, a calibration.
-CONSTANTS = {"Sensitivity", "calibrate", "calibrated_unit"} | {
-    kind.__name__ for kind in events.Event.__subclasses__()
-}
+#: Calls that make a constant of privacy: a sensitivity or a bound on records that becomes one, an event, a calibration.
+CONSTANTS = {
+    *("Sensitivity", "sum_sensitivity", "acute_sum_sensitivity"),
+    *("gradient_sensitivity", "computed_gradient_sensitivity"),
+    *("calibrate", "calibrated_unit"),
+} | {kind.__name__ for kind in events.Event.__subclasses__()}
 #: Not constants: containers whose parts are priced where they are made, and what claims nothing.
 CONSTANTS -= {"Composed", "Repeated", "NonPrivate"}
 #: Accountants evaluate events, and audits imitate them; neither promises anything.
@@ -112,10 +114,11 @@ def test_everything_that_states_a_theorem_has_lemmas():
     assert sorted(name for name in found if not proved(name)) == []
 
 
-def test_a_constant_outside_of_the_table_is_found(tmp_path, monkeypatch):
+@pytest.mark.parametrize("made", ["guarantee.Sensitivity(0.5)", "sum_sensitivity(bound / 2, relation)"])
+def test_a_constant_outside_of_the_table_is_found(tmp_path, monkeypatch, made):
     monkeypatch.setitem(globals(), "SOURCES", tmp_path)
     path = tmp_path / "new.py"
-    path.write_text("class Plan:\n    def sensitivity(self):\n        return guarantee.Sensitivity(0.5)\n")
+    path.write_text(f"class Plan:\n    def sensitivity(self):\n        return {made}\n")
     assert list(constants(path)) == ["new.Plan"]
 
 

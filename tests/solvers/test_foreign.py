@@ -1,9 +1,11 @@
-"""Solvers and sets that are not from discreet are believed, and the statement says so."""
+"""Solvers, optimizers and sets that are not from discreet are believed, and the statement says so."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from discreet import (
     PrivateLogisticRegression,
@@ -14,6 +16,7 @@ from discreet.sets import BallIntersection, L2Ball
 from discreet.solvers import base
 from discreet.solvers.gradients.noisy_gd import NoisyGradientDescent
 from discreet.solvers.median import MedianDescent
+from discreet.solvers.perturbation.objective import ObjectivePerturbation
 from discreet.solvers.perturbation.output import OutputPerturbation
 
 RNG = np.random.default_rng(0)
@@ -62,6 +65,15 @@ def test_a_registered_solver_is_named_too():
         assert "Mine" in foreign(logistic(solver="mine").fit(X, Y).privacy_)[0]
     finally:
         del base._SOLVERS["mine"]
+
+
+@pytest.mark.parametrize("kind", [OutputPerturbation, ObjectivePerturbation])
+def test_an_optimizer_of_the_users_is_named(kind):
+    """It sees the rows through their sums: one that runs for ever on some of them is a release that does not exist."""
+    solver = kind(optimizer=partial(minimize, method="BFGS"))
+    (fact,) = foreign(logistic(solver=solver).fit(X, Y).privacy_)
+    assert "optimizer not from discreet (functools.partial)" in fact
+    assert "that it ends on all data" in fact
 
 
 @pytest.mark.parametrize("part", [False, True])

@@ -174,6 +174,13 @@ class PrivateAdditiveModel(AdditiveParameters):
         """Columns, cells, rows without a meaning, and labels."""
         self.reads_tables_ = self.schema is not None
         if self.schema is None:
+            if y is None:
+                raise ParameterError(
+                    "schema",
+                    "must be given where the labels are a column of X",
+                    Setting("schema"),
+                    "pass y, one label per row",
+                )
             y = self._checked(X, y, strict)
             rows = _dense(checked_rows(self, X, strict=strict, reset=True))
             columns = self._bounded_columns(rows.shape[1])

@@ -167,6 +167,7 @@ def intervals(arguments: argparse.Namespace) -> None:
                 level=arguments.level,
                 robust=arguments.robust,
                 steps=arguments.steps,
+                levels=schema.levels,
                 n_samples=arguments.max_rows,
                 groups=groups,
                 max_rows_per_group=arguments.max_rows_per_group,
@@ -184,18 +185,20 @@ class _Named:
     names: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per coefficient, the intercept last."""
+        """One row per coefficient but those of reference levels, the intercept last."""
         parts = ("estimate", "standard_error", "noise", "lower", "upper")
         names = (*self.names, "intercept")[: len(self.found.estimate)]
         return [
             {"name": name, **{part: float(getattr(self.found, part)[place]) for part in parts}}
             for place, name in enumerate(names)
+            if place not in self.found.references
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON-ready values."""
         return {
             "level": self.found.level,
+            "references": [self.names[place] for place in self.found.references],
             "doubt": self.found.doubt,
             "coefficients": self.rows(),
             "privacy": self.found.privacy_.to_dict(),
@@ -209,15 +212,15 @@ class _Named:
             [f"{cell:.5g}" if isinstance(cell, float) else cell for cell in row.values()]
             for row in self.rows()
         ]
+        references = ", ".join(self.names[place] for place in self.found.references)
         lines = [
             f"{100 * self.found.level:g}% intervals, of rows as the schema encodes them",
             *table_lines(header, rows),
+            f"Levels are compared with {references}." if references else "",
+            self.found.doubt,
+            str(self.found.privacy_),
         ]
-        return "\n".join(
-            [*lines, self.found.doubt, str(self.found.privacy_)]
-            if self.found.doubt
-            else [*lines, str(self.found.privacy_)]
-        )
+        return "\n".join(filter(None, lines))
 
 
 @command(

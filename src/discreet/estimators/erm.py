@@ -218,9 +218,9 @@ class PrivateERM(PrivateLinearModel):
         coef, intercept = self._split(theta[0].T)
         return {"coef_": coef, "intercept_": float(intercept) if intercept.ndim == 0 else intercept}
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         if _is_linear(self):
-            return super()._stated_bounds(bounds)
+            return super()._stated_bounds(problem)
         return {"norm of a record's gradient": cast(GradientLoss, self.loss).clip}
 
     @available_if(_predicts)  # type: ignore[untyped-decorator]

@@ -50,7 +50,8 @@ class PrivateLinearModel(LinearParameters):
     """Read, bound, plan, run, state: shared by classifiers and regressors.
 
     A subclass for a kind of label defines ``plan``, ``_read``, ``_task`` and ``_attributes``; one for a kind of feature
-    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_split``, ``_raw`` and ``_stated_bounds``.
+    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_placed``, ``_split``, ``_raw`` and
+    ``_stated_bounds``.
     """
 
     _released: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
@@ -83,25 +84,38 @@ class PrivateLinearModel(LinearParameters):
             the group column of the schema. Needs ``max_rows_per_group``, and then the promise is about all rows of one
             group together.
         target : name of the column of labels, if they are a column of X.
-        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch.
+        schema : a `discreet.Schema` that makes rows and labels of a raw table, batch by batch. It declares ``classes``
+            or ``target_bounds`` where these are None. The model keeps it and predicts for raw tables; pass
+            ``feature_bound=schema.feature_bound()``, which clips no row.
         refused : nothing else is taken. A ``sample_weight`` w would let a row change the model w times as much.
         """
         if refused:
             _checks.refuse_arguments("fit", refused)
         fitted = unfitted(self)
+        if schema is not None:
+            fitted._take_declared(schema)
         fitted._check_settings()
         with calm():
             rules: dict[str, Any] = {
                 "schema": schema,
-                "classes": getattr(self, "classes", None),
+                "classes": getattr(fitted, "classes", None),
                 "bad_rows": self.bad_rows,
             }
             X, groups, ids = split_groups(X, groups, schema)
             with open_rows(X, y, target, ids=ids, sums=True, **rules) as (rows, labels):
                 whose = groups if ids is None or groups is not None else rows.ids
                 fitted._fit(*fitted._read(rows, labels), whose, schema=schema is not None)
-        self.__dict__ = fitted.__dict__
+        self.__dict__ = fitted.__dict__ | {name: vars(self)[name] for name in vars(self) if name in _DECLARED}
         return self
+
+    def _take_declared(self, schema: Any) -> None:
+        """Take what the parameters leave open from a schema, and keep it to read raw tables in predictions."""
+        self.schema_ = schema
+        for name in _DECLARED if schema.target is not None else ():
+            if hasattr(self, name):
+                declared = getattr(schema, name)  # raises if the target is of the other kind
+                if getattr(self, name) is None:
+                    setattr(self, name, declared)
 
     def _fit(self, rows: Any, targets: Targets, groups: Any, *, schema: bool) -> None:
         """Bound, plan, run, state; ``schema`` says whether one made the rows."""
@@ -116,7 +130,7 @@ class PrivateLinearModel(LinearParameters):
         plan = self._plan(n_rows, self.n_samples, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         stated = {
-            **self._stated_bounds(problem.bounds),
+            **self._stated_bounds(problem),
             "records": float(problem.n_samples),
             "coefficients": float(problem.n_coefficients),
         }
@@ -179,6 +193,7 @@ class PrivateLinearModel(LinearParameters):
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, n_samples)
         solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
+        problem = self._placed(problem, guarantee)
         rows = self._rows_per_group()
         if rows is None:
             return solver.plan(problem, guarantee)
@@ -229,6 +244,10 @@ class PrivateLinearModel(LinearParameters):
         inside = None if constraint is None else _checked_set(constraint, n_features * loss.n_outputs)
         return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
 
+    def _placed(self, problem: Problem, guarantee: Guarantee) -> Problem:
+        """Return the problem in the set that suits its size and the guarantee."""
+        return problem
+
     def _split(self, weights: Array) -> tuple[Array, Array]:
         """Return coefficients and intercepts in the units of the features."""
         if self.fit_intercept:
@@ -249,8 +268,9 @@ class PrivateLinearModel(LinearParameters):
             X = named(schema.transform(X), schema.feature_names)
         return checked_rows(self, X)
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         """Return the bounds on rows and coefficients, as named in the statement."""
+        bounds = problem.bounds
         if isinstance(bounds, BoxBounds):
             return {"row norm as largest entry (intercept included)": bounds.entry_bound}
         return {"row norm (intercept included)": bounds.feature_norm}
@@ -275,6 +295,7 @@ class PrivateLinearModel(LinearParameters):
         return tags
 
 
+_DECLARED = ("classes", "target_bounds")  # parameters that a schema can declare
 Model = TypeVar("Model")
 
 

@@ -1,7 +1,8 @@
 """The parameters of estimators: each declared and documented once.
 
-An estimator is a dataclass over these bases. It declares its own parameters, and overrides a default by declaring the
-parameter again. ``@estimator`` writes the constructor and fills placeholders in the class's docstring:
+An estimator is a dataclass. It declares its own parameters, takes shared ones from a base class or from a function of
+this module, and overrides a default by declaring the parameter again. Parameters are passed by name unless they are
+declared as positional. ``@estimator`` writes the constructor and fills placeholders in the class's docstring:
 ``{parameters}`` with the descriptions, ``{privacy}`` with the common guarantee, and ``{fitted}`` with the common
 attributes.
 """
@@ -12,6 +13,7 @@ import dataclasses
 import inspect
 import os
 import textwrap
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
@@ -34,13 +36,16 @@ privacy_ : the `PrivacyStatement`; print it.
 fitted_parameters_ : parameters of this fit; predictions and saved files use these, not values set afterwards."""
 
 
+REQUIRED = dataclasses.MISSING
+
+
 def parameter(default: Any, kind: str, description: str, *, positional: bool = False) -> Any:
-    """Declare a parameter: its default, a description of its type, and what it does."""
+    """Declare a parameter: its default or ``REQUIRED``, a description of its type, and what it does."""
     about = {"kind": kind, "description": description}
     return dataclasses.field(default=default, kw_only=not positional, metadata=about)
 
 
-@dataclass_transform()  # no more detail: for a type checker every parameter has a default, and may be positional
+@dataclass_transform()  # for a type checker every parameter has a default
 def estimator(kind: Class) -> Class:
     """Give a class the constructor and the documentation of its declared parameters."""
     made: Class = dataclasses.dataclass(eq=False, repr=False, kw_only=True)(kind)  # type: ignore[assignment]
@@ -60,32 +65,63 @@ def _in_order(kind: type) -> list[dataclasses.Field[Any]]:
 
 def _described(field: dataclasses.Field[Any]) -> str:
     about = field.metadata
-    wrapped = textwrap.fill(about["description"], 106, initial_indent="    ", subsequent_indent="    ")
-    return f"{field.name} : {about['kind']}, default {field.default!r}\n{wrapped}"
+    lines = textwrap.wrap(about["description"], 102, break_on_hyphens=False)
+    wrapped = textwrap.indent("\n".join(lines), "    ")
+    default = "" if field.default is REQUIRED else f", default {field.default!r}"
+    return f"{field.name} : {about['kind']}{default}\n{wrapped}"
+
+
+def budget(what: str, *, positional: bool = True) -> Any:
+    """Declare ``epsilon``: the budget of ``what``."""
+    about = f"Privacy budget of {what}, in nats. Smaller is more private."
+    return parameter(1.0, "float", about, positional=positional)
+
+
+def exceeding(size: str, remark: str = "") -> Any:
+    """Declare ``delta``, whose default follows from a public size."""
+    default = f"None is 1 / {size}**2{', ' if remark else ''}{remark}."
+    return parameter(
+        None, "float", f"Probability with which epsilon may be exceeded; {default}", positional=True
+    )
+
+
+def relation(remark: str, *names: str) -> Any:
+    """Declare ``neighboring``, with the relations that are supported; all of them by default."""
+    listed = ", ".join(f'"{name}"' for name in names or ("replace-one", "add-remove-one", "zero-out"))
+    about = f"Which data sets must be indistinguishable. {remark}"
+    return parameter("replace-one", f"{{{listed}}}", about)
+
+
+def public_labels(*, positional: bool = False) -> Any:
+    """Declare ``classes``."""
+    return parameter(
+        None,
+        "list",
+        "The public label set. If None it is read from the data, with a warning and a note in the statement.",
+        positional=positional,
+    )
 
 
 @estimator
-class PrivacyParameters(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
-    """What every private estimator is told: the promise, the budget, and how rows are counted."""
+class Charged:
+    """Parameters of everything that is charged to a ledger."""
 
-    epsilon: float = parameter(
-        1.0, "float", "Privacy budget of one fit, in nats. Smaller is more private.", positional=True
-    )
-    delta: float | None = parameter(
-        None,
-        "float",
-        "Probability with which epsilon may be exceeded; None is 1 / n_samples**2.",
-        positional=True,
-    )
-    neighboring: str = parameter(
-        "replace-one",
-        '{"replace-one", "add-remove-one", "zero-out"}',
-        'Which data sets must be indistinguishable. Under "add-remove-one" the number of rows is private, and '
-        "``n_samples`` declares an upper bound.",
+    _: KW_ONLY  # here and below for type checkers, which do not look into `parameter`
+    neighboring: str = relation(
+        'Under "add-remove-one" the number of rows is private, and ``n_samples`` declares an upper bound.'
     )
     ledger: Ledger | str | os.PathLike[str] | None = parameter(
-        None, "Ledger or path", "Budget that every fit is charged to before it runs."
+        None, "Ledger or path", "Budget that is charged before anything private runs."
     )
+
+
+@estimator
+class PrivacyParameters(ShowsPromise, Habits, Charged, BaseEstimator):  # type: ignore[misc]
+    """Parameters of every private model of rows: the promise, the budget, and how rows are counted."""
+
+    epsilon: float = budget("one fit")
+    delta: float | None = exceeding("n_samples")
+    _: KW_ONLY
     bad_rows: str = parameter(
         "error",
         '{"error", "null"}',
@@ -117,11 +153,7 @@ class LinearParameters(PrivacyParameters):
 class ClassifierParameters(LinearParameters):
     """Parameters of linear classifiers."""
 
-    classes: Any = parameter(
-        None,
-        "list",
-        "The public label set. If None it is read from the data, with a warning and a note in the statement.",
-    )
+    classes: Any = public_labels()
 
 
 @estimator

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, calm
-from discreet._typing import Array
+from discreet._typing import Array, Mask
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import as_fitted
-from discreet.intervals.newton import NEAR, IntervalPlan, Landing, plan_intervals
+from discreet.intervals.newton import FAINT, NEAR, IntervalPlan, Landing, plan_intervals
 from discreet.losses import Logistic, Loss, Squared
 from discreet.privacy.guarantee import PrivacyWarning, guarantee_of, refuse_large_default, relation_of
 from discreet.privacy.statement import PrivacyStatement
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
 
 
+_REPEATED = (
+    ". If some columns add up to a constant, as all levels of a category do, no number of records is enough: pass them "
+    "as levels=, for instance schema.levels"
+)
 _STEPS = 3  # for the logistic loss: the starting model may be far off, and two steps left a bias
 
 
@@ -55,6 +60,8 @@ class CoefficientIntervals:
     lower, upper : ends of the intervals; where standard errors are unknown, infinite or those of a joint test.
     level : probability that one interval covers, in the limit of many records.
     doubt : why standard errors are unknown; empty otherwise.
+
+    A reference level has no uncertainty: all its numbers are 0.
     """
 
     estimate: Array
@@ -72,13 +79,19 @@ class CoefficientIntervals:
         """All numbers; the ledger stores their digest (`release_digest`)."""
         return {name: value for name, value in vars(self).items() if name != "privacy_"}
 
+    @property
+    def references(self) -> tuple[int, ...]:
+        """The columns that were left out as reference levels."""
+        return tuple(int(place) for place in np.flatnonzero(self.standard_error == 0))
+
     def __str__(self) -> str:
         lines = [
             f"{100 * self.level:g}% intervals   estimate   std. error   of it noise     lower      upper"
         ]
         for j, name in enumerate([*map(str, range(len(self.estimate)))]):
             values = (self.estimate[j], self.standard_error[j], self.noise[j], self.lower[j], self.upper[j])
-            lines.append(f"{name:<14}" + "".join(f"{value:12.5g}" for value in values))
+            numbers = "".join(f"{value:12.5g}" for value in values)
+            lines.append(f"{name:<14}" + ("   reference" if j in self.references else numbers))
         return "\n".join([*lines, self.doubt] if self.doubt else lines)
 
 
@@ -93,6 +106,7 @@ def coefficient_intervals(
     level: float = 0.95,
     robust: bool = False,
     steps: int | None = None,
+    levels: Iterable[Sequence[int]] | None = None,
     n_samples: int | None = None,
     groups: Any = None,
     max_rows_per_group: int | None = None,
@@ -114,6 +128,10 @@ def coefficient_intervals(
     steps : Newton steps; None is 1 for the squared loss, where one is exact, and 3 for the logistic. If the starting
         model is so far off that the last step is still long, the intervals are infinite. More steps come nearer, but
         each takes part of epsilon.
+    levels : groups of columns of which one is 1 in every row, such as the levels of a category: ``schema.levels``, the
+        default for a model that was loaded with its schema. Together they repeat the intercept, so no number of
+        records determines all of them. The first of each group is left out as the reference, and the others are
+        differences from it; a row without any of them, such as a missing cell, counts as the reference.
     n_samples : public upper bound on the number of rows, under "add-remove-one".
     groups : ids of people, one per row; the guarantee then covers all rows of a person. None protects single rows.
         Required if the model was fitted with groups.
@@ -156,6 +174,9 @@ def coefficient_intervals(
     bounds = Bounds(float(model.feature_bound), bool(model.fit_intercept))
     if len(start) != bounds.n_features(rows.shape[1]) or len(labels) != rows.shape[0]:
         raise ValueError("X and y must have the columns and rows of the model's data")
+    levels = getattr(getattr(model, "schema_", None), "levels", ()) if levels is None else levels
+    start, kept = _against_references(start, levels, intercept=bounds.intercept)
+    rows = rows[:, np.flatnonzero(kept[: rows.shape[1]])]
     per_group = (
         None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
     )
@@ -177,6 +198,8 @@ def coefficient_intervals(
     landing = carried.release
     tested = None if landing.joint is None else landing.joint.ends(level)
     doubt = NEAR if tested is not None else landing.doubt
+    if doubt == FAINT and kept.all():
+        doubt += _REPEATED
     if doubt:
         warnings.warn(doubt, PrivacyWarning, stacklevel=2)
     error, noise = (
@@ -191,13 +214,19 @@ def coefficient_intervals(
     lower, upper = estimate - half, estimate + half
     if tested is not None:
         lower, upper = (unit * end + moved for end in tested)
+
+    def placed(values: Array) -> Array:
+        whole = np.zeros(len(kept))
+        whole[kept] = values
+        return whole
+
     found = CoefficientIntervals(
-        estimate,
-        error,
-        noise,
-        remainder,
-        lower,
-        upper,
+        placed(estimate),
+        placed(error),
+        placed(noise),
+        placed(remainder),
+        placed(lower),
+        placed(upper),
         level,
         doubt,
         _state(plan, carried),
@@ -230,7 +259,10 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
     """Return loss, starting point, labels for the loss, unit of the coefficients and shift of the intercept."""
     if hasattr(model, "classes_"):
         if len(model.classes_) != 2 or not hasattr(model, "predict_proba"):
-            raise ValueError("intervals are proved for logistic regression with two classes")
+            raise ValueError(
+                f"intervals are proved for logistic regression with two classes, not for {type(model).__name__} with "
+                f"{len(model.classes_)}"
+            )
         codes = read_labels(y, model.classes_, "error", droppable=False).codes
         start = np.append(model.coef_[0], model.intercept_) if model.fit_intercept else model.coef_[0].copy()
         return Logistic(), start, np.where(codes == 1, 1.0, -1.0), 1.0, 0.0
@@ -252,6 +284,30 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
         )
     labels = np.clip((targets - middle) / half, -1.0, 1.0)
     return Squared(prediction_bound=1.0, label_bound=1.0), weights, labels, half, middle
+
+
+def _against_references(
+    start: Array, levels: Iterable[Sequence[int]], *, intercept: bool
+) -> tuple[Array, Mask]:
+    """The same predictions without the first column of every group, and which coefficients are left.
+
+    A group's columns add up to 1, so the coefficient of the reference goes to the intercept, and is taken from the
+    others. Without an intercept, the first group takes its place and keeps all its columns.
+    """
+    groups = [[_checks.count("levels", place, at_least=0) for place in group] for group in levels]
+    n_columns = len(start) - intercept
+    flat = [place for group in groups for place in group]
+    if len(set(flat)) < len(flat) or max(flat, default=0) >= n_columns:
+        raise ParameterError(
+            "levels", f"must list columns from 0 to {n_columns - 1}, none of them twice, got {groups}"
+        )
+    start, kept = start.copy(), np.ones(len(start), dtype=bool)
+    constant = [n_columns] if intercept else groups.pop(0) if groups else []
+    for reference, *others in filter(None, groups):
+        start[others] -= start[reference]
+        start[constant] += start[reference]
+        kept[reference] = False
+    return start[kept], kept
 
 
 def _state(plan: IntervalPlan, carried: Carried[Landing]) -> PrivacyStatement:

@@ -8,11 +8,10 @@ private, and Gaussian tree sums of the costs, better for few actions and long st
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,20 +19,24 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
+from discreet.estimators.parameters import REQUIRED, budget, estimator, exceeding, parameter
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.mechanisms.tree import TreeMechanism, softmax_index
-from discreet.online.stream import HorizonReached, PrivateStream, described, people_of, resumed_tree
+from discreet.online.stream import (
+    HorizonReached,
+    PrivateStream,
+    described,
+    people_of,
+    public_horizon,
+    resumed_tree,
+)
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
 from discreet.records.open import check_people
 from discreet.tables.reading import to_numbers
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
-
 
 _MANY = 1000  # with more draws, exact composition is slow and gains less than 0.1 percent
 
@@ -208,30 +211,13 @@ class TreePlan(FTRLPlan):
         return described(self)
 
 
+@estimator
 class PrivateFTRL(PrivateStream):
     """Choose among ``n_actions`` actions, step by step, nearly as well as the best of them in hindsight.
 
     Parameters
     ----------
-    n_actions : int
-        Number of actions, p, at least 2.
-    horizon : int
-        Number of steps, T, public: the budget is charged once for all of them.
-    epsilon, delta : float
-        Privacy of all actions of an epoch together; delta None is 1 / horizon**2, 0 is possible for "sampling".
-    cost_bound : float, default 1.0
-        Costs are clipped to [-cost_bound, cost_bound]. A public choice.
-    method : {"auto", "sampling", "tree"}
-        How actions are protected; "auto" is the one with the smaller bound on the regret.
-    neighboring : {"replace-one", "zero-out"}
-        One step's costs are replaced by any others, or blanked out.
-    at_horizon : {"refuse", "restart"}
-        After the last step raise `HorizonReached`, or start a new epoch: forget everything and charge again.
-    max_rows_per_group : int, default None
-        Protect all steps of a person together: at most this many of them count, later ones are null records, and every
-        step names its person with ``group=``. A public choice. None protects single steps.
-    ledger : Ledger or path, default None
-        Budget from which every epoch is charged before its first step.
+    {parameters}
 
     Attributes
     ----------
@@ -261,31 +247,19 @@ class PrivateFTRL(PrivateStream):
 
     _kind: ClassVar[str] = "PrivateFTRL 1"
 
-    def __init__(
-        self,
-        n_actions: int,
-        horizon: int,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        cost_bound: float = 1.0,
-        method: str = "auto",
-        neighboring: str = "replace-one",
-        at_horizon: str = "refuse",
-        max_rows_per_group: int | None = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_actions = n_actions
-        self.horizon = horizon
-        self.epsilon = epsilon
-        self.delta = delta
-        self.cost_bound = cost_bound
-        self.method = method
-        self.neighboring = neighboring
-        self.at_horizon = at_horizon
-        self.max_rows_per_group = max_rows_per_group
-        self.ledger = ledger
-        self._set_up()
+    n_actions: int = parameter(REQUIRED, "int", "Number of actions, p, at least 2.", positional=True)
+    horizon: int = public_horizon("steps, T")
+    epsilon: float = budget("all actions of an epoch together")
+    delta: float | None = exceeding("horizon", '0 is possible for "sampling"')
+    _: KW_ONLY
+    cost_bound: float = parameter(
+        1.0, "float", "Costs are clipped to [-cost_bound, cost_bound]. A public choice."
+    )
+    method: str = parameter(
+        "auto",
+        '{"auto", "sampling", "tree"}',
+        'How actions are protected; "auto" is the one with the smaller bound on the regret.',
+    )
 
     def plan(self) -> SamplingPlan | TreePlan:
         """Return what an epoch would run, cost and guarantee; no data is needed."""

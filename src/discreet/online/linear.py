@@ -9,11 +9,10 @@ assumed. Proofs: docs/proofs/online.md.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
+from discreet.estimators.parameters import REQUIRED, budget, estimator, exceeding, norm_bound, parameter
 from discreet.losses import HuberRegression, Logistic, Loss
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.tree import TreeMechanism
-from discreet.online.stream import PrivateStream, described, people_of, resumed_tree
+from discreet.online.stream import PrivateStream, described, people_of, public_horizon, resumed_tree
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
@@ -32,9 +32,6 @@ from discreet.privacy.page import ShowsPlan
 from discreet.records.bounds import Bounds
 from discreet.records.open import check_people
 from discreet.tables.reading import as_cells, to_numbers
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -116,30 +113,13 @@ class OnlineLinearPlan(ShowsPlan):
         return described(self)
 
 
+@estimator
 class PrivateOnlineLinearModel(PrivateStream):
     """A linear classifier or regressor that learns privately from a stream of records.
 
     Parameters
     ----------
-    n_features : int
-        Number of features of a record, public.
-    horizon : int
-        Number of records, public: the budget is charged once for all of them.
-    epsilon, delta : float
-        Privacy of all models of an epoch together; delta None is 1 / horizon**2.
-    classes : list of two labels, default None
-        The public label set of a classifier (logistic loss).
-    target_bounds : (float, float), default None
-        Lowest and highest target of a regressor (squared loss, linear beyond the width of the bounds). Exactly one of
-        ``classes`` and ``target_bounds`` is needed.
-    radius : float, default 5.0
-        Largest norm of the coefficients, for targets scaled to [-1, 1].
-    feature_bound : float, default 1.0
-        Largest L2 norm of a record, including the intercept's 1; longer ones are clipped. A public choice.
-    fit_intercept : bool, default True
-        Whether records have a constant 1.
-    neighboring, at_horizon, max_rows_per_group, ledger :
-        As for `PrivateFTRL`.
+    {parameters}
 
     Attributes
     ----------
@@ -169,39 +149,25 @@ class PrivateOnlineLinearModel(PrivateStream):
     """
 
     _kind: ClassVar[str] = "PrivateOnlineLinearModel 1"
-    average_: Array
-
-    def __init__(
-        self,
-        n_features: int,
-        horizon: int,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        classes: Any = None,
-        target_bounds: tuple[float, float] | None = None,
-        radius: float = 5.0,
-        feature_bound: float = 1.0,
-        fit_intercept: bool = True,
-        neighboring: str = "replace-one",
-        at_horizon: str = "refuse",
-        max_rows_per_group: int | None = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.n_features = n_features
-        self.horizon = horizon
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.target_bounds = target_bounds
-        self.radius = radius
-        self.feature_bound = feature_bound
-        self.fit_intercept = fit_intercept
-        self.neighboring = neighboring
-        self.at_horizon = at_horizon
-        self.max_rows_per_group = max_rows_per_group
-        self.ledger = ledger
-        self._set_up()
+    n_features: int = parameter(REQUIRED, "int", "Number of features of a record, public.", positional=True)
+    horizon: int = public_horizon("records")
+    epsilon: float = budget("all models of an epoch together")
+    delta: float | None = exceeding("horizon")
+    _: KW_ONLY
+    classes: Any = parameter(
+        None, "list of two labels", "The public label set of a classifier (logistic loss)."
+    )
+    target_bounds: tuple[float, float] | None = parameter(
+        None,
+        "(float, float)",
+        "Lowest and highest target of a regressor (squared loss, linear beyond the width of the bounds). Exactly one "
+        "of ``classes`` and ``target_bounds`` is needed.",
+    )
+    radius: float = parameter(
+        5.0, "float", "Largest norm of the coefficients, for targets scaled to [-1, 1]."
+    )
+    feature_bound: float = norm_bound()
+    fit_intercept: bool = parameter(True, "bool", "Whether records have a constant 1.")
 
     def plan(self) -> OnlineLinearPlan:
         """Return what an epoch would run, cost and guarantee; no data is needed."""
@@ -239,7 +205,7 @@ class PrivateOnlineLinearModel(PrivateStream):
             if not self._counts(person):
                 label = None
             theta = self._theta
-            self.average_ = self.average_ + (theta - self.average_) / self.step
+            self.average_: Array = self.average_ + (theta - self.average_) / self.step
             scale = float(self._bounds().row_scales(row)[0])
             gradient = np.zeros(plan.n_features)
             if scale > 0 and label is not None:

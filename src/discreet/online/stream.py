@@ -6,14 +6,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, Self
+from typing import Any, ClassVar, NoReturn, Protocol, Self
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
 from discreet._typing import Array
 from discreet.estimators.groups import read_people
+from discreet.estimators.parameters import REQUIRED, Charged, estimator, parameter, relation
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.online import stream_file
@@ -30,9 +31,6 @@ from discreet.privacy.statement import (
 )
 from discreet.records.open import check_people
 from discreet.release import Budget, Carried, begin, bind, resume
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
 
 __all__ = ["HorizonReached", "PrivateStream", "StreamError", "StreamPlan"]
 
@@ -53,7 +51,34 @@ class StreamPlan(Stated, Protocol):
     def regret(self) -> float: ...
 
 
-class PrivateStream:
+def public_horizon(steps: str) -> Any:
+    """Declare ``horizon``: the public number of ``steps``."""
+    about = f"Number of {steps}, public: the budget is charged once for all of them."
+    return parameter(REQUIRED, "int", about, positional=True)
+
+
+@estimator
+class StreamParameters(Charged):
+    """Parameters of all learners on a stream."""
+
+    _: KW_ONLY
+    neighboring: str = relation(
+        "What one step brings is replaced by anything else, or blanked out.", "replace-one", "zero-out"
+    )
+    at_horizon: str = parameter(
+        "refuse",
+        '{"refuse", "restart"}',
+        "After the last step raise `HorizonReached`, or start a new epoch: forget everything and charge again.",
+    )
+    max_rows_per_group: int | None = parameter(
+        None,
+        "int",
+        "Protect all steps of a person together: at most this many of them count, later ones are null records, and "
+        "every step names its person with ``group=``. A public choice. None protects single steps.",
+    )
+
+
+class PrivateStream(StreamParameters):
     """A learner of at most ``horizon`` steps per epoch.
 
     A subclass defines ``plan``, ``_fresh`` (the state of a new epoch), ``_secret_state`` and ``_restored``. Every step
@@ -73,14 +98,10 @@ class PrivateStream:
     horizon: int
     epsilon: float
     delta: float | None
-    neighboring: str
-    at_horizon: str
-    max_rows_per_group: int | None
-    ledger: Ledger | str | os.PathLike[str] | None
     privacy_: PrivacyStatement
 
-    def _set_up(self) -> None:
-        """Initialize the stream; called at the end of every constructor."""
+    def __post_init__(self) -> None:
+        """Initialize the stream; the constructor of its parameters calls this last."""
         self._lock = threading.RLock()
         self._plan: StreamPlan | None = None
         self._paid: dict[str, Any] = {}
@@ -370,8 +391,7 @@ class PrivateStream:
 
     @classmethod
     def _parameters(cls) -> tuple[str, ...]:
-        code = cls.__init__.__code__
-        return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        return tuple(field.name for field in fields(cls))
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise TypeError(

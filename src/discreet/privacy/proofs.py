@@ -50,6 +50,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.base.gradient_sensitivity": _BALL,
     "solvers.base.computed_gradient_sensitivity": (*_BALL, "rounding.md#section-4"),
     "solvers.base.gradient_mechanism": _BALL,
+    "problem.Problem": ("gradient-methods.md#section-2",),
     # events, and the curves that price them
     "privacy.events.Gaussian": (_ADAPTIVE, _CURVES),
     "privacy.events.Laplace": (_CURVES,),
@@ -183,6 +184,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.components.ComponentsPlan": _COMPONENTS,
     "solvers.median.MedianDescent": _MEDIAN,
     "solvers.median.MedianPlan": _MEDIAN,
+    "solvers.perturbation.objective.ObjectivePerturbation": _OBJECTIVE,
     "solvers.perturbation.objective._calibrated_stddev": _OBJECTIVE,
     "solvers.perturbation.objective._event": _OBJECTIVE,
     "solvers.perturbation.objective.ObjectivePerturbationPlan": (
@@ -213,6 +215,11 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         "sparse-frank-wolfe.md#theorem-1",
     ),
     "solvers.vertices.frank_wolfe_plan.GradientPlan": ("frank-wolfe.md#section-5", _ADAPTIVE, *_BALL),
+    "solvers.vertices.frank_wolfe_plan.gradient_sensitivity_over": (
+        "frank-wolfe.md#section-5",
+        *_BALL,
+        "rounding.md#section-4",
+    ),
     "solvers.vertices.paced_walk._calibrated": _PACED,
     "solvers.vertices.paced_walk.paced_plan": _PACED,
     "solvers.vertices.paced_walk.PacedWalkPlan": _PACED,

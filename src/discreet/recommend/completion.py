@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet._typing import Array
+from discreet.estimators.parameters import Charged, budget, estimator, exceeding, parameter, relation
 from discreet.privacy.guarantee import Guarantee, guarantee_of
 from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import (
@@ -31,9 +32,6 @@ from discreet.recommend.plan import CompletionPlan, Facts, choose
 from discreet.recommend.ratings import Clicks, Ratings, Scale, Users, check_memory, find_items, opened, read
 from discreet.release import Carried, carry_out
 from discreet.tables.reading import as_column
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
 
 
 def state(
@@ -72,7 +70,8 @@ def state(
     )
 
 
-class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
+@estimator
+class PrivateMatrixCompletion(ShowsPromise, Habits, Charged, BaseEstimator):  # type: ignore[misc]
     """Recommend items under user-level joint differential privacy.
 
     ``fit`` releases the item side (effects, popularity, latent directions) with noise; it may be published. A user's
@@ -81,45 +80,7 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
 
     Parameters
     ----------
-    method : str, default "auto"
-        "auto" chooses between "subspace" and "profile" from public numbers, and "svd" where ``ratings_per_user``
-        declares that users rate half of the catalog or more. "profile": item effects and popularity,
-        with every user's own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then
-        latent directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe",
-        "frank-wolfe-oja", "frank-wolfe-printed", "pgd", "cleansing".
-    epsilon : float, default 1.0
-        Privacy budget of one fit, in nats, for the whole row of a user.
-    delta : float, default None
-        None is 1 / n_users**2.
-    rank : int, default 20
-        Largest number of latent directions; those below the edge of the noise are dropped without cost.
-    n_iterations : int, default None
-        Noisy rounds; None for the method's own choice.
-    rating_bounds : (float, float), default (1, 5)
-        Public range of ratings. Ignored for implicit feedback.
-    ratings_per_user : int, default None
-        Users with fewer ratings than this count proportionally less (in square), users with more count the same.
-        None lets all users count alike. No rating is thrown away. Frank-Wolfe, which weighs all ratings alike, takes
-        None for a fifth of the catalog.
-    items : list, default None
-        The public catalog. None takes the columns of a matrix, or reads the items of a data frame with a warning.
-    feedback : {"explicit", "implicit"}
-        Ratings, or sets of items (clicks): then every stored entry counts as one, and ``method`` is "auto", "bias"
-        (popularity), "subspace", "power" or "als".
-    neighboring : {"replace-one", "add-remove-one", "zero-out"}
-        Which data sets must be indistinguishable; a record is a user with all ratings.
-    n_users : int, default None
-        Public upper bound on the number of users, needed only under "add-remove-one"; elsewhere the number is public,
-        and that of the data is used.
-    rating_clip, row_clip : float, default 0.5
-        Bounds on a centered rating and on the root mean square of a user's residuals, in units of half the range.
-        "subspace" and "svd" lower the second, at a small price, where residuals turn out smaller.
-    nuclear_norm : float, default 1/3
-        Radius for Frank-Wolfe in units of half the range times sqrt(n_users n_items): a public guess of the signal.
-    out_of_bounds, duplicates : {"error", "clip"}, {"error", "mean"}
-        What to do with ratings outside the range, and with two ratings of one item by one user.
-    ledger : Ledger or path, default None
-        Budget from which every fit is charged before it runs.
+    {parameters}
 
     Attributes
     ----------
@@ -155,49 +116,72 @@ class PrivateMatrixCompletion(ShowsPromise, Habits, BaseEstimator):  # type: ign
     Jain, Thakkar and Thakurta (2018) for joint DP completion; McSherry and Mironov (2009); Chien et al. (2021).
     """
 
-    model_: ItemModel
-    items_: NDArray[Any]
-    method_: str
-    privacy_: PrivacyStatement
-
-    def __init__(
-        self,
-        method: str = "auto",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        rank: int = 20,
-        n_iterations: int | None = None,
-        rating_bounds: tuple[float, float] = (1.0, 5.0),
-        ratings_per_user: int | None = None,
-        items: Any = None,
-        feedback: str = "explicit",
-        neighboring: str = "replace-one",
-        n_users: int | None = None,
-        rating_clip: float = 0.5,
-        row_clip: float = 0.5,
-        nuclear_norm: float = 1 / 3,
-        out_of_bounds: str = "error",
-        duplicates: str = "error",
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.method = method
-        self.epsilon = epsilon
-        self.delta = delta
-        self.rank = rank
-        self.n_iterations = n_iterations
-        self.rating_bounds = rating_bounds
-        self.ratings_per_user = ratings_per_user
-        self.items = items
-        self.feedback = feedback
-        self.neighboring = neighboring
-        self.n_users = n_users
-        self.rating_clip = rating_clip
-        self.row_clip = row_clip
-        self.nuclear_norm = nuclear_norm
-        self.out_of_bounds = out_of_bounds
-        self.duplicates = duplicates
-        self.ledger = ledger
+    method: str = parameter(
+        "auto",
+        "str",
+        '"auto" chooses between "subspace" and "profile" from public numbers, and "svd" where ``ratings_per_user`` '
+        'declares that users rate half of the catalog or more. "profile": item effects and popularity, with every '
+        'user\'s own taste for both. "bias": mean + item effect + user offset. "subspace": the profile, then latent '
+        'directions from a noisy covariance. Baselines and rivals: "svd", "power", "oja", "als", "frank-wolfe", '
+        '"frank-wolfe-oja", "frank-wolfe-printed", "pgd", "cleansing".',
+        positional=True,
+    )
+    epsilon: float = budget("one fit, for the whole row of a user")
+    delta: float | None = exceeding("n_users")
+    _: KW_ONLY
+    rank: int = parameter(
+        20,
+        "int",
+        "Largest number of latent directions; those below the edge of the noise are dropped without cost.",
+    )
+    n_iterations: int | None = parameter(None, "int", "Noisy rounds; None for the method's own choice.")
+    rating_bounds: tuple[float, float] = parameter(
+        (1.0, 5.0), "(float, float)", "Public range of ratings. Ignored for implicit feedback."
+    )
+    ratings_per_user: int | None = parameter(
+        None,
+        "int",
+        "Users with fewer ratings than this count proportionally less (in square), users with more count the same. "
+        "None lets all users count alike. No rating is thrown away. Frank-Wolfe, which weighs all ratings alike, takes "
+        "None for a fifth of the catalog.",
+    )
+    items: Any = parameter(
+        None,
+        "list",
+        "The public catalog. None takes the columns of a matrix, or reads the items of a data frame with a warning.",
+    )
+    feedback: str = parameter(
+        "explicit",
+        '{"explicit", "implicit"}',
+        "Ratings, or sets of items (clicks): then every stored entry counts as one, and ``method`` is "
+        '"auto", "bias" (popularity), "subspace", "power" or "als".',
+    )
+    neighboring: str = relation(
+        'A record is a user with all ratings. Under "add-remove-one" the number of users is private, and ``n_users`` '
+        "declares an upper bound."
+    )
+    n_users: int | None = parameter(
+        None,
+        "int",
+        'Public upper bound on the number of users, needed only under "add-remove-one"; elsewhere the number is '
+        "public, and that of the data is used.",
+    )
+    rating_clip: float = parameter(0.5, "float", "Bound on a centered rating, in units of half the range.")
+    row_clip: float = parameter(
+        0.5,
+        "float",
+        "Bound on the root mean square of a user's residuals, in units of half the range. "
+        '"subspace" and "svd" lower it, at a small price, where residuals turn out smaller.',
+    )
+    nuclear_norm: float = parameter(
+        1 / 3,
+        "float",
+        "Radius for Frank-Wolfe in units of half the range times sqrt(n_users n_items): a public guess of the signal.",
+    )
+    out_of_bounds: str = parameter("error", '{"error", "clip"}', "What to do with ratings outside the range.")
+    duplicates: str = parameter(
+        "error", '{"error", "mean"}', "What to do with two ratings of one item by one user."
+    )
 
     # -- the global, trusted step ------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ from discreet.tables.reading import (
     raw_column,
     to_numbers,
 )
-from discreet.tables.schema import NamedRows, RowsOfPeople
+from discreet.tables.schema import NamedRows, RowsOfPeople, named
 
 
 def as_numbers(values: Any) -> Any:
@@ -286,16 +286,20 @@ def open_rows(
             yield rows, rows.labels
         return
     if schema is not None:
-        yield schema.encode(X, bad_rows=bad_rows)
+        encoded, values = schema.encode(X, bad_rows=bad_rows)
+        yield named(encoded, schema.feature_names), values
         return
     if target is not None:
         X, y = split_target(X, target)
     if is_dask(X) or is_dask(y):
         from discreet.records.dask import DaskRows, labels_of
 
-        X = DaskRows(X) if is_dask(X) else X
+        beside = None  # labels that stay with the rows
+        if is_dask(X):
+            X = DaskRows(X, y if sums and is_dask(y) else None)
+            beside = X.labels
         if is_dask(y):
-            y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
+            y = labels_of(y) if beside is None else beside
     yield X, y
 
 
@@ -308,14 +312,14 @@ def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) ->
                 "declares a group column, which fit does not read from a table",
                 "encode the table in memory and pass groups=schema.groups(table)",
             )
-        named = None if schema.target is None else schema.target.column
-        if named is None or target not in (None, named):
-            raise ParameterError("target", f"must be the target of the schema, {named!r}, got {target!r}")
-        target = named
+        declared = None if schema.target is None else schema.target.column
+        if declared is None or target not in (None, declared):
+            raise ParameterError("target", f"must be the target of the schema, {declared!r}, got {target!r}")
+        target = declared
     if y is not None and is_source(X):
         raise ValueError("labels are read from the file: pass target='column' instead of y")
     if y is not None and target is not None:
-        raise ParameterError("y", "must be None where target names the column of labels")
+        raise ParameterError("y", "must be None where a schema or target names the column of labels")
     return target
 
 
@@ -378,6 +382,13 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
             "must be given: the schema that made these rows has a group column, so a person can have several of them",
             Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
             "use a schema without a group column if each person has one row",
+        )
+    if X is None or isinstance(X, Mapping):
+        raise ParameterTypeError(
+            "X",
+            f"must be an array or a data frame, got {type(X).__name__}",
+            "make a frame of columns by pandas.DataFrame",
+            Setting("schema", purpose="to fit, a discreet.Schema that reads raw tables"),
         )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,6 +17,7 @@ from discreet import _checks
 from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import released, unfitted
+from discreet.estimators.parameters import Charged, estimator, parameter, relation
 from discreet.mechanisms.repetition import permutation
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.repetition import LAWS, law_with_mean
@@ -52,7 +52,6 @@ from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event
-    from discreet.privacy.ledger.ledger import Ledger
 
 METHODS = ("tries", "split", "split-parallel")
 
@@ -61,42 +60,63 @@ def _chosen_has(name: str) -> Any:
     return lambda search: hasattr(getattr(search, "best_estimator_", search._example()), name)
 
 
-class PrivateSearch(ShowsPromise, Habits, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """What both searches share; a subclass says with ``_all`` what the candidates are, and with ``_example`` gives one.
+@estimator
+class SearchParameters(Charged):
+    """Parameters of both searches, after the candidates and the budget."""
 
-    Parameters and attributes are those of `PrivateSelection`.
-    """
+    _: KW_ONLY
+    neighboring: str = relation(
+        '"add-remove-one" is refused, because the sizes of the two parts would be private.',
+        *("replace-one", "zero-out"),
+    )
+    method: str = parameter(
+        "tries",
+        '{"tries", "split", "split-parallel"}',
+        '"tries": train a random candidate and score it with noise, a random number of times, and release the best. '
+        'Its price hardly depends on the number of candidates. "split": train every candidate on the same records, at '
+        'the price of all fits together, and choose one by the exponential mechanism. "split-parallel": train every '
+        "candidate on its own records, each with the whole budget.",
+    )
+    expected_tries: float | None = parameter(
+        None, "float", 'For "tries"; None is twice the number of candidates.'
+    )
+    tries: str = parameter(
+        "geometric",
+        '{"geometric", "logarithmic", "poisson"}',
+        'Distribution of the number of tries. "logarithmic" costs least and often tries only once; "poisson" costs '
+        "most and hardly ever does.",
+    )
+    holdout: float = parameter(
+        0.2, "float", "Share of the records used to compare models, and not for training."
+    )
+    classes: Any = parameter(
+        None,
+        "list",
+        "The public label set; None takes the first candidate's, or reads it from the data with a warning.",
+    )
+    bad_rows: str = parameter(
+        "error",
+        '{"error", "null"}',
+        "What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null rows count in "
+        "neither training nor scores.",
+    )
+    max_rows_per_group: int | None = parameter(
+        None,
+        "int",
+        "Protect people, with ``fit(..., groups=ids)``: use at most this many rows of each, and hold out people "
+        "instead of rows. A public choice; the candidates' own must be None.",
+    )
 
+
+class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Shared by both searches; a subclass lists the candidates in ``_all``, and gives one in ``_example``."""
+
+    epsilon: float
+    delta: float | None
     best_estimator_: Any
     best_index_: int
     best_score_: float | None
     privacy_: PrivacyStatement
-
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float | None,
-        neighboring: str,
-        method: str,
-        expected_tries: float | None,
-        tries: str,
-        holdout: float,
-        classes: Any,
-        ledger: Ledger | str | os.PathLike[str] | None,
-        bad_rows: str,
-        max_rows_per_group: int | None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring = neighboring
-        self.method = method
-        self.expected_tries = expected_tries
-        self.tries = tries
-        self.holdout = holdout
-        self.classes = classes
-        self.ledger = ledger
-        self.bad_rows = bad_rows
-        self.max_rows_per_group = max_rows_per_group
 
     def _all(self) -> list[Any]:
         """Return the unfitted candidates."""

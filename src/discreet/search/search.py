@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 from discreet._checks import ParameterError
+from discreet.estimators.parameters import REQUIRED, budget, estimator, exceeding, parameter
 from discreet.search.base import PrivateSearch
 
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
 
-
+@estimator
 class PrivateSelection(PrivateSearch):
     """Choose the best of several private models privately; the stated epsilon covers training and choosing.
 
     Parameters
     ----------
-    candidates : list of unfitted linear models of this package
-        All classifiers, or all regressors with the same ``target_bounds``. Pipelines are not supported: encode the rows
-        first. The search replaces their epsilon, delta, relation and ledger by its own.
-    epsilon, delta, neighboring : the guarantee of the whole search; delta None is 1 / n_samples**2, which needs 32
-        records. "add-remove-one" is refused, because the sizes of the two parts would be private.
-    method : {"tries", "split", "split-parallel"}
-        "tries": train a random candidate and score it with noise, a random number of times, and release the best. Its
-        price hardly depends on the number of candidates. "split": train every candidate on the same records, at the
-        price of all fits together, and choose one by the exponential mechanism. \
-    "split-parallel": train every candidate on its own records, each with the whole budget.
-    expected_tries : float, default None
-        For "tries"; None is twice the number of candidates.
-    tries : {"geometric", "logarithmic", "poisson"}
-        Distribution of the number of tries. "logarithmic" costs least and often tries only once; "poisson" costs most
-        and hardly ever does.
-    holdout : float, default 0.2
-        Share of the records used to compare models, and not for training.
-    classes : list, default None
-        The public label set; None takes the first candidate's, or reads it from the data with a warning.
-    ledger : Ledger or path, default None
-        Charged once, before the first try.
-    bad_rows : {"error", "null"}
-        What to do with rows that are not finite, have an entry beyond 2**300 or an unknown label; null rows count in
-        neither training nor scores.
-    max_rows_per_group : int, default None
-        Protect people, with ``fit(..., groups=ids)``: use at most this many rows of each, and hold out people instead
-        of rows. A public choice; the candidates' own must be None.
+    {parameters}
 
     Attributes
     ----------
@@ -76,36 +48,15 @@ class PrivateSelection(PrivateSearch):
     (1.0, True)
     """
 
-    def __init__(
-        self,
-        candidates: Sequence[Any],
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        neighboring: str = "replace-one",
-        method: str = "tries",
-        expected_tries: float | None = None,
-        tries: str = "geometric",
-        holdout: float = 0.2,
-        classes: Any = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        bad_rows: str = "error",
-        max_rows_per_group: int | None = None,
-    ) -> None:
-        self.candidates = candidates
-        super().__init__(
-            epsilon,
-            delta,
-            neighboring,
-            method,
-            expected_tries,
-            tries,
-            holdout,
-            classes,
-            ledger,
-            bad_rows,
-            max_rows_per_group,
-        )
+    candidates: Sequence[Any] = parameter(
+        REQUIRED,
+        "list of unfitted linear models of this package",
+        "All classifiers, or all regressors with the same ``target_bounds``. Pipelines are not supported: encode the "
+        "rows first. The search replaces their epsilon, delta, relation and ledger by its own.",
+        positional=True,
+    )
+    epsilon: float = budget("the whole search")
+    delta: float | None = exceeding("n_samples", "which needs 32 records")
 
     def _all(self) -> list[Any]:
         return list(self.candidates)
@@ -114,6 +65,7 @@ class PrivateSelection(PrivateSearch):
         return next(iter(self.candidates), None)
 
 
+@estimator
 class PrivateSearchCV(PrivateSearch):
     """Search over a grid of parameters with the interface of scikit-learn's ``GridSearchCV``, for one stated epsilon.
 
@@ -122,11 +74,7 @@ class PrivateSearchCV(PrivateSearch):
 
     Parameters
     ----------
-    estimator : unfitted linear model of this package.
-    param_grid : dict or list of dicts, as for ``GridSearchCV``.
-    epsilon, delta, neighboring, method, expected_tries, tries, holdout, classes, ledger, bad_rows, \
-max_rows_per_group
-        As for `PrivateSelection`.
+    {parameters}
 
     Attributes
     ----------
@@ -149,40 +97,17 @@ max_rows_per_group
     (['feature_bound', 'l2'], 1.0)
     """
 
-    best_params_: dict[str, Any]
-
-    def __init__(
-        self,
-        estimator: Any,
-        param_grid: Any,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        neighboring: str = "replace-one",
-        method: str = "tries",
-        expected_tries: float | None = None,
-        tries: str = "geometric",
-        holdout: float = 0.2,
-        classes: Any = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        bad_rows: str = "error",
-        max_rows_per_group: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.param_grid = param_grid
-        super().__init__(
-            epsilon,
-            delta,
-            neighboring,
-            method,
-            expected_tries,
-            tries,
-            holdout,
-            classes,
-            ledger,
-            bad_rows,
-            max_rows_per_group,
-        )
+    estimator: Any = parameter(
+        REQUIRED, "unfitted linear model of this package", "What the grid varies.", positional=True
+    )
+    param_grid: Any = parameter(
+        REQUIRED,
+        "dict or list of dicts",
+        "As for ``GridSearchCV``; the privacy parameters are not varied.",
+        positional=True,
+    )
+    epsilon: float = budget("the whole search")
+    delta: float | None = exceeding("n_samples", "which needs 32 records")
 
     def _all(self) -> list[Any]:
         refused = {"epsilon", "delta", "neighboring", "ledger", "max_rows_per_group"}
@@ -202,5 +127,5 @@ max_rows_per_group
     ) -> Self:
         """Search privately; charges the ledger once, before anything private runs; see `PrivateSelection`."""
         super().fit(X, y, groups=groups, target=target, schema=schema)
-        self.best_params_ = self._grid()[self.best_index_]
+        self.best_params_: dict[str, Any] = self._grid()[self.best_index_]
         return self

@@ -116,7 +116,15 @@ class Schema:
             raise SchemaError("a schema needs at least one column")
         for name, domain in self.columns.items():
             if not isinstance(name, str) or not isinstance(domain, tuple(DOMAINS.values())):
-                raise SchemaError(f"column {name!r} must have a domain, one of: {', '.join(DOMAINS)}")
+                raise SchemaError(
+                    f"column {name!r} must have a domain, such as Numeric(0, 100), Categorical(['north', 'south']), "
+                    f"Boolean(), Binned([18, 65]) or Text(), got {domain!r}"
+                )
+        if self.target is not None and not isinstance(self.target, Target):
+            raise SchemaError(
+                f"the target must say what is possible: Target({self.target!r}, classes=[...]) or "
+                f"Target({self.target!r}, bounds=(lowest, highest))"
+            )
         if self.target is not None and self.target.column in self.columns:
             raise SchemaError(
                 f"the target {self.target.column!r} must not be among the columns to learn from"
@@ -172,6 +180,20 @@ class Schema:
         )
 
     @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """The columns of ``transform``'s result that are levels of one category or interval, one group for each.
+
+        One of a group is 1 in every row, so together they repeat the intercept; none where rows are normalized.
+        """
+        groups, place = [], 0
+        for name, domain in self.columns.items():
+            width = len(domain.feature_names(name))
+            if isinstance(domain, Categorical | Binned) and not self.normalize:
+                groups.append(tuple(range(place, place + width)))
+            place += width
+        return tuple(groups)
+
+    @property
     def n_features(self) -> int:
         """The number of columns of ``transform``'s result."""
         return len(self.feature_names)
@@ -190,7 +212,9 @@ class Schema:
         """The public classes, as an array."""
         target = self._target()
         if target.bounds is not None:
-            raise SchemaError(f"the target {target.column!r} is a number and has no classes")
+            raise SchemaError(
+                f"the target {target.column!r} is a number and has no classes; a regressor predicts it"
+            )
         return np.array(target.classes)
 
     @property
@@ -198,7 +222,9 @@ class Schema:
         """The public bounds of a numeric target, as the regressors' ``target_bounds``."""
         target = self._target()
         if target.bounds is None:
-            raise SchemaError(f"the target {target.column!r} has classes and no bounds")
+            raise SchemaError(
+                f"the target {target.column!r} has classes and no bounds; a classifier predicts it"
+            )
         return target.bounds
 
     @property

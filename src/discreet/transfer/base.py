@@ -1,10 +1,10 @@
-"""Shared parts of all transfer estimators: the guarantee, input tables, and the statement."""
+"""Shared parts of all transfer estimators: parameters, the guarantee, input tables, and the statement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 
 from discreet._checks import ParameterError, Setting
 from discreet.estimators.groups import read_people
+from discreet.estimators.parameters import REQUIRED, Charged, estimator, parameter
 from discreet.privacy.guarantee import LABEL_UNITS, Guarantee, Neighboring, guarantee_of
 from discreet.privacy.statement import (
     OTHER_RELEASES,
@@ -28,6 +29,61 @@ from discreet.release import Carried
 from discreet.tables.domains import cell_text
 from discreet.tables.reading import as_cells, column_names, is_frame, is_from, to_numbers
 from discreet.transfer.teachers import ClusterRows
+
+
+def teachers_model(kind: str) -> Any:
+    """Declare ``estimator``: the model of the teachers."""
+    return parameter(
+        REQUIRED,
+        kind,
+        "Model of the teachers: anything with the interface of scikit-learn, such as forests, boosting, neural "
+        "networks, or pipelines with their own preprocessing. Must be unfitted, and must not contain anything learned "
+        "from the private data.",
+        positional=True,
+    )
+
+
+def teachers_count(automatic: str) -> Any:
+    """Declare ``n_teachers``, and what "auto" means."""
+    about = f'Number of disjoint chunks, and of teachers. "auto" {automatic}, with at least 50 records per teacher.'
+    return parameter("auto", 'int or "auto"', about, positional=True)
+
+
+@estimator
+class TransferParameters(Charged):
+    """Parameters of everything that trains teachers."""
+
+    _: KW_ONLY
+    n_samples: int | None = parameter(
+        None,
+        "int",
+        "Public number of records, or a bound on it; with ``groups`` in ``fit``, the number of users, whose numbers of "
+        "records are private. Then ``delta`` and the records per teacher count users, too.",
+    )
+    n_jobs: int | None = parameter(
+        None,
+        "int",
+        "Processes for the teachers, as in joblib. Models inside a teacher run sequentially, ignoring their own "
+        "n_jobs; threads take turns, because they share the global generators.",
+    )
+    random_state: Any = parameter(
+        None,
+        "None, int or SeedSequence",
+        "Seeds of the teachers and of a student; never of the privacy noise.",
+    )
+
+
+@estimator
+class VoteParameters(TransferParameters):
+    """Parameters of everything whose teachers vote."""
+
+    _: KW_ONLY
+    max_unstable: int | str = parameter(
+        "auto", 'int or "auto"', "Unstable questions after which sparse vector halts."
+    )
+    expected_unstable: float | None = parameter(
+        None, "float", 'Public guess of the share of questions on which teachers disagree, used by "auto".'
+    )
 
 
 @dataclass(frozen=True)

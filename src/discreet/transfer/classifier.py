@@ -8,14 +8,14 @@ and the held-out votes of a student's predictions are an unbiased score.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
+from sklearn.base import ClassifierMixin, clone, is_regressor
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
@@ -23,22 +23,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from discreet import _checks
-from discreet._checks import Habits, ParameterError
+from discreet._checks import ParameterError
 from discreet._typing import Array
+from discreet.estimators.parameters import budget, estimator, exceeding, parameter, public_labels
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import USUAL_EPSILON, PrivacyWarning
-from discreet.privacy.page import ShowsPromise
 from discreet.records.open import class_count, read_labels
 from discreet.release import carry_out
-from discreet.transfer import base, students, teachers
+from discreet.transfer import base, teachers
 from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import as_table, note_columns
 from discreet.transfer.plan import AGGREGATORS, TransferPlan, plan_votes
+from discreet.transfer.students import TransferModel
 from discreet.transfer.teachers import assign, seeded, take
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
-    from discreet.privacy.statement import PrivacyStatement
 
 _FOLDS = 3
 
@@ -59,7 +56,8 @@ def _listed(student: Any) -> list[Any]:
     return list(student) if isinstance(student, list | tuple) else [student]
 
 
-class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+@estimator
+class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferModel):  # type: ignore[misc]
     """Any classifier, made private by agreement: disjoint teachers label public rows, a student learns them.
 
     The private records are split into disjoint chunks, one model is trained on each, and the models vote on public,
@@ -68,45 +66,7 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
 
     Parameters
     ----------
-    estimator : classifier
-        Anything with the interface of scikit-learn: forests, boosting, neural networks, pipelines with their own
-        preprocessing. Must be unfitted, and must not contain anything learned from the private data.
-    student : classifier, regressor or list of them, default None
-        Trained on the public rows; None uses ``estimator``, with larger leaves if it has leaves and released votes
-        speak for them. A classifier learns the winners, weighted by their noisy
-        lead where its ``fit`` takes weights; a regressor learns the noisy votes, and the class with the highest
-        prediction wins. Of a list the one is taken that agrees best with released votes it was not trained on, which
-        costs no privacy. Noise wants students that average: large leaves, strong penalties, many trees.
-    n_teachers : int or "auto"
-        Disjoint chunks. "auto" takes what the aggregator needs, with at least 50 records each; see ``plan``.
-    epsilon, delta : float
-        Budget of one fit; delta None is 1 / n_samples**2.
-    aggregator : {"auto", "shares", "sparse-vector", "plurality", "confident"} Shares releases the noisy votes of all
-        classes, from which a student learns most. Sparse vector pays only for unstable questions, and suits teachers
-        that mostly agree and very many public rows. Plurality releases noisy winners only. "auto" takes shares if
-        neither ``expected_unstable`` nor ``max_unstable`` is given.
-    classes : list, default None
-        The public label set; None reads it from the data, with a warning and a note in the statement.
-    max_unstable : int or "auto"
-        Unstable questions after which sparse vector halts.
-    expected_unstable : float, default None
-        Public guess of the share of questions on which teachers disagree, used by "auto".
-    neighboring : {"replace-one", "add-remove-one", "zero-out"}
-        Under "add-remove-one" the number of rows is private, and ``n_samples`` declares an upper bound.
-    n_samples : int, default None
-        Public number of records, or a bound on it; with ``groups`` in ``fit``, the number of users, whose numbers of
-        records are private. Then ``delta`` and the records per teacher count users, too.
-    label_private : bool, default False
-        All columns are public and only labels are protected; then X itself may be used as ``X_public``.
-    X_public : array or data frame, default None
-        Public rows, for tools that call ``fit(X, y)``.
-    n_jobs : int, default None
-        Processes for the teachers, as in joblib. Models inside a teacher run sequentially, ignoring their own n_jobs;
-        threads take turns, because they share the global generators.
-    ledger : Ledger or path, default None
-        Charged once, before anything private runs.
-    random_state : None, int or SeedSequence
-        Seeds of the teachers and of the student; never of the privacy noise.
+    {parameters}
 
     Attributes
     ----------
@@ -139,50 +99,37 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
     (array([1, 0]), 1.0)
     """
 
-    student_: Any
-    labels_: NDArray[Any]
-    votes_: NDArray[np.float64] | None
-    n_answered_: int
-    classes_: NDArray[Any]
-    privacy_: PrivacyStatement
-    plan_: TransferPlan
-
-    def __init__(
-        self,
-        estimator: Any,
-        student: Any = None,
-        n_teachers: int | str = "auto",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        aggregator: str = "auto",
-        classes: Any = None,
-        *,
-        max_unstable: int | str = "auto",
-        expected_unstable: float | None = None,
-        neighboring: str = "replace-one",
-        n_samples: int | None = None,
-        label_private: bool = False,
-        X_public: Any = None,
-        n_jobs: int | None = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.student = student
-        self.n_teachers = n_teachers
-        self.epsilon = epsilon
-        self.delta = delta
-        self.aggregator = aggregator
-        self.classes = classes
-        self.max_unstable = max_unstable
-        self.expected_unstable = expected_unstable
-        self.neighboring = neighboring
-        self.n_samples = n_samples
-        self.label_private = label_private
-        self.X_public = X_public
-        self.n_jobs = n_jobs
-        self.ledger = ledger
-        self.random_state = random_state
+    estimator: Any = base.teachers_model("classifier")
+    student: Any = parameter(
+        None,
+        "classifier, regressor or list of them",
+        "Trained on the public rows; None uses ``estimator``, with larger leaves if it has leaves and released votes "
+        "speak for them. A classifier learns the winners, weighted by their noisy lead where its ``fit`` takes "
+        "weights; a regressor learns the noisy votes, and the class with the highest prediction wins. Of a list the "
+        "one is taken that agrees best with released votes it was not trained on, which costs no privacy. Noise wants "
+        "students that average: large leaves, strong penalties, many trees.",
+        positional=True,
+    )
+    n_teachers: int | str = base.teachers_count("takes what the aggregator needs")
+    epsilon: float = budget("one fit")
+    delta: float | None = exceeding("n_samples")
+    aggregator: str = parameter(
+        "auto",
+        '{"auto", "shares", "sparse-vector", "plurality", "confident"}',
+        '"shares" releases the noisy votes of all classes, from which a student learns most. "sparse-vector" pays only '
+        "for unstable questions, and suits teachers that mostly agree and very many public rows. "
+        '"plurality" releases noisy winners only, "confident" those with enough votes. "auto" takes shares if neither '
+        "``expected_unstable`` nor ``max_unstable`` is given.",
+        positional=True,
+    )
+    classes: Any = public_labels(positional=True)
+    _: KW_ONLY
+    label_private: bool = parameter(
+        False,
+        "bool",
+        "All columns are public and only labels are protected; then X itself may be used as ``X_public``.",
+    )
+    X_public: Any = parameter(None, "array or data frame", "Public rows, for tools that call ``fit(X, y)``.")
 
     def plan(
         self, n_samples: int, n_queries: int, n_classes: int | None = None, *, by_group: bool = False
@@ -325,16 +272,11 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         one_row = take(queries, slice(0, 1))
         return DummyClassifier(strategy="constant", constant=label).fit(one_row, np.array([label]))
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the student's labels."""
-        check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(students.rows_of(self, X)))
-
     @available_if(_student_has("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the student's probabilities, one column per label of ``classes_``."""
         check_is_fitted(self, "student_")
-        found = np.asarray(self.student_.predict_proba(students.rows_of(self, X)), dtype=np.float64)
+        found = np.asarray(self.student_.predict_proba(self._rows(X)), dtype=np.float64)
         full = np.zeros((len(found), len(self.classes_)))
         full[:, np.searchsorted(self.classes_, self.student_.classes_)] = found
         return full
@@ -344,18 +286,6 @@ class PrivateTransferClassifier(Habits, ShowsPromise, ClassifierMixin, BaseEstim
         """Return the student's decision function."""
         check_is_fitted(self, "student_")
         return np.asarray(self.student_.decision_function(X))
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What was released, and the student, as arrays for a model file."""
-        return students.to_arrays(self)
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: students.Arrays, privacy: PrivacyStatement, **parameters: Any
-    ) -> PrivateTransferClassifier:
-        """A model that predicts, from the arrays of a file."""
-        model: PrivateTransferClassifier = students.restored(cls, arrays, privacy, parameters)
-        return model
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -46,8 +46,8 @@ class HeldStream:
     _plan_type: ClassVar[type]
     _SECRET: ClassVar[tuple[str, ...]]  # attributes that are deleted when the stream has halted
 
-    def _open(self) -> None:
-        """Prepare an object without a stream."""
+    def __post_init__(self) -> None:
+        """Prepare an object without a stream; the constructor of its parameters calls this last."""
         self._lock = threading.Lock()
         self._file: tuple[Path, int] | None = None
         self._account: Budget = None
@@ -187,7 +187,7 @@ class HeldStream:
 
         kept, state, generation = stream_file.take_over(path, check)
         holder = cls.__new__(cls)
-        holder._open()
+        holder.__post_init__()
         holder.__dict__.update(kept)
         vars(holder)["ledger"] = None  # already charged
         holder._account, holder._answers = ledger, state.pop("digest", None)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, silence
+from discreet.estimators.parameters import budget, estimator, exceeding, parameter, public_labels
 from discreet.mechanisms.voting import Counts
 from discreet.records.open import class_count, read_labels
 from discreet.release import begin
@@ -22,13 +22,11 @@ from discreet.transfer.held_stream import BudgetSpent, HeldStream
 from discreet.transfer.plan import TransferPlan, plan_votes
 from discreet.transfer.teachers import assign
 
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
-
 __all__ = ["BudgetSpent", "PrivateLabeler"]
 
 
-class PrivateLabeler(HeldStream):
+@estimator
+class PrivateLabeler(base.VoteParameters, HeldStream):
     """Answer questions about new rows, one by one, by the private vote of teachers on disjoint records.
 
     The budget is charged once, by ``fit``, for the whole stream. By default every question gets the winner of a noisy
@@ -41,13 +39,7 @@ class PrivateLabeler(HeldStream):
 
     Parameters
     ----------
-    estimator : classifier
-        The model of the teachers; see :class:`PrivateTransferClassifier`.
-    n_queries : int, default 1000
-        Questions to plan for. Sparse vector may be asked more; a plurality stops there.
-    n_teachers, epsilon, delta, aggregator, classes, max_unstable, expected_unstable, neighboring, n_samples, \
-n_jobs, ledger, random_state :
-        As in :class:`PrivateTransferClassifier`.
+    {parameters}
 
     Attributes
     ----------
@@ -79,47 +71,31 @@ n_jobs, ledger, random_state :
     (array([1], dtype=object), False)
     """
 
-    plan_: TransferPlan
-    classes_: NDArray[Any]
     _noun = "labeler"
     _missing = "has no teachers yet; call fit(X, y) first"
     _held = "teachers that are as private as the data"
     _plan_type = TransferPlan
     _SECRET = ("_teachers", "_votes")
 
-    def __init__(
-        self,
-        estimator: Any,
-        n_queries: int = 1000,
-        n_teachers: int | str = "auto",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        aggregator: str = "auto",
-        classes: Any = None,
-        *,
-        max_unstable: int | str = "auto",
-        expected_unstable: float | None = None,
-        neighboring: str = "replace-one",
-        n_samples: int | None = None,
-        n_jobs: int | None = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.n_queries = n_queries
-        self.n_teachers = n_teachers
-        self.epsilon = epsilon
-        self.delta = delta
-        self.aggregator = aggregator
-        self.classes = classes
-        self.max_unstable = max_unstable
-        self.expected_unstable = expected_unstable
-        self.neighboring = neighboring
-        self.n_samples = n_samples
-        self.n_jobs = n_jobs
-        self.ledger = ledger
-        self.random_state = random_state
-        self._open()
+    estimator: Any = base.teachers_model("classifier")
+    n_queries: int = parameter(
+        1000,
+        "int",
+        "Questions to plan for. Sparse vector may be asked more; a plurality stops there.",
+        positional=True,
+    )
+    n_teachers: int | str = base.teachers_count("takes what the aggregator needs")
+    epsilon: float = budget("the whole stream")
+    delta: float | None = exceeding("n_samples")
+    aggregator: str = parameter(
+        "auto",
+        '{"auto", "plurality", "confident", "sparse-vector"}',
+        'How votes become answers. "plurality" and "confident" release noisy winners, "sparse-vector" pays only for '
+        'unstable questions. "auto" is "sparse-vector" with ``max_unstable``, and otherwise "plurality" unless the '
+        "other needs fewer teachers that agree.",
+        positional=True,
+    )
+    classes: Any = public_labels(positional=True)
 
     def plan(self, n_samples: int, n_classes: int | None = None, *, by_group: bool = False) -> TransferPlan:
         """What ``fit`` would run and cost; no data is needed. With ``by_group`` sizes count users.

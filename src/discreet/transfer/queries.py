@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
 from discreet.estimators.groups import read_people
+from discreet.estimators.parameters import REQUIRED, Charged, budget, estimator, parameter, relation
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.sparse_vector import SparseVector
 from discreet.privacy.events import Event
@@ -25,9 +25,6 @@ from discreet.transfer.aggregation import StableVotes, StableVotesRun, VoteRun
 from discreet.transfer.held_stream import HeldStream
 from discreet.transfer.subsample import counted_votes
 from discreet.transfer.teachers import assign
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
 
 _BETA = 0.05  # chance that one of the planned stable questions is refused
 
@@ -88,7 +85,8 @@ class QueryPlan:
         return self.votes.resumed(state, entropy)
 
 
-class PrivateQueries(HeldStream):
+@estimator
+class PrivateQueries(Charged, HeldStream):
     """Answer any questions about private rows, one by one, if disjoint chunks of the rows agree on the answer.
 
     A question is a function of some rows and the public list of its possible answers. It is put to every chunk, and
@@ -98,14 +96,7 @@ class PrivateQueries(HeldStream):
 
     Parameters
     ----------
-    n_queries : int, default 100
-        Stable questions that are all answered with probability 0.95; it balances the noises, and limits nothing.
-    n_chunks : int, optional
-        Number of disjoint chunks; by default twice the lead that an answer needs, so that three votes in four do.
-    max_unstable : int, default 1
-        Refusals before the stream halts.
-    epsilon, delta, neighboring, ledger : as in :class:`PrivateTransferClassifier`; ``delta`` must be given.
-    random_state : seed of the global generators that questions may use; never of the privacy noise.
+    {parameters}
 
     Attributes
     ----------
@@ -136,34 +127,34 @@ class PrivateQueries(HeldStream):
     Thakkar (2019), Algorithm 9; Bassily, Thakkar and Thakurta (2018).
     """
 
-    plan_: QueryPlan
     _noun = "stream of queries"
     _missing = "has no rows yet; call fit(X) first"
     _held = "the rows themselves"
     _plan_type = QueryPlan
     _SECRET = ("_rows", "_chunks")
 
-    def __init__(
-        self,
-        n_queries: int = 100,
-        n_chunks: int | None = None,
-        max_unstable: int = 1,
-        *,
-        epsilon: float = 1.0,
-        delta: float,
-        neighboring: str = "replace-one",
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_queries = n_queries
-        self.n_chunks = n_chunks
-        self.max_unstable = max_unstable
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring = neighboring
-        self.ledger = ledger
-        self.random_state = random_state
-        self._open()
+    n_queries: int = parameter(
+        100,
+        "int",
+        "Stable questions that are all answered with probability 0.95; it balances the noises, and limits nothing.",
+        positional=True,
+    )
+    n_chunks: int | None = parameter(
+        None,
+        "int",
+        "Number of disjoint chunks; by default twice the lead that an answer needs, so that three votes in four do.",
+        positional=True,
+    )
+    max_unstable: int = parameter(1, "int", "Refusals before the stream halts.", positional=True)
+    _: KW_ONLY
+    epsilon: float = budget("the whole stream", positional=False)
+    delta: float = parameter(REQUIRED, "float", "Probability with which epsilon may be exceeded.")
+    neighboring: str = relation("A record is a row, or all rows of a user with ``groups`` in ``fit``.")
+    random_state: Any = parameter(
+        None,
+        "None, int or SeedSequence",
+        "Seed of the global generators that questions may use; never of the privacy noise.",
+    )
 
     def plan(self, *, by_group: bool = False) -> QueryPlan:
         """What ``fit`` would start and cost; no data is needed."""

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from joblib import delayed
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin, clone
 
 from discreet import _checks
-from discreet._checks import Habits
 from discreet._typing import Array, Integers
+from discreet.estimators.parameters import REQUIRED, budget, estimator, exceeding, parameter
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian
 from discreet.privacy.guarantee import SLACK, Guarantee, Sensitivity
-from discreet.privacy.page import ShowsPlan, ShowsPromise
+from discreet.privacy.page import ShowsPlan
 from discreet.release import carry_out
-from discreet.transfer import base, students
+from discreet.transfer import base
+from discreet.transfer.students import TransferModel
 from discreet.transfer.teachers import assign, chunk_rows, chunk_seed, in_batches, isolated, seeded, take
-
-if TYPE_CHECKING:
-    from discreet.privacy.ledger.ledger import Ledger
-    from discreet.privacy.statement import PrivacyStatement
-
 
 _STEPS = 1 << 20  # a teacher's prediction is rounded to this many steps between the bounds
 _LEAST_ROWS = 50
@@ -108,21 +102,13 @@ class MeanPlan(ShowsPlan):
         )
 
 
-class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+@estimator
+class PrivateTransferRegressor(RegressorMixin, base.TransferParameters, TransferModel):  # type: ignore[misc]
     """Any regressor, made private: disjoint teachers predict public rows, a student learns their noisy mean.
 
     Parameters
     ----------
-    estimator : regressor
-        The model of the teachers.
-    bounds : (float, float)
-        Public range of y; predictions are clipped to it.
-    student : regressor, default None
-        Trained on the labeled public rows; None uses ``estimator``.
-    n_teachers : int or "auto"
-        "auto" limits the noise on every label to 5% of the range, with at least 50 records per teacher.
-    epsilon, delta, neighboring, n_samples, n_jobs, ledger, random_state :
-        As in :class:`PrivateTransferClassifier`.
+    {parameters}
 
     Attributes
     ----------
@@ -145,37 +131,19 @@ class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimat
     True
     """
 
-    student_: Any
-    labels_: Array
-    privacy_: PrivacyStatement
-    plan_: MeanPlan
-
-    def __init__(
-        self,
-        estimator: Any,
-        bounds: tuple[float, float],
-        student: Any = None,
-        n_teachers: int | str = "auto",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        *,
-        neighboring: str = "replace-one",
-        n_samples: int | None = None,
-        n_jobs: int | None = None,
-        ledger: Ledger | str | os.PathLike[str] | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.bounds = bounds
-        self.student = student
-        self.n_teachers = n_teachers
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighboring = neighboring
-        self.n_samples = n_samples
-        self.n_jobs = n_jobs
-        self.ledger = ledger
-        self.random_state = random_state
+    estimator: Any = base.teachers_model("regressor")
+    bounds: tuple[float, float] = parameter(
+        REQUIRED,
+        "(float, float)",
+        "Public range of y; predictions are clipped to it.",
+        positional=True,
+    )
+    student: Any = parameter(
+        None, "regressor", "Trained on the labeled public rows; None uses ``estimator``.", positional=True
+    )
+    n_teachers: int | str = base.teachers_count("limits the noise on every label to 5% of the range")
+    epsilon: float = budget("one fit")
+    delta: float | None = exceeding("n_samples")
 
     def plan(self, n_samples: int, n_queries: int, *, by_group: bool = False) -> MeanPlan:
         """Return what a fit on data of this shape would run and cost; no data is needed. ``by_group`` counts users."""
@@ -243,20 +211,7 @@ class PrivateTransferRegressor(Habits, ShowsPromise, RegressorMixin, BaseEstimat
 
     def predict(self, X: Any) -> Array:
         """Return the student's predictions."""
-        check_is_fitted(self, "student_")
-        return np.asarray(self.student_.predict(students.rows_of(self, X)), dtype=np.float64)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What was released, and the student, as arrays for a model file."""
-        return students.to_arrays(self)
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: students.Arrays, privacy: PrivacyStatement, **parameters: Any
-    ) -> PrivateTransferRegressor:
-        """A model that predicts, from the arrays of a file."""
-        model: PrivateTransferRegressor = students.restored(cls, arrays, privacy, parameters)
-        return model
+        return np.asarray(super().predict(X), dtype=np.float64)
 
 
 def _rehearse(estimator: Any, queries: Any, plan: MeanPlan) -> None:

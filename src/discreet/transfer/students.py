@@ -8,14 +8,17 @@ numbers that a file can hold and a reader can check. `packed` takes them out of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
+from discreet._checks import Habits
 from discreet._typing import Array
+from discreet.privacy.page import ShowsPromise
 from discreet.privacy.statement import PrivacyStatement
 from discreet.tables.reading import column_names, is_frame, to_numbers
 from discreet.transfer.aggregation import labels_of
@@ -166,19 +169,58 @@ def _grown(arrays: Arrays, rows: Array) -> Array:
 _STUDENT = "student_"
 
 
-def to_arrays(model: Any) -> dict[str, NDArray[Any]]:
-    """What was released about the public rows, and the student that learned from it."""
-    classes, told = getattr(model, "classes_", None), model.released_
-    if classes is None:
-        released = {"labels_": np.asarray(told["labels_"], dtype=np.float64)}
-    else:
-        known = classes.astype(np.str_) if classes.dtype.kind == "O" else classes
-        places = {label: place for place, label in enumerate(classes.tolist())}
-        codes = [-1 if label is None else places[label] for label in told["labels_"].tolist()]
-        released = {"codes": np.array(codes, dtype=np.int64), "classes": np.asarray(known)}
-        if told["votes_"] is not None:
-            released["votes_"] = np.asarray(told["votes_"], dtype=np.float64)
-    return released | {f"{_STUDENT}{name}": part for name, part in packed(model.student_, classes).items()}
+class TransferModel(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
+    """A model that predicts with a student; the student learns what was released about public rows."""
+
+    student_: Any
+    labels_: NDArray[Any]
+    votes_: NDArray[np.float64] | None
+    n_answered_: int
+    classes_: NDArray[Any]
+    released_: dict[str, Any]
+    privacy_: PrivacyStatement
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the student's predictions."""
+        check_is_fitted(self, "student_")
+        return np.asarray(self.student_.predict(self._rows(X)))
+
+    def _rows(self, X: Any) -> Any:
+        """Rows to predict for; a model that was loaded with its schema reads raw tables."""
+        schema, names = getattr(self, "schema_", None), getattr(self, "feature_names_in_", None)
+        if schema is not None and (is_frame(X) or isinstance(X, Mapping)):
+            return schema.transform(X)
+        loaded = isinstance(self.student_, ArrayStudent)
+        if loaded and names is not None and is_frame(X) and list(column_names(X)) != list(names):
+            raise ValueError("X must have the columns that the model was fitted on, in the same order")
+        return X
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what was released, and the student that learned from it, as arrays for a model file."""
+        classes, told = getattr(self, "classes_", None), self.released_
+        if classes is None:
+            released = {"labels_": np.asarray(told["labels_"], dtype=np.float64)}
+        else:
+            known = classes.astype(np.str_) if classes.dtype.kind == "O" else classes
+            places = {label: place for place, label in enumerate(classes.tolist())}
+            codes = [-1 if label is None else places[label] for label in told["labels_"].tolist()]
+            released = {"codes": np.array(codes, dtype=np.int64), "classes": np.asarray(known)}
+            if told["votes_"] is not None:
+                released["votes_"] = np.asarray(told["votes_"], dtype=np.float64)
+        return released | {f"{_STUDENT}{name}": part for name, part in packed(self.student_, classes).items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, privacy: PrivacyStatement, **parameters: Any) -> Self:
+        """Return a model that predicts, from the arrays of a file; it cannot be fitted without an estimator."""
+        student = student_of(arrays)
+        model = cls(student, **parameters)
+        for name, value in released_of(arrays).items():
+            setattr(model, name, value)
+        if "classes" in arrays:
+            model.classes_ = arrays["classes"]
+            model.n_answered_ = int((arrays["codes"] >= 0).sum())
+        model.student_, model.privacy_, model.n_features_in_ = student, privacy, student.n_features_in_
+        return model
 
 
 def released_of(arrays: Arrays) -> dict[str, Any]:
@@ -195,30 +237,6 @@ def student_of(arrays: Arrays) -> ArrayStudent:
     """The student in the arrays of a transfer model; whatever is wrong with them raises an error."""
     own = {name.removeprefix(_STUDENT): part for name, part in arrays.items() if name.startswith(_STUDENT)}
     return ArrayStudent(own, arrays.get("classes"))
-
-
-def restored(kind: Any, arrays: Arrays, privacy: PrivacyStatement, parameters: Mapping[str, Any]) -> Any:
-    """A fitted transfer model that predicts; it cannot be fitted again without an estimator."""
-    student = student_of(arrays)
-    model = kind(student, **parameters)
-    for name, value in released_of(arrays).items():
-        setattr(model, name, value)
-    if "classes" in arrays:
-        model.classes_ = arrays["classes"]
-        model.n_answered_ = int((arrays["codes"] >= 0).sum())
-    model.student_, model.privacy_, model.n_features_in_ = student, privacy, student.n_features_in_
-    return model
-
-
-def rows_of(model: Any, X: Any) -> Any:
-    """Rows to predict for; a model that was loaded with its schema reads raw tables."""
-    schema, names = getattr(model, "schema_", None), getattr(model, "feature_names_in_", None)
-    if schema is not None and (is_frame(X) or isinstance(X, Mapping)):
-        return schema.transform(X)
-    loaded = isinstance(model.student_, ArrayStudent)
-    if loaded and names is not None and is_frame(X) and list(column_names(X)) != list(names):
-        raise ValueError("X must have the columns that the model was fitted on, in the same order")
-    return X
 
 
 # -- out of scikit-learn's models ---------------------------------------------------------------------------------

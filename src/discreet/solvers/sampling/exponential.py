@@ -26,7 +26,7 @@ from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import SHRINK, Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
@@ -185,7 +185,7 @@ class ExponentialPlan(base.Plan):
     @property
     def rate(self) -> float:
         """The factor of the sum of losses in the exponent: epsilon over the range."""
-        return self.epsilon / self.energy_range * (1 - 2.0**-40)
+        return self.epsilon / self.energy_range * SHRINK
 
     @property
     def l2(self) -> float:
@@ -208,10 +208,10 @@ class ExponentialPlan(base.Plan):
         p = self.domain.size
         wanted = min(2e4, max(1e3, _GRID_WORK / (self.problem.n_samples * p)))
         per_axis = max(3, int((wanted * 2**p / _ball_volume(p)) ** (1 / p)) | 1)
-        axis = np.linspace(-self.radius, self.radius, per_axis) * (1 - 2.0**-40)
+        axis = np.linspace(-self.radius, self.radius, per_axis) * SHRINK
         cube = np.stack(np.meshgrid(*[axis] * p, indexing="ij"), axis=-1).reshape(-1, p)
         points = (cube + np.array(self.domain.ball.center))[
-            np.square(cube).sum(axis=1) <= self.radius**2 * (1 - 2.0**-40)
+            np.square(cube).sum(axis=1) <= self.radius**2 * SHRINK
         ]
         inside: Array = points[self.domain.contains(points)]
         return inside

@@ -261,6 +261,7 @@ def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecord
     images = np.empty((records.n_samples, matrix.shape[1]))
     unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
     scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
+    copies = np.empty((0 if records.sparse else min(_ROWS, records.n_samples), records.n_columns))
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
@@ -268,7 +269,7 @@ def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecord
             if records.sparse:
                 made[:] = records.matrix[rows] @ scaled[: records.n_columns]
             else:
-                np.matmul(records.dense(rows), scaled[: records.n_columns], out=made)
+                np.matmul(records.dense(rows, copies), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:
                 made += scaled[-1]
             made *= records.scales[rows, None]
@@ -355,10 +356,11 @@ class SpectrumMechanism:
 def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
     """Sum the squared coordinates of the records in ``basis``, clipping each record's vector to norm ``limit``."""
     total = np.zeros(basis.shape[1])
+    copies = np.empty((0 if records.sparse else min(_ROWS, records.n_samples), records.n_columns))
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
-            squares = np.square((records.dense(rows) @ basis) * records.scales[rows, None])
+            squares = np.square((records.dense(rows, copies) @ basis) * records.scales[rows, None])
             norms = np.sqrt(np.square(squares).sum(axis=1))
             total += (limit / np.maximum(norms, limit)) @ squares
     return total
