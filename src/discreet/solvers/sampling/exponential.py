@@ -53,7 +53,7 @@ _GRID_WORK = 4e8  # maximum number of record-coefficient products of an enumerat
 _REACH = 1.45  # times (epsilon n / p)^(1/3); chosen for its accuracy on one public table
 _SHRINK = 0.9  # ratio of successive default radii
 _SMALLEST_REACH = 0.5
-_CRAMPED = 0.7  # of the radius worth its noise, below which a plan says what to use instead
+_CRAMPED = 0.7  # of the best radius; below it a plan suggests another solver
 _FLAT = 1.0  # raw predictions of a row spread evenly over all columns, below which a default ball is refused
 _TICK = 0.01  # seconds; releases leave at this times a power of two
 
@@ -333,7 +333,7 @@ class ExponentialPlan(base.Plan):
 
     @property
     def doubt(self) -> str:  # type: ignore[override]  # a constant for other plans
-        """Why the result may be poor, from public numbers; empty if nothing speaks against it."""
+        """Why the result may be poor, from public numbers; empty without a doubt."""
         worthwhile = _default_radii(self.problem, self.epsilon)[0]
         if self.problem.geometry is not None or self.radius >= _CRAMPED * worthwhile:
             return ""

@@ -37,6 +37,7 @@ from discreet.records.clipped_rows import one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
+_LEAST_NORM = 0.05  # to which reshaped records are clipped, relative to the norm before
 _UNEVEN = 0.5  # fraction of the energy that would have to move to make all frequencies equal
 #: Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
 LONGEST_ENERGIES = 0.25
@@ -195,9 +196,14 @@ def moment_mechanism(
 
 
 def row_error(problem: Problem) -> float:
-    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
-    p = problem.n_features
-    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
+    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7).
+
+    Raises, before any charge, if two looks could clip records to a norm too short to compute with. Frequencies that
+    are dropped divide the norm by the root of the number of columns at most.
+    """
+    p, norm = problem.n_features, problem.bounds.feature_norm
+    Bounds(norm * _LEAST_NORM**2 / math.sqrt(p), intercept=False)
+    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * norm
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
@@ -230,7 +236,7 @@ def reshaped(
     above = unsure * noisy.second_stddev * math.sqrt(len(eigenvalues))
     left = (float(eigenvalues @ shares) + cut + above) / n_samples  # mean square of a reshaped record
     scale = float(shares.max())  # a common factor would change nothing
-    norm = min(bound, max(0.05 * bound, clip * math.sqrt(max(left, 0.0) / scale)))
+    norm = min(bound, max(_LEAST_NORM * bound, clip * math.sqrt(max(left, 0.0) / scale)))
     curvature *= min(norm**2, (level + noisy.matrix_noise) / (n_samples * scale))
     matrix = (vectors * np.sqrt(shares / scale)) @ vectors.T
     return Reshaping(matrix, norm, curvature, len(eigenvalues))
@@ -384,4 +390,5 @@ def concentrated(noisy: Array, level: float, intercept: bool) -> Spectrum:
     if intercept:
         kept[-1] = True
     share = float(noisy[kept].sum() / noisy.sum())  # above 1 where the noise of the others is negative in all
-    return Spectrum(kept, min(share, 1.0)) if share > 0 else everything
+    # Below the share of the largest where that of the constant, which is kept anyway, is negative.
+    return Spectrum(kept, min(max(share, 1 / len(noisy)), 1.0)) if share > 0 else everything
