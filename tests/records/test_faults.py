@@ -358,10 +358,7 @@ def test_workers_that_are_too_small_for_a_partition_end_the_fit_before_the_charg
     from dask import delayed
 
     distributed = pytest.importorskip("distributed")
-    whole = da.from_delayed(delayed(too_large, pure=False)(), (2_000_000, 40), float)
-    rows = (
-        whole + 1 if asked_first else whole
-    )  # Dask asks for the size of what a task needs, not of what it makes
+    rows = da.from_delayed(delayed(too_large, pure=False)(), (2_000_000, 40), float)
     ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
     model = PrivateLogisticRegression(classes=[0, 1], delta=1e-8, solver="noisy-gd", ledger=ledger)
     with (
