@@ -126,7 +126,7 @@ def interval(name: str, value: Any) -> tuple[float, float]:
     if len(ends) != 2:
         raise ParameterError(name, f"must be two numbers (lowest, highest), got {value!r}")
     low, high = (real(name, end) for end in ends)
-    if not low < high:
+    if not low / 2 < high / 2:  # half of the least double is 0
         raise ParameterError(name, f"must be (lowest, highest) with lowest < highest, got {(low, high)}")
     return low, high
 

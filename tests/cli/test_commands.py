@@ -154,6 +154,31 @@ def test_odds_ratios_have_reference_levels(shell):
     )
 
 
+def test_effects_of_regressions_have_reference_levels():
+    """In units of the target, and for counts as ratios of rates."""
+    rng = np.random.default_rng(0)
+    table = {"age": rng.uniform(0, 100, 4000), "ward": rng.choice(["north", "south"], 4000)}
+    table["stay"] = table["age"] / 10 + 5 * (table["ward"] == "south")
+    schema = Schema(
+        {"age": Numeric(0, 100), "ward": Categorical(("north", "south"))}, Target("stay", bounds=(0, 20))
+    )
+    bound = schema.feature_bound()
+    ridge = discreet.PrivateRidge(1e3, 1e-6, feature_bound=bound).fit(table, schema=schema)
+    found = card.coefficients(ridge)
+    assert found.header == ("column", "coefficient", "effect")
+    effects = {row[0]: row[2] for row in found.rows}
+    assert effects["ward=north"] == "reference"
+    assert float(effects["age"]) == pytest.approx(10, rel=0.2)
+    assert float(effects["ward=south"]) == pytest.approx(5, rel=0.2)
+    assert "Effects, which add to the prediction: of a category against the first" in found.remark
+    counts = discreet.PrivatePoissonRegressor(10.0, 1e-6, feature_bound=bound).fit(table, schema=schema)
+    found = card.coefficients(counts)
+    assert found.header[2] == "rate ratio"
+    coefficient = {row[0]: float(row[1]) for row in found.rows}["age"]
+    ratio = {row[0]: row[2] for row in found.rows}["age"]
+    assert float(ratio) == pytest.approx(np.exp(2 * coefficient), rel=1e-2)
+
+
 def test_keys_and_signatures(shell, tmp_path):
     shell("key private.pem public.pem")
     assert (tmp_path / "private.pem").stat().st_mode & 0o077 == 0

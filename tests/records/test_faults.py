@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.scale_model import counted, expected
-from discreet import Ledger, PrivateLogisticRegression
+from discreet import Ledger, PrivateLogisticRegression, insecure_noise
 from discreet.records import dask, workers
 from discreet.records.bounds import Bounds
 from discreet.records.dask import DaskRows
 from discreet.records.partitioned import Column, WorkersLost, checksum, joined, small_labels
-from discreet.records.workers import Cluster, SummedParts, Threads
+from discreet.records.workers import Cluster, Crew, SummedParts, Threads
 
 N, P, PARTS = 2000, 3, 4
 RNG = np.random.default_rng(5)
@@ -110,6 +110,17 @@ def test_workers_without_memory_or_no_workers_end_the_wait_and_slow_ones_do_not(
         stuck._check_workers()
 
 
+def test_what_dask_refuses_for_want_of_memory_ends_in_the_same_message(monkeypatch):
+    class Refusing(FakeClient):
+        def gather(self, futures):
+            raise MemoryError("a task has 610.35 MiB worth of input dependencies")
+
+    monkeypatch.setattr(Cluster, "_wait", lambda cluster, futures: None)
+    with pytest.raises(WorkersLost) as caught:
+        Cluster(Refusing(dying=False)).gathered([])
+    check_silent(caught)
+
+
 @pytest.mark.parametrize("change", ["cell", "order", "rows"])
 def test_a_partition_that_changes_is_noticed(change):
     other = {"cell": X.copy(), "order": X[::-1].copy(), "rows": X[:-1].copy()}[change]
@@ -143,6 +154,51 @@ def test_neither_rows_nor_labels_come_to_the_driver():
     few, many = (counted(2, 1, 4, 3, height=height) for height in (10, 1000))
     assert few["bytes back"] <= many["bytes back"] <= few["bytes back"] + 200  # digits of sizes and checksums
     assert abs(few["bytes to workers"] - many["bytes to workers"]) <= 100  # digits of checksums
+
+
+class NoRoom(Threads):
+    """Workers too small to hold their partitions: every question is a task."""
+
+    def holders(self, entries, numbers):
+        return {}
+
+
+class Forgetful(Threads):
+    """Workers that are lost after every answer: all is made again, and asked as tasks."""
+
+    def finished(self, work, worker):
+        if isinstance(work, list):
+            raise OSError
+        return work
+
+
+@pytest.mark.parametrize("kind", [NoRoom, Forgetful])
+@pytest.mark.parametrize("solver", ["noisy-gd", "newton", "discriminant"])
+def test_the_release_is_the_same_whoever_answers(kind, solver, monkeypatch):
+    """Bit for bit: by those who hold partitions, or by tasks, with labels there and rows that count for nothing."""
+    import dask.array as da
+
+    rows, labels = X.copy(), (Y > 0).astype(int)
+    rows[7], labels[1500] = np.nan, 5
+    given = collection(rows), da.from_array(labels, chunks=N // PARTS)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-6, solver=solver, bad_rows="null")
+    with insecure_noise(3):
+        wanted = model.fit(*given).coef_
+    monkeypatch.setattr(dask, "workers", kind)
+    with insecure_noise(3):
+        assert np.array_equal(model.fit(*given).coef_, wanted)
+
+
+def test_what_nobody_asks_for_again_is_forgotten():
+    crew = Crew(Threads(), Threads().kept(np.asarray, [X, X]))
+    (rows,) = crew.opened
+    doubled = crew.kept(np.add, rows, rows)
+    assert [np.array_equal(found, 2 * X) for found in crew.answers(np.asarray, doubled)] == [True, True]
+    held = crew._members[0].holder._made
+    assert held.keys() == {rows.number, doubled.number}
+    del doubled
+    crew.answers(np.shape, rows)
+    assert held.keys() == {rows.number}
 
 
 # --- labels that stay where they are ---
@@ -288,3 +344,30 @@ def test_a_source_that_changes_ends_the_fit_after_the_charge(cluster, tmp_path):
         model.fit(da.concatenate(blocks), (Y > 0).astype(int))
     check_silent(caught)
     assert len(ledger.history()) == 1
+
+
+def too_large():
+    """A partition of 640 MB."""
+    return np.zeros((2_000_000, 40))
+
+
+@pytest.mark.nightly
+def test_workers_that_are_too_small_for_a_partition_end_the_fit_before_the_charge(tmp_path):
+    """Each is killed for its memory, started again, given the same partition, and killed again."""
+    import dask.array as da
+    from dask import delayed
+
+    distributed = pytest.importorskip("distributed")
+    rows = da.from_delayed(delayed(too_large, pure=False)(), (2_000_000, 40), float)
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-8, solver="noisy-gd", ledger=ledger)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="450MB", dashboard_address=None, silence_logs=50
+        ) as local,
+        distributed.Client(local),
+        pytest.raises(WorkersLost) as caught,
+    ):
+        model.fit(rows, da.zeros(2_000_000, chunks=2_000_000, dtype=int))
+    check_silent(caught)
+    assert ledger.history() == []

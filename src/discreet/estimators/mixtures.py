@@ -23,7 +23,7 @@ from discreet.estimators.parameters import entry_bound, estimator, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import Logistic, Loss, Squared
 from discreet.problem import Problem
-from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.bounds import BoxBounds
 from discreet.records.open import Targets
 from discreet.sets import Simplex
 from discreet.solvers import base
@@ -63,7 +63,7 @@ class _OverSimplex(PrivateLinearModel):
         free = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
         return dataclasses.replace(free, geometry=Simplex(self._size(), free.n_features))
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         return {
             "half width of the range of features": self._feature_scale(),
             "sum of the weights (features scaled to [-1, 1])": self._size(),

@@ -55,11 +55,11 @@ def one_ending() -> Iterator[None]:
 def checksum(block: Any) -> int:
     """A number by which a partition is recognized when it was lost and is made again."""
     if block.dtype == object:  # labels
-        return zlib.adler32(repr(block.tolist()).encode(errors="replace"))
+        return zlib.crc32(repr(block.tolist()).encode(errors="replace"))
     arrays = [block] if isinstance(block, np.ndarray) else [block.data, block.indices, block.indptr]
-    found = 1
+    found = 0
     for array in arrays:
-        found = zlib.adler32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
+        found = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
     return found
 
 
