@@ -94,6 +94,7 @@ def _linear(card: Card) -> Coefficients:
     if card.schema is None:
         rows_of_one = tuple((name, f"{value:.4g}") for name, value in values)
         return Coefficients("Coefficients", ("column", "coefficient"), rows_of_one)
+    text: Callable[[float], str]
     title, effect, text = "Coefficients", "effect", "{:+.4g}".format
     if family(card.estimator).probabilities:
         of = "" if card.classes is None else f" of {str(card.classes[1])!r}"

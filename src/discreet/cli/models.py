@@ -129,7 +129,7 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     needed = [name for name in schema.needed if name != unused]
     given: tuple[Any, ...]
     with fitting("reading the table"):
-        table, groups = options.read_people(arguments, schema, needed)
+        table, groups = options.read_grouped(arguments, schema, needed)
         if reads == "table":
             given = (table,)
         elif reads == "points":

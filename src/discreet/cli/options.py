@@ -367,7 +367,7 @@ def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any
     return read_table(arguments.data, columns, bad_rows=bad_rows, separator=arguments.separator)
 
 
-def read_people(
+def read_grouped(
     arguments: argparse.Namespace, schema: Any, columns: list[str] | None = None
 ) -> tuple[Any, Any]:
     """The table, and whose row each row is, if the schema says that a person can have several."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -106,20 +106,35 @@ class _OverL1Ball(PrivateLinearModel):
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class _Farther:
+    """Frank-Wolfe, over a longer ball where choices among the columns of dense rows rise far above the noise."""
+
+    name: ClassVar[str] = FrankWolfe.name
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = FrankWolfe.multiclass
+    solver: FrankWolfe
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> base.Plan:
+        """Return the plan of Frank-Wolfe in the ball that public facts choose."""
+        n_columns = problem.n_features - int(problem.bounds.intercept)
+        if not problem.sparse and choice_signal(problem, guarantee, 2 * n_columns) >= _FAR_ABOVE:
+            problem = dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
+        return self.solver.plan(problem, guarantee)
+
+
 class _MarginsOverL1Ball(_OverL1Ball):
     """Classifiers: a short walk where noise counts, a long one where rows are many."""
 
     def _size(self) -> float:
         return _SHORT if self.l1_radius is None else super()._size()
 
-    def _placed(self, problem: Problem, guarantee: Guarantee) -> Problem:
-        chosen = self.l1_radius is not None or not isinstance(base.resolve(self.solver), FrankWolfe)
-        if chosen or problem.geometry is None or problem.sparse:
-            return problem
-        n_columns = problem.n_features - int(problem.bounds.intercept)
-        if choice_signal(problem, guarantee, 2 * n_columns) < _FAR_ABOVE:
-            return problem
-        return dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        chosen, loss, n_models, bound = super()._task(solver, n_columns, n_classes)
+        if self.l1_radius is None and isinstance(chosen, FrankWolfe):
+            chosen = _Farther(chosen)
+        return chosen, loss, n_models, bound
 
 
 @estimator
@@ -215,7 +230,7 @@ class PrivateSparseLogisticRegression(_MarginsOverL1Ball, LogOddsClassifier):
     max_columns: int | None = parameter(
         None,
         "int",
-        "How many columns the model may use: they are selected by a private look and refitted, by the solver "
+        "How many columns the model may use: one release selects them and another refits them, by the solver "
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 

@@ -1,4 +1,4 @@
-"""Who listens to a release: recorders of audits to its noise, and everybody to how far it is.
+"""Observe a release: audits record its noise, and anybody may follow its progress.
 
 A mechanism ends its noisy method with ``return observed(self, ...)``. In production no recorder is active, and the
 call costs one lookup and returns its argument. Inside :func:`recorded_by` the recorder sees the private input, so it is
@@ -207,7 +207,7 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
 
 # -- how far a release is: log messages under ``discreet``, and callbacks -------------------------------------------
 #
-# After the charge nothing may be told that depends on the data. So a report names the release, its phase and, where
+# After the charge no report may depend on the data. So a report names the release, its phase and, where
 # the number of steps is part of the plan, the step. It never holds a value or a size that is private, and a time only
 # for a listener that asked for it. A release that runs inside another one, such as a try of a search, reports nothing:
 # their number may be secret.

@@ -165,7 +165,7 @@ def _arrow(table: TableLike) -> Any:
             known = "read the file first, for instance by pandas.read_csv or pandas.read_parquet"
         elif isinstance(table, np.ndarray):
             known = "name its columns, for instance by pandas.DataFrame(array, columns=[...])"
-        elif hasattr(table, "collect"):
+        elif is_from(table, "polars", "LazyFrame"):
             known = "collect() it first"
         raise TableError(f"cannot use {kind} as a table; {known}") from None
 

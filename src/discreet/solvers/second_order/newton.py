@@ -47,11 +47,11 @@ from discreet.solvers.gradients.descent import (
 )
 from discreet.solvers.second_order.coordinates import (
     LONGEST_ENERGIES,
+    SHORTEST_NORM,
     MomentMechanism,
     NoisyMoments,
     Reshaping,
     SpectrumMechanism,
-    check_norms,
     mapped,
     moment_mechanism,
     most_stretched,
@@ -211,7 +211,8 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
-        check_norms(self.problem, len(self.shares.moments))
+        if not self.problem.bounds.feature_norm >= SHORTEST_NORM:
+            raise ParameterError("feature_bound", f"must be at least {SHORTEST_NORM:.3g} for solver 'newton'")
         _ = self.releases  # raises now if it can
 
     sums_only = True
