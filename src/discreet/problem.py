@@ -98,6 +98,22 @@ def sum_signal(problem: Problem, guarantee: Guarantee) -> float:
     return problem.n_samples / noise
 
 
+def choice_signal(problem: Problem, guarantee: Guarantee, n_choices: int) -> float:
+    """Return n_samples over the typical error of the best of so many sums of entries, chosen with the whole budget.
+
+    >>> from discreet.losses import Logistic
+    >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
+    >>> round(choice_signal(many, Guarantee(1.0, 1e-10), 40))
+    1968
+    """
+    models = problem.n_models
+    if guarantee.delta == 0:
+        budget = guarantee.epsilon / (2 * models)
+    else:
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta) / math.sqrt(models)
+    return problem.n_samples * budget / (guarantee.neighboring.contributions * math.log(n_choices))
+
+
 def moment_signal(problem: Problem, guarantee: Guarantee, share: float) -> float:
     """Return the second moment of records that share one direction, over the largest eigenvalue of its noise.
 

@@ -10,10 +10,20 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from benchmarks.papers.fingerprints import fingerprinting
-from discreet import BudgetExceeded, Ledger, PrivateLasso, PrivateSparseLogisticRegression, insecure_noise
+from discreet import (
+    BudgetExceeded,
+    Ledger,
+    PrivateLasso,
+    PrivateSparseLinearSVC,
+    PrivateSparseLogisticRegression,
+    insecure_noise,
+)
 from discreet.privacy.accounting import accountants
+from discreet.problem import choice_signal
 from discreet.solvers.gradients.mirror_descent import MirrorDescent
 from discreet.solvers.vertices.frank_wolfe import FrankWolfe
+
+BALL = "L1 ball (features scaled to [-1, 1])"
 
 
 def regression(n=4000, p=20, seed=0):
@@ -144,7 +154,7 @@ def test_sparse_logistic_regression_binary_and_many_classes():
     assert model.score(X, binary) > 0.95
     assert model.coef_.shape == (1, 30)
     assert model.predict_proba(X[:5]).sum(axis=1) == pytest.approx(1.0)
-    assert np.abs(model.coef_).sum() <= 5.0 * (1 + 1e-9)
+    assert np.abs(model.coef_).sum() <= model.privacy_.bounds[BALL] * (1 + 1e-9)
     codes = np.where(X[:, 0] > 0, 2, np.where(X[:, 1] > 0, 1, 0))
     model = PrivateSparseLogisticRegression(epsilon=8.0, classes=[0, 1, 2]).fit(X, codes)
     assert model.score(X, codes) > 0.7
@@ -152,6 +162,34 @@ def test_sparse_logistic_regression_binary_and_many_classes():
     assert model.predict_proba(X[:5]).shape == (5, 3)
     wild = PrivateSparseLogisticRegression(epsilon=2.0, classes=["no", "yes"], solver="mirror-descent")
     assert wild.fit(X, binary).score(X, binary) > 0.8
+
+
+@pytest.mark.parametrize("kind", [PrivateSparseLogisticRegression, PrivateSparseLinearSVC])
+def test_the_default_ball_and_evidence_follow_from_public_facts(kind):
+    """Few records: a short walk whose length is paid for. Many dense ones: a long walk, taken whole."""
+
+    def planned(n_samples, sparse=False, **settings):
+        plan = kind(0.1, 1e-9, classes=[0, 1], **settings).plan(n_samples, 100, sparse=sparse)
+        return plan.problem.geometry.size, plan.evidence_share
+
+    assert planned(4_000) == (5.0, 0.1)
+    assert planned(15_000) == (5.0, 0.0)
+    assert planned(40_000) == (40.0, 0.0)
+    assert planned(40_000, sparse=True) == (5.0, 0.0)
+    assert planned(40_000, l1_radius=3.0) == (3.0, 0.0)
+    assert planned(40_000, solver=FrankWolfe(evidence_share=0.2)) == (40.0, 0.2)
+
+
+def test_no_more_choices_are_made_than_rise_above_the_noise():
+    steps = []
+    for n in (500, 1_000, 2_000, 4_000):
+        plan = PrivateLasso(0.1, 1e-6, target_bounds=(-1, 1)).plan(n, 1000)
+        steps.append(plan.n_iterations)
+        assert plan.n_iterations <= max(1, choice_signal(plan.problem, plan.guarantee, 2000))
+    assert steps == sorted(steps)
+    assert steps[0] == 1 < steps[-1]
+    asked = PrivateLasso(0.1, 1e-6, target_bounds=(-1, 1), solver=FrankWolfe(7)).plan(1_000, 1000)
+    assert asked.n_iterations == 7
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove-one", "zero-out"])

@@ -121,7 +121,7 @@ class PrivateERM(PrivateLinearModel):
     # -- plan --------------------------------------------------------------------------------------------------
 
     def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
@@ -218,9 +218,9 @@ class PrivateERM(PrivateLinearModel):
         coef, intercept = self._split(theta[0].T)
         return {"coef_": coef, "intercept_": float(intercept) if intercept.ndim == 0 else intercept}
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         if _is_linear(self):
-            return super()._stated_bounds(bounds)
+            return super()._stated_bounds(problem)
         return {"norm of a record's gradient": cast(GradientLoss, self.loss).clip}
 
     @available_if(_predicts)  # type: ignore[untyped-decorator]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -21,22 +21,32 @@ from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
 from discreet.estimators.parameters import entry_bound, estimator, intercept, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax, Squared
-from discreet.problem import Problem
-from discreet.records.bounds import Bounds, BoxBounds
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem, choice_signal
+from discreet.records.bounds import BoxBounds
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
+from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 from discreet.solvers.vertices.paced_walk import PacedWalkPlan
 
 _UNSEEN = 0.05  # mean entry of a column relative to the entry bound; few columns of sparse rows have more
 _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
+# Default sizes of the ball for labels, where noise counts and where a choice rises far above it (`choice_signal`).
+_SHORT, _LONG, _FAR_ABOVE = 5.0, 40.0, 40.0
 
 
+@estimator
 class _OverL1Ball(PrivateLinearModel):
-    """What these estimators share: entrywise bounds, an L1 ball, a certificate."""
+    """Shared by these estimators: entrywise bounds, an L1 ball, a certificate."""
 
-    feature_bound: float
-    fit_intercept: bool
+    feature_bound: float = entry_bound()
+    fit_intercept: bool = intercept()
+    solver: str | base.Solver = parameter(
+        "frank-wolfe",
+        "str or solver object",
+        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
+    )
 
     def _label_scale(self) -> float:
         """Return one unit of the solver's predictions, in units of ``l1_radius``."""
@@ -88,11 +98,43 @@ class _OverL1Ball(PrivateLinearModel):
     def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
         return np.asarray(self._clip(rows.shape[1])(rows) @ (coef * self.feature_bound).T + intercept)
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
+        assert isinstance(problem.geometry, L1Ball)
         return {
             "largest absolute feature": float(self.feature_bound),
-            "L1 ball (features scaled to [-1, 1])": self._size(),
+            "L1 ball (features scaled to [-1, 1])": problem.geometry.size,
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Farther:
+    """Frank-Wolfe, over a longer ball where choices among the columns of dense rows rise far above the noise."""
+
+    name: ClassVar[str] = FrankWolfe.name
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = FrankWolfe.multiclass
+    solver: FrankWolfe
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> base.Plan:
+        """Return the plan of Frank-Wolfe in the ball that public facts choose."""
+        n_columns = problem.n_features - int(problem.bounds.intercept)
+        if not problem.sparse and choice_signal(problem, guarantee, 2 * n_columns) >= _FAR_ABOVE:
+            problem = dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
+        return self.solver.plan(problem, guarantee)
+
+
+class _MarginsOverL1Ball(_OverL1Ball):
+    """Classifiers: a short walk where noise counts, a long one where rows are many."""
+
+    def _size(self) -> float:
+        return _SHORT if self.l1_radius is None else super()._size()
+
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        chosen, loss, n_models, bound = super()._task(solver, n_columns, n_classes)
+        if self.l1_radius is None and isinstance(chosen, FrankWolfe):
+            chosen = _Farther(chosen)
+        return chosen, loss, n_models, bound
 
 
 @estimator
@@ -130,17 +172,10 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
     (0, True)
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float | None = parameter(
         None,
         "float",
         "How far predictions may reach from the intercept; None is half the width of ``target_bounds``.",
-    )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
     )
 
     def _label_scale(self) -> float:
@@ -152,7 +187,7 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
 
 
 @estimator
-class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
+class PrivateSparseLogisticRegression(_MarginsOverL1Ball, LogOddsClassifier):
     """Logistic regression over an L1 ball under differential privacy.
 
     minimize the mean logistic loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the
@@ -186,21 +221,16 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
     True
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
-    l1_radius: float = parameter(
-        5.0, "float", "Size of the ball: how far the log-odds of a prediction can be from the intercept."
+    l1_radius: float | None = parameter(
+        None,
+        "float",
+        "Size of the ball: how far the log-odds of a prediction can be from the intercept. None is 5, or 40 with "
+        "Frank-Wolfe for dense rows so many that choices of columns rise far above the noise.",
     )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
-    )
-
     max_columns: int | None = parameter(
         None,
         "int",
-        "How many columns the model may use: they are selected by a private look and refitted, by the solver "
+        "How many columns the model may use: one release selects them and another refits them, by the solver "
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
@@ -224,9 +254,9 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
         inside = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
         return inside if self.max_columns is None else dataclasses.replace(inside, geometry=None)
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         if self.max_columns is None:
-            return super()._stated_bounds(bounds)
+            return super()._stated_bounds(problem)
         return {"largest absolute feature": float(self.feature_bound)}
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
@@ -234,7 +264,7 @@ class PrivateSparseLogisticRegression(_OverL1Ball, LogOddsClassifier):
 
 
 @estimator
-class PrivateSparseLinearSVC(_OverL1Ball, PrivateLinearClassifier):
+class PrivateSparseLinearSVC(_MarginsOverL1Ball, PrivateLinearClassifier):
     """Linear support vector classification (Huber-smoothed hinge loss) over an L1 ball under differential privacy.
 
     minimize the mean loss over sum_j feature_bound |coef_j| <= l1_radius, with a free intercept (inside the ball with
@@ -264,18 +294,14 @@ class PrivateSparseLinearSVC(_OverL1Ball, PrivateLinearClassifier):
     True
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
-    l1_radius: float = parameter(
-        5.0, "float", "Size of the ball: how far a prediction can be from the intercept, in margins."
+    l1_radius: float | None = parameter(
+        None,
+        "float",
+        "Size of the ball: how far a prediction can be from the intercept, in margins. None is 5, or 40 with "
+        "Frank-Wolfe for dense rows so many that choices of columns rise far above the noise.",
     )
     huber_width: float = parameter(
         0.5, "float", "Half-width of the quadratic piece that replaces the hinge's corner."
-    )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
     )
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:

@@ -129,7 +129,7 @@ class PrivateLinearModel(LinearParameters):
         plan = self._plan(n_rows, self.n_samples, n_columns, n_classes, sparse=bool(sp.issparse(rows)))
         problem = plan.problem
         stated = {
-            **self._stated_bounds(problem.bounds),
+            **self._stated_bounds(problem),
             "records": float(problem.n_samples),
             "coefficients": float(problem.n_coefficients),
         }
@@ -262,8 +262,9 @@ class PrivateLinearModel(LinearParameters):
             X = named(schema.transform(X), schema.feature_names)
         return checked_rows(self, X)
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         """Return the bounds on rows and coefficients, as named in the statement."""
+        bounds = problem.bounds
         if isinstance(bounds, BoxBounds):
             return {"row norm as largest entry (intercept included)": bounds.entry_bound}
         return {"row norm (intercept included)": bounds.feature_norm}

@@ -23,7 +23,7 @@ from discreet.estimators.parameters import entry_bound, estimator, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import Logistic, Loss, Squared
 from discreet.problem import Problem
-from discreet.records.bounds import Bounds, BoxBounds
+from discreet.records.bounds import BoxBounds
 from discreet.records.open import Targets
 from discreet.sets import Simplex
 from discreet.solvers import base
@@ -31,10 +31,17 @@ from discreet.solvers import base
 _RADII = (1e-2, 1e3)
 
 
+@estimator
 class _OverSimplex(PrivateLinearModel):
-    """Shared parts of both estimators: entrywise bounds, a simplex, a certificate, no intercept."""
+    """Shared by both estimators: entrywise bounds, a simplex, a certificate, no intercept."""
 
     fit_intercept = False
+    solver: str | base.Solver = parameter(
+        "simplex-sampling",
+        "str or solver object",
+        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
+        "the number of draws.",
+    )
 
     def _size(self) -> float:
         """Sum of the weights in the solver's units, in which features lie between -1 and 1."""
@@ -56,7 +63,7 @@ class _OverSimplex(PrivateLinearModel):
         free = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
         return dataclasses.replace(free, geometry=Simplex(self._size(), free.n_features))
 
-    def _stated_bounds(self, bounds: Bounds) -> dict[str, float | str]:
+    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
         return {
             "half width of the range of features": self._feature_scale(),
             "sum of the weights (features scaled to [-1, 1])": self._size(),
@@ -97,13 +104,6 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
     >>> round(float(model.coef_.sum()), 9), bool(model.score(forecasts, y) > 0.5)
     (1.0, True)
     """
-
-    solver: str | base.Solver = parameter(
-        "simplex-sampling",
-        "str or solver object",
-        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
-        "the number of draws.",
-    )
 
     def _feature_scale(self) -> float:
         return self._target_range()[1]
@@ -179,12 +179,6 @@ class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
 
     feature_bound: float = entry_bound()
     radius: float = parameter(5.0, "float", "The largest log-odds that a prediction can have.")
-    solver: str | base.Solver = parameter(
-        "simplex-sampling",
-        "str or solver object",
-        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
-        "the number of draws.",
-    )
 
     def _size(self) -> float:
         radius, (low, high) = _checks.real("radius", self.radius, above=0), _RADII

@@ -36,7 +36,8 @@ def problem_of(n=200, p=3, loss=None, size=5.0, intercept=True, n_models=1):
 
 
 def plan_of(problem, relation=Neighboring.REPLACE_ONE, steps=8, epsilon=1.0, delta=1e-6):
-    plan = FrankWolfe(steps).plan(problem, Guarantee(epsilon, delta, relation))
+    walk = FrankWolfe(steps, evidence_share=paced_walk.EVIDENCE_SHARE)
+    plan = walk.plan(problem, Guarantee(epsilon, delta, relation))
     assert isinstance(plan, PacedWalkPlan)
     return plan
 

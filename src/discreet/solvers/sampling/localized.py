@@ -22,7 +22,7 @@ from discreet._typing import Array, Progress
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.gibbs import Ball, GibbsMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy.guarantee import SLACK, Guarantee
+from discreet.privacy.guarantee import SHRINK, SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.sets import Geometry, L2Ball
@@ -170,7 +170,7 @@ class LocalizedPlan(base.Plan):
     @property
     def rate(self) -> float:
         """The factor of the sum of losses in the exponent."""
-        return self.epsilon / self.energy_range * (1 - 2.0**-40)
+        return self.epsilon / self.energy_range * SHRINK
 
     @property
     def shape(self) -> Shape:

@@ -28,7 +28,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
+from discreet.problem import Problem, choice_signal
 from discreet.sets import Geometry, Polytope
 from discreet.solvers import base
 from discreet.solvers.certificates import curvature, geometry_of
@@ -61,6 +61,8 @@ _MOST = 2_000  # maximum number of iterations that the rule may choose; each is 
 #: The fewest choices that the rule makes, if more than one: means of fewer points did worse on generated data, even
 #: if the certificate is smaller.
 _FEWEST = 4
+#: Signal of a single choice (see `choice_signal`) above which the walk over margins needs no evidence for its length.
+_CLEAR = 15.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class FrankWolfe:
     Parameters
     ----------
     n_iterations : number of noisy choices; None minimizes the certificate with a typical curvature: at least 4, or one
-        if the certificate is no better than for the center.
+        if the certificate is no better than for the center; over vertices, no more than the signal of a single choice
+        (`discreet.problem.choice_signal`).
     expected_curvature : expected curvature of the data as a fraction of the worst case; it only affects the number of
         choices, and 1 nearly minimizes the certificate itself. Worst cases are rare: 0.07 makes a sixth of the choices
         and did better on most generated data (benchmarks/lasso.py).
@@ -80,8 +83,8 @@ class FrankWolfe:
     weights : "even" (nearly), or "rising" for the usual steps 2 / (t + 2), which favor the last choices and forget the
         center.
     evidence_share : part of the budget (squared Gaussian-DP parameter, or epsilon if delta = 0) for the length of the
-        walk over an L1 ball of bounded entries; None is 0.1, or 0 if ``choice`` is given. With 0 the full walk is
-        taken.
+        walk over an L1 ball of bounded entries; with 0 the full walk is taken. None is 0.1, or 0 if ``choice`` is
+        given, and for margin losses where a single choice is clear of the noise.
 
     Over an L1 ball of bounded entries the intercept is not part of the ball; it has its own noisy corrections.
 
@@ -133,14 +136,16 @@ class FrankWolfe:
                 "VertexPolytope)"
             )
         best = min(plans, key=lambda plan: plan.certificate.expected)
-        share = self._evidence_share(choice)
+        share = self._evidence_share(choice, problem, guarantee)
         if paced and isinstance(best, VertexPlan) and (whole.bounds.intercept or share):
             return paced_walk.paced_plan(best, whole, guarantee, share)
         return best
 
-    def _evidence_share(self, choice: str) -> float:
+    def _evidence_share(self, choice: str, problem: Problem, guarantee: Guarantee) -> float:
         if self.evidence_share is None:
-            return paced_walk.EVIDENCE_SHARE if choice == "auto" else 0.0
+            margins = problem.loss.family != "general"
+            clear = margins and _signal(problem, guarantee) >= _CLEAR
+            return paced_walk.EVIDENCE_SHARE if choice == "auto" and not clear else 0.0
         share = _checks.real("evidence_share", self.evidence_share)
         if not 0 <= share <= 0.9:
             raise ParameterError("evidence_share", f"must lie between 0 and 0.9, got {share!r}")
@@ -158,6 +163,8 @@ class FrankWolfe:
         ranges = [score_range(problem, geometry, guarantee, first) for first in (True, False)]
         per_step = [r / epsilons * math.log(geometry.n_vertices) for r in ranges]
         chosen = wanted or self._best(problem, geometry, per_step[0], per_step[1])
+        if wanted is None:
+            chosen = min(chosen, max(1, int(_signal(problem, guarantee))))
         releases = chosen * problem.n_models
         epsilon = 1 / calibrate(lambda x: events.Repeated(events.BoundedRange(1 / x), releases), guarantee)
         return VertexPlan(problem, guarantee, chosen, self.weights, epsilon)
@@ -197,6 +204,12 @@ class FrankWolfe:
         if best >= _FEWEST:
             return best
         return _FEWEST if whole[_FEWEST - 1] < whole[0] and expected[_FEWEST - 1] < center else 1
+
+
+def _signal(problem: Problem, guarantee: Guarantee) -> float:
+    """The signal of a single choice among the vertices; none where the set has no list of them."""
+    geometry = problem.geometry
+    return choice_signal(problem, guarantee, geometry.n_vertices) if isinstance(geometry, Polytope) else 0.0
 
 
 base.register(FrankWolfe.name, FrankWolfe)
