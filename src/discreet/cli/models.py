@@ -192,7 +192,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
     parameter = name.strip().lstrip("-").replace("-", "_")
     settings = catalog.OPTIONS.get(parameter, {"action": ""})
     if not separator or "nargs" in settings or "action" in settings:
-        advice = "" if parameter in catalog.OPTIONS else options.advice(parameter, catalog.OPTIONS)
+        advice = "" if parameter in catalog.OPTIONS else options.advice(f"--{parameter}", catalog.OPTIONS)
         raise argparse.ArgumentTypeError(
             f"must be OPTION=VALUE,VALUE,... of the model's options, such as l2=1e-4,1e-3, got {text!r}{advice}"
         )

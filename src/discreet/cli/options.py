@@ -65,8 +65,7 @@ HABITS = {  # options that people try where there are none
 
 def advice(option: str, known: Iterable[str]) -> str:
     """What to do instead of an option that there is not, or which one is near; nothing if neither is known."""
-    habit = option if option.startswith("--") else f"--{option}"
-    return f"; {HABITS[habit]}" if habit in HABITS else did_you_mean(option, known)
+    return f"; {HABITS[option]}" if option in HABITS else did_you_mean(option, known)
 
 
 def unknown(what: str, text: str, known: Iterable[str]) -> str:
