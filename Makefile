@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CONTRACTS := $(patsubst %,tests/contracts/test_%.py,own_rows silence endings paid people) tests/records/test_sources.py tests/test_walk.py
 UV     := $(shell command -v uv 2>/dev/null)
+PIP    := $(if $(UV),$(UV) pip install --python $(BIN)/python,$(BIN)/python -m pip install) --quiet -c constraints.txt
 
-.PHONY: help demo docs gallery test contracts quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit attest attest-full
+.PHONY: help demo docs gallery test contracts quick nightly test-oldest check format lint spelling types imports tests coverage walk clean bench-foundation bench-speed check-speed audit tools attest attest-full
 .DEFAULT_GOAL := help
 
 help:                ## list the commands
@@ -15,11 +16,10 @@ help:                ## list the commands
 $(READY): pyproject.toml constraints.txt
 ifdef UV
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
-	$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
 else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 endif
+	$(PIP) -e '.[dev]'
 	@touch $(READY)
 
 demo: $(READY)       ## train private models on a synthetic cohort and show what it costs
@@ -86,10 +86,13 @@ check-speed: $(READY)  ## count instructions on fixed inputs; fails when 30% abo
 audit: $(READY)      ## replay and attack everything shipped, and its half-noise twins (under an hour)
 	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.audit --write --jobs 2
 
-attest: $(READY)     ## recompute every claim and write build/attestation (under an hour on two cores)
+tools: $(READY)      ## install the tools of others that an attestation asks (without them their rows say so)
+	-$(PIP) -e '.[attest]'
+
+attest: tools        ## recompute every claim and write build/attestation (under an hour on two cores)
 	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.attest --jobs 2
 
-attest-full: $(READY)  ## the same with every attack and ten thousand kills (overnight)
+attest-full: tools   ## the same with every attack and ten thousand kills (overnight)
 	OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(BIN)/python -W ignore -m benchmarks.attest --jobs 2 --full
 
 clean:               ## remove the environment and caches

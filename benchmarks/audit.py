@@ -3,8 +3,8 @@
 Run ``python -m benchmarks.audit`` (or ``make audit``): under an hour on two cores. ``--quick`` takes a few minutes and
 is too short to catch every twin. Names of parts (mechanisms, streams, workflow, transfer, recommenders, regressors,
 classifiers, variants) or of solvers restrict it, ``--seconds S`` bounds the processor time of a row's attack,
-``--write`` keeps the rows in benchmarks/results/audit.md, where rows about other things stay; ``--changed`` measures
-only rows that are not there with the same claim and a twin that was caught. Exits with 1 if a claim was contradicted.
+``--write`` keeps the rows in benchmarks/results/audit.md, where rows about other things stay. Exits with 1 if a claim
+was contradicted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import fields, replace
 from multiprocessing import get_context
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.audit_relations import REFUSED
-from benchmarks.audit_rows import ATTAINED, CONFIDENCE, Row, as_text, digest, row
+from benchmarks.audit_rows import ATTAINED, CONFIDENCE, Row, as_text, row
 from benchmarks.audit_variants import variants
 from discreet._files import write_atomically
 from discreet.audit.catalog import parts
@@ -34,8 +34,7 @@ Written by `python -m benchmarks.audit --write`. Claims are epsilons of the char
 explained in `benchmarks/audit_rows.py`, the attack on transcripts in `docs/audit.md`. Bounds have a confidence of
 99.99% each. "pair" is the epsilon of the program on the pair that was attacked, where it can be computed. Where "worst
 case" is blank it is less than the claim, or the pair was searched for: there a small number says nothing, neither for
-the mechanism nor against it. Rows without an event were measured before digests were kept; `make attest` attacks them
-again.
+the mechanism nor against it.
 """
 _TAIL = """
 ## Without a row
@@ -55,19 +54,14 @@ def measure(
     match: str = "",
     progress: bool = False,
     write: bool = False,
-    changed: bool = False,
 ) -> list[Row]:
     """One row for each subject; ``only`` names parts, or solvers of the classifiers, ``match`` a part of the name.
 
-    With ``write`` rows are kept as they come; with ``changed`` stored ones are left out.
+    With ``write`` rows are kept as they come.
     """
     rows = []
-    known = stored_rows() if changed else {}
     begin = time.process_time()
     for subject in subjects(only, others, match):
-        if is_stored(subject, known):
-            begin = time.process_time()
-            continue
         made = time.process_time() - begin  # the search for its pair
         line = row(subject, runs=runs, seconds=seconds)
         rows.append(replace(line, seconds=line.seconds + made))
@@ -101,12 +95,6 @@ def stored_rows() -> dict[tuple[str, str], dict[str, str]]:
     lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
     cells = [_cells(line) for line in lines if line.startswith("| ") and _key(line)[0] not in _TOP]
     return {(row["subject"], row["relation"]): row for row in cells}
-
-
-def is_stored(subject: Subject, known: Mapping[tuple[str, str], Mapping[str, str]]) -> bool:
-    """Whether a subject has a row with a twin that was caught, which was charged as it is now."""
-    row = known.get((subject.name, subject.relation.value))
-    return row is not None and row["caught"] == "yes" and row["event"] == digest(subject.event)
 
 
 def _cells(line: str) -> dict[str, str]:
@@ -195,13 +183,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=None)
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--changed", action="store_true", help="only rows that are not stored")
     arguments = parser.parse_args()
     limits: dict[str, Any] = {
         "runs": 600 if arguments.quick else 6000,
         "seconds": arguments.seconds or (1.0 if arguments.quick else 40.0),
         "match": arguments.match,
-        "changed": arguments.changed,
     }
     if arguments.jobs > 1:
         rows = side_by_side(arguments.jobs, arguments.only, arguments.write, **limits)

@@ -8,8 +8,6 @@ of the mechanisms is not that of the worst pair they have.
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -34,8 +32,8 @@ from discreet.audit.sensitivity import perturbs_objective
 from discreet.audit.subjects import DELTA, Subject
 from discreet.audit.trace import PlannedRun
 from discreet.audit.transcripts import pair_epsilon, questions_of_both
+from discreet.card.attestation import digest
 from discreet.privacy.accounting.gaussian import gaussian_epsilon
-from discreet.privacy.events import Event
 
 ATTAINED = 0.95  # part of a declared distance, or of a claim, that counts as all of it
 _LISTED = 1000  # transcripts at most
@@ -108,23 +106,32 @@ class Row:
         )
 
 
-def row(subject: Subject, *, runs: int, seconds: float, seed: int = 0) -> Row:
+def row(
+    subject: Subject, *, runs: int, seconds: float, twin_seconds: float | None = None, seed: int = 0
+) -> Row:
     """Replay one subject, attack it and its half-noise twin.
 
-    ``seconds`` limits the processor time of the attack, and of that on the twin: where a run is slow, fewer are made.
+    ``seconds`` limits the processor time of the attack, and of that on the twin unless ``twin_seconds`` does: where a
+    run is slow, fewer are made.
     """
     begin = time.process_time()
     seen = replay(subject.program, *subject.strained)
     pair = pair_worth(subject, DELTA)
-    limits: dict[str, Any] = {"runs": runs, "seconds": seconds}
 
     def enough(now: Attack, part: float) -> bool:
         most = now.claimed if pair is None else min(now.claimed, pair)
         return _best(now) >= min(part * now.claimed, 0.9 * most)
 
-    found = watched(subject, LOOKS, enough, seed=seed, **limits)
-    looks = [(part, 0.0) for part in TWIN_LOOKS]
-    twin = watched(subject, looks, lambda now, _: now.refuted, seed=seed + 1, share=0.5, **limits)
+    found = watched(subject, LOOKS, enough, runs=runs, seconds=seconds, seed=seed)
+    twin = watched(
+        subject,
+        [(part, 0.0) for part in TWIN_LOOKS],
+        lambda now, _: now.refuted,
+        runs=runs,
+        seconds=twin_seconds or seconds,
+        seed=seed + 1,
+        share=0.5,
+    )
     return Row(
         subject=subject.name,
         relation=subject.relation.value,
@@ -143,7 +150,7 @@ def row(subject: Subject, *, runs: int, seconds: float, seed: int = 0) -> Row:
         caught=twin.refuted,
         seconds=time.process_time() - begin,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        event=digest(subject.event),
+        event=digest(subject.event.to_dict()),
         note=_note(found, twin, seen.worst_ratio, pair),
     )
 
@@ -196,20 +203,6 @@ def _note(found: Attack, twin: Attack, ratio: float, pair: float | None) -> str:
         shown = twin.alarm.epsilon / found.claimed
         notes.append(f"{twin.runs} runs of the twin show {shown:.0%}: more runs or a worse pair are needed")
     return "; ".join(notes)
-
-
-def digest(event: Event) -> str:
-    """Twelve hexadecimal digits that tell events apart; of numbers six digits count, on which platforms agree."""
-
-    def rounded(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: rounded(part) for name, part in value.items()}
-        if isinstance(value, list | tuple):
-            return [rounded(part) for part in value]
-        return f"{value:.6g}" if isinstance(value, float) else value
-
-    text = json.dumps(rounded(event.to_dict()), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def as_text(rows: Sequence[Row]) -> str:

@@ -1,21 +1,25 @@
 """The automatic choice on dense rows of two classes beside every solver it could have taken.
 
-    python -m benchmarks.dense_choice [--splits 5] [--sets adult ...]
+    python -m benchmarks.dense_choice [--splits 10] [--sets adult ...]
 
-Cells are the sets of ``benchmarks.calibration`` and six more, cut to a number of rows, and an epsilon. The rules were
-set on the sets that ``benchmarks.calibration`` names as used; the others are counted apart. ``auto`` is one of the
-other solvers and shares its fits. The best solver of a cell is the one with the best mean on the test rows, which
-nobody could choose so: with few splits and much noise, most of a shortfall is luck. Writes
-``results/dense_choice.md``.
+Cells are the sets of ``benchmarks.calibration`` and more, cut to a number of rows, and an epsilon. Sets on other splits
+of which rules were compared are counted apart from those that nobody looked at. ``auto`` is one of the other solvers
+and shares its fits. The best solver of a cell can be the one with the best mean on its test rows, which nobody could
+choose so: where noise rules, most of such a shortfall is luck. So the best is also chosen on half of the splits and
+compared with ``auto`` on the other half, both ways. Cells are kept in ``results/dense_choice.json``, and those of other
+sets stay; writes ``results/dense_choice.md``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import warnings
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,9 +28,9 @@ from scipy.special import log_expit
 from sklearn.metrics import roc_auc_score
 
 from benchmarks import calibration
-from benchmarks.calibration import USED, Array
+from benchmarks.calibration import Array
 from benchmarks.data import VARIABLE
-from discreet import PrivateLogisticRegression
+from discreet import PrivateLogisticRegression, __version__
 
 RESULTS = Path(__file__).parent / "results" / "dense_choice.md"
 ROWS = 1_000, 4_000
@@ -38,12 +42,13 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "compas": ("two_year_recid", ("is_recid", "decile_score", "score_text")),
     "fertility_census1980": ("morekids", ()),
 }
-SETS = (*calibration.SETS, "skin", "letter", *TABLES)
+#: Sets on which no rule was compared with another.
+UNSEEN = "covtype", "madelon"
+SETS = (*calibration.SETS, "skin", "letter", *TABLES, *UNSEEN)
 COMMON = 30  # categories of a column that get a column of their own
 SOLVERS = "newton", "noisy-gd", "discriminant", "objective"
 DELTA = 1e-6
-#: Whether rules were set on the data, the choice, areas of all solvers, log loss beyond that of the class shares.
-Cell = tuple[bool, str, dict[str, float], float]
+_ABOVE = 0.002  # log loss
 Scores = NDArray[
     np.float64
 ]  # a row per split: area under the ROC curve, accuracy, log loss, that of the class shares
@@ -92,82 +97,132 @@ def scores(X: Array, y: Array, n_rows: int, epsilon: float, solver: str, splits:
     return np.array(found)
 
 
-def summary(title: str, cells: list[Cell]) -> list[str]:
+def cells_of(name: str, splits: int) -> list[dict[str, Any]]:
+    """Measure all cells of a set: the scores of every solver on every split."""
+    X, y = load(name)
+    found = []
+    for n_rows in (n for n in ROWS if n <= 0.8 * len(y)):
+        for epsilon in EPSILONS:
+            plan = PrivateLogisticRegression(epsilon, DELTA).plan(n_rows, X.shape[1], 2)
+            cell = {solver: scores(X, y, n_rows, epsilon, solver, splits) for solver in SOLVERS}
+            shown = {solver: one.round(5).tolist() for solver, one in cell.items()}
+            found.append(
+                {"rows": n_rows, "epsilon": epsilon, "auto": plan.reason.split(",")[0], "scores": shown}
+            )
+            areas = {solver: round(float(one[:, 0].mean()), 3) for solver, one in cell.items()}
+            print(name, n_rows, epsilon, found[-1]["auto"], areas, flush=True)
+    return found
+
+
+def behind(cell: dict[str, Any], rule: str) -> tuple[float, float]:
+    """How far the area of a rule is behind the best solver of the same splits, and of the other half of them."""
+    areas = {solver: np.array(found)[:, 0] for solver, found in cell["scores"].items()}
+    taken = areas[cell["auto"] if rule == "auto" else rule]
+    same = max(float(found.mean()) for found in areas.values()) - float(taken.mean())
+    halves = np.arange(len(taken)) % 2
+    apart = []
+    for half in (0, 1):
+        best = max(SOLVERS, key=lambda solver: float(areas[solver][halves == half].mean()))
+        apart.append(float((areas[best] - taken)[halves != half].mean()))
+    return same, float(np.mean(apart))
+
+
+def above(cell: dict[str, Any]) -> float:
+    """How far the log loss of ``auto`` is above that of the class shares."""
+    found = np.array(cell["scores"][cell["auto"]])
+    return float((found[:, 2] - found[:, 3]).mean())
+
+
+def falls(cells: list[dict[str, Any]]) -> list[str]:
+    """Name the steps of epsilon at which the accuracy of ``auto`` falls by more than one and by two standard errors."""
+    found = []
+    for before, after in pairwise(cells):
+        if before["rows"] != after["rows"]:
+            continue
+        first, second = (np.array(one["scores"][one["auto"]])[:, 1] for one in (before, after))
+        change, error = (second - first).mean(), (second - first).std(ddof=1) / math.sqrt(len(first))
+        if change < -max(error, 1e-9):
+            found.append(
+                f"{before['rows']:,} rows, {before['epsilon']:g} to {after['epsilon']:g}: {change:.4f} ± {error:.4f}"
+            )
+    return found
+
+
+def summary(title: str, cells: list[dict[str, Any]]) -> list[str]:
     """Describe how far ``auto`` and every solver alone are behind the best solver of each cell."""
     if not cells:
         return []
-    behind = {
-        rule: np.array(
-            [max(areas.values()) - areas[taken if rule == "auto" else rule] for _, taken, areas, _ in cells]
+    told = []
+    for rule in ("auto", *SOLVERS):
+        same, apart = np.array([behind(cell, rule) for cell in cells]).T
+        told.append(
+            f"`{rule}` {apart.mean():.4f} ({same.mean():.4f}), over 0.02 in {int((apart > 0.02).sum())} "
+            f"({int((same > 0.02).sum())}), worst {apart.max():.3f} ({same.max():.3f})"
         )
-        for rule in ("auto", *SOLVERS)
-    }
-    shown = "; ".join(
-        f"`{rule}` {gaps.mean():.4f}, over 0.02 in {int((gaps > 0.02).sum())}, worst {gaps.max():.3f}"
-        for rule, gaps in behind.items()
-    )
-    above = [one[3] for one in cells]
+    losses = np.array([above(cell) for cell in cells])
     return [
-        f"{title}, {len(cells)} cells. Area behind the best solver of the cell, mean and worst: {shown}. Log loss of "
-        f"`auto` is above that of the exact class shares by more than 0.002 in {sum(one > 0.002 for one in above)} "
-        f"cells, the worst by {max(above):.3f}.",
+        f"{title}, {len(cells)} cells. Area behind the solver that is best on the other half of the splits, in "
+        f"brackets on the same splits, mean and worst: {'; '.join(told)}.",
+        "",
+        f"Log loss of `auto` is above that of the exact class shares by more than {_ABOVE} in "
+        f"{int((losses > _ABOVE).sum())} of these cells, the worst by {losses.max():.3f}; on average it is "
+        f"{-losses.mean():.3f} below.",
         "",
     ]
+
+
+def report(kept: dict[str, list[dict[str, Any]]]) -> str:
+    """The page."""
+    lines, fallen, steps = [], [], 0
+    for name in (one for one in SETS if one in kept):
+        fallen += [f"{name}, {one}" for one in falls(kept[name])]
+        steps += len(kept[name]) - len({cell["rows"] for cell in kept[name]})
+        for cell in kept[name]:
+            means = {solver: np.mean(found, axis=0) for solver, found in cell["scores"].items()}
+            taken = means[cell["auto"]]
+            shown = " | ".join(f"{one[0]:.3f}" for one in means.values())
+            lines.append(
+                f"| {name} | {cell['rows']:,} | {cell['epsilon']:g} | {cell['auto']} | {shown} | {taken[1]:.3f} | "
+                f"{taken[2]:.3f} | {taken[3]:.3f} |"
+            )
+    counts = sorted({len(cell["scores"]["newton"]) for cells in kept.values() for cell in cells})
+    splits = f"{' or '.join(map(str, counts))} splits, replace-one, delta = {DELTA:g}, discreet {__version__}"
+    header = ["data set", "records", "epsilon", "auto", *SOLVERS, "accuracy", "log loss", "class shares"]
+    seen = [cell for name, cells in kept.items() if name not in UNSEEN for cell in cells]
+    return "\n".join(
+        [
+            "# The automatic choice on dense rows",
+            "",
+            "Area under the ROC curve of four solvers, and accuracy and log loss of the one that `auto` takes: "
+            f"means of {splits} (`python -m benchmarks.dense_choice`).",
+            "",
+            f"Accuracy falls by more than one standard error of the difference from one epsilon to the next in "
+            f"{len(fallen)} of {steps} steps{': ' if fallen else ''}{'; '.join(fallen)}.",
+            "",
+            *summary("Sets on other splits of which rules were compared", seen),
+            *summary("Other sets", [cell for name in UNSEEN for cell in kept.get(name, [])]),
+            "",
+            "| " + " | ".join(header) + " |",
+            "|---" * len(header) + "|",
+            *lines,
+            "",
+        ]
+    )
 
 
 def main() -> None:
-    """Fit all cells, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=SETS)
+    """Fit the cells of the sets that are asked for, and write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS)
     options = parser.parse_args()
-    splits = options.splits
     warnings.simplefilter("ignore")
-    lines, cells, drops = [], [], []
+    path = RESULTS.with_suffix(".json")
+    kept = json.loads(path.read_text()) if path.exists() else {}
     for name in options.sets:
-        X, y = load(name)
-        for n_rows in (n for n in ROWS if n <= 0.8 * len(y)):
-            before: Array | None = None
-            for epsilon in EPSILONS:
-                plan = PrivateLogisticRegression(epsilon, DELTA).plan(n_rows, X.shape[1], 2)
-                taken = plan.reason.split(",")[0]
-                cell = {solver: scores(X, y, n_rows, epsilon, solver, splits) for solver in SOLVERS}
-                means = {solver: one.mean(axis=0) for solver, one in cell.items()}
-                areas = {solver: float(one[0]) for solver, one in means.items()}
-                accuracy = cell[taken][:, 1]
-                cells.append((name in USED, taken, areas, float(means[taken][2] - means[taken][3])))
-                if before is not None:
-                    change = accuracy - before
-                    error = float(change.std(ddof=1)) / math.sqrt(splits) if splits > 1 else 0.0
-                    drops.append(-float(change.mean()) > max(error, 1e-9))
-                before = accuracy
-                shown = " | ".join(f"{area:.3f}" for area in areas.values())
-                lines.append(
-                    f"| {name} | {n_rows:,} | {epsilon:g} | {taken} | {shown} | {means[taken][1]:.3f} | "
-                    f"{means[taken][2]:.3f} | {means[taken][3]:.3f} |"
-                )
-                print(lines[-1], flush=True)
-    header = ["data set", "records", "epsilon", "auto", *SOLVERS, "accuracy", "log loss", "class shares"]
-    text = [
-        "# The automatic choice on dense rows",
-        "",
-        f"Area under the ROC curve of four solvers, and accuracy and log loss of the one that `auto` takes: means of "
-        f"{splits} splits, replace-one, delta = {DELTA:g} (`python -m benchmarks.dense_choice`).",
-        "",
-        "The best solver of a cell is chosen on the test rows, so that a part of every shortfall is luck. Accuracy "
-        "falls by more than one standard error of the difference from one epsilon to the next in "
-        f"{sum(drops)} of {len(drops)} steps.",
-        "",
-        *summary("Sets on which rules were set", [cell for cell in cells if cell[0]]),
-        *summary("Other sets", [cell for cell in cells if not cell[0]]),
-        "",
-        "| " + " | ".join(header) + " |",
-        "|---" * len(header) + "|",
-        *lines,
-        "",
-    ]
-    RESULTS.write_text("\n".join(text), encoding="utf-8")
-    print("\n".join(text[:10]))
+        kept[name] = cells_of(name, options.splits)
+        path.write_text(json.dumps(kept) + "\n")
+        RESULTS.write_text(report(kept), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ class _Known:
 
     def predict(self, X: Array) -> NDArray[np.int64]:
         """The largest column."""
-        return np.argmax(X, axis=1)
+        return np.asarray(np.argmax(X, axis=1))
 
 
 def _chances(rng: np.random.Generator, label: int, n: int) -> Array:

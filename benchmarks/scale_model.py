@@ -17,7 +17,8 @@ from unittest import mock
 import numpy as np
 
 from discreet import PrivateLogisticRegression
-from discreet.records import dask as clusters
+from discreet.records import dask
+from discreet.records import workers as clusters
 from discreet.solvers import NoisyGradientDescent
 
 _keys = itertools.count()
@@ -41,11 +42,13 @@ class Actor:
     def __init__(self, held: clusters.Held, count: Counter[str]) -> None:
         self._held, self._count = held, count
 
-    def ask(self, question: Callable[..., Any], arguments: tuple[Any, ...]) -> Done:
+    def ask(self, question: clusters.Question) -> Done:
         """The answers, with the bytes of both messages counted."""
+        from distributed.protocol.pickle import dumps
+
         self._count["messages to workers"] += 1
-        self._count["bytes to workers"] += len(pickle.dumps(arguments))
-        answers = self._held.ask(question, arguments)
+        self._count["bytes to workers"] += len(dumps(question))
+        answers = self._held.ask(question)
         self._count["bytes back"] += len(pickle.dumps(answers))
         return Done(answers, "")
 
@@ -79,9 +82,9 @@ class Client:
 
     def compute(self, blocks: Sequence[Any], retries: int) -> list[Done]:
         """Delayed blocks, computed."""
-        import dask
+        from dask import compute
 
-        values = dask.compute(*blocks, scheduler="synchronous")
+        values = compute(*blocks, scheduler="synchronous")
         return [self._kept(value, place) for place, value in enumerate(values)]
 
     def map(self, function: Callable[..., Any], *columns: Sequence[Any], **_: Any) -> list[Done]:
@@ -131,7 +134,7 @@ def counted(
     model = PrivateLogisticRegression(
         epsilon=1.0, delta=1e-6, classes=[0, 1], solver=NoisyGradientDescent(n_iterations=passes)
     )
-    with mock.patch.object(clusters, "workers", return_value=Simulated(client)):
+    with mock.patch.object(dask, "workers", return_value=Simulated(client)):
         model.fit(X, y)
     return client.count
 
@@ -139,9 +142,9 @@ def counted(
 def expected(workers: int, partitions: int, passes: int) -> dict[str, int]:
     """The same counts by the formulas of docs/scale.md."""
     return {
-        "messages to workers": workers * passes,
-        "tasks": 4 * partitions + 6 * workers,
-        "questions to the scheduler": 13,
+        "messages to workers": workers * (passes + 4),
+        "tasks": 2 * partitions + workers,
+        "questions to the scheduler": 3,
     }
 
 

@@ -209,10 +209,10 @@ def measure_fits(
     """Whole fits of 40 columns: two processes of one thread over one process of two, best of three, taken in turn.
 
     Each size is fitted as the library chooses, and by ten noisy gradients: the fewer passes, the more the fixed costs
-    of a cluster show. Processor time, of all processes, is less disturbed by other work than seconds are.
+    of a cluster show. Both processes hold as many partitions. Processor time, of all processes, is less disturbed by
+    other work than seconds are.
     """
     import dask.array as da
-    from dask import delayed
     from distributed import get_client, wait
 
     found: list[tuple[str, ...]] = []
@@ -222,12 +222,19 @@ def measure_fits(
         X, y = (np.concatenate(side) for side in zip(*blocks, strict=True))
         del blocks
         with processes(2):
-            client, made = get_client(), [delayed(_block)(size, seed) for seed in range(parts)]
-            there = [
-                da.concatenate([da.from_delayed(block[side], shape, dtype) for block in made]).persist()
-                for side, shape, dtype in ((0, (size, _FIT_COLUMNS), np.float32), (1, (size,), np.int64))
+            client = get_client()
+            names = list(client.nthreads())
+            made = [
+                [client.submit(_side, size, seed, side, workers=[names[seed % 2]]) for seed in range(parts)]
+                for side in (0, 1)
             ]
-            wait(there)
+            wait(made)
+            there = [
+                da.concatenate([da.from_delayed(block, shape, dtype) for block in blocks])
+                for blocks, shape, dtype in zip(
+                    made, ((size, _FIT_COLUMNS), (size,)), (np.float32, np.int64), strict=True
+                )
+            ]
             for solver in ("auto", NoisyGradientDescent(n_iterations=10)):
                 steps = _fitted(solver, X, y).privacy_.noise.get("noisy steps", 0)
                 first = best_time(partial(_fitted, solver, *there), repeats=1)
@@ -262,6 +269,10 @@ def _block(rows: int, seed: int) -> tuple[Any, Any]:
     X = rng.uniform(-1, 1, size=(rows, _FIT_COLUMNS)).astype(np.float32)
     rule = np.linspace(-1, 1, _FIT_COLUMNS)
     return X, (X @ rule + rng.normal(size=rows) > 0).astype(np.int64)
+
+
+def _side(rows: int, seed: int, side: int) -> Any:
+    return _block(rows, seed)[side]
 
 
 def _fitted(solver: Any, X: Any, y: Any) -> PrivateLogisticRegression:

@@ -52,6 +52,19 @@ def test_readme_commands_run_in_the_folder_of_the_demonstration(tmp_path, monkey
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 1_001
 
 
+def test_files_that_pages_name_exist():
+    """The changelog alone names what once was."""
+    places = (ROOT, ROOT / "src", ROOT / "src/discreet", ROOT / "tests", ROOT / "docs", ROOT / ".ci")
+    missing = [
+        (page.name, name)
+        for page in PAGES
+        if page.name != "CHANGELOG.md"
+        for name in re.findall(r"`([\w.]+(?:/[\w.]+)+\.(?:py|md|toml|txt))`", page.read_text())
+        if not any((place / name).exists() for place in (*places, page.parent))
+    ]
+    assert missing == []
+
+
 def records():
     """What the guides leave to the reader: rows, labels, targets, a subgroup, a ledger and a model."""
     rng = np.random.default_rng(0)

@@ -46,9 +46,9 @@ def test_the_ten_lines_compile_one_sampler_and_load_no_optional_package(tmp_path
     )
     assert done.returncode == 0, done.stderr
     compiled, loaded, own = json.loads(done.stdout.splitlines()[-1])
-    assert compiled <= 2
+    assert compiled == 1  # the sampler of noise
     assert loaded == []
-    assert own <= 160
+    assert own <= 145
 
 
 def test_help_loads_no_numbers():

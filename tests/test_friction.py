@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from sklearn.base import clone
 
@@ -59,6 +60,16 @@ the data scientist
   a generator refused without advice      test_friction.py::test_a_generator_is_refused_with_what_repeats_noise
   partial_fit, summary: bare errors       test_friction.py::test_a_remembered_attribute_is_answered_and_still_missing
   describe without a schema: bare error   test_friction.py::test_describe_without_a_schema_says_how_to_get_one
+  Schema(target="ill"): AttributeError    test_friction.py::test_wrong_calls_are_told_what_to_write
+  columns without a domain: no example    test_friction.py::test_wrong_calls_are_told_what_to_write
+  a dict as X: "reshape your data"        test_friction.py::test_wrong_calls_are_told_what_to_write
+  a file, an array as a table: no way on  test_friction.py::test_wrong_calls_are_told_what_to_write
+  quantiles without candidates: TypeError test_friction.py::test_wrong_calls_are_told_what_to_write
+  domains of a list: AttributeError       test_friction.py::test_wrong_calls_are_told_what_to_write
+  additive without a schema asked for y   test_friction.py::test_wrong_calls_are_told_what_to_write
+  solver="lbfgs": a list of 22 names      test_friction.py::test_wrong_calls_are_told_what_to_write
+  C in set_params or the grid of a search test_friction.py::test_wrong_calls_are_told_what_to_write
+  a schema's classes read from the data   estimators/test_habits.py::test_a_fit_with_a_schema_takes_what_it_declares
 
 the statistician
   fit --target: "did you mean aggregator" cli/test_commands.py::test_did_you_mean
@@ -75,6 +86,12 @@ the statistician
   no signing from the shell               cli/test_commands.py::test_keys_and_signatures
   no regression from the shell            cli/test_walks.py::test_a_regression
   no intervals from the shell             cli/test_commands.py::test_intervals
+  with categories all were infinite       intervals/test_intervals.py::test_levels_that_are_not_named_are_the_advice
+  prices at another delta than asked for  test_friction.py::test_prices_are_named_as_they_were_asked_for
+  --C, --verbose, --input: no advice      cli/test_commands.py::test_did_you_mean
+  --vary l2: "did you mean 'l2'?"         cli/test_commands.py::test_did_you_mean
+  a private key where the public is due   test_friction.py::test_the_wrong_key_of_a_pair_is_called_that
+  the price of people without their unit  test_friction.py::test_a_price_names_its_unit
   no search from the shell                cli/test_commands.py::test_search
   no export from the shell                cli/test_commands.py::test_exports_predict_alike
   semicolons                              cli/test_walks.py::test_a_regression
@@ -217,7 +234,79 @@ def test_a_refusal_names_the_delta_of_its_price(tmp_path):
         ledger.charge(Gaussian(1.0))
 
 
+WRONG = [
+    (lambda X, y: discreet.Schema({"age": (0, 100)}), r"such as Numeric\(0, 100\), .* got \(0, 100\)"),
+    (
+        lambda X, y: discreet.Schema(AGE, target="ill"),
+        r"Target\('ill', classes=\[\.\.\.\]\) or Target\('ill', b",
+    ),
+    (
+        lambda X, y: LOGISTIC.fit({"age": X[:, 0]}, y),
+        "X must be an array or a data frame, got dict; .*DataFrame",
+    ),
+    (lambda X, y: LOGISTIC.fit(None, y), "X must be an array or a data frame, got NoneType"),
+    (lambda X, y: discreet.Schema(AGE).transform(X), r"pandas\.DataFrame\(array, columns="),
+    (lambda X, y: discreet.Schema(AGE).transform("visits.csv"), r"pandas\.read_csv"),
+    (lambda X, y: discreet.Schema(AGE).transform(pl.LazyFrame({"age": [1]})), r"collect\(\) it first"),
+    (lambda X, y: discreet.private_quantiles(X, 0.5, epsilon=1.0), r"candidates=discreet\.wide_grid\(\)"),
+    (lambda X, y: private_domains({"age": [1.0]}, ["age"], epsilon=1.0), r'pass \{"income": None\}'),
+    (lambda X, y: discreet.PrivateAdditiveClassifier(1.0).fit(X), "schema must be given where the labels"),
+    (lambda X, y: clone(LOGISTIC).set_params(solver="lbfgs").fit(X, y), "scikit-learn's.*leave it out"),
+    (lambda X, y: clone(LOGISTIC).set_params(C=1.0), r"Invalid parameter 'C'.*l2 .* 1 / \(C \* n_samples\)"),
+    (lambda X, y: discreet.PrivateSearchCV(LOGISTIC, {"C": [1, 2]}).fit(X, y), "Invalid parameter 'C'.*l2"),
+    (
+        lambda X, y: discreet.PrivateSearchCV(LOGISTIC, {"feature_bond": [1, 2]}).fit(X, y),
+        "'feature_bond' .*did you mean 'feature_bound'",
+    ),
+]
+AGE = {"age": discreet.Numeric(0, 100)}
+LOGISTIC = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1])
+
+
+@pytest.mark.parametrize(("call", "words"), WRONG)
+def test_wrong_calls_are_told_what_to_write(rows, call, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        call(*rows)
+
+
+def test_prices_are_named_as_they_were_asked_for(rows, tmp_path):
+    """A ledger compares prices at its own delta; people asked for another one."""
+    ledger = Ledger(tmp_path / "budget", 1.0, 1e-5)
+    with pytest.raises(
+        discreet.BudgetExceeded, match=r"^epsilon 2 at delta 1e-06 was asked for, and .*alone at delta 1e-05"
+    ):
+        PrivateLogisticRegression(2.0, 1e-6, classes=[0, 1], ledger=ledger).fit(*rows)
+    with pytest.raises(discreet.BudgetExceeded, match=r"^the charge 'PrivateLogisticRegression'"):
+        PrivateLogisticRegression(2.0, 1e-5, classes=[0, 1], ledger=ledger).fit(*rows)
+    plan = PrivateLogisticRegression(0.5, 1e-6, classes=[0, 1]).plan(3000, 3)
+    _, left = ledger.balance(plan.event, plan.guarantee)
+    assert re.search(r"epsilon 0\.5 at delta 1e-06 each, which is 0\.4\d+ at delta 1e-05", left)
+
+
+def test_a_price_names_its_unit(rows, model):
+    X, y = rows
+    found = discreet.evaluate(
+        model, X, y, epsilon=1.0, delta=1e-6, groups=np.arange(3000) // 2, max_rows_per_group=2
+    )
+    assert "price: (1, 1e-06), replace-one, unit: user" in str(found)
+    table = discreet.describe({"age": X[:, 0]}, discreet.Schema(AGE), epsilon=1.0, delta=1e-6)
+    assert "price: (1, 1e-06), replace-one, unit: record" in str(table)
+
+
 # --- the statistician ---
+
+
+def test_the_wrong_key_of_a_pair_is_called_that(model, tmp_path):
+    private, public, path = (tmp_path / name for name in ("private.pem", "public.pem", "model.json"))
+    card.new_key(private, public)
+    with pytest.raises(card.CardError, match=r"public\.pem' is the public key of a pair, and the other one"):
+        card.save(model, path, key=public)
+    card.save(model, path, key=private)
+    with pytest.raises(
+        card.CardError, match=r"private\.pem' is the private key of a pair, and the other one"
+    ):
+        card.verify(path, key=private)
+
 
 SCHEMA = """
 group = "who"

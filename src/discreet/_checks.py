@@ -126,7 +126,7 @@ def interval(name: str, value: Any) -> tuple[float, float]:
     if len(ends) != 2:
         raise ParameterError(name, f"must be two numbers (lowest, highest), got {value!r}")
     low, high = (real(name, end) for end in ends)
-    if not low < high:
+    if not low / 2 < high / 2:  # half of the least double is 0
         raise ParameterError(name, f"must be (lowest, highest) with lowest < highest, got {(low, high)}")
     return low, high
 
@@ -186,6 +186,15 @@ class Habits:
                 if name not in known:
                     raise TypeError(f"{cls.__name__} has no parameter {name!r}{_advice(name, known)}")
         return super().__new__(cls)
+
+    def set_params(self, **given: Any) -> Self:
+        """Set parameters, as scikit-learn does; names of other libraries are answered as in the constructor."""
+        known = list(inspect.signature(type(self)).parameters)
+        for name in given:
+            if name.partition("__")[0] not in known:
+                advice = _advice(name, known)
+                raise ValueError(f"Invalid parameter {name!r} for estimator {type(self).__name__}{advice}")
+        return super().set_params(**given)  # type: ignore[misc,no-any-return]
 
     if not TYPE_CHECKING:  # for a type checker, unknown attributes stay unknown
 

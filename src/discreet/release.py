@@ -133,8 +133,9 @@ def carry_out(
     price = promise.guarantee
     cost = f"({price.epsilon:g}, {price.delta:.3g}), {price.neighboring.value}, unit: {price.unit}"
     with releasing(label) as report, calm():
-        if price.neighboring.size_is_public and compiles_first(data):
-            report("compile", COMPILING)
+        rows = data if isinstance(data, list) and price.neighboring.size_is_public else []
+        if any(isinstance(part, Records) and part.compiles_first for part in rows):
+            report("compile", COMPILING)  # the number of rows decides it: not told where that is private
         charged(plan)  # audits compare what is run with what is paid for
         report("charge", cost)
         receipt = charge(account, promise, label)
@@ -172,11 +173,6 @@ def check(plan: Stated, data: Any) -> None:
     """Raise, before any charge, if the plan cannot run on these data."""
     if isinstance(data, list) and any(isinstance(part, Records) and not part.whole for part in data):
         check_parts(plan)
-
-
-def compiles_first(data: Any) -> bool:
-    """Whether code must be compiled for these data; the number of rows decides it, and must not be told if private."""
-    return isinstance(data, list) and any(isinstance(part, Records) and part.compiles_first for part in data)
 
 
 def check_parts(plan: Stated) -> None:
@@ -237,13 +233,21 @@ def charge(ledger: Budget, plan: Stated, label: str) -> Receipt | None:
     if account is None:
         return None
     promise = plan.guarantee
-    made = account.charge(
-        plan.event,
-        label=label if noise_is_secret() else f"{label}, insecure noise",
-        neighboring=promise.neighboring,
-        unit=promise.unit,
-        kind=promise.kind,
-    )
+    try:
+        made = account.charge(
+            plan.event,
+            label=label if noise_is_secret() else f"{label}, insecure noise",
+            neighboring=promise.neighboring,
+            unit=promise.unit,
+            kind=promise.kind,
+        )
+    except RuntimeError as refusal:  # of the ledger, which compares prices at its own delta
+        from discreet.privacy.ledger.ledger import BudgetExceeded
+
+        if not isinstance(refusal, BudgetExceeded) or promise.delta == account.delta:
+            raise
+        asked = f"epsilon {promise.epsilon:.4g} at delta {promise.delta:.3g} was asked for"
+        raise BudgetExceeded(f"{asked}, and {refusal}") from None
     return account.receipt(made)
 
 

@@ -15,10 +15,10 @@ from benchmarks import audit, audit_variants
 from benchmarks.attest import __main__ as attest
 from benchmarks.attest import audited, build, faults, figures, fuzz
 from benchmarks.attest.page import page, summary
-from benchmarks.audit_rows import digest
 from discreet import BudgetExceeded, Ledger, LedgerError
 from discreet.audit.replay import replay
 from discreet.card import attestation
+from discreet.card.attestation import digest
 
 
 def test_every_lemma_in_use_has_tests_with_names():
@@ -163,33 +163,19 @@ def test_variants_replay_at_the_declared_distance(name):
     assert 0.95 <= found.worst_ratio <= 1 + 1e-9
 
 
-def test_rows_whose_claims_are_stored_are_not_attacked_again():
+def test_every_row_is_replayed_and_attacked():
     subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
-    stored = {"event": digest(subject.event), "claimed": "1.0", "caught": "yes"}
-    known = {(subject.name, subject.relation.value): stored}
-    line, row = audited._line(subject, known, runs=60, seconds=1.0, every=False)
-    assert row is None
-    assert set(line) == {"claims", "replays"}
+    line, row = audited._line(subject, runs=60, seconds=1.0)
     assert line["claims"]["epsilon"] == pytest.approx(1.0)
-    again, row = audited._line(subject, {}, runs=60, seconds=1.0, every=False)
-    assert row.event == digest(subject.event)
-    assert again["attacks"]["sound"]
-    other = {key: {**row, "event": "another"} for key, row in known.items()}
-    assert "attacks" in audited._line(subject, other, runs=60, seconds=1.0, every=False)[0]
-    assert not audit.is_stored(subject, {key: {**row, "event": ""} for key, row in known.items()})
+    assert row.event == digest(line["claims"]["event"])
+    assert 0.95 <= line["replays"]["ratio"] <= 1 + 1e-9
+    assert line["attacks"]["sound"]
+    assert row.runs == row.twin_runs == 60
 
 
 def test_the_stored_table_is_read():
     assert audit.stored_rows()["GaussianMechanism", "replace-one"]["claimed"] == "1.0000"
     assert "variants" in audit.units()
-
-
-def test_rows_whose_twins_got_away_are_attacked_again():
-    subject = next(audit.subjects(["mechanisms"], match="GaussianMechanism"))
-    stored = audit.stored_rows()
-    assert audit.is_stored(subject, stored)
-    stored["GaussianMechanism", "replace-one"]["caught"] = "NO"
-    assert not audit.is_stored(subject, stored)
 
 
 def contents(**changes):
@@ -207,8 +193,18 @@ def contents(**changes):
         "exact": [
             {**told, "claimed": 1.0, "true": 0.9, "ratio": 0.9, "twin": 2.0, "passed": True, "caught": True}
         ],
-        "attacks": [],
-        "stored": attest.stored_attacks(),
+        "attacks": [
+            {
+                **told,
+                **dict.fromkeys(("pair", "runs"), 1.0),
+                "shown": 0.8,
+                "half_noise": 2.0,
+                "sound": True,
+                "caught": True,
+                "note": "",
+                "claimed": 1.0,
+            }
+        ],
         "figures": {"kills": {**faults.Kills(kills=90).to_dict(), "when": "last year"}},
         "outside": [{**told, **prices, "tool": "t", "verdict": "skipped", "note": "not there"}],
         "kills": faults.Kills(kills=5, acknowledged=4, kinds={"full disk": 5}, charges=4).to_dict(),
@@ -267,8 +263,8 @@ def test_the_summary_says_what_is_wrong_what_was_tried_and_what_was_not():
 def test_the_list_of_rows_is_that_of_the_stored_table():
     lines = [line.split("\t") for line in attestation.LIST.read_text().splitlines()]
     assert lines == sorted(lines)
-    claims = {(subject, relation) for part, subject, relation in lines if part == "claims"}
-    assert claims == set(audit.stored_rows())
+    claims = {(subject, relation): event for part, subject, relation, _, event in lines if part == "claims"}
+    assert claims == {key: row["event"] for key, row in audit.stored_rows().items()}
     assert sum(part == "exact" for part, *_ in lines) > 30
 
 

@@ -36,10 +36,21 @@ def contents():
         "lemmas": {
             lemma: {"proves": [part], "tests": ["t"]} for part, names in PROVED_BY.items() for lemma in names
         },
-        "exact": [{"subject": "a, listed", "passed": True, "caught": True}],
-        "replays": [{**TOLD, "passed": True}, {**TOLD, "subject": "b", "passed": True}],
-        "attacks": [{**TOLD, "sound": True, "caught": True}],
-        "stored": {"subjects": [["b", "replace-one"]]},
+        "exact": [
+            {
+                "subject": "a, listed",
+                "passed": True,
+                "caught": True,
+                "claimed": 1.0,
+                "ratio": 0.9,
+                "twin": 2.0,
+            }
+        ],
+        "replays": [{**told, "passed": True, "ratio": 0.99} for told in (TOLD, {**TOLD, "subject": "b"})],
+        "attacks": [
+            {**told, "sound": True, "caught": True, "shown": 0.4, "half_noise": 3.0}
+            for told in (TOLD, {**TOLD, "subject": "b"})
+        ],
         "outside": [
             *(
                 {"tool": "dp-accounting", "subject": name, "verdict": "agrees", "caught": True}
@@ -114,9 +125,39 @@ FAULTS = {
         lambda body: body["lemmas"].pop("composition.md#lemma-1"),
         "rows are missing: composition",
     ),
-    "an attack less": (lambda body: body["attacks"].clear(), "attacks: none on a, replace-one"),
-    "a stored attack less": (lambda body: body["stored"]["subjects"].clear(), "attacks: none on b"),
-    "stored attacks in a full run": (lambda body: body.update(mode="full"), "attacks: none on b"),
+    "an attack less": (
+        lambda body: body["attacks"].pop(),
+        "attacks: 1 of 2 rows are missing: b, replace-one",
+    ),
+    "no attacks": (lambda body: body["attacks"].clear(), "attacks: nothing was tried"),
+    "a cheaper charge": (
+        lambda body: body["claims"][1].update(claim("b", Pure(0.1), 0.0, REPLACED)),
+        "claims: b, replace-one is charged otherwise",
+    ),
+    "a price at another delta": (
+        lambda body: body["claims"][0].update(claim("a", Gaussian(2.0), 0.5, REPLACED)),
+        "claims: a, replace-one is charged otherwise",
+    ),
+    "a replay of neighbors that are close": (
+        lambda body: body["replays"][0].update(ratio=0.5),
+        "replays, a: 0.95 above ratio",
+    ),
+    "a distance beyond what is declared": (
+        lambda body: body["replays"][0].update(ratio=1.01),
+        "replays, a: ratio above 1.0",
+    ),
+    "more shown than claimed": (
+        lambda body: body["attacks"][1].update(shown=0.51, claimed=9.0),
+        "attacks, b: shown above claimed",
+    ),
+    "a twin within the claim": (
+        lambda body: body["attacks"][1].update(half_noise=0.49, claimed=0.1),
+        "attacks, b: claimed above half_noise",
+    ),
+    "numbers that are none": (
+        lambda body: body["exact"][0].update(ratio="0.9"),
+        "exact, a, listed: ratio above",
+    ),
     "an event without a second opinion": (
         lambda body: body["outside"].pop(1),
         "outside, dp-accounting: 1 of 2 rows are missing: b",

@@ -139,7 +139,12 @@ def test_keys_are_never_replaced_and_never_guessed(tmp_path):
         card.new_key(tmp_path / "c", tmp_path / "b")
     assert not (tmp_path / "c").exists()
     model, _ = fitted("logistic")
-    for key, message in (("none", "cannot be read"), ("b", "unencrypted key in PEM format")):
+    (tmp_path / "d").write_text("a word")
+    for key, message in (
+        ("none", "cannot be read"),
+        ("b", "is the public key of a pair"),
+        ("d", "unencrypted key in PEM format"),
+    ):
         with pytest.raises(card.CardError, match=message):
             card.save(model, tmp_path / "model.json", key=tmp_path / key)
     assert not (tmp_path / "model.json").exists()

@@ -84,7 +84,10 @@ def test_describe(shell):
         "--bins 4 --output d.json"
     )
     assert "age x ward" in said
-    assert re.search(r"more releases like this one \(epsilon [\d.]+ each\)", " ".join(said.split()))
+    each = (
+        r"more releases like this one \(epsilon 2 at delta 6\.25e-08 each, which is [\d.]+ at delta 0\.001\)"
+    )
+    assert re.search(each, " ".join(said.split()))
     with open("d.json") as stream:
         written = json.load(stream)
     assert written["privacy"]["guarantee"]["epsilon"] == 2
@@ -149,6 +152,31 @@ def test_odds_ratios_have_reference_levels(shell):
     assert (
         shell("show model.json --top 1").count("ward=") + shell("show model.json --top 1").count("age") <= 2
     )
+
+
+def test_effects_of_regressions_have_reference_levels():
+    """In units of the target, and for counts as ratios of rates."""
+    rng = np.random.default_rng(0)
+    table = {"age": rng.uniform(0, 100, 4000), "ward": rng.choice(["north", "south"], 4000)}
+    table["stay"] = table["age"] / 10 + 5 * (table["ward"] == "south")
+    schema = Schema(
+        {"age": Numeric(0, 100), "ward": Categorical(("north", "south"))}, Target("stay", bounds=(0, 20))
+    )
+    bound = schema.feature_bound()
+    ridge = discreet.PrivateRidge(1e3, 1e-6, feature_bound=bound).fit(table, schema=schema)
+    found = card.coefficients(ridge)
+    assert found.header == ("column", "coefficient", "effect")
+    effects = {row[0]: row[2] for row in found.rows}
+    assert effects["ward=north"] == "reference"
+    assert float(effects["age"]) == pytest.approx(10, rel=0.2)
+    assert float(effects["ward=south"]) == pytest.approx(5, rel=0.2)
+    assert "Effects, which add to the prediction: of a category against the first" in found.remark
+    counts = discreet.PrivatePoissonRegressor(10.0, 1e-6, feature_bound=bound).fit(table, schema=schema)
+    found = card.coefficients(counts)
+    assert found.header[2] == "rate ratio"
+    coefficient = {row[0]: float(row[1]) for row in found.rows}["age"]
+    ratio = {row[0]: row[2] for row in found.rows}["age"]
+    assert float(ratio) == pytest.approx(np.exp(2 * coefficient), rel=1e-2)
 
 
 def test_keys_and_signatures(shell, tmp_path):
@@ -282,6 +310,16 @@ def test_every_command_is_in_the_help(capsys):
         ("fit x.csv --epsilon 1 --output m --groups id", "the schema names the column of people"),
         ("fit x.csv --epsilon 1 --output m --seed=3", "there is no option --seed; noise comes from"),
         ("intervals m.json x.csv --epsilon 1 --schema s", "the model file holds the schema"),
+        ("fit x.csv --epsilon 1 --output m --C 1", "--l2 is the penalty, 1 / (C * rows)"),
+        (
+            "fit x.csv --epsilon 1 --output m --verbose",
+            "write it before the command: `discreet --verbose fit",
+        ),
+        ("fit --input x.csv --epsilon 1 --output m", "named without an option, right after the command"),
+        ("fit x.csv --epsilon one --output m", "must be a number greater than 0 and at most 1000000"),
+        ("search x.csv --epsilon 1 --output m --vary C=1,2", "such as l2=1e-4,1e-3, got 'C=1,2'; --l2 is"),
+        ("search x.csv --epsilon 1 --output m --vary l3=1,2", "did you mean 'l2'?"),
+        ("search x.csv --epsilon 1 --output m --vary l2", "such as l2=1e-4,1e-3, got 'l2'"),
         ("schema template x.csv --output s.toml", "it prints to standard output, add > FILE"),
         ("card m.json --output p.html --force", "--overwrite replaces a file"),
         ("ledger", "name an action: create, "),
@@ -292,7 +330,9 @@ def test_did_you_mean(capsys, line, words):
     with pytest.raises(SystemExit) as stopped:
         main(shlex.split(line))
     assert stopped.value.code == 2
-    assert words in capsys.readouterr().err.splitlines()[-1]
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert words in said
+    assert said.count("did you mean") == words.count("did you mean")
 
 
 @pytest.mark.parametrize("line", ["help", "help fit", "help ledger create"])

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
-from sklearn.linear_model import Ridge
-from sklearn.naive_bayes import GaussianNB
+from sklearn.linear_model import LogisticRegression, Ridge
 
 sys.path.insert(0, str(Path(__file__).parent))
 import recipes
@@ -68,7 +67,7 @@ def unfitted(name, **parameters):
         "PrivateMatrixCompletion": {"rating_bounds": (-1, 1), "items": list("abcd"), "rank": 2},
         "PrivateTransferClassifier": {
             "estimator": releases.TREE,
-            "student": GaussianNB(),
+            "student": LogisticRegression(),
             "classes": [0, 1],
             **TEACHERS,
         },

@@ -871,7 +871,7 @@ def test_dask_frames_are_read_cell_by_cell_as_frames_in_memory_are(kind):
     expected = as_numbers(frame)
     nulls = [] if kind == "bool" else [3]
     assert np.flatnonzero(~rows.valid(Bounds(1.0))).tolist() == nulls
-    read = np.concatenate(rows._workers.answers(_matrix, rows._blocks))
+    read = np.concatenate(rows._crew.answers(_held_cells, rows._rows))
     assert read.dtype == np.float64
     assert np.array_equal(read, expected, equal_nan=True)
     with insecure_noise(5):
@@ -892,7 +892,7 @@ def test_the_type_of_dask_rows_is_the_declared_one():
         (blocks(X, words, dtype="f8"), np.float64),
     ):
         opened = DaskRows(rows)
-        assert opened._workers.answers(_type, opened._blocks) == [kind, kind]
+        assert [block.dtype for block in opened._crew.answers(_held_cells, opened._rows)] == [kind, kind]
     sparse = [sp.csr_array(X), sp.csr_array(X)]
     sparse[1].data = sparse[1].data.astype(object)
     sparse[1].data[0] = "a word"
@@ -900,9 +900,5 @@ def test_the_type_of_dask_rows_is_the_declared_one():
     assert np.flatnonzero(~valid).tolist() == [N + int(np.argmax(np.diff(sparse[1].indptr) > 0))]
 
 
-def _matrix(block):
+def _held_cells(block):
     return block.values
-
-
-def _type(block):
-    return block.values.dtype

@@ -1,6 +1,7 @@
 """Reports: phases and planned steps, the same in logs and callbacks, and nothing that the data decides."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,6 +92,20 @@ def test_listeners_are_heard_in_their_block_only():
         step(3, 3)
     step(4, 4)
     assert outer == inner == [Report("one", "run"), Report("one", "run", step=1, steps=2)]
+
+
+def test_seconds_are_private_and_for_those_who_ask(caplog):
+    timed, plain = [], []
+    listening = on_progress(plain.append), on_progress(timed.append, timings=True)
+    with caplog.at_level(logging.DEBUG, logger="discreet"), listening[0], listening[1]:
+        MODEL.set_params(solver=NoisyGradientDescent(n_iterations=3)).fit(X, Y)
+    seconds = [report.private_seconds for report in timed]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] > 0
+    assert ": PRIVATE, " in str(timed[-1])
+    assert all(report.private_seconds is None for report in plain)
+    assert [replace(report, private_seconds=None) for report in timed] == plain
+    assert not any("PRIVATE" in record.getMessage() for record in caplog.records)
 
 
 def test_nothing_is_printed_without_a_handler(capfd):

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.scale_model import counted, expected
-from discreet import Ledger, PrivateLogisticRegression
-from discreet.records import dask as clusters
+from discreet import Ledger, PrivateLogisticRegression, insecure_noise
+from discreet.records import dask, workers
 from discreet.records.bounds import Bounds
-from discreet.records.dask import Cluster, DaskRows
+from discreet.records.dask import DaskRows
 from discreet.records.partitioned import Column, WorkersLost, checksum, joined, small_labels
+from discreet.records.workers import Cluster, Crew, SummedParts, Threads
 
 N, P, PARTS = 2000, 3, 4
 RNG = np.random.default_rng(5)
@@ -48,6 +49,10 @@ def raises(part, error=ValueError):
     raise error(f"the private label {part.labels[0]}")
 
 
+def failing(asked, *parts):
+    raise ValueError(f"the private number {parts[0][0, 0]}")
+
+
 def check_silent(caught):
     """The message is constant, and nothing that a worker said is behind it."""
     assert str(caught.value) == str(WorkersLost())
@@ -65,7 +70,7 @@ def test_what_a_partition_raises_is_not_repeated():
             records.sum_rows(raises, error)
         check_silent(caught)
     with pytest.raises(WorkersLost) as caught:
-        records._parts.total(lambda asked, *parts: raises(parts[0]), None)
+        SummedParts(Threads().kept(np.asarray, [X, X]), Threads()).total(failing, None)
     check_silent(caught)
 
 
@@ -88,7 +93,7 @@ class FakeClient:
 
 def test_workers_that_keep_dying_end_the_wait():
     cluster = Cluster(FakeClient(dying=True))
-    for _ in range(clusters._MOST_LOST):
+    for _ in range(workers._MOST_LOST):
         cluster._check_workers()
     with pytest.raises(WorkersLost):
         cluster._check_workers()
@@ -97,12 +102,23 @@ def test_workers_that_keep_dying_end_the_wait():
 @pytest.mark.parametrize("ending", [{"status": "paused"}, {"nobody": True}], ids=str)
 def test_workers_without_memory_or_no_workers_end_the_wait_and_slow_ones_do_not(ending):
     stuck, slow = Cluster(FakeClient(dying=False, **ending)), Cluster(FakeClient(dying=False))
-    for _ in range(clusters._LONGEST_PAUSE):
+    for _ in range(workers._LONGEST_PAUSE):
         stuck._check_workers()
         slow._check_workers()
     slow._check_workers()
     with pytest.raises(WorkersLost):
         stuck._check_workers()
+
+
+def test_what_dask_refuses_for_want_of_memory_ends_in_the_same_message(monkeypatch):
+    class Refusing(FakeClient):
+        def gather(self, futures):
+            raise MemoryError("a task has 610.35 MiB worth of input dependencies")
+
+    monkeypatch.setattr(Cluster, "_wait", lambda cluster, futures: None)
+    with pytest.raises(WorkersLost) as caught:
+        Cluster(Refusing(dying=False)).gathered([])
+    check_silent(caught)
 
 
 @pytest.mark.parametrize("change", ["cell", "order", "rows"])
@@ -113,7 +129,7 @@ def test_a_partition_that_changes_is_noticed(change):
     assert checksum(other) != checksum(X)
     told = lambda rows: rows, BOUNDS, [None, None], []
     with pytest.raises(ValueError, match="other rows than before"):
-        clusters._records(told, clusters._matrix(other, np.float64), checksum(X))
+        dask._records(told, dask._matrix(other, np.float64), checksum(X))
 
 
 def test_labels_travel_as_bytes_where_they_can():
@@ -125,28 +141,73 @@ def test_labels_travel_as_bytes_where_they_can():
 
 
 @pytest.mark.parametrize(
-    ("workers", "threads", "partitions", "passes"), [(2, 1, 8, 3), (2, 4, 8, 9), (5, 2, 40, 3), (1, 1, 1, 1)]
+    ("size", "threads", "partitions", "passes"), [(2, 1, 8, 3), (2, 4, 8, 9), (5, 2, 40, 3), (1, 1, 1, 1)]
 )
-def test_messages_of_a_fit_are_those_of_the_formulas(workers, threads, partitions, passes):
+def test_messages_of_a_fit_are_those_of_the_formulas(size, threads, partitions, passes):
     """On a cluster that is simulated: the library's own code, with a client that counts."""
-    found = counted(workers, threads, partitions, passes)
-    for what, count in expected(workers, partitions, passes).items():
+    found = counted(size, threads, partitions, passes)
+    for what, count in expected(size, partitions, passes).items():
         assert found[what] == count
 
 
 def test_neither_rows_nor_labels_come_to_the_driver():
     few, many = (counted(2, 1, 4, 3, height=height) for height in (10, 1000))
     assert few["bytes back"] <= many["bytes back"] <= few["bytes back"] + 200  # digits of sizes and checksums
-    assert few["bytes to workers"] == many["bytes to workers"]
+    assert abs(few["bytes to workers"] - many["bytes to workers"]) <= 100  # digits of checksums
+
+
+class NoRoom(Threads):
+    """Workers too small to hold their partitions: every question is a task."""
+
+    def holders(self, entries, numbers):
+        return {}
+
+
+class Forgetful(Threads):
+    """Workers that are lost after every answer: all is made again, and asked as tasks."""
+
+    def finished(self, work, worker):
+        if isinstance(work, list):
+            raise OSError
+        return work
+
+
+@pytest.mark.parametrize("kind", [NoRoom, Forgetful])
+@pytest.mark.parametrize("solver", ["noisy-gd", "newton", "discriminant"])
+def test_the_release_is_the_same_whoever_answers(kind, solver, monkeypatch):
+    """Bit for bit: by those who hold partitions, or by tasks, with labels there and rows that count for nothing."""
+    import dask.array as da
+
+    rows, labels = X.copy(), (Y > 0).astype(int)
+    rows[7], labels[1500] = np.nan, 5
+    given = collection(rows), da.from_array(labels, chunks=N // PARTS)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-6, solver=solver, bad_rows="null")
+    with insecure_noise(3):
+        wanted = model.fit(*given).coef_
+    monkeypatch.setattr(dask, "workers", kind)
+    with insecure_noise(3):
+        assert np.array_equal(model.fit(*given).coef_, wanted)
+
+
+def test_what_nobody_asks_for_again_is_forgotten():
+    crew = Crew(Threads(), Threads().kept(np.asarray, [X, X]))
+    (rows,) = crew.opened
+    doubled = crew.kept(np.add, rows, rows)
+    assert [np.array_equal(found, 2 * X) for found in crew.answers(np.asarray, doubled)] == [True, True]
+    held = crew._members[0].holder._made
+    assert held.keys() == {rows.number, doubled.number}
+    del doubled
+    crew.answers(np.shape, rows)
+    assert held.keys() == {rows.number}
 
 
 # --- labels that stay where they are ---
 
 
 def kept_column(values, sizes=(700, 300, 1000)):
-    workers = clusters.Threads()
+    threads = Threads()
     parts = np.split(values, np.cumsum(sizes)[:-1])
-    return Column.kept_as(workers, sizes, workers.kept(np.asarray, parts))
+    return Column.kept_as(threads, sizes, threads.kept(np.asarray, parts))
 
 
 def test_a_column_answers_as_an_array_does():
@@ -179,7 +240,7 @@ def test_a_column_answers_as_an_array_does():
 
 def test_a_label_that_changes_ends_the_fit():
     with pytest.raises(ValueError, match="other rows than before"):
-        clusters._unchanged(clusters._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
+        dask._unchanged(dask._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
     for one, other in ([["a", None], ["a", "b"]], [["a", 1], ["a", "1"]]):
         assert checksum(np.array(one, dtype=object)) != checksum(np.array(other, dtype=object))
     assert joined([np.array([2**60]), np.array([np.nan])]).tolist()[0] == 2**60
@@ -249,7 +310,7 @@ def dies(part):
 def test_a_worker_killed_in_its_task_counts_once_and_one_that_always_dies_ends_the_fit(
     cluster, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(clusters, "_LONGEST_PAUSE", 10)
+    monkeypatch.setattr(workers, "_LONGEST_PAUSE", 10)
     records = DaskRows(collection()).records(Y, BOUNDS, None)
     assert records.sum_rows(dies_once, str(tmp_path / "flag")).tolist() == [N]
     assert (tmp_path / "flag").exists()
@@ -265,14 +326,12 @@ def drifting():
 
 @pytest.mark.nightly
 def test_a_source_that_changes_ends_the_fit_after_the_charge(cluster, tmp_path):
-    import dask
     import dask.array as da
+    from dask import delayed
 
     from discreet import on_progress
 
-    blocks = [
-        da.from_delayed(dask.delayed(drifting, pure=False)(), (N // PARTS, P), float) for _ in range(PARTS)
-    ]
+    blocks = [da.from_delayed(delayed(drifting, pure=False)(), (N // PARTS, P), float) for _ in range(PARTS)]
     ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
 
     def kill(report):
@@ -285,3 +344,30 @@ def test_a_source_that_changes_ends_the_fit_after_the_charge(cluster, tmp_path):
         model.fit(da.concatenate(blocks), (Y > 0).astype(int))
     check_silent(caught)
     assert len(ledger.history()) == 1
+
+
+def too_large():
+    """A partition of 640 MB."""
+    return np.zeros((2_000_000, 40))
+
+
+@pytest.mark.nightly
+def test_workers_that_are_too_small_for_a_partition_end_the_fit_before_the_charge(tmp_path):
+    """Each is killed for its memory, started again, given the same partition, and killed again."""
+    import dask.array as da
+    from dask import delayed
+
+    distributed = pytest.importorskip("distributed")
+    rows = da.from_delayed(delayed(too_large, pure=False)(), (2_000_000, 40), float)
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-8, solver="noisy-gd", ledger=ledger)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="450MB", dashboard_address=None, silence_logs=50
+        ) as local,
+        distributed.Client(local),
+        pytest.raises(WorkersLost) as caught,
+    ):
+        model.fit(rows, da.zeros(2_000_000, chunks=2_000_000, dtype=int))
+    check_silent(caught)
+    assert ledger.history() == []

@@ -34,6 +34,7 @@ from discreet.records.open import open_rows
 from discreet.records.sources import OWN_ROWS, source_of
 from discreet.solvers import NoisyGradientDescent
 from discreet.tables.reading import TableError
+from tests.records.object_store import serving
 from tests.records.one_table import (
     ESTIMATORS,
     LINEAR,
@@ -295,37 +296,49 @@ def test_a_fit_on_raw_cells_holds_three_batches_at_most(tmp_path, monkeypatch):
 # --- an object store ---
 
 
-@pytest.fixture
-def bucket(monkeypatch):
-    """A server of the S3 protocol on this machine, with an empty bucket."""
-    moto = pytest.importorskip("moto.server", reason="moto, a server of the S3 protocol, is not installed")
-    s3fs = pytest.importorskip("s3fs", reason="s3fs, fsspec's driver for S3, is not installed")
+def through_arrow(store, monkeypatch):
+    """Arrow's own client of S3 as the driver of fsspec."""
+    from fsspec.implementations.arrow import ArrowFSWrapper
+    from fsspec.registry import _registry
+    from pyarrow import fs
+
+    class Driver(ArrowFSWrapper):
+        protocol, cachable = "s3", False
+
+        def __init__(self, **options):
+            told = {"access_key": "somebody", "secret_key": "something", "region": "here"}
+            system = fs.S3FileSystem(endpoint_override=store.address, scheme="http", **told)
+            super().__init__(system, **options)
+
+    monkeypatch.setitem(_registry, "s3", Driver)
+
+
+def through_s3fs(store, monkeypatch):
+    s3fs = pytest.importorskip("s3fs", reason="s3fs, another driver of fsspec for S3, is not installed")
     import fsspec
 
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    told = {"key": "somebody", "secret": "something", "endpoint_url": f"http://{host}:{port}"}
+    told = {"key": "somebody", "secret": "something", "endpoint_url": f"http://{store.address}"}
     monkeypatch.setitem(fsspec.config.conf, "s3", told)
-    system = s3fs.S3FileSystem(**told)
-    if not system.exists("lake"):  # the server keeps what it has as long as the process lives
-        system.mkdir("lake")
-    yield system
-    server.stop()
+    s3fs.S3FileSystem.clear_instance_cache()
 
 
+@pytest.mark.parametrize("driver", [through_arrow, through_s3fs])
 @pytest.mark.parametrize("address", ["s3://lake/visits", "s3://lake/visits/**/*.parquet"])
 @pytest.mark.parametrize("estimator", ["linear", "schema", "recommender", "describe"])
-def test_an_object_store_gives_the_rows_of_the_table(estimator, address, bucket):
+def test_an_object_store_gives_the_rows_of_the_table(estimator, address, driver, monkeypatch):
     """Also where its folders are Hive partitions, whose names hold no feature that a schema does not declare."""
     table = table_for(estimator)
-    for number, part in enumerate([table.slice(0, 90), table.slice(90)]):
-        with bucket.open(f"lake/visits/year={number}/part.parquet", "wb") as stream:
-            pq.write_table(part, stream)
-    with insecure_noise(7):
-        expected, _ = release(estimator, table)
-    with insecure_noise(7):
-        found, _ = release(estimator, address)
+    with serving() as store:
+        driver(store, monkeypatch)
+        for number, part in enumerate([table.slice(0, 90), table.slice(90, 1), table.slice(91)]):
+            sink = pa.BufferOutputStream()
+            pq.write_table(part, sink)
+            store.objects[f"lake/visits/year={number}/part.parquet"] = sink.getvalue().to_pybytes()
+        with insecure_noise(7):
+            expected, _ = release(estimator, table)
+        with insecure_noise(7):
+            found, _ = release(estimator, address)
+        assert "GET lake/visits/year=2/part.parquet" in store.asked
     for one, other in zip(found, expected, strict=True):
         assert np.array_equal(one, other)
 

@@ -14,6 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 from discreet import (
     Ledger,
+    PrivateERM,
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
@@ -24,6 +25,7 @@ from discreet import (
     on_progress,
 )
 from discreet.audit.replay import replay
+from discreet.losses import Logistic
 from discreet.privacy.accounting import accountants
 from discreet.privacy.events import OneOf, RandomTries
 from discreet.privacy.ledger.ledger import BudgetExceeded
@@ -151,6 +153,7 @@ def test_misuse_is_refused_before_anything_is_charged(data, tmp_path):
         (PrivateSelection([LogisticRegression()], ledger=ledger), TypeError, "LogisticRegression is none"),
         (PrivateSelection([PrivateSelection([MODEL])], ledger=ledger), TypeError, "of another search"),
         (PrivateSelection([make_pipeline(MODEL)], ledger=ledger), TypeError, r"over pipeline\[-1\]"),
+        (PrivateSelection([PrivateERM(Logistic())], ledger=ledger), TypeError, "PrivateERM has neither"),
         (PrivateSelection([MODEL, PrivateRidge()], ledger=ledger), ValueError, "all classifiers or all"),
         (PrivateSelection([MODEL], holdout=1.0, ledger=ledger), ValueError, "holdout"),
         (PrivateSelection([MODEL], method="best", ledger=ledger), ValueError, "method"),

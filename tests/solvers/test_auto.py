@@ -34,17 +34,18 @@ def problem(loss, n, p, l2=None):
     ("loss", "n", "p", "epsilon", "expected"),
     [
         (Logistic(), 36_000, 105, 0.1, NoisyNewton),  # the shape of Adult
-        (Logistic(), 36_000, 105, 0.01, NoisyGradientDescent),
+        (Logistic(), 36_000, 105, 0.01, NoisyDiscriminant),
         (Logistic(), 56_000, 119, 1.0, NoisyNewton),  # of KDDCup99
         (Softmax(10), 56_000, 785, 1.0, NoisyNewton),  # of MNIST
         (Softmax(7), 465_000, 55, 1.0, NoisyNewton),  # of Covertype
         (Logistic(), 800, 5000, 1.0, NoisyGradientDescent),  # of Gisette
-        (Logistic(), 500, 20, 0.1, NoisyGradientDescent),  # noise hides everything
-        (Logistic(), 1_000, 105, 1.0, NoisyGradientDescent),  # it hides the second moment
-        (HuberHinge(), 1_000, 105, 1.0, NoisyGradientDescent),
-        (Softmax(10), 2_000, 785, 1.0, NoisyGradientDescent),
+        (Logistic(), 500, 20, 0.1, NoisyDiscriminant),  # noise hides everything
+        (Logistic(), 1_000, 105, 1.0, NoisyDiscriminant),  # it hides the second moment
+        (HuberHinge(), 1_000, 105, 1.0, NoisyDiscriminant),
+        (Logistic(), 5_000_000, 100, 1e-5, NoisyGradientDescent),  # a copy of the rows would be large
+        (Softmax(10), 2_000, 785, 1.0, NoisyDiscriminant),
         (Softmax(10), 56_000, 785, 0.1, NoisyNewton),  # the border is the same for more classes
-        (Softmax(10), 56_000, 785, 0.02, NoisyGradientDescent),
+        (Softmax(10), 56_000, 785, 0.02, NoisyDiscriminant),
         (Logistic(), 113_000, 22, 1.0, NoisyNewton),
         (Logistic(), 113_000, 22, 8.0, NoisyNewton),  # more epsilon does not lead to another solver
         (Logistic(), 5_000_000, 100, 1.0, ObjectivePerturbation),  # a copy of the rows would be large

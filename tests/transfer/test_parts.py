@@ -10,7 +10,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from discreet import Ledger, PrivateTransferClassifier, insecure_noise
 from discreet.records import dask
-from discreet.records.dask import Threads
+from discreet.records.workers import Threads
 
 N = 3000
 NAMES = list("abc")

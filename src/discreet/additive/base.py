@@ -1,4 +1,4 @@
-"""The fit that both additive models share; what differs between them is in small hooks."""
+"""The fit shared by both additive models; differences are in small hooks."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AdditiveParameters(PrivacyParameters):
 
 
 class PrivateAdditiveModel(AdditiveParameters):
-    """What both additive models share: columns, bins, shapes, files."""
+    """Base class of additive models: columns, bins, shapes, files."""
 
     _task: Task
     model_: AdditiveModel
@@ -143,11 +143,11 @@ class PrivateAdditiveModel(AdditiveParameters):
     # -- what a kind of label says ----------------------------------------------------------------------------
 
     def _checked(self, rows: Any, y: Any, strict: bool) -> NDArray[Any]:
-        """One label per row, of the right kind; notes the columns of ``rows``."""
+        """Check one label per row; note the columns of ``rows``."""
         raise NotImplementedError
 
     def _targets(self, y: NDArray[Any]) -> tuple[Array, Mask, tuple[str, ...]]:
-        """Labels as the plan wants them, which are none, and what the promise assumes about them."""
+        """Return labels in the plan's form, which of them are missing, and what the promise assumes about them."""
         raise NotImplementedError
 
     def _planned(self, n_samples: int, columns: tuple[Column, ...]) -> AdditivePlan:
@@ -155,7 +155,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         raise NotImplementedError
 
     def _reach(self) -> float:
-        """Of counts, the largest absolute logarithm of a predicted mean."""
+        """Largest absolute logarithm of a predicted mean, for counts."""
         return 1.0
 
     def _finished(self, release: AdditiveRelease, signs: Mapping[int, int]) -> AdditiveModel:
@@ -174,6 +174,13 @@ class PrivateAdditiveModel(AdditiveParameters):
         """Columns, cells, rows without a meaning, and labels."""
         self.reads_tables_ = self.schema is not None
         if self.schema is None:
+            if y is None:
+                raise ParameterError(
+                    "schema",
+                    "must be given where the labels are a column of X",
+                    Setting("schema"),
+                    "pass y, one label per row",
+                )
             y = self._checked(X, y, strict)
             rows = _dense(checked_rows(self, X, strict=strict, reset=True))
             columns = self._bounded_columns(rows.shape[1])
@@ -232,7 +239,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         )
 
     def _raw(self, X: Any) -> Array:
-        """The raw predictions of rows, as the model was fitted."""
+        """Return the raw predictions of rows."""
         check_is_fitted(self)
         if self.reads_tables_:
             cells, _ = read_columns(self.model_.columns, X, strict=True)

@@ -29,7 +29,7 @@ _RARE = 3.0  # a category below this many standard deviations of its noise share
 _RARE_SHARE = 1e-3  # and so does one that is rarer than this
 _FINEST = 4.0  # a bin may have this many times less than an equal part of all records
 _CLEAR = 6.0  # but at least this many standard deviations of the noise in a cell
-_SPARE = 0.3  # part of a full bin that is worth a bin of its own beside a heavy cell
+_SPARE = 0.3  # part of a full bin that gets a bin of its own next to a heavy cell
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Bins:
 
 
 def default_bins(signal: float) -> int:
-    """How many bins a range is worth: the more signal (records times the Gaussian-DP parameter), the more."""
+    """Number of bins of a range: more with more signal (records times the Gaussian-DP parameter)."""
     least, most = _BIN_LIMITS
     return int(min(most, max(least, 2 * signal**0.3)))
 
@@ -123,7 +123,7 @@ class HistogramMechanism:
 
     @cached_property
     def n_cells(self) -> int:
-        """Fine cells of a range: as many as their noise allows, so that that of a full bin stays small."""
+        """Return the number of fine cells of a range: as many as keep the noise of a full bin small."""
         stddev = self.sensitivity.value * self.noise_multiplier
         least, most = _CELL_LIMITS
         return int(min(most, max(least, (self.n_samples / (2 * self.n_bins * stddev)) ** 2)))

@@ -51,7 +51,7 @@ class Column:
 
     @property
     def ordered(self) -> bool:
-        """Whether neighboring bins are alike."""
+        """Whether bins have an order, so that neighbors are alike."""
         return isinstance(self.domain, Numeric | Binned)
 
     @property
@@ -66,7 +66,7 @@ class Column:
 
     @property
     def n_levels(self) -> int:
-        """How many different cells a column can hold that is no range."""
+        """Number of different cells of a column that is not a range."""
         return len(self.domain.edges) + 1 if isinstance(self.domain, Binned) else len(self.labels)
 
     @property

@@ -43,7 +43,7 @@ class Attack:
     ----------
     claimed : epsilon of the charged event at ``delta``, which need not be the delta of the guarantee.
     sees : what the attacker saw of a run.
-    score : what told the data sets apart.
+    score : the score that distinguished the data sets.
     bound : lower bound by a threshold on the scores; true whatever the scores are.
     alarm : lower bound at a confidence of 1 - 1e-6: above ``claimed`` it means that the claim is false.
     exact : lower bound from exact likelihood ratios in both directions, where they are known. It presumes the law of

@@ -32,7 +32,7 @@ CHECKS = {
     "reuse": "no noise is used twice",
     "noise": "perturbed objectives draw the noise that was charged for",
     "price": "the calls cost no more than what was charged",
-    "claim": "what was charged is worth the printed guarantee",
+    "claim": "the charge implies the printed guarantee",
     "recorded": "a plan that charges something makes at least one call that was recorded",
 }
 

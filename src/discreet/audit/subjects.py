@@ -281,7 +281,8 @@ def _mixture(model: Any, relation: Neighboring, low: float, high: float) -> Subj
     Then the even mixture of all columns is wrong, and those columns gain what others lose. Wrong by most, and the
     declared distance is reached, if it is one column of many; but then a draw hardly ever shows it. Exchanged for
     another record, fewer columns tell more: where log-odds are large, two of five are as wrong as one of many, and
-    squared errors pay for one against eight.
+    squared errors pay for one against eight. Where the record leaves, one of twenty tells more than one of forty, and a
+    small radius keeps a logistic loss as steep as at zero.
     """
 
     def pair(columns: int, right: int, others: int) -> Any:
@@ -296,15 +297,20 @@ def _mixture(model: Any, relation: Neighboring, low: float, high: float) -> Subj
     if relation is Neighboring.ADD_REMOVE_ONE:
         model = model.set_params(n_samples=len(alone.first[1]))  # more would hide the record
     subject = _fitted(name, [(model, alone)], relation)
-    if relation is not Neighboring.REPLACE_ONE:
+    if relation is Neighboring.ZERO_OUT:
         return subject
     changes: dict[str, Any] = {}
     solver = base.resolve(model.solver)
-    if hasattr(model, "radius"):
-        changes["radius"] = 100.0
-    if hasattr(model, "radius") and hasattr(solver, "n_draws"):
-        changes["solver"] = dataclasses.replace(cast(Any, solver), n_draws=3)
-    chosen = pair(5, 2, 2) if changes else pair(20, 1, 8)
+    if relation is Neighboring.ADD_REMOVE_ONE:
+        chosen = pair(20, 1, 1)
+        if hasattr(model, "radius"):
+            changes["radius"] = 0.1
+    elif hasattr(model, "radius"):
+        chosen, changes["radius"] = pair(5, 2, 2), 100.0
+        if hasattr(solver, "n_draws"):
+            changes["solver"] = dataclasses.replace(cast(Any, solver), n_draws=3)
+    else:
+        chosen = pair(20, 1, 8)
     attacked_pair = _fitted(name, [(clone(model).set_params(**changes), chosen)], relation)
     return dataclasses.replace(attacked_pair, program=subject.program, strained=subject.strained)
 

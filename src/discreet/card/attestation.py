@@ -3,8 +3,8 @@
 ``make attest`` in a checkout writes such a file: claims with their events, lemmas with their hashes and tests, exact
 audits, replays, attacks, tools of others, kills, builds, versions, and what was not tested. `verify_attestation`
 checks it against the installed package: the code and the proofs must be the ones that were attested, every claimed
-epsilon must follow from its event once more, no row may have failed, and none may be missing: the package lists the
-rows that an attestation of it holds.
+epsilon must follow from its event once more, no row may have failed by its numbers, and none may be missing or charged
+otherwise: the package lists the rows that an attestation of it holds, with digests of their events.
 
 A file proves nothing about who wrote it. Whoever doubts it runs ``make attest``: that is what it is for.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +40,14 @@ ROWS: Mapping[str, tuple[str, ...]] = {
     "replays": ("passed",),
     "attacks": ("sound", "caught"),
 }
-#: Every claim and every exact audit that an attestation of this version holds: part, subject and relation.
+#: The same in numbers: of these two, the first may be at most the second; a word names a number of the row.
+ORDERED: Mapping[str, tuple[tuple[str | float, str | float], ...]] = {
+    "exact": (("ratio", 1.0), ("claimed", "twin")),
+    "replays": ((0.95, "ratio"), ("ratio", 1.0)),
+    "attacks": (("shown", "claimed"), ("claimed", "half_noise")),
+}
+#: Every claim and every exact audit that an attestation of this version holds: part, subject, relation and, of claims,
+#: delta and a digest of the event.
 LIST = Path(__file__).with_name("attested_rows.tsv")
 #: How many kills and hostile inputs are tried, by the mode of the run.
 TRIED: Mapping[str, Mapping[str, int]] = {
@@ -141,6 +149,19 @@ def claim(subject: str, event: Event, delta: float, relation: Neighboring) -> di
     }
 
 
+def digest(value: Any) -> str:
+    """Twelve hexadecimal digits that tell plain values apart; of numbers six digits count, on which platforms agree."""
+
+    def rounded(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: rounded(part) for name, part in value.items()}
+        if isinstance(value, list | tuple):
+            return [rounded(part) for part in value]
+        return f"{value:.6g}" if isinstance(value, float) else value
+
+    return hashlib.sha256(json.dumps(rounded(value), sort_keys=True).encode()).hexdigest()[:12]
+
+
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -189,8 +210,13 @@ def _few(names: list[str]) -> str:
 
 def list_of(body: Mapping[str, Any]) -> str:
     """The list for these contents; ``python -m benchmarks.attest --write`` keeps it in the package."""
-    lines = sorted((part, *_key(row)) for part in ("claims", "exact") for row in body[part])
-    return "".join("\t".join(line) + "\n" for line in lines)
+    lines = [("claims", *_key(row), *_charge(row)) for row in body["claims"]]
+    lines += [("exact", *_key(row), "", "") for row in body["exact"]]
+    return "".join("\t".join(line) + "\n" for line in sorted(lines))
+
+
+def _charge(row: Mapping[str, Any]) -> _Key:
+    return str(row.get("delta")), digest(row.get("event"))
 
 
 def charged(claims: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Event, Neighboring]]:
@@ -206,12 +232,20 @@ def charged(claims: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Event, N
 def missing(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield what an attestation of this version holds and these contents do not, and the other way round."""
     lines = [line.split("\t") for line in LIST.read_text("utf-8").splitlines()]
-    for part, like in (("claims", "claims"), ("replays", "claims"), ("exact", "exact")):
-        wanted = Counter((subject, relation) for listed, subject, relation in lines if listed == like)
+    for part, like in (
+        ("claims", "claims"),
+        ("replays", "claims"),
+        ("attacks", "claims"),
+        ("exact", "exact"),
+    ):
+        wanted = Counter((subject, relation) for listed, subject, relation, *_ in lines if listed == like)
         yield from _uneven(part, Counter(map(_key, body[part])), wanted)
+    charges = {(subject, relation): (delta, event) for _, subject, relation, delta, event in lines}
+    for row in body["claims"]:
+        if charges.get(_key(row), _charge(row)) != _charge(row):
+            yield f"claims: {', '.join(_key(row))} is charged otherwise by this version"
     lemmas = Counter({(lemma, ""): 1 for names in proofs.PROVED_BY.values() for lemma in names})
     yield from _uneven("lemmas", Counter((lemma, "") for lemma in body["lemmas"]), lemmas)
-    yield from _not_attacked(body)
     yield from _not_asked(body)
     for part, count in (("kills", "kills"), ("fuzz", "cases")):
         least, tried = TRIED.get(str(body.get("mode")), TRIED["full"])[part], body[part].get(count)
@@ -228,17 +262,6 @@ def _uneven(part: str, found: Counter[_Key], wanted: Counter[_Key]) -> Iterator[
         if keys:
             names = sorted(", ".join(filter(None, key)) for key in keys)
             yield f"{part}: {len(names)} of {wanted.total()} rows {words}: {_few(names)}"
-
-
-def _not_attacked(body: Mapping[str, Any]) -> Iterator[str]:
-    """Claims without an attack; those of the stored table count where the run was a short one."""
-    attacked: set[tuple[str, ...]] = set(map(_key, body["attacks"]))
-    stored = body.get("stored")
-    known = stored.get("subjects") if isinstance(stored, dict) and body.get("mode") == "short" else None
-    if isinstance(known, list):
-        attacked |= {tuple(map(str, key)) for key in known if isinstance(key, list)}
-    if left := sorted({", ".join(key) for key in map(_key, body["claims"]) if key not in attacked}):
-        yield f"attacks: none on {_few(left)}"
 
 
 def _not_asked(body: Mapping[str, Any]) -> Iterator[str]:
@@ -270,12 +293,15 @@ def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
 
 def failures(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the contents of a file say of themselves is wrong."""
+    prices = {_key(row): row.get("epsilon") for row in body["claims"]}
     for part, musts in ROWS.items():
         for row in body[part]:
-            yield from (
-                f"{part}, {row.get('subject')}: not {must}" for must in musts if row.get(must) is not True
-            )
-    for part in ("claims", "lemmas", "exact", "replays"):
+            if part == "attacks":  # what it was held against is the claim, whatever the row says
+                row = {**row, "claimed": prices.get(_key(row))}
+            wrong = [f"not {must}" for must in musts if row.get(must) is not True]
+            wrong += [f"{low} above {high}" for low, high in ORDERED[part] if not _ordered(row, low, high)]
+            yield from (f"{part}, {row.get('subject')}: {what}" for what in wrong)
+    for part in ("claims", "lemmas", *ROWS):
         if not body[part]:
             yield f"{part}: nothing was tried"
     for row in body["outside"]:
@@ -297,3 +323,10 @@ def failures(body: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(tests, dict) or tests.get("failed") != 0:
         failed = tests.get("failed") if isinstance(tests, dict) else "all"
         yield f"{failed} tests of lemmas failed"
+
+
+def _ordered(row: Mapping[str, Any], low: str | float, high: str | float) -> bool:
+    """Whether two numbers of a row are numbers, the first at most the second."""
+    numbers = [row.get(what) if isinstance(what, str) else what for what in (low, high)]
+    first, second = (number if isinstance(number, int | float) else math.nan for number in numbers)
+    return first <= second * (1 + _ROUNDING)

@@ -19,6 +19,7 @@ from discreet.card.files import read
 from discreet.card.verification import Verification, verify
 from discreet.display.console import printable
 from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.page import posterior
 from discreet.privacy.statement import PrivacyStatement
 
 OPEN = "to be answered by the controller"
@@ -129,7 +130,9 @@ def _evaluation(said: PrivacyStatement, checked: Verification) -> dict[str, str]
         "Assumptions": _listed(said.assumptions),
         "Hazards that are not covered": _listed(said.not_covered),
         "Side channels": "time and memory of the fit are not protected unless the statement says so",
+        "Utility and bias": OPEN,
         "Access control and security of the data": OPEN,
+        "Data collection": OPEN,
     }
 
 
@@ -140,6 +143,8 @@ def _anonymity(said: PrivacyStatement, audit: str) -> dict[str, str]:
         "knows, for everything that is computed from the release",
         "Likelihood of obtaining personal data by queries": "the same bound: predictions are functions of the release "
         "and of the row that is asked about",
+        "Membership inference": f"a 50:50 guess about one {promise.unit} becomes at most "
+        f"{posterior(0.5, promise.epsilon):.0%} sure, but with probability {promise.delta:.3g}",
         "Resistance to attacks": f"audit: {audit}",
         "Selection and minimization of sources": OPEN,
         "Documentation for data subjects and authorities": "this dossier, the model file, and its ledger",

@@ -203,7 +203,7 @@ def new_key(private: Path_, public: Path_) -> None:
 
 def sign(content: bytes, private: Path_) -> str:
     """The signature of ``content``, in hexadecimal digits."""
-    key = _key(private, lambda text: serialization.load_pem_private_key(text, password=None))
+    key = _key(private, lambda text: serialization.load_pem_private_key(text, password=None), "public")
     if not isinstance(key, Ed25519PrivateKey):
         raise CardError(f"{str(private)!r} is not an Ed25519 private key")
     return key.sign(content).hex()
@@ -211,7 +211,7 @@ def sign(content: bytes, private: Path_) -> str:
 
 def is_signed_by(content: bytes, signature: str, public: Path_) -> bool:
     """Whether the holder of the private key made this signature of ``content``."""
-    key = _key(public, serialization.load_pem_public_key)
+    key = _key(public, serialization.load_pem_public_key, "private")
     if not isinstance(key, Ed25519PublicKey):
         raise CardError(f"{str(public)!r} is not an Ed25519 public key")
     try:
@@ -221,12 +221,18 @@ def is_signed_by(content: bytes, signature: str, public: Path_) -> bool:
     return True
 
 
-def _key(path: Path_, read: object) -> object:
+def _key(path: Path_, read: object, other: str) -> object:
+    """The key in a file, in which the ``other`` one of its pair may be by mistake."""
     try:
         return read(Path(path).read_bytes())  # type: ignore[operator]
     except OSError as error:
         raise CardError(f"the key {str(path)!r} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError):
+        if f"-----BEGIN {other.upper()} KEY".encode() in Path(path).read_bytes():
+            raise CardError(
+                f"{str(path)!r} is the {other} key of a pair, and the other one is needed here: files are signed with "
+                "the private key and checked with the public one"
+            ) from None
         raise CardError(
             f"{str(path)!r} is not an unencrypted key in PEM format; discreet.card.new_key makes a pair"
         ) from None

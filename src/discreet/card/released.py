@@ -16,8 +16,8 @@ from discreet.tables.domains import Binned, Boolean, Categorical, Domain, Numeri
 from discreet.tables.schema import Schema
 
 _ENCODED = "Coefficients are of rows as the schema encodes them: numbers from -1 to 1, categories 0 or 1."
-_RATIOS = (
-    "Odds ratios: of a category against the first of its column; of a number, from the lower to the upper end of its "
+_COMPARED = (
+    "of a category against the first of its column; of a number, from the lower to the upper end of its "
     "declared range; of a truth value, true against false. Noise is part of all of them."
 )
 
@@ -43,7 +43,7 @@ class Coefficients:
 
 
 def coefficients(model: Any, schema: Schema | None = None) -> Coefficients:
-    """Name the released numbers of a fitted model; for logistic models with odds ratios.
+    """Name the released numbers of a fitted model, each beside its effect: an odds ratio, or what it adds.
 
     Parameters
     ----------
@@ -91,21 +91,24 @@ def _linear(card: Card) -> Coefficients:
         return Coefficients("Coefficients of each class", ("column", *labels), tuple(rows), remark)
     values = [(name, float(value)) for name, value in zip(names, coef[0], strict=True)]
     values.append(("intercept", float(intercept[0])))
-    if not family(card.estimator).probabilities or card.schema is None:
+    if card.schema is None:
         rows_of_one = tuple((name, f"{value:.4g}") for name, value in values)
-        return Coefficients("Coefficients", ("column", "coefficient"), rows_of_one, remark)
-    ratios = [*_odds_ratios(card, coef[0]), ""]
-    listed = tuple((name, f"{value:.4g}", ratio) for (name, value), ratio in zip(values, ratios, strict=True))
-    of = "" if card.classes is None else f" of {str(card.classes[1])!r}"
-    return Coefficients(
-        f"Coefficients of the log-odds{of}",
-        ("column", "coefficient", "odds ratio"),
-        listed,
-        f"{remark} {_RATIOS}",
-    )
+        return Coefficients("Coefficients", ("column", "coefficient"), rows_of_one)
+    text: Callable[[float], str]
+    title, effect, text = "Coefficients", "effect", "{:+.4g}".format
+    if family(card.estimator).probabilities:
+        of = "" if card.classes is None else f" of {str(card.classes[1])!r}"
+        title, effect, text = f"Coefficients of the log-odds{of}", "odds ratio", _ratio
+    elif card.estimator in _RATES:
+        title, effect, text = "Coefficients of the logarithm of the rate", "rate ratio", _ratio
+    changes = [*_changes(card, coef[0], text), ""]
+    listed = tuple((name, f"{value:.4g}", word) for (name, value), word in zip(values, changes, strict=True))
+    adding = ", which add to the prediction" if effect == "effect" else ""
+    meaning = f"{effect.capitalize()}s{adding}: {_COMPARED}"
+    return Coefficients(title, ("column", "coefficient", effect), listed, f"{remark} {meaning}")
 
 
-def _odds_ratios(card: Card, coef: Array) -> Iterator[str]:
+def _changes(card: Card, coef: Array, text: Callable[[float], str]) -> Iterator[str]:
     """One word for each feature, in order; reference levels have none of their own."""
     found = {max(effect.weights): effect.of(coef) for effect in effects(card)}
     names, columns = columns_of(card), card.schema.columns if card.schema else {}
@@ -117,7 +120,7 @@ def _odds_ratios(card: Card, coef: Array) -> Iterator[str]:
     }
     for place, name in enumerate(names):
         if place in found or name in words:
-            yield _ratio(found.get(place, float(coef[place])))
+            yield text(found.get(place, float(coef[place])))
         else:
             yield "reference"
 

@@ -199,7 +199,7 @@ def describe(arguments: argparse.Namespace) -> None:
         arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        table, groups = options.read_people(arguments, schema)
+        table, groups = options.read_grouped(arguments, schema)
         with fitting():
             found = described(
                 table,

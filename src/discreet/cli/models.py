@@ -18,7 +18,6 @@ from discreet.cli.options import (
     argument,
     command,
     count,
-    did_you_mean,
     fraction,
     input_file,
     to_write,
@@ -130,7 +129,7 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     needed = [name for name in schema.needed if name != unused]
     given: tuple[Any, ...]
     with fitting("reading the table"):
-        table, groups = options.read_people(arguments, schema, needed)
+        table, groups = options.read_grouped(arguments, schema, needed)
         if reads == "table":
             given = (table,)
         elif reads == "points":
@@ -191,11 +190,11 @@ def _varied(text: str) -> tuple[str, list[Any]]:
     """An option and its values, for argparse."""
     name, separator, values = text.partition("=")
     parameter = name.strip().lstrip("-").replace("-", "_")
-    settings = catalog.OPTIONS.get(parameter)
-    if not separator or settings is None or "nargs" in settings or "action" in settings:
-        near = did_you_mean(parameter, catalog.OPTIONS)
+    settings = catalog.OPTIONS.get(parameter, {"action": ""})
+    if not separator or "nargs" in settings or "action" in settings:
+        advice = "" if parameter in catalog.OPTIONS else options.advice(f"--{parameter}", catalog.OPTIONS)
         raise argparse.ArgumentTypeError(
-            f"must be OPTION=VALUE,VALUE,... of the model's options, got {text!r}{near}"
+            f"must be OPTION=VALUE,VALUE,... of the model's options, such as l2=1e-4,1e-3, got {text!r}{advice}"
         )
     read = settings.get("type", str)
     return parameter, [read(value.strip()) for value in values.split(",")]

@@ -38,18 +38,34 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 _TARGET = "the schema names the target, see `discreet schema template --target`"
 _PEOPLE = "the schema names the column of people, see `discreet schema template --group`"
 _NOISE = "noise comes from the operating system and is never repeated"
+_TABLE = "the table is named without an option, right after the command"
+_PENALTY = "--l2 is the penalty, 1 / (C * rows); by default it follows from public numbers"
 HABITS = {  # options that people try where there are none
+    "--C": _PENALTY,
+    "--alpha": _PENALTY,
+    "--data": _TABLE,
+    "--delimiter": "--separator says what separates the fields of a CSV file",
+    "--file": _TABLE,
     "--force": "--overwrite replaces a file",
     "--group": _PEOPLE,
     "--groups": _PEOPLE,
+    "--input": _TABLE,
     "--label": _TARGET,
+    "--max-iter": "the number of steps is part of the price and follows from public numbers",
+    "--n-jobs": "OMP_NUM_THREADS limits the processors",
     "--output": "it prints to standard output, add > FILE",
     "--random-state": _NOISE,
     "--schema": "the model file holds the schema",
     "--seed": _NOISE,
     "--target": _TARGET,
+    "--verbose": "write it before the command: `discreet --verbose fit ...`",
     "--y": _TARGET,
 }
+
+
+def advice(option: str, known: Iterable[str]) -> str:
+    """What to do instead of an option that there is not, or which one is near; nothing if neither is known."""
+    return f"; {HABITS[option]}" if option in HABITS else did_you_mean(option, known)
 
 
 def unknown(what: str, text: str, known: Iterable[str]) -> str:
@@ -75,12 +91,12 @@ def positive(text: str) -> float:
 
 def epsilon(text: str) -> float:
     """A budget; beyond the largest nothing is promised and no accountant has digits enough."""
-    return _number(text, lambda value: 0 < value <= 1e6, "greater than 0 and at most 1000000")
+    return _number(text, lambda value: 0 < value <= 1e6, "a number greater than 0 and at most 1000000")
 
 
 def fraction(text: str) -> float:
     """A number in [0, 1)."""
-    return _number(text, lambda value: 0 <= value < 1, "at least 0 and less than 1")
+    return _number(text, lambda value: 0 <= value < 1, "a number of at least 0 and less than 1")
 
 
 def count(text: str, most: int = 10**12) -> int:
@@ -182,8 +198,8 @@ class Parser(argparse.ArgumentParser):
         for name in (word.partition("=")[0] for word in given if word.startswith("--")):
             if name == "--" or any(one.startswith(name) for one in known):
                 continue
-            advice = f"; {HABITS[name]}" if name in HABITS else did_you_mean(name, known)
-            message = f"there is no option {name}{advice or f'; `{self.prog} --help` lists all'}"
+            near = advice(name, known) or f"; `{self.prog} --help` lists all"
+            message = f"there is no option {name}{near}"
         if message.endswith("required: ACTION"):
             below = next(one for one in self._actions if one.metavar == "ACTION")
             message = f"name an action: {', '.join(map(str, below.choices or ()))}"
@@ -351,7 +367,7 @@ def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any
     return read_table(arguments.data, columns, bad_rows=bad_rows, separator=arguments.separator)
 
 
-def read_people(
+def read_grouped(
     arguments: argparse.Namespace, schema: Any, columns: list[str] | None = None
 ) -> tuple[Any, Any]:
     """The table, and whose row each row is, if the schema says that a person can have several."""
@@ -444,6 +460,6 @@ def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> 
             f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
             "releases together say about a person"
         )
-    spent, left = ledger.balance(statement.event)
+    spent, left = ledger.balance(statement.event, statement.guarantee)
     say(f"In {arguments.ledger}, {spent}.", folded=True)
     say(f"There is {left}.", folded=True)

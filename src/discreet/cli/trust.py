@@ -88,7 +88,7 @@ def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: A
     from discreet.evaluation.evaluate import evaluate as evaluated
 
     with working("evaluating"):
-        table, groups = options.read_people(arguments, schema)
+        table, groups = options.read_grouped(arguments, schema)
         rows, labels = options.rows_of(model, table), schema.target_values(table)
         by, values = _subgroups(schema, table, arguments.by)
         return evaluated(
@@ -155,7 +155,7 @@ def intervals(arguments: argparse.Namespace) -> None:
         arguments, size=_LARGEST_REPORT, reason=", and intervals cannot be had twice for one price"
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
-        table, groups = options.read_people(arguments, schema)
+        table, groups = options.read_grouped(arguments, schema)
         rows, labels = schema.encode(table)
         with fitting():
             found = coefficient_intervals(

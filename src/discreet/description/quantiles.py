@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet import _checks
-from discreet._checks import ParameterError, Setting, calm
+from discreet._checks import ParameterError, ParameterTypeError, Setting, calm
 from discreet._typing import Array
 from discreet.estimators.groups import bounded_rows, read_people
 from discreet.estimators.linear import NoiseWarning
@@ -193,7 +193,7 @@ def private_quantiles(
     X: ArrayLike,
     levels: float | Sequence[float],
     *,
-    candidates: ArrayLike,
+    candidates: ArrayLike | None = None,
     epsilon: float,
     delta: float = 0.0,
     neighboring: str = "replace-one",
@@ -208,8 +208,8 @@ def private_quantiles(
     ----------
     X : values of one column, or an array of shape (n_samples, n_columns).
     levels : one level or several, between 0 and 1; rounded to multiples of 2**-20.
-    candidates : public values to choose from, for instance ``numpy.linspace(0, 120, 241)`` or `wide_grid`. The answer
-        is the candidate below the quantile for levels below 1/2, and the one above it for others.
+    candidates : public values to choose from, required; for instance ``numpy.linspace(0, 120, 241)`` or `wide_grid`.
+        The answer is the candidate below the quantile for levels below 1/2, and the one above it for others.
     epsilon, delta : budget of all quantiles together; delta may be 0.
     neighboring : {"replace-one", "add-remove-one", "zero-out"}
     bad_rows : "error" refuses NaN and rows without an id in ``groups``; with "null" they count nowhere.
@@ -234,6 +234,13 @@ def private_quantiles(
     >>> bool(abs(found.values[0] - [23.5, 40, 56.5]).max() < 3), found.privacy_.epsilon
     (True, 1.0)
     """
+    if candidates is None:
+        raise ParameterError(
+            "candidates",
+            "must list the public values to choose from: which values occur is private",
+            "pass candidates=numpy.linspace(0, 120, 241) for ages, say",
+            "pass candidates=discreet.wide_grid() where nothing is known",
+        )
     return _quantiles(
         lambda values: {"values": values},
         X,
@@ -388,8 +395,12 @@ def private_domains(
     >>> domains["income"].lower < 5000 < 100_000 < domains["income"].upper, statement.epsilon
     (True, 1.0)
     """
-    if not candidates:
-        raise ValueError("name at least one column")
+    if not isinstance(candidates, Mapping) or not candidates:
+        raise ParameterTypeError(
+            "candidates",
+            f"must name columns with their public candidates, got {candidates!r}",
+            'pass {"income": None}, say, for those of discreet.wide_grid()',
+        )
     share = _checks.real("coverage", coverage, above=0)
     if not share < 1:
         raise ParameterError(

@@ -161,7 +161,8 @@ class Description:
         for title, header, rows in self._parts():
             lines += [printable(title), *table_lines(header, rows)]
         promise = self.privacy_
-        lines.append(f"price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}")
+        price = f"price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}"
+        lines.append(f"{price}, unit: {promise.guarantee.unit}")
         return "\n".join(lines)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""Private linear classifiers with the scikit-learn interface: what they share, then one class per loss."""
+"""Private linear classifiers with the scikit-learn interface: a base class, then one class per loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from discreet.solvers import base
 
 
 class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLinearModel):  # type: ignore[misc]
-    """Linear classification; subclasses name the loss of a number of classes, and how many models it takes."""
+    """Base class of linear classifiers. A subclass names its loss for a number of classes, and the number of models."""
 
     coef_: Array
     intercept_: Array
@@ -47,7 +47,7 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
     def plan(
         self, n_samples: int, n_features: int, n_classes: int | None = None, *, sparse: bool = False
     ) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         return solver, self._weighted(loss, n_models), n_models, None
 
     def _weighted(self, loss: Loss, n_models: int) -> Loss:
-        """The loss with the weights of classes, if there are any."""
+        """Return the loss, weighted by class if ``class_weight`` is given."""
         weights = class_weights(getattr(self, "class_weight", None), self.classes)
         if weights is None or set(weights) == {1.0}:
             return loss
@@ -94,20 +94,20 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
         return {"coef_": coef, "intercept_": intercept, **facts}
 
     def decision_function(self, X: Any) -> Array:
-        """Signed distances to the decision boundary, of rows shrunk or cut to ``feature_bound``."""
+        """Return signed distances to the decision boundary, for rows clipped to ``feature_bound``."""
         check_is_fitted(self)
         raw = as_fitted(self)._raw(self._rows(X), self.coef_, self.intercept_)
         return raw.ravel() if len(self.coef_) == 1 else raw
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely label of every row."""
+        """Return the most likely label of every row."""
         raw = self.decision_function(X)
         codes = (raw > 0).astype(int) if raw.ndim == 1 else raw.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
 
 def class_weights(given: Any, classes: Any) -> tuple[float, ...] | None:
-    """One weight per declared class, in the order of the classes; None for none. Classes without one count once."""
+    """Return one weight per declared class, 1 for classes that are left out; None without weights."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -145,11 +145,10 @@ class LogOddsClassifier(PrivateLinearClassifier):
     """A classifier whose decision function is the log-odds of a class, or the logits of a softmax."""
 
     def predict_proba(self, X: Any) -> Array:
-        """Probability of every class, of rows shrunk or cut to ``feature_bound``.
+        """Return the probability of every class.
 
-        So are the rows that most solvers train on. Where a solver centers or levels rows first, it shrinks what is left
-        of them instead, and may train on longer rows than those it predicts for: labels are the same, probabilities of
-        rows beyond ``feature_bound`` are nearer to 1/2.
+        Rows longer than ``feature_bound`` are scaled down before prediction. Solvers that center rows clip them after
+        centering, so very long rows get less confident probabilities than in training; predicted labels do not change.
         """
         raw = self.decision_function(X)
         if raw.ndim == 1:
@@ -160,7 +159,7 @@ class LogOddsClassifier(PrivateLinearClassifier):
         return np.asarray(softmax(raw, axis=1))
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithm of `predict_proba`."""
+        """Return the logarithm of `predict_proba`."""
         return np.log(np.maximum(self.predict_proba(X), np.finfo(np.float64).tiny))
 
 

@@ -37,7 +37,7 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
     """Principal components under differential privacy: the directions in which rows vary most.
 
     Rows are scaled down to norm ``feature_bound``. With ``center=False`` the components are right singular vectors of
-    the rows, and ``inverse_transform(transform(X))`` is the low-rank approximation of rows that belong to whoever asks.
+    the rows, and ``inverse_transform(transform(X))`` is a low-rank approximation of the rows it is given.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
     )
 
     def plan(self, n_samples: int, n_features: int) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
@@ -190,13 +190,13 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
         )
 
     def transform(self, X: ArrayLike) -> Array:
-        """Coordinates of rows along the components, after taking off ``mean_``."""
+        """Return coordinates of rows along the components, after subtracting ``mean_``."""
         check_is_fitted(self)
         rows = checked_rows(self, X)
         return np.asarray(rows @ self.components_.T - self.mean_ @ self.components_.T)
 
     def inverse_transform(self, X: ArrayLike) -> Array:
-        """The rows that have these coordinates."""
+        """Return the rows that have these coordinates."""
         check_is_fitted(self)
         coordinates = np.asarray(X, dtype=np.float64)
         return np.asarray(coordinates @ self.components_ + self.mean_)

@@ -63,20 +63,20 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.bad_rows = bad_rows
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Nothing is learned: all that matters is in the schema."""
+        """Note the names of the columns; nothing is learned from the table."""
         schema = self._schema()
         self.feature_names_in_ = np.array(list(schema.columns), dtype=object)
         self.n_features_in_ = len(schema.columns)
         return self
 
     def transform(self, X: Any) -> Array:
-        """The rows of a pyarrow Table, a pandas or polars frame, or a dictionary of columns."""
+        """Return the rows of a pyarrow Table, a pandas or polars frame, or a dictionary of columns."""
         bad_rows: Any = _checks.choice("bad_rows", self.bad_rows, ("error", "null"))
         schema = self._schema()
         return named(schema.transform(X, bad_rows=bad_rows), schema.feature_names)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """The names of the features; they follow from the schema."""
+        """Return the names of the features, which follow from the schema."""
         return np.array(self._schema().feature_names, dtype=object)
 
     def _schema(self) -> Schema:
@@ -103,8 +103,8 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 class SquareRootRows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Replace every entry by its square root, sign kept, and scale every row to norm 1.
 
-    For counts and weights of words, clicks or diagnoses: frequent entries stop drowning the others, and a row has norm
-    1, which is the ``feature_bound`` of the estimator that follows.
+    For counts and weights of words, clicks or diagnoses: frequent entries no longer dominate the others, and rows have
+    norm 1, which is the ``feature_bound`` of the estimator that follows.
 
     Privacy
     -------
@@ -119,12 +119,12 @@ class SquareRootRows(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Nothing is learned but the number of columns."""
+        """Note the number of columns; nothing else is learned."""
         self.n_features_in_ = int(X.shape[1])
         return self
 
     def transform(self, X: Any) -> Any:
-        """The rows of an array, or of a sparse matrix, which becomes CSR."""
+        """Return the scaled rows; a sparse matrix becomes CSR."""
         rows: Any = check_array(X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, copy=True)
         sparse = bool(sp.issparse(rows))
         entries = rows.data if sparse else rows

@@ -121,7 +121,7 @@ class PrivateERM(PrivateLinearModel):
     # -- plan --------------------------------------------------------------------------------------------------
 
     def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------

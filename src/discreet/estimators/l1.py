@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -36,11 +36,17 @@ _SIZES = (1e-3, 1e4)  # of the L1 ball, in units of the label or of the log-odds
 _SHORT, _LONG, _FAR_ABOVE = 5.0, 40.0, 40.0
 
 
+@estimator
 class _OverL1Ball(PrivateLinearModel):
-    """What these estimators share: entrywise bounds, an L1 ball, a certificate."""
+    """Shared by these estimators: entrywise bounds, an L1 ball, a certificate."""
 
-    feature_bound: float
-    fit_intercept: bool
+    feature_bound: float = entry_bound()
+    fit_intercept: bool = intercept()
+    solver: str | base.Solver = parameter(
+        "frank-wolfe",
+        "str or solver object",
+        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
+    )
 
     def _label_scale(self) -> float:
         """Return one unit of the solver's predictions, in units of ``l1_radius``."""
@@ -100,20 +106,35 @@ class _OverL1Ball(PrivateLinearModel):
         }
 
 
+@dataclasses.dataclass(frozen=True)
+class _Farther:
+    """Frank-Wolfe, over a longer ball where choices among the columns of dense rows rise far above the noise."""
+
+    name: ClassVar[str] = FrankWolfe.name
+    multiclass: ClassVar[Literal["softmax", "one-vs-rest"]] = FrankWolfe.multiclass
+    solver: FrankWolfe
+
+    def plan(self, problem: Problem, guarantee: Guarantee) -> base.Plan:
+        """Return the plan of Frank-Wolfe in the ball that public facts choose."""
+        n_columns = problem.n_features - int(problem.bounds.intercept)
+        if not problem.sparse and choice_signal(problem, guarantee, 2 * n_columns) >= _FAR_ABOVE:
+            problem = dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
+        return self.solver.plan(problem, guarantee)
+
+
 class _MarginsOverL1Ball(_OverL1Ball):
     """Classifiers: a short walk where noise counts, a long one where rows are many."""
 
     def _size(self) -> float:
         return _SHORT if self.l1_radius is None else super()._size()
 
-    def _placed(self, problem: Problem, guarantee: Guarantee) -> Problem:
-        chosen = self.l1_radius is not None or not isinstance(base.resolve(self.solver), FrankWolfe)
-        if chosen or problem.geometry is None or problem.sparse:
-            return problem
-        n_columns = problem.n_features - int(problem.bounds.intercept)
-        if choice_signal(problem, guarantee, 2 * n_columns) < _FAR_ABOVE:
-            return problem
-        return dataclasses.replace(problem, geometry=L1Ball(_LONG, problem.n_features))
+    def _task(
+        self, solver: base.Solver, n_columns: int, n_classes: int | None
+    ) -> tuple[base.Solver, Loss, int, float | None]:
+        chosen, loss, n_models, bound = super()._task(solver, n_columns, n_classes)
+        if self.l1_radius is None and isinstance(chosen, FrankWolfe):
+            chosen = _Farther(chosen)
+        return chosen, loss, n_models, bound
 
 
 @estimator
@@ -151,17 +172,10 @@ class PrivateLasso(_OverL1Ball, PrivateLinearRegressor):
     (0, True)
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float | None = parameter(
         None,
         "float",
         "How far predictions may reach from the intercept; None is half the width of ``target_bounds``.",
-    )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
     )
 
     def _label_scale(self) -> float:
@@ -207,24 +221,16 @@ class PrivateSparseLogisticRegression(_MarginsOverL1Ball, LogOddsClassifier):
     True
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float | None = parameter(
         None,
         "float",
         "Size of the ball: how far the log-odds of a prediction can be from the intercept. None is 5, or 40 with "
         "Frank-Wolfe for dense rows so many that choices of columns rise far above the noise.",
     )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
-    )
-
     max_columns: int | None = parameter(
         None,
         "int",
-        "How many columns the model may use: they are selected by a private look and refitted, by the solver "
+        "How many columns the model may use: one release selects them and another refits them, by the solver "
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
@@ -288,8 +294,6 @@ class PrivateSparseLinearSVC(_MarginsOverL1Ball, PrivateLinearClassifier):
     True
     """
 
-    feature_bound: float = entry_bound()
-    fit_intercept: bool = intercept()
     l1_radius: float | None = parameter(
         None,
         "float",
@@ -298,11 +302,6 @@ class PrivateSparseLinearSVC(_MarginsOverL1Ball, PrivateLinearClassifier):
     )
     huber_width: float = parameter(
         0.5, "float", "Half-width of the quadratic piece that replaces the hinge's corner."
-    )
-    solver: str | base.Solver = parameter(
-        "frank-wolfe",
-        "str or solver object",
-        '"frank-wolfe" or "mirror-descent"; ``FrankWolfe(n_iterations=...)`` chooses the number of steps.',
     )
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:

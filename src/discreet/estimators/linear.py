@@ -50,8 +50,7 @@ class PrivateLinearModel(LinearParameters):
     """Read, bound, plan, run, state: shared by classifiers and regressors.
 
     A subclass for a kind of label defines ``plan``, ``_read``, ``_task`` and ``_attributes``; one for a kind of feature
-    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_placed``, ``_split``, ``_raw`` and
-    ``_stated_bounds``.
+    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_split``, ``_raw`` and ``_stated_bounds``.
     """
 
     _released: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
@@ -193,7 +192,6 @@ class PrivateLinearModel(LinearParameters):
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, n_samples)
         solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
         problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
-        problem = self._placed(problem, guarantee)
         rows = self._rows_per_group()
         if rows is None:
             return solver.plan(problem, guarantee)
@@ -243,10 +241,6 @@ class PrivateLinearModel(LinearParameters):
         constraint = getattr(self, "constraint", None)
         inside = None if constraint is None else _checked_set(constraint, n_features * loss.n_outputs)
         return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
-
-    def _placed(self, problem: Problem, guarantee: Guarantee) -> Problem:
-        """Return the problem in the set that suits its size and the guarantee."""
-        return problem
 
     def _split(self, weights: Array) -> tuple[Array, Array]:
         """Return coefficients and intercepts in the units of the features."""

@@ -31,10 +31,17 @@ from discreet.solvers import base
 _RADII = (1e-2, 1e3)
 
 
+@estimator
 class _OverSimplex(PrivateLinearModel):
-    """Shared parts of both estimators: entrywise bounds, a simplex, a certificate, no intercept."""
+    """Shared by both estimators: entrywise bounds, a simplex, a certificate, no intercept."""
 
     fit_intercept = False
+    solver: str | base.Solver = parameter(
+        "simplex-sampling",
+        "str or solver object",
+        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
+        "the number of draws.",
+    )
 
     def _size(self) -> float:
         """Sum of the weights in the solver's units, in which features lie between -1 and 1."""
@@ -97,13 +104,6 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
     >>> round(float(model.coef_.sum()), 9), bool(model.score(forecasts, y) > 0.5)
     (1.0, True)
     """
-
-    solver: str | base.Solver = parameter(
-        "simplex-sampling",
-        "str or solver object",
-        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
-        "the number of draws.",
-    )
 
     def _feature_scale(self) -> float:
         return self._target_range()[1]
@@ -179,12 +179,6 @@ class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
 
     feature_bound: float = entry_bound()
     radius: float = parameter(5.0, "float", "The largest log-odds that a prediction can have.")
-    solver: str | base.Solver = parameter(
-        "simplex-sampling",
-        "str or solver object",
-        '"simplex-sampling", "frank-wolfe" or "mirror-descent"; ``SimplexSampling(n_draws=...)`` chooses '
-        "the number of draws.",
-    )
 
     def _size(self) -> float:
         radius, (low, high) = _checks.real("radius", self.radius, above=0), _RADII

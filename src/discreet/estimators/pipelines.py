@@ -112,8 +112,8 @@ def check_pipeline(pipeline: Any) -> PipelineCheck:
     Notes
     -----
     Privacy: nothing is released. Steps pass that are private, that scikit-learn's tags call stateless, or whose
-    parameters leave nothing to learn. Every other step is named, also one of which nothing is known. What a
-    ``FunctionTransformer`` computes is not looked at: it must treat each row by itself.
+    parameters leave nothing to learn. Every other step is named, also if nothing is known about it. The
+    function of a ``FunctionTransformer`` is not inspected: it must treat each row by itself.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def check_pipeline(pipeline: Any) -> PipelineCheck:
 
 
 def _unpaid(name: str, step: Any) -> Iterator[UnpaidStep]:
-    """Of one step and those inside it."""
+    """Return the unpaid steps among one step and those inside it."""
     inside = _steps(step)
     if inside is not None:
         for part, one in inside:
@@ -146,7 +146,7 @@ def _unpaid(name: str, step: Any) -> Iterator[UnpaidStep]:
 
 
 def _steps(step: Any) -> list[tuple[str, Any]] | None:
-    """The steps inside this one by name; None if it is no container."""
+    """Return the steps inside this one by name; None if it is not a container."""
     if isinstance(step, Pipeline):
         return list(step.steps)
     if isinstance(step, FeatureUnion):

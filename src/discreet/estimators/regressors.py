@@ -1,8 +1,6 @@
 """Private linear regressors with the scikit-learn interface; targets carry declared bounds.
 
-What all private linear regressors share; subclasses name the loss of targets scaled to [-1, 1].
-
-Private Poisson regression: counts with a logarithmic link.
+A subclass names its loss for targets scaled to [-1, 1]. Poisson regression has a logarithmic link instead.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ FIND_BOUNDS = "if nobody knows them, discreet.private_domains finds bounds of a 
 
 
 class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearModel):  # type: ignore[misc]
-    """Linear regression; targets carry declared bounds."""
+    """Base class of linear regressors: scales targets by their declared bounds."""
 
     coef_: Array
     intercept_: float
@@ -64,7 +62,7 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         return low / 2 + high / 2, high / 2 - low / 2
 
     def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
-        """What a fit on data of this shape would run and cost; no data is needed.
+        """Return what a fit on data of this shape would run and cost; no data is needed.
 
         Parameters
         ----------
@@ -98,7 +96,7 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         return {"coef_": coef, "intercept_": float(intercept) + middle}
 
     def predict(self, X: ArrayLike) -> Array:
-        """Predictions for rows shrunk or cut to ``feature_bound``, within ``target_bounds``."""
+        """Return predictions within ``target_bounds``, for rows clipped to ``feature_bound``."""
         check_is_fitted(self)
         fitted = as_fitted(self)
         middle, half_width = fitted._target_range()
@@ -272,7 +270,7 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
     """Poisson regression under differential privacy: the mean of a count is the exponential of a score.
 
     An unbounded exponential has no bounded gradient. So predicted means are kept between ``least_mean`` and the highest
-    target: beyond, the loss goes on along its tangent, and predictions are clipped.
+    target: beyond, the loss continues along its tangent, and predictions are clipped.
 
     Parameters
     ----------
@@ -305,17 +303,17 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
     least_mean: float | None = parameter(
         None,
         "float",
-        "The lowest mean that is ever predicted, greater than 0; None is a fiftieth of the highest target. The wider "
+        "Lowest predicted mean, greater than 0; None is a fiftieth of the highest target. The wider "
         "the range of means, the more noise.",
     )
     solver: str | base.Solver = solver_choice("newton", "objective", "noisy-gd", "output")
 
     def _means(self) -> tuple[float, float]:
-        """The lowest and highest mean that is predicted."""
+        """Return the lowest and the highest predicted mean."""
         return range_of_means(*self._target_range(), self.least_mean)
 
     def _middle(self) -> tuple[float, float]:
-        """The mean predicted at raw prediction 0, and the largest raw prediction."""
+        """Return the mean predicted at raw prediction 0, and the largest raw prediction."""
         low, high = self._means()
         return math.sqrt(low * high), math.log(high / low) / 2
 
@@ -333,7 +331,7 @@ class PrivatePoissonRegressor(PrivateLinearRegressor):
         return {"coef_": coef, "intercept_": float(intercept) + math.log(self._middle()[0])}
 
     def predict(self, X: ArrayLike) -> Array:
-        """Predicted means of rows shrunk to ``feature_bound``, between ``least_mean`` and the highest target."""
+        """Return means between ``least_mean`` and the highest target, for rows clipped to ``feature_bound``."""
         check_is_fitted(self)
         fitted = as_fitted(self)
         middle, reach = fitted._middle()

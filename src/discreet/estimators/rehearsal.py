@@ -1,7 +1,7 @@
 """What to expect of a private fit before any data is read: a rule of thumb, and a rehearsal on invented data.
 
 Both use public facts only: numbers of records, columns and classes, bounds, epsilon and delta. A rehearsal knows
-nothing about the real data except its shape; it tells what the noise does, not how hard the task is.
+nothing about the real data except its shape: it shows the effect of the noise, not how hard the task is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def simulate(
     """Rehearse a fit on invented data of the same shape, at several epsilons.
 
     Rows point in random directions and are as long as the bound allows; labels follow a random linear model with
-    noise, of which the best possible score is ``attainable``.
+    noise, whose best possible score is ``attainable``.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _rows(rng: np.random.Generator, n_rows: int, n_columns: int, bound: float, i
 
 
 def _labels(rng: np.random.Generator, rows: Array, n_classes: int, attainable: float) -> Array:
-    """Labels drawn from a softmax whose most likely class is right with probability ``attainable``."""
+    """Return labels drawn from a softmax whose most likely class is right with probability ``attainable``."""
     scores = rows @ rng.normal(size=(rows.shape[1], n_classes)) / np.linalg.norm(rows[0])
 
     def missing(scale: float) -> float:
@@ -159,7 +159,7 @@ def _labels(rng: np.random.Generator, rows: Array, n_classes: int, attainable: f
 
 
 def _targets(rng: np.random.Generator, rows: Array, attainable: float) -> Array:
-    """Targets in [-1, 1] of which a linear model explains the share ``attainable``."""
+    """Return targets in [-1, 1]; a linear model explains the share ``attainable`` of their variance."""
     signal = rows @ rng.normal(size=rows.shape[1])
     signal *= math.sqrt(attainable) / float(np.std(signal))
     noise = math.sqrt(1 - attainable) * rng.normal(size=len(signal))

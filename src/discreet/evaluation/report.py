@@ -89,7 +89,8 @@ class Evaluation:
             lines.append("  calibration (predicted probability: observed share)")
             lines += [f"    {low:.2f} to {high:.2f}    {one}" for low, high, one in self.calibration]
         promise = self.privacy_
-        lines.append(f"  price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}")
+        price = f"  price: ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}"
+        lines.append(f"{price}, unit: {promise.guarantee.unit}")
         return "\n".join(lines)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,15 @@ from discreet.privacy.guarantee import SLACK
 
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
 _KEPT: frozenset[Theorem] = frozenset({"convex", "second-order"})
+
+
+def _times_largest(name: str) -> Any:
+    """A constant of the loss, times the largest weight."""
+
+    def constant(self: ClassWeighted) -> float:
+        return self._times(getattr(self.loss, name))
+
+    return property(constant, doc="That of the loss, times the largest weight.")
 
 
 @final
@@ -82,50 +91,26 @@ class ClassWeighted(Loss):
         """That of the loss."""
         return self.loss.n_outputs
 
-    @property
-    def lipschitz(self) -> float:
-        """That of the loss, times the largest weight."""
-        return self._times(self.loss.lipschitz)
-
-    @property
-    def smoothness(self) -> float:
-        """That of the loss, times the largest weight."""
-        return self._times(self.loss.smoothness)
+    lipschitz = _times_largest("lipschitz")
+    smoothness = _times_largest("smoothness")
+    value_at_zero = _times_largest("value_at_zero")
+    value_constant = _times_largest("value_constant")
+    curvature_slope = _times_largest("curvature_slope")
+    typical_curvature = _times_largest("typical_curvature")
 
     @property
     def evaluation_error(self) -> float:
         """One product more than the loss."""
         return self.loss.evaluation_error + 2.0
 
-    @property
-    def value_at_zero(self) -> float:
-        """That of the loss, times the largest weight."""
-        return self._times(self.loss.value_at_zero)
-
-    @property
-    def value_constant(self) -> float:
-        """That of the loss, times the largest weight."""
-        return self._times(self.loss.value_constant)
-
-    @property
-    def curvature_slope(self) -> float:  # type: ignore[override]
-        """That of the loss, times the largest weight."""
-        return self._times(self.loss.curvature_slope)
-
-    @property
-    def typical_curvature(self) -> float:
-        """That of the class with the largest weight."""
-        return self._times(self.loss.typical_curvature)
-
     def derivative_bound(self, reach: float, label_bound: float | None = None) -> float:
         """Return that of the loss, times the largest weight."""
-        return min(self.lipschitz, self._times(self.loss.derivative_bound(reach, label_bound)))
+        return float(min(self.lipschitz, self._times(self.loss.derivative_bound(reach, label_bound))))
 
     def value_range(self, reach: float, label_bound: float | None = None) -> float:
         """Return that of the loss, times the largest weight."""
-        return min(
-            2.0 * reach * self.lipschitz * SLACK, self._times(self.loss.value_range(reach, label_bound))
-        )
+        most = 2.0 * reach * self.lipschitz * SLACK
+        return float(min(most, self._times(self.loss.value_range(reach, label_bound))))
 
     def valid_labels(self, y: ArrayLike) -> Mask:
         """Return which labels are those of the loss."""

@@ -34,7 +34,7 @@ from discreet.mechanisms.samplers.discrete import MAX_WIDTH, discrete_gaussian, 
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.samplers.numba_decorator import compiled
 from discreet.privacy.events import BoundedRange, Event
-from discreet.privacy.guarantee import SLACK
+from discreet.privacy.guarantee import SHRINK, SLACK
 
 TABLE_SCALE = 256  # standard deviation of the table's distribution; a coordinate's is this times its width
 
@@ -153,7 +153,7 @@ class Ball:
     @property
     def largest_square(self) -> float:
         """Largest computed squared distance in the ball; the exact distance is then below the radius."""
-        return self.radius**2 * (1 - 2.0**-40)
+        return self.radius**2 * SHRINK
 
 
 class Region(Protocol):

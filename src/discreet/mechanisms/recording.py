@@ -1,4 +1,4 @@
-"""Who listens to a release: recorders of audits to its noise, and everybody to how far it is.
+"""Observe a release: audits record its noise, and anybody may follow its progress.
 
 A mechanism ends its noisy method with ``return observed(self, ...)``. In production no recorder is active, and the
 call costs one lookup and returns its argument. Inside :func:`recorded_by` the recorder sees the private input, so it is
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -206,9 +207,10 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
 
 # -- how far a release is: log messages under ``discreet``, and callbacks -------------------------------------------
 #
-# After the charge nothing may be told that depends on the data. So a report names the release, its phase and, where
-# the number of steps is part of the plan, the step. It never holds a value, a size that is private or a time. A release
-# that runs inside another one, such as a try of a search, reports nothing: their number may be secret.
+# After the charge no report may depend on the data. So a report names the release, its phase and, where
+# the number of steps is part of the plan, the step. It never holds a value or a size that is private, and a time only
+# for a listener that asked for it. A release that runs inside another one, such as a try of a search, reports nothing:
+# their number may be secret.
 
 logger = logging.getLogger("discreet")
 logger.addHandler(logging.NullHandler())
@@ -225,6 +227,8 @@ class Report:
         when it is released.
     detail : the price, or the mechanism, in words.
     step, steps : the step that is done, of how many; both 0 where the plan fixes no number of steps.
+    private_seconds : PRIVATE: since the release began, for listeners with ``timings=True`` only; otherwise None. How
+        long a release takes may depend on the data, and no promise covers it.
     """
 
     release: str
@@ -232,26 +236,31 @@ class Report:
     detail: str = ""
     step: int = 0
     steps: int = 0
+    private_seconds: float | None = None
 
     def __str__(self) -> str:
         place = f"step {self.step} of {self.steps}" if self.steps else self.phase
-        return ": ".join(filter(None, (self.release, place, self.detail)))
+        took = "" if self.private_seconds is None else f"PRIVATE, {self.private_seconds:.3f} s"
+        return ": ".join(filter(None, (self.release, place, self.detail, took)))
 
 
 Listener = Callable[[Report], object]
-_listeners: ContextVar[tuple[Listener, ...]] = ContextVar("listeners", default=())
+_listeners: ContextVar[tuple[tuple[Listener, bool], ...]] = ContextVar("listeners", default=())
+_began: ContextVar[float] = ContextVar("began", default=0.0)  # when the release began that runs
 # The release that runs; "" if it is inside another one, so that even its being run may be secret.
 running: ContextVar[str | None] = ContextVar("running", default=None)
 
 
 @contextlib.contextmanager
-def on_progress(listener: Listener) -> Iterator[None]:
+def on_progress(listener: Listener, *, timings: bool = False) -> Iterator[None]:
     """Call ``listener`` with a `Report` whenever a release in this block reaches a phase or a planned step.
 
     Parameters
     ----------
     listener : called in the thread of the release, in the order of phases; an error that it raises ends the run,
         which stays charged.
+    timings : whether reports tell the seconds since the release began, as ``private_seconds``. They are PRIVATE: for
+        the holder of the data, and not to be published or logged where others read.
 
     Yields
     ------
@@ -273,7 +282,7 @@ def on_progress(listener: Listener) -> Iterator[None]:
     describe run
     describe done
     """
-    token = _listeners.set((*_listeners.get(), listener))
+    token = _listeners.set((*_listeners.get(), (listener, timings)))
     try:
         yield
     finally:
@@ -285,6 +294,8 @@ def releasing(label: str) -> Iterator[Callable[[str, str], None]]:
     """Report the phases of one release, through the function that is given; nothing inside another release."""
     inside = running.get() is not None
     token = running.set("" if inside else label)
+    if not inside:
+        _began.set(time.perf_counter())
 
     def report(phase: str, detail: str) -> None:
         if not inside:
@@ -304,5 +315,8 @@ def step(done: int, steps: int) -> None:
 
 def _send(report: Report, level: int) -> None:
     logger.log(level, "%s", report)
-    for listener in _listeners.get():
-        listener(report)
+    for listener, timings in _listeners.get():
+        if timings:
+            listener(replace(report, private_seconds=time.perf_counter() - _began.get()))
+        else:
+            listener(report)

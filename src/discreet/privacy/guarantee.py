@@ -244,6 +244,8 @@ def refuse_large_default(delta: float | None, n_samples: int) -> None:
 #: Factor that makes a bound computed in floating point at least its exact value: covers a formula with fewer than
 #: 2**12 roundings, at points that a projection left outside their set by a few units in the last place.
 SLACK = 1 + 2.0**-40
+#: The same for values that must not be too large.
+SHRINK = 1 - 2.0**-40
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def fit_in(q: Integers, size: int, bound: int) -> None:
 
 @compiled()
 def row_order(starts: Integers, items: Items) -> int:
-    """0 if every row lists its items in increasing order, 1 if some row does not, be it by repeating one."""
+    """Return 0 if every row lists its items in strictly increasing order, otherwise 1."""
     for i in range(starts.shape[0] - 1):
         for a in range(starts[i] + 1, starts[i + 1]):
             if items[a - 1] >= items[a]:

@@ -181,7 +181,7 @@ class Method(Protocol):
 
 
 def choose(method: str, facts: Facts, known: Mapping[str, Callable[[], Method]]) -> Method:
-    """The named one of the ``known`` methods, or what public numbers speak for.
+    """Return the named method, or the one that public numbers favor.
 
     Latent directions are worth their price only where they rise above the noise. Where users are declared to rate most
     items, one covariance of their rows tells more than a profile, and rises sooner.
@@ -230,7 +230,7 @@ class CompletionPlan(ShowsPlan):
 
     @cached_property
     def units(self) -> dict[str, float]:
-        """By what every release is multiplied afterwards."""
+        """Factor of every release after the noise."""
         return {release.name: release.unit for release, _ in self._releases}
 
     @property

@@ -109,7 +109,7 @@ class Users(Protocol):
         """What the promise assumes of where the rows are."""
 
     def as_clicks(self) -> Self:
-        """The same rows, of which only the items count."""
+        """Return the same rows without their values: only the items count."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Ratings:
         return sums[0]
 
     def as_clicks(self) -> Self:
-        """The same rows, of which only the items count."""
+        """Return the same rows without their values: only the items count."""
         return dataclasses.replace(self, scale=Clicks())
 
 

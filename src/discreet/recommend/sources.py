@@ -32,8 +32,9 @@ from discreet.estimators.groups import read_people
 from discreet.recommend import ratings as reading
 from discreet.recommend.ratings import ITEM, RATING, USER, Clicks, Ratings, Scale
 from discreet.records.clipped_rows import one_blas_thread
-from discreet.records.dask import REPEATABLE, DaskParts, is_dask_frame, row_blocks, workers
+from discreet.records.dask import REPEATABLE, is_dask_frame, row_blocks
 from discreet.records.sources import Source, source_of
+from discreet.records.workers import SummedParts, workers
 from discreet.tables.reading import as_column
 
 _CHANGED = "{} gave other ratings when it was read for the second time; write them to a file first"
@@ -204,7 +205,7 @@ class DaskRatings:
 
     assumptions = (REPEATABLE,)
 
-    def __init__(self, parts: DaskParts, n_users: int, n_items: int) -> None:
+    def __init__(self, parts: SummedParts, n_users: int, n_items: int) -> None:
         self._parts = parts
         self.n_users, self.n_items = n_users, n_items
 
@@ -250,7 +251,7 @@ def opened_collection(
     n_users = sum(size for size, _, _ in described)
     if n_users == 0:
         raise ParameterError("user_items", "must have at least one user")
-    return DaskRatings(DaskParts(asked.kept(_rows, parts), asked), n_users, len(items)), items
+    return DaskRatings(SummedParts(asked.kept(_rows, parts), asked), n_users, len(items)), items
 
 
 # -- in the process that runs the fit ----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a batch of raw cells becomes: a matrix of numbers with labels, each row a function of itself.
+"""Turn batches of raw cells into matrices with labels; each row is a function of its own cells.
 
 A reading is made once, from the types of a table's columns and public declarations, and holds nothing else: it travels
 to the workers of a cluster and gives the same rows there.
@@ -42,16 +42,16 @@ class Reading(ABC):
 
     @abstractmethod
     def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
-        """A matrix, one row for each of the batch, and an Arrow array of labels."""
+        """Return a matrix with one row per row of the batch, and an Arrow array of labels."""
 
     @property
     def height(self) -> int:
-        """Rows of one part."""
+        """Return the rows of one part."""
         return max(1024, PART_BYTES // (self.dtype.itemsize * len(self.names)))
 
 
 class WithIds(Reading):
-    """Another reading that also keeps whose row each is, as it goes by: ids and rows come from one look at a source.
+    """A reading that also collects the person of each row, so that ids and rows come from one pass over a source.
 
     Parameters
     ----------
@@ -66,19 +66,19 @@ class WithIds(Reading):
         self.columns = tuple(dict.fromkeys([*reading.columns, column]))
 
     def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
-        """Rows and labels; the ids are noted."""
+        """Return rows and labels, and note the ids."""
         self._found.append(id_column(batch.column(self._column), f"column {self._column!r}"))
         return self._reading(batch)
 
     @property
     def ids(self) -> Any:
-        """All ids that went by, as one Arrow array."""
+        """Return all collected ids as one Arrow array."""
         return pa.concat_arrays(self._found)
 
 
 @dataclass(frozen=True)
 class Numbers(Reading):
-    """Columns of numbers as they are; cells of CSV files as the numbers and classes that they spell.
+    """Read columns of numbers; parse cells of CSV files as numbers and classes.
 
     A column of vectors of one length, such as embeddings, gives that many features; ``lengths`` has 0 for all others.
     """
@@ -93,7 +93,7 @@ class Numbers(Reading):
 
     @staticmethod
     def of(table: Source, target: str, columns: Sequence[str] | None, classes: Any, bad_rows: str) -> Numbers:
-        """The reading of a table; raises where the types of its columns do not allow it."""
+        """Return the reading of a table; raise if the types of its columns do not allow one."""
         own = [name for name in table.schema.names if name != target and name not in table.keys]
         features = own if columns is None else list(columns)
         _check_columns(table, features, target)
@@ -115,7 +115,7 @@ class Numbers(Reading):
 
     @cached_property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of the features; those of a vector are numbered."""
+        """Names of the features, numbered for vectors."""
         return tuple(
             one
             for name, length in zip(self.features, self.lengths, strict=True)
@@ -123,7 +123,7 @@ class Numbers(Reading):
         )
 
     def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
-        """The numbers of every column."""
+        """Return the numbers of every column."""
         matrix = np.empty((batch.num_rows, len(self.names)), dtype=self.dtype)
         start = 0
         for name, length in zip(self.features, self.lengths, strict=True):
@@ -152,7 +152,7 @@ class Numbers(Reading):
 
 @dataclass(frozen=True)
 class Encoded(Reading):
-    """What a `Schema` makes of raw cells."""
+    """Encode raw cells by a `Schema`."""
 
     schema: Any
     label_type: Any
@@ -161,7 +161,7 @@ class Encoded(Reading):
 
     @staticmethod
     def of(table: Source, schema: Any, bad_rows: str) -> Encoded:
-        """The reading of a table, which must have the columns of the schema."""
+        """Return the reading of a table, which must have the columns of the schema."""
         table.require(schema.needed)
         numeric = schema.target is not None and schema.target.bounds is not None
         kind = pa.float64() if numeric else _label_type(pa.array(schema.classes).type)
@@ -169,7 +169,7 @@ class Encoded(Reading):
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those of the schema."""
+        """The columns of the schema."""
         return tuple(self.schema.needed)
 
     @property
@@ -178,14 +178,14 @@ class Encoded(Reading):
         return tuple(self.schema.feature_names)
 
     def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
-        """Encoded rows, and labels as members of the classes, or numbers."""
+        """Return encoded rows, and labels as members of the classes or numbers."""
         rows, labels = self.schema.encode(pa.Table.from_batches([batch]), bad_rows=self.bad_rows)
         return rows, pa.array(labels.tolist()).cast(self.label_type)
 
 
 @dataclass(frozen=True)
 class Chosen(Reading):
-    """Rows that were read before."""
+    """A reading of rows that were read before."""
 
     names: tuple[str, ...]
     dtype: np.dtype[Any]
@@ -193,7 +193,7 @@ class Chosen(Reading):
     label_type = pa.int64()
 
     def __call__(self, batch: Any) -> tuple[NDArray[Any], Any]:
-        """Nothing is read again."""
+        """Never called: the rows are there."""
         raise NotImplementedError
 
 
@@ -224,7 +224,7 @@ def _check_columns(table: Source, features: Sequence[str], target: str) -> None:
 
 
 def _numpy_type(table: Source, name: str) -> Any:
-    """The smaller floating type if it holds every value of a column's type, else the larger one."""
+    """Return float32 if it holds every value of a column's type exactly, otherwise float64."""
     kind = table.schema.field(name).type
     if list_length(kind):
         kind = kind.value_type
@@ -241,7 +241,7 @@ def _numpy_type(table: Source, name: str) -> Any:
 
 
 def _vectors(cells: Any, length: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The vectors of a column as a matrix; a missing vector is a row of NaN, a missing entry is NaN."""
+    """Return the vectors of a column as a matrix; a missing vector is a row of NaN, a missing entry is NaN."""
     kind = pa.from_numpy_dtype(dtype)
     there = cells.is_valid().to_numpy(zero_copy_only=False)
     entries = (
@@ -258,7 +258,7 @@ LABEL_TYPES = (pa.int64(), pa.uint64(), pa.float64(), pa.string())
 
 
 def _label_type(kind: Any) -> Any:
-    """The one of ``LABEL_TYPES`` that holds every value of a type."""
+    """Return the type of ``LABEL_TYPES`` that holds every value of a type."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):

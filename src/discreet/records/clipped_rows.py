@@ -421,13 +421,17 @@ class ClippedRows(Records):
         if whole and usable:
             yield lane, self._X[lane]
             return
+        copied = 0 if usable or self.sparse else min(self._chunk, lane.stop - lane.start)
+        copies = np.empty(
+            (copied, self.n_columns)
+        )  # one for all chunks: each is used before the next one comes
         for rows in _cut(lane, self._chunk):
             if self.sparse:
                 if rows.start not in self._csr_chunks:
                     self._csr_chunks[rows.start] = _csr_view(self._X, rows)
                 yield rows, self._csr_chunks[rows.start]
             else:
-                yield rows, self._X[rows] if usable else self._copy_rows(rows)
+                yield rows, self._X[rows] if usable else self._copy_rows(rows, copies)
 
     def _copy_rows(self, rows: Any, out: Array | None = None) -> Array:
         """Return a float64 copy of some rows, with null rows zeroed, because 0 times nan is not 0."""

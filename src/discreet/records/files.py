@@ -24,7 +24,7 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 class _System(Protocol):
-    """What is asked of a file system; those of `fsspec` answer."""
+    """The methods needed of a file system; those of `fsspec` have them."""
 
     def isdir(self, path: str) -> bool: ...
     def exists(self, path: str) -> bool: ...
@@ -34,7 +34,7 @@ class _System(Protocol):
 
 
 class _Local:
-    """Files of this machine."""
+    """The file system of this machine."""
 
     isdir, exists = staticmethod(os.path.isdir), staticmethod(os.path.exists)
 
@@ -50,18 +50,18 @@ class _Local:
 
 @dataclass(frozen=True)
 class File:
-    """One file: its path, what opens it, and the values that its folders give to all of its rows."""
+    """One file: its path, the file system that opens it, and the values that its folders give to all of its rows."""
 
     path: str
     system: _System
     keys: dict[str, str | None]
 
     def stream(self) -> Any:
-        """The file, open for reading bytes."""
+        """Open the file for reading bytes."""
         return self.system.open(self.path)
 
     def arrow(self) -> Any:
-        """The file as Arrow reads it: by itself if it can."""
+        """Return the source that Arrow reads: its path if Arrow can open it, otherwise an open file."""
         return (
             pa.OSFile(self.path)
             if isinstance(self.system, _Local)
@@ -70,7 +70,7 @@ class File:
 
     @contextmanager
     def errors(self, kind: str) -> Iterator[None]:
-        """Errors that name the file and quote nothing of it."""
+        """Turn read errors into errors that name the file and quote nothing of it."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:
@@ -95,7 +95,7 @@ class Files(Source):
         self.n_rows = self._format.count(self._files)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
-        """Batches of one file after the other."""
+        """Yield the batches of one file after another."""
         wanted = pa.schema([self.schema.field(name) for name in columns])
         own = [name for name in columns if name not in self.keys]
         for file in self._files:
@@ -104,7 +104,7 @@ class Files(Source):
                 yield _with_keys(batch, file, wanted)
 
     def _check(self, file: File, own: Sequence[str]) -> None:
-        """Refuse a file that lacks columns, or has others under their names."""
+        """Raise if a file lacks columns, or has columns of other types."""
         schema = self._format.schema(file)
         for name in own:
             if name not in schema.names or schema.field(name).type != self.schema.field(name).type:
@@ -150,7 +150,7 @@ class _Parquet:
         return total
 
     def batches(self, file: File, columns: Sequence[str]) -> Iterator[Any]:
-        """One row group after the other: asked for all at once, Arrow reads far ahead."""
+        """Yield one row group after another; asked for all at once, Arrow reads far ahead."""
         with self._opened(file) as opened:
             rows = batch_rows(opened.schema_arrow, columns)
             for group in range(opened.metadata.num_row_groups):
@@ -227,7 +227,7 @@ def _format_of(files: Sequence[File]) -> Callable[[str], Any]:
 
 
 def files(source: Any, bad_rows: str) -> Files:
-    """The table that paths, folders, globs or addresses name; raises if there is none."""
+    """Return the table that paths, folders, globs or addresses name; raise if there is none."""
     given = [os.fspath(one) for one in (source if isinstance(source, list | tuple) else [source])]
     found = [file for path in given for file in _found(path)]
     name = given[0] if len(given) == 1 else f"{given[0]} and {len(given) - 1} more"
@@ -256,7 +256,7 @@ def _found(path: str) -> list[File]:
 
 
 def _system(path: str) -> tuple[_System, str]:
-    """The file system of a path, and the path in it."""
+    """Return the file system of a path, and the path in it."""
     if "://" not in path:
         return _Local(), path
     try:
@@ -275,7 +275,7 @@ def _hidden(path: str, root: str) -> bool:
 
 
 def _keys(path: str) -> dict[str, str | None]:
-    """The values that folders named ``key=value`` give, as text."""
+    """Return the values of folders named ``key=value``, as text."""
     folders = path.replace(os.sep, "/").split("/")[:-1]
     pairs = [folder.partition("=") for folder in folders if "=" in folder]
     return {unquote(key): None if value == _NO_VALUE else unquote(value) for key, _, value in pairs if key}

@@ -49,7 +49,7 @@ from discreet.tables.schema import NamedRows, RowsOfPeople, named
 
 
 def as_numbers(values: Any) -> Any:
-    """Numbers, NaN where a cell is none; arrays and sparse matrices of numbers as they are, all else as float64."""
+    """Return cells as numbers, NaN for other cells. Arrays and sparse matrices of numbers are returned unchanged."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values
     if is_from(values, "pandas", "DataFrame") and all(
@@ -67,7 +67,7 @@ def as_numbers(values: Any) -> Any:
 
 
 def missing(labels: NDArray[Any]) -> Mask:
-    """Which labels are none: NaN, infinite, None, NA."""
+    """Return which labels are missing: NaN, infinite, None, NA."""
     if labels.dtype.kind == "f":
         return np.asarray(~np.isfinite(labels))
     if labels.dtype.kind != "O":
@@ -77,7 +77,7 @@ def missing(labels: NDArray[Any]) -> Mask:
 
 
 def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """The place of every label among the classes, -1 where it is none of them, whatever else it is."""
+    """Return the index of every label among the classes, -1 for a label of any kind that is not one of them."""
     found = np.full(len(labels), -1, dtype=np.int64)
     huge = labels.dtype.kind in "iuf" and any(_is_huge(label) for label in classes.tolist())
     if labels.dtype.kind not in "OU" and not huge:
@@ -95,12 +95,12 @@ def class_codes(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64
 
 
 def _is_huge(label: object) -> bool:
-    """Whether NumPy, which compares whole numbers with others in floating point, may take this one for another."""
+    """Whether the number is so large that NumPy, which compares in floating point, may confuse it with another."""
     return isinstance(label, int | float) and abs(label) >= 2.0**53
 
 
 def described(labels: NDArray[Any], most: int = 5) -> str:
-    """Labels with their kinds, each once: "0" as text and 0 as a number are different labels.
+    """Describe labels with their kinds, each once: "0" as text and 0 as a number are different labels.
 
     >>> described(np.array(["0", 0, True, 0], dtype=object))
     "'0' (text), 0 (number), True (true/false)"
@@ -113,7 +113,7 @@ def described(labels: NDArray[Any], most: int = 5) -> str:
 
 
 def refuse_words(X: Any, values: Any, *, fitting: bool) -> None:
-    """Raise for the first cell of X that is no number, as its ``values`` from `as_numbers` tell; NaN is one here."""
+    """Raise for the first cell of X that is not a number (NaN is allowed); ``values`` is `as_numbers` of X."""
     if np.iscomplexobj(X):
         raise ValueError("Complex data not supported: every cell of X must be a real number")
     if values is X or not len(places := _nan_places(values)):
@@ -139,7 +139,7 @@ def refuse_words(X: Any, values: Any, *, fitting: bool) -> None:
 
 
 def _nan_places(values: Any) -> NDArray[Any]:
-    """Row and column of every cell of a matrix that is NaN."""
+    """Return row and column of every NaN in a matrix."""
     if not bool(sp.issparse(values)):
         return np.argwhere(np.isnan(values))
     entries = values.tocoo()
@@ -212,16 +212,16 @@ class Rows(ABC):
 
     @abstractmethod
     def valid(self, bounds: Bounds) -> Mask:
-        """Which rows are finite and not absurd."""
+        """Return which rows are finite and within 2**300."""
 
     @abstractmethod
     def records(
         self, labels: NDArray[Any], bounds: Bounds, null_rows: Mask | None, clip: Callable[[Any], Any]
     ) -> PartitionedRecords:
-        """Records of the rows with these labels; ``null_rows`` contribute nothing."""
+        """Return records of the rows with these labels; ``null_rows`` contribute nothing."""
 
     def regrouped(self, places: NDArray[np.int64]) -> Rows:
-        """Some of the rows, possibly more than once; refused where single rows cannot be reached."""
+        """Return some of the rows, possibly more than once; raise if single rows cannot be reached."""
         raise ParameterError(
             "groups",
             "cannot be an array where rows are on a cluster: one person's rows may be in several partitions",
@@ -248,7 +248,7 @@ def open_rows(
     ids: str | None = None,
     sums: bool = False,
 ) -> Iterator[tuple[Any, Any]]:
-    """Rows and labels: sources are mapped, collections of clusters stay there, all else is as it is.
+    """Open rows and labels: sources are mapped, collections on a cluster stay there, anything else is unchanged.
 
     Parameters
     ----------
@@ -294,14 +294,17 @@ def open_rows(
     if is_dask(X) or is_dask(y):
         from discreet.records.dask import DaskRows, labels_of
 
-        X = DaskRows(X) if is_dask(X) else X
+        beside = None  # labels that stay with the rows
+        if is_dask(X):
+            X = DaskRows(X, y if sums and is_dask(y) else None)
+            beside = X.labels
         if is_dask(y):
-            y = X.labels(y) if sums and isinstance(X, DaskRows) else labels_of(y)
+            y = labels_of(y) if beside is None else beside
     yield X, y
 
 
 def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) -> str | None:
-    """The column of labels; raises where labels come in two ways, or rows of people would be taken for people."""
+    """Return the column of labels; raise if labels are given twice, or if rows of people would count as people."""
     if schema is not None:
         if schema.group is not None and schema.group != ids:
             raise ParameterError(
@@ -321,7 +324,7 @@ def _target(X: Any, y: Any, target: str | None, schema: Any, ids: str | None) ->
 
 
 def split_groups(X: Any, groups: Any, schema: Any) -> tuple[Any, Any, str | None]:
-    """Rows, ids of people, and the name of their column: without the ids, where they are yet to be read."""
+    """Return rows, ids of people, and the name of the column of ids if it has yet to be read."""
     name = groups if groups is not None or schema is None else schema.group
     if not isinstance(name, str):
         return X, groups, None
@@ -333,7 +336,7 @@ def split_groups(X: Any, groups: Any, schema: Any) -> tuple[Any, Any, str | None
 
 
 def split_target(table: Any, target: str, name: str = "target") -> tuple[Any, Any]:
-    """A frame without one of its columns, and that column."""
+    """Split a column off a frame."""
     dask_frame = is_from(table, "dask.dataframe", "DataFrame")
     if not (dask_frame or is_frame(table)):
         given = "y" if name == "target" else "one id per row"
@@ -360,7 +363,7 @@ def check_people(X: Any, groups: Any) -> None:
 
 
 def _note_parts(model: Any, rows: Rows, *, reset: bool) -> Rows:
-    """The rows, with their number and names of columns noted on the model as scikit-learn does."""
+    """Return the rows; note number and names of their columns on the model, as scikit-learn does."""
     if not reset:
         raise ValueError("predict on rows in memory: pass one partition or batch at a time")
     model.n_features_in_ = rows.shape[1]
@@ -370,7 +373,7 @@ def _note_parts(model: Any, rows: Rows, *, reset: bool) -> Rows:
 
 
 def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False) -> Any:
-    """Rows as a float matrix or CSR matrix; ``strict`` refuses what is not finite, ``reset`` notes the columns."""
+    """Return rows as a float or CSR matrix; ``strict`` refuses NaN and infinity, ``reset`` notes the columns."""
     if isinstance(X, Rows):
         return _note_parts(model, X, reset=reset)
     if reset and isinstance(X, RowsOfPeople) and getattr(model, "max_rows_per_group", None) is None:
@@ -379,6 +382,13 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
             "must be given: the schema that made these rows has a group column, so a person can have several of them",
             Setting("max_rows_per_group", purpose="with groups=schema.groups(table) in fit"),
             "use a schema without a group column if each person has one row",
+        )
+    if X is None or isinstance(X, Mapping):
+        raise ParameterTypeError(
+            "X",
+            f"must be an array or a data frame, got {type(X).__name__}",
+            "make a frame of columns by pandas.DataFrame",
+            Setting("schema", purpose="to fit, a discreet.Schema that reads raw tables"),
         )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)
@@ -409,7 +419,7 @@ def _note_columns(model: Any, X: Any, reset: bool) -> None:
 
 
 def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, NDArray[Any]]:
-    """Rows and one label per row, of any type that can be a class."""
+    """Check rows and labels of a classifier: one label per row, of any type that can be a class."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
     there = isinstance(y, Column)  # with the rows, elsewhere
@@ -423,7 +433,7 @@ def checked_classes(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, N
 
 
 def _first_missing(labels: NDArray[Any]) -> int | None:
-    """The row of the first missing label; raises for labels of which none can be a class."""
+    """Return the row of the first missing label; raise if no label can be a class."""
     if (none := missing(labels)).any():
         return int(np.argmax(none))
     check_classification_targets(labels)
@@ -431,7 +441,7 @@ def _first_missing(labels: NDArray[Any]) -> int | None:
 
 
 def checked_targets(model: Any, X: Any, y: Any, *, strict: bool) -> tuple[Any, Array]:
-    """Rows and one real target per row."""
+    """Check rows and targets of a regressor: one real number per row."""
     _check_given(model, y)
     rows = checked_rows(model, X, strict=strict, reset=True)
     there = isinstance(y, Column)
@@ -447,14 +457,14 @@ def _targets(y: Any) -> Array:
 
 
 def take(rows: Any, places: NDArray[np.int64]) -> Any:
-    """Some of the rows, possibly more than once, in the container that ``checked_rows`` gave."""
+    """Return some of the rows, possibly more than once, in the container that ``checked_rows`` returned."""
     if isinstance(rows, Rows):
         return rows.regrouped(places)
     return rows[places]
 
 
 def blanked(rows: Any, nulls: Mask) -> Any:
-    """The rows with zeros in place of some; a CSR matrix stores no entry more, and nothing is copied without need."""
+    """Return the rows with some set to zero; a CSR matrix gets no new entries, and nothing is copied without need."""
     if not nulls.any():
         return rows
     if not bool(sp.issparse(rows)):
@@ -474,7 +484,7 @@ def as_records(
     clip: Callable[[Any], Any] | None = None,
     linear: bool = True,
 ) -> list[Records]:
-    """Records of every model: the same rows, with each model's labels.
+    """Return the records of every model: the same rows, with each model's labels.
 
     Parameters
     ----------
@@ -511,7 +521,7 @@ def _unchanged(rows: Any) -> Any:
 
 
 def _one_label_each(y: Any) -> NDArray[Any]:
-    """Labels as scikit-learn reads them, unless it would rewrite one because of another."""
+    """Return labels as scikit-learn reads them, unless it would rewrite one because of another."""
     labels = np.asarray(column_or_1d(y, warn=True))
     if isinstance(y, np.ndarray) and y.dtype != object:
         return labels
@@ -520,7 +530,7 @@ def _one_label_each(y: Any) -> NDArray[Any]:
 
 
 def _two_dimensional(values: Any, model: Any) -> Any:
-    """A matrix of numbers as scikit-learn checks it, infinities included; its own error would print a single column."""
+    """Check a matrix as scikit-learn does, infinities allowed; its own error would print a single column."""
     try:
         with np.errstate(all="ignore"):  # of numbers that float64 does not hold
             return check_array(values, ensure_all_finite=False, estimator=model, **_FLOATS)
@@ -590,7 +600,7 @@ class Targets:
 
 
 def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) -> Labels:
-    """Codes of the labels; the label set is the declared one, or read from the data with a warning.
+    """Return the codes of labels in the declared label set, or in one read from the data with a warning.
 
     ``droppable`` says whether the caller could leave bad rows out, which is advised then.
     """
@@ -630,14 +640,14 @@ def read_labels(y: Any, classes: Any, bad_rows: str, *, droppable: bool = True) 
 
 
 def class_count(n_classes: int | None, classes: Any) -> int:
-    """How many classes to plan for: as many as are said, or declared; two where neither is known."""
+    """Return the number of classes to plan for: the given one, that of the declared classes, or 2."""
     if n_classes is None:
         return 2 if classes is None else len(declared_classes(classes))
     return _checks.count("n_classes", n_classes, at_least=2)
 
 
 def declared_classes(classes: Any) -> NDArray[Any]:
-    """The declared labels in order; a mixture is refused, of which NumPy would make texts that no label equals."""
+    """Return the declared labels in order; raise for mixed kinds, which NumPy would make texts that match nothing."""
     if isinstance(classes, set | frozenset | Mapping | str):
         raise ParameterError("classes", f"must be a list, which has an order, got {classes!r}")
     plain = isinstance(classes, list | tuple)

@@ -55,11 +55,11 @@ def one_ending() -> Iterator[None]:
 def checksum(block: Any) -> int:
     """A number by which a partition is recognized when it was lost and is made again."""
     if block.dtype == object:  # labels
-        return zlib.adler32(repr(block.tolist()).encode(errors="replace"))
+        return zlib.crc32(repr(block.tolist()).encode(errors="replace"))
     arrays = [block] if isinstance(block, np.ndarray) else [block.data, block.indices, block.indptr]
-    found = 1
+    found = 0
     for array in arrays:
-        found = zlib.adler32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
+        found = zlib.crc32(np.ascontiguousarray(array).data.cast("B"), found) if array.size else found
     return found
 
 
@@ -73,10 +73,10 @@ def small_labels(labels: NDArray[Any]) -> NDArray[Any]:
 class Keepers(Protocol):
     """Whoever keeps one entry for every part, and can be asked about it."""
 
-    def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+    def kept(self, function: Callable[..., Any], *columns: Any) -> Any:
         """``function`` of each tuple of entries; the results stay where they are computed."""
 
-    def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+    def answers(self, function: Callable[..., Any], *columns: Any) -> list[Any]:
         """``function`` of each tuple of entries; the results come here, in order."""
 
 
@@ -119,14 +119,14 @@ class Column(NDArrayOperatorsMixin):
         self,
         keepers: Keepers,
         sizes: Sequence[int],
-        entries: Mapping[int, Sequence[Any]],
+        entries: Mapping[int, Any],
         formula: Formula,
     ) -> None:
         self._keepers, self._sizes = keepers, list(sizes)
         self.entries, self.formula = dict(entries), formula
 
     @classmethod
-    def kept_as(cls, keepers: Keepers, sizes: Sequence[int], entries: Sequence[Any]) -> Column:
+    def kept_as(cls, keepers: Keepers, sizes: Sequence[int], entries: Any) -> Column:
         """The column whose values are these entries."""
         name = next(_numbers)
         return cls(keepers, sizes, {name: entries}, Formula(None, (name,)))
@@ -154,7 +154,7 @@ class Column(NDArrayOperatorsMixin):
             _answered, *columns[:-1], [(columns[-1][0], question)] * len(self._sizes)
         )
 
-    def _asked(self) -> list[Sequence[Any]]:
+    def _asked(self) -> list[Any]:
         """The entries, and what to make of them."""
         return [*self.entries.values(), [(tuple(self.entries), self.formula)] * len(self._sizes)]
 

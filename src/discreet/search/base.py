@@ -223,7 +223,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
             self.classes_ = known
         self.best_estimator_.released_ = dict(carried.published)
         self.privacy_ = self._state(plan, carried, n_rows, labels, storage)
-        # The chosen model on its own is worth no less than the search it comes from.
+        # The chosen model carries the statement of the whole search.
         self.best_estimator_.privacy_ = self.privacy_
         self.best_estimator_.set_params(ledger=self.ledger)  # another fit would be charged again
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 
 from discreet.estimators.linear import PrivateLinearModel
@@ -67,6 +67,11 @@ def check_candidate(candidate: Any) -> None:
         raise TypeError(
             "a search needs linear models of this package, which state their price before they see data; "
             f"{type(candidate).__name__} is none. The candidates of another search can be listed in this one"
+        )
+    if not (is_classifier(candidate) or is_regressor(candidate)):
+        raise TypeError(
+            "a search compares classifiers by accuracy and regressors by errors within target_bounds; "
+            f"{type(candidate).__name__} has neither"
         )
     if getattr(candidate, "max_rows_per_group", None) is not None:
         raise ValueError(

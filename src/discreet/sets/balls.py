@@ -26,12 +26,8 @@ from discreet.sets.base import (
 
 
 @dataclass(frozen=True)
-class L2Ball:
-    """Vectors of Euclidean norm at most ``size``.
-
-    >>> L2Ball(2.0, 2).project(np.array([3.0, 4.0]))
-    array([1.2, 1.6])
-    """
+class Ball:
+    """Vectors whose norm, given by a subclass, is at most ``size``."""
 
     size: float
     n_features: int
@@ -43,6 +39,23 @@ class L2Ball:
     def center(self) -> Array:
         """The origin."""
         return np.zeros(self.n_features)
+
+    def radius(self, norm: float = 2.0) -> float:
+        """The largest norm of a point."""
+        raise NotImplementedError
+
+    def diameter(self, norm: float = 2.0) -> float:
+        """Twice the radius."""
+        return 2 * self.radius(norm)
+
+
+@dataclass(frozen=True)
+class L2Ball(Ball):
+    """Vectors of Euclidean norm at most ``size``.
+
+    >>> L2Ball(2.0, 2).project(np.array([3.0, 4.0]))
+    array([1.2, 1.6])
+    """
 
     def project(self, theta: Array) -> Array:
         """Scale onto the ball."""
@@ -61,17 +74,13 @@ class L2Ball:
         check_norm(norm)
         return self.size * (math.sqrt(self.n_features) * (1 + 1e-15) if norm == 1 else 1.0)
 
-    def diameter(self, norm: float = 2.0) -> float:
-        """Twice the radius."""
-        return 2 * self.radius(norm)
-
     def gaussian_width(self) -> float:
         """size E |g|_2, exactly."""
         return self.size * euclidean_width(self.n_features)
 
 
 @dataclass(frozen=True)
-class L1Ball:
+class L1Ball(Ball):
     """Vectors whose absolute entries sum to at most ``size``; 2p vertices +-size e_j, never stored.
 
     Vertices 0 .. p-1 are +size e_j, vertices p .. 2p-1 are -size e_j.
@@ -80,21 +89,10 @@ class L1Ball:
     array([ 1., -0.,  0.])
     """
 
-    size: float
-    n_features: int
-
-    def __post_init__(self) -> None:
-        check_radius(self.size)
-        check_features(self.n_features)
-
     @property
     def n_vertices(self) -> int:
         """2p."""
         return 2 * self.n_features
-
-    def center(self) -> Array:
-        """The origin."""
-        return np.zeros(self.n_features)
 
     def vertex_scores(self, direction: Array) -> Array:
         """size d, then -size d."""
@@ -141,10 +139,6 @@ class L1Ball:
         """The size, in every norm."""
         check_norm(norm)
         return self.size
-
-    def diameter(self, norm: float = 2.0) -> float:
-        """From +size e_j to -size e_j."""
-        return 2 * self.radius(norm)
 
     def gaussian_width(self) -> float:
         """size E max |g_j|, by a Riemann sum that is too large by less than 0.001 size."""

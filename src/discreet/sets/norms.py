@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import chi
 
 from discreet._typing import Array
-from discreet.sets.balls import L1Ball
+from discreet.sets.balls import Ball, L1Ball
 from discreet.sets.base import (
     binary_scale,
     check_features,
@@ -24,7 +24,7 @@ from discreet.sets.base import (
 
 
 @dataclass(frozen=True)
-class GroupedL1Ball:
+class GroupedL1Ball(Ball):
     """Vectors whose groups of ``group_size`` consecutive entries have L2 norms that sum to at most ``size``.
 
     The last group is shorter if ``group_size`` does not divide ``n_features``.
@@ -33,18 +33,11 @@ class GroupedL1Ball:
     array([-0.6, -0.8, -0. , -0. ])
     """
 
-    size: float
-    n_features: int
     group_size: int
 
     def __post_init__(self) -> None:
-        check_radius(self.size)
-        check_features(self.n_features)
+        super().__post_init__()
         check_features(self.group_size)
-
-    def center(self) -> Array:
-        """The origin."""
-        return np.zeros(self.n_features)
 
     @property
     def _starts(self) -> list[int]:
@@ -92,10 +85,6 @@ class GroupedL1Ball:
             math.sqrt(min(self.group_size, self.n_features)) * (1 + 1e-15) if norm == 1 else 1.0
         )
 
-    def diameter(self, norm: float = 2.0) -> float:
-        """Twice the radius."""
-        return 2 * self.radius(norm)
-
     def gaussian_width(self) -> float:
         """size E max of the groups' chi variables, centered at sqrt(k); a Riemann sum from the upper side."""
         full, rest = divmod(self.n_features, self.group_size)
@@ -114,26 +103,19 @@ class GroupedL1Ball:
 
 
 @dataclass(frozen=True)
-class InterpolationBall:
+class InterpolationBall(Ball):
     """Vectors with (1 - mix) |theta|_1 + mix |theta|_2 <= size, for 0 < mix <= 1 (mix = 1 is the L2 ball).
 
     >>> round(InterpolationBall(1.0, 4, mix=0.5).gauge(np.array([1.0, 0.0, 0.0, 0.0])), 6)
     1.0
     """
 
-    size: float
-    n_features: int
     mix: float
 
     def __post_init__(self) -> None:
-        check_radius(self.size)
-        check_features(self.n_features)
+        super().__post_init__()
         if not 0 < self.mix <= 1:
             raise ValueError(f"mix must be greater than 0 and at most 1, got {self.mix!r}; for 0 use L1Ball")
-
-    def center(self) -> Array:
-        """The origin."""
-        return np.zeros(self.n_features)
 
     def gauge(self, theta: Array) -> float:
         """The norm over the size."""
@@ -174,10 +156,6 @@ class InterpolationBall:
         check_norm(norm)
         share = 1 - self.mix + self.mix / math.sqrt(self.n_features)
         return self.size * ((1 + 1e-15) / share if norm == 1 else 1.0)
-
-    def diameter(self, norm: float = 2.0) -> float:
-        """Twice the radius."""
-        return 2 * self.radius(norm)
 
     def gaussian_width(self) -> float:
         """At most size / ((1 - mix) / E|g|_inf + mix / E|g|_2).

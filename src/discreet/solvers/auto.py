@@ -5,10 +5,11 @@ docs/decisions/0008-automatic-choice.md). From most to least signal relative to 
 
 * many records, noise hardly matters: objective perturbation, which reaches the minimum without copying the data;
 * the second moment of the records rises above its noise: Newton's method in coordinates made from it;
+* it does not: one release of the class sums, whose contrast is all that can be seen;
 * wide sparse rows with clear class sums: class sums, released again on the columns that rise above the noise;
 * wide sparse rows with less signal: one release of the class sums;
 * wide rows where no direction is visible: private selection of single columns;
-* otherwise, while noise dominates: noisy gradient descent, which stops early and caps each record's gradient.
+* wide rows otherwise, while noise dominates: noisy gradient descent, which stops early and caps each record's gradient.
 
 With a constraint (``benchmarks/sets.py``), noisy gradient descent is best while noise dominates and objective
 perturbation above that; mirror descent is used if no minimizer over the set can be verified. Frank-Wolfe is used when
@@ -177,6 +178,12 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         if seen >= _VISIBLE:
             reason = f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
             return NoisyNewton(), reason
+        if "classes" in problem.loss.proved_for and problem.n_models == 1 and not large:
+            reason = (
+                f"the second moment is {seen:.3g} times its noise, below {_VISIBLE:g}: release the sums of the classes "
+                "once"
+            )
+            return NoisyDiscriminant(), reason
     elif "classes" in problem.loss.proved_for and (special := _wide(problem, guarantee, ratio)) is not None:
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:

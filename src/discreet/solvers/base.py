@@ -289,8 +289,31 @@ def resolve(solver: str | Solver) -> Solver:
     if name not in _SOLVERS:
         near = difflib.get_close_matches(solver, [*names(), *ALIASES], 1)
         guess = f" (did you mean {near[0]!r}?)" if near else ""
+        if solver in _ELSEWHERE:
+            raise ParameterError(
+                "solver",
+                f"{solver!r} is one of scikit-learn's, which have no privacy",
+                "leave it out: the choice follows from public numbers (docs/solvers.md)",
+            )
         raise ParameterError("solver", f"{solver!r} is unknown{guess}", f"choose one of {names()}")
     return _SOLVERS[name]()
+
+
+_ELSEWHERE = frozenset(
+    {
+        "lbfgs",
+        "liblinear",
+        "newton-cg",
+        "newton-cholesky",
+        "sag",
+        "saga",
+        "svd",
+        "cholesky",
+        "lsqr",
+        "sparse_cg",
+        "highs",
+    }
+)
 
 
 def names() -> list[str]:

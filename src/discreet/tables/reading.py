@@ -159,10 +159,15 @@ def _arrow(table: TableLike) -> Any:
     try:
         return pa.table(table)
     except (TypeError, pa.ArrowException):
-        raise TableError(
-            f"cannot use {type(table).__name__} as a table; pass a pyarrow Table, a pandas DataFrame "
-            "or a dictionary of columns"
-        ) from None
+        kind = type(table).__name__
+        known = "pass a pandas or polars DataFrame, a pyarrow Table or a dictionary of columns"
+        if isinstance(table, str | os.PathLike):
+            known = "read the file first, for instance by pandas.read_csv or pandas.read_parquet"
+        elif isinstance(table, np.ndarray):
+            known = "name its columns, for instance by pandas.DataFrame(array, columns=[...])"
+        elif is_from(table, "polars", "LazyFrame"):
+            known = "collect() it first"
+        raise TableError(f"cannot use {kind} as a table; {known}") from None
 
 
 def require_columns(table: TableLike, needed: Sequence[str]) -> None:

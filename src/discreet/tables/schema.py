@@ -116,7 +116,15 @@ class Schema:
             raise SchemaError("a schema needs at least one column")
         for name, domain in self.columns.items():
             if not isinstance(name, str) or not isinstance(domain, tuple(DOMAINS.values())):
-                raise SchemaError(f"column {name!r} must have a domain, one of: {', '.join(DOMAINS)}")
+                raise SchemaError(
+                    f"column {name!r} must have a domain, such as Numeric(0, 100), Categorical(['north', 'south']), "
+                    f"Boolean(), Binned([18, 65]) or Text(), got {domain!r}"
+                )
+        if self.target is not None and not isinstance(self.target, Target):
+            raise SchemaError(
+                f"the target must say what is possible: Target({self.target!r}, classes=[...]) or "
+                f"Target({self.target!r}, bounds=(lowest, highest))"
+            )
         if self.target is not None and self.target.column in self.columns:
             raise SchemaError(
                 f"the target {self.target.column!r} must not be among the columns to learn from"

@@ -174,7 +174,7 @@ def private_error_rate(
     if isinstance(X, RowsOfPeople):
         raise ParameterError(
             "X",
-            "holds rows of a schema with a group column, of which a person can have several: max_rows_per_group and "
+            "has several rows per person (its schema declares a group column): max_rows_per_group and "
             "groups are not supported here",
             "keep one row of each person, and use a schema without a group column",
         )

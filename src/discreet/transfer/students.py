@@ -75,7 +75,7 @@ class ArrayStudent(BaseEstimator):  # type: ignore[misc]
         return f"ArrayStudent({'linear' if 'coef' in self.arrays else 'trees'}, {self.link})"
 
     def raw(self, X: Any) -> Array:
-        """One row of outputs for each row of X."""
+        """Return the raw outputs of each row."""
         rows = to_numbers(X)
         if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
             raise ValueError(f"X must have {self.n_features_in_} columns, got an array of shape {rows.shape}")
@@ -84,7 +84,7 @@ class ArrayStudent(BaseEstimator):  # type: ignore[misc]
         return _grown(self.arrays, rows)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The labels, or the numbers of a regressor."""
+        """Return labels, or the numbers of a regressor."""
         if self.link == "identity":
             return np.asarray(self.raw(X)[:, 0])
         scores = self._votes(X) if self.link == "votes" else self.predict_proba(X)
@@ -95,7 +95,7 @@ class ArrayStudent(BaseEstimator):  # type: ignore[misc]
         return np.column_stack([-raw, raw]) if len(self.places) == 2 else raw
 
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities, one column per label that the student knows; shares of votes, if it learned votes."""
+        """Return probabilities, one column per label that the student knows; vote shares if it learned votes."""
         raw = self._votes(X) if self.link == "votes" else self.raw(X)
         if self.link == "sigmoid":
             return np.column_stack([expit(-raw), expit(raw)])
@@ -108,7 +108,7 @@ class ArrayStudent(BaseEstimator):  # type: ignore[misc]
 
 
 def _check_trees(arrays: Arrays, n_features: int) -> int:
-    """The number of outputs, if the nodes are trees: children lie behind their parents, so that every walk ends."""
+    """Return the number of outputs; raise unless all children come after their parents, so walks end."""
     feature, left, right, value, root = (
         arrays[name] for name in ("feature", "left", "right", "value", "root")
     )
@@ -141,7 +141,7 @@ def _check_trees(arrays: Arrays, n_features: int) -> int:
 
 
 def _grown(arrays: Arrays, rows: Array) -> Array:
-    """Means or sums of the leaves that rows fall into; ``single`` says that rows are compared in single precision."""
+    """Return means or sums of the leaves that rows fall into; with ``single``, compare rows in single precision."""
     feature, threshold, left, right = (arrays[name] for name in ("feature", "threshold", "left", "right"))
     if bool(arrays["single"]):
         with np.errstate(over="ignore"):
@@ -197,16 +197,16 @@ class TransferModel(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return what was released, and the student that learned from it, as arrays for a model file."""
-        classes, told = getattr(self, "classes_", None), self.released_
+        classes, votes = getattr(self, "classes_", None), self.released_
         if classes is None:
-            released = {"labels_": np.asarray(told["labels_"], dtype=np.float64)}
+            released = {"labels_": np.asarray(votes["labels_"], dtype=np.float64)}
         else:
             known = classes.astype(np.str_) if classes.dtype.kind == "O" else classes
             places = {label: place for place, label in enumerate(classes.tolist())}
-            codes = [-1 if label is None else places[label] for label in told["labels_"].tolist()]
+            codes = [-1 if label is None else places[label] for label in votes["labels_"].tolist()]
             released = {"codes": np.array(codes, dtype=np.int64), "classes": np.asarray(known)}
-            if told["votes_"] is not None:
-                released["votes_"] = np.asarray(told["votes_"], dtype=np.float64)
+            if votes["votes_"] is not None:
+                released["votes_"] = np.asarray(votes["votes_"], dtype=np.float64)
         return released | {f"{_STUDENT}{name}": part for name, part in packed(self.student_, classes).items()}
 
     @classmethod
@@ -224,7 +224,7 @@ class TransferModel(ShowsPromise, Habits, BaseEstimator):  # type: ignore[misc]
 
 
 def released_of(arrays: Arrays) -> dict[str, Any]:
-    """What was released, as the ledger's digest has it; the student is made of it and of public rows."""
+    """Return what was released, as in the ledger's digest; the student follows from it and from public rows."""
     if "codes" not in arrays:
         return {"labels_": arrays["labels_"]}
     codes, classes = arrays["codes"], arrays["classes"]
@@ -234,7 +234,7 @@ def released_of(arrays: Arrays) -> dict[str, Any]:
 
 
 def student_of(arrays: Arrays) -> ArrayStudent:
-    """The student in the arrays of a transfer model; whatever is wrong with them raises an error."""
+    """Return the student in the arrays of a transfer model; raise for malformed arrays."""
     own = {name.removeprefix(_STUDENT): part for name, part in arrays.items() if name.startswith(_STUDENT)}
     return ArrayStudent(own, arrays.get("classes"))
 
@@ -243,9 +243,9 @@ def student_of(arrays: Arrays) -> ArrayStudent:
 
 
 def packed(student: Any, classes: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-    """The arrays of a fitted student; ``CannotSave`` for kinds that no array holds.
+    """Return the arrays of a fitted student; raise `CannotSave` for other kinds.
 
-    classes : the labels of the transfer model, of which the student may know some; None for a regressor.
+    classes : the labels of the transfer model; the student may know only some of them. None for a regressor.
     """
     from discreet.transfer.classifier import RegressionStudent
 
@@ -274,7 +274,7 @@ def _link(student: Any) -> str:
 
 
 def _model(student: Any) -> dict[str, NDArray[Any]]:
-    """Coefficients or nodes of one model of scikit-learn, told by its exact class."""
+    """Return coefficients or nodes of one model of scikit-learn, by its exact class."""
     kind = type(student).__name__
     if not type(student).__module__.startswith("sklearn."):
         kind = ""
@@ -353,7 +353,7 @@ def _boosted(student: Any) -> dict[str, NDArray[Any]]:
 def _trees(
     parts: Any, outputs: int, start: Array, n_features: int, *, single: bool
 ) -> dict[str, NDArray[Any]]:
-    """All nodes behind each other, with places of children that count from the first node of all."""
+    """Concatenate the nodes of all trees; children are numbered from the first node of the first tree."""
     sizes = [len(part[0]) for part in parts]
     roots = (
         np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
@@ -384,7 +384,7 @@ def _trees(
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Several models of one output each as one of several."""
+    """Join several models of one output each into one of several outputs."""
     first = parts[0]
     if "coef" in first:
         return first | {

@@ -19,9 +19,12 @@ from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.sets import L2Ball
 from discreet.solvers.class_sums.discriminant import (
     NoisyDiscriminant,
+    along,
     class_shares,
     column_means,
     directions,
+    hidden_share,
+    pooled_counts,
     ridge_direction,
     row_length,
 )
@@ -137,6 +140,55 @@ def test_shares_are_the_counts_without_noise_and_even_where_noise_rules():
     # (900 - 500)^2 + (100 - 500)^2 = 320,000; a quarter of it is noise
     assert np.allclose(class_shares(counts, 80_000.0), [0.5 + 0.75 * 0.4, 0.5 - 0.75 * 0.4])
     assert class_shares(np.array([-5.0, 100.0]), 1.0).min() > 0
+
+
+def noisy_sums(rng, lengths, n, noise):
+    """Class sums of rows of these lengths, half of a class each, along one direction of 40, with noise of the rows."""
+    row = np.abs(rng.normal(size=40))
+    row /= np.linalg.norm(row)
+    counts = np.array([0.8 * n, 0.2 * n])
+    features = counts[:, None] * np.multiply.outer(lengths, row)
+    features = features + noise * rng.normal(size=features.shape)
+    count_noise = noise / CONSTANT
+    counts = counts + count_noise * rng.normal(size=2)
+    return NoisyClassSums(features, features.sum(axis=0), counts, 1.0, noise**2, count_noise**2)
+
+
+def test_sums_of_rows_tell_the_sizes_of_classes_better_than_constants():
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(200):
+        sums = noisy_sums(rng, (1.0, 1.0), 1000, 50.0)
+        sizes, variance = pooled_counts(sums, 1000)
+        errors.append((sizes[1] - 200, sums.counts[1] - 200))
+        assert variance < sums.count_variance
+        assert sizes.sum() == pytest.approx(1000)
+        assert (sizes > 0).all()
+    pooled, constants = np.sqrt(np.mean(np.square(errors), axis=0))
+    assert pooled < constants / 2
+
+
+def test_without_noise_constants_tell_the_sizes_of_classes_of_long_and_short_rows():
+    sums = noisy_sums(np.random.default_rng(0), (0.5, 1.0), 1000, 1e-3)
+    assert pooled_counts(sums, 1000)[0] == pytest.approx([800, 200], abs=0.1)
+
+
+def test_what_noise_may_explain_of_a_contrast_along_the_mean_row_is_left_out():
+    row, across = np.array([0.8, 0.6, 0.0]), np.array([-0.6, 0.8, 0.5])
+    assert along(2 * row + across, row) == pytest.approx(2 * row)
+    assert hidden_share(2 * row + across, row, 0.5) == 1.0  # 2 is less than three standard deviations
+    assert hidden_share(2 * row + across, row, 1e-3) == pytest.approx(9e-3 / 4)
+    assert hidden_share(across, row, 0.0) == 0.0
+    assert hidden_share(across, np.zeros(3), 1.0) == 1.0
+
+
+def test_lengths_of_rows_count_only_where_they_rise_above_the_noise():
+    sums = noisy_sums(np.random.default_rng(0), (1.0, 1.1), 1000, 50.0)
+    row = sums.features.sum(axis=0)
+    found = directions(sums, 1000).matrix[:, 0]
+    assert abs(found @ row) < 1e-9 * np.linalg.norm(found) * np.linalg.norm(row)
+    sums = noisy_sums(np.random.default_rng(0), (1.0, 1.1), 1000, 1e-3)
+    assert directions(sums, 1000).matrix[:, 0] @ sums.features.sum(axis=0) > 0
 
 
 def test_columns_below_the_noise_share_what_is_left():

@@ -337,3 +337,20 @@ def test_unusable_objectives_are_refused():
         Objective(records, Logistic(), 1.0, np.full(7, np.nan))
     with pytest.raises(ValueError, match="optimizer"):
         minimizer.minimize(Objective(records, Logistic(), 1.0), 1e-6, optimizer="adam")
+
+
+def test_a_planned_tolerance_is_enough_for_any_smaller_number_of_records():
+    """Also where rounding drowns the ridge for the declared number, and not for the true one, which is private."""
+    rng, finite = np.random.default_rng(0), 0
+    for _ in range(2000):
+        loss, declared = LOSSES[rng.integers(len(LOSSES))], int(10 ** rng.uniform(0, 15))
+        p, norm = int(10 ** rng.uniform(0, 4)), 2.0 ** rng.uniform(-100, 100)
+        l2, linear = norm**2 * 10 ** rng.uniform(-14, 8), norm * 10 ** rng.uniform(-3, 12)
+        planned = smallest_tolerance(loss, declared, p, norm, l2, linear)
+        if not np.isfinite(planned):
+            continue
+        finite += 1
+        for n in {1, max(1, declared // 1000), max(1, declared // 2), declared}:
+            for drawn in (0.0, linear, 2 * linear):
+                assert minimizer._reachable(loss, n, p, norm, l2, drawn) <= planned
+    assert finite > 1000

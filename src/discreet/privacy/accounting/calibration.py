@@ -29,7 +29,7 @@ from discreet.privacy.events import (
     Repeated,
     ZeroConcentrated,
 )
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import SHRINK, Guarantee
 
 _SMALLEST, _LARGEST = 1e-12, 1e15
 _JUST_ABOVE = 1e-18
@@ -256,7 +256,7 @@ def record_guarantee(guarantee: Guarantee, size: int) -> Guarantee:
     """Return a guarantee for one record that implies ``guarantee`` for ``size`` records, for any mechanism."""
     epsilon = guarantee.epsilon / size
     # The factor covers the rounding of the quotient and of the sum.
-    delta = guarantee.delta / _geometric_sum(epsilon, size) * (1 - 2.0**-40)
+    delta = guarantee.delta / _geometric_sum(epsilon, size) * SHRINK
     return dataclasses.replace(guarantee, epsilon=epsilon * (1 - 2.0**-50), delta=delta, unit="record")
 
 

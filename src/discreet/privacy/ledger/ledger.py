@@ -99,7 +99,7 @@ class Remaining:
         """The largest single release, in its exact numbers."""
         if self.closed:
             return "nothing remains: the first charge took the whole cap"
-        if self.epsilon == 0 and self.pure_epsilon == 0:
+        if self._empty:
             return "nothing further is sure to fit"
         pure = f"a pure one of epsilon {number(self.pure_epsilon)}"
         if math.isinf(self.noise_multiplier):
@@ -414,14 +414,18 @@ class Ledger:
         epsilon = pure if math.isinf(noise) else price(Gaussian(noise), delta, self.neighboring)
         return Remaining(epsilon, delta, pure, noise, self.neighboring, account.closed)
 
-    def balance(self, event: Event) -> tuple[str, str]:
-        """Say how much of the cap is spent, and how many more charges of ``event`` fit; if none does, what does."""
+    def balance(self, event: Event, asked: Guarantee) -> tuple[str, str]:
+        """Say how much of the cap is spent, and how many more charges of ``event`` fit; if none does, what does.
+
+        A price is named as it was ``asked`` for, and beside it at the cap's delta, at which charges are compared.
+        """
         epsilon, delta = self.epsilon, self.delta
         spent, times = self._rule.spent(self._refreshed(), delta), self.further(event)
         used = f"epsilon {number(spent)} of {number(epsilon)} is spent at delta {delta:g}"
-        like_this = (
-            f"{room(times)} like this one (epsilon {number(price(event, delta, self.neighboring))} each)"
-        )
+        each = f"epsilon {number(asked.epsilon)} at delta {asked.delta:.3g} each"
+        if asked.delta != delta:
+            each += f", which is {number(price(event, delta, self.neighboring))} at delta {delta:g}"
+        like_this = f"{room(times)} like this one ({each})"
         return used, like_this + ("" if times else f", but {self._remaining().largest}")
 
     def price(self, event: Event) -> float:

@@ -55,7 +55,7 @@ class AlternatingLeastSquares:
         rank = n_factors(facts)
         noisy = noise.release(_START, covariance(facts, ratings, own, profile.importance))
         found = spikes(noisy, noise.stddev(_START), rank)
-        factors = noise.public_directions(facts.n_items, rank)  # where no direction stands out
+        factors = noise.public_directions(facts.n_items, rank)  # if no direction rises above the noise
         k = found.vectors.shape[1]
         if k:
             factors[:, :k] = found.vectors * (1 / np.maximum(profile.reach, 1e-9))[:, None]

@@ -71,7 +71,7 @@ def iterate(
     *,
     averaging: bool = False,
 ) -> Spikes:
-    """Noisy products from a random start; the directions whose length stands out of the noise."""
+    """Noisy products from a random start; the directions whose length rises above the noise."""
     block = noise.public_directions(facts.n_items, facts.rank)
     rounds = facts.n_iterations or _ROUNDS
     stddev = noise.stddev(f"{_PRODUCT} 0")

@@ -178,7 +178,7 @@ def _standardized(values: Array, weights: Array) -> Array:
 
 
 def _popularity_trend(sums: Array, gain: Array, stddev: float, popularity: Array) -> Array:
-    """Regress noisy effects on popularity: what an item is worth whose own ratings drown in noise."""
+    """Regress noisy effects on popularity: the estimate for an item whose own ratings are lost in noise."""
     design = np.column_stack([np.ones_like(popularity), popularity, popularity**2])
     weight = gain**2 / (gain**2 * _EFFECT_VARIANCE + stddev**2)
     normal = (design * weight[:, None]).T @ design + np.eye(3) / _TREND_VARIANCE

@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from discreet import _checks
 from discreet._checks import ParameterError
@@ -51,6 +52,9 @@ _SEEN = 3.0  # standard deviations of noise that a column's size must exceed to 
 _LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
 _RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the largest equalizes all columns
 _RIDGES_PER_DECADE = 4
+_UNEQUAL = (
+    0.03  # standard deviation of a class's share of the sum of all rows, about its share of the records
+)
 _SHRUNK = 0.9  # if at most this fraction of the constants is left, rows are longer than the bound
 
 
@@ -77,30 +81,73 @@ class Directions:
 def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
     """Return one direction for two classes (towards the second), otherwise one for every class."""
     n_classes = len(sums.counts)
-    shares = class_shares(sums.counts, sums.count_variance)
+    shares = class_shares(*pooled_counts(sums, n_samples))
     means, seen = column_means(sums.sizes / n_samples, math.sqrt(n_classes * sums.variance) / n_samples)
     moments = means / means.sum()
-    total = sums.features.sum(axis=0)
-    variance = sums.variance / n_samples**2
+    row = sums.features.sum(axis=0) / n_samples
+    variance, count_variance = (
+        sums.variance / n_samples**2,
+        sums.count_variance / (sums.left * n_samples) ** 2,
+    )
     found, gaps = [], []
     for k in [1] if n_classes == 2 else range(n_classes):
-        share = shares[k]
-        contrast = (sums.features[k] - share * total) / n_samples
-        noise = variance * ((1 - share) ** 2 + (n_classes - 1) * share**2)
-        direction, covariance = ridge_direction(contrast, moments, noise, _LEAST_RIDGE * variance)
-        found.append(direction)
+        share, counted = shares[k], float(np.clip(sums.counts[k] / (sums.left * n_samples), 0.0, 1.0))
+        contrast = sums.features[k] / n_samples - counted * row
+        terms = (1 - share) ** 2 + (n_classes - 1) * share**2
+        hidden = hidden_share(contrast, row, terms * (variance + count_variance * float(row @ row)))
+        contrast -= hidden * along(contrast, row)
+        direction, covariance = ridge_direction(contrast, moments, terms * variance, _LEAST_RIDGE * variance)
+        found.append(direction - hidden * along(direction, row))
         gaps.append(covariance / (share * (1 - share)))
     matrix = np.stack(found, axis=1)
-    mean = np.where(seen, total / n_samples, 0.0)
+    mean = np.where(seen, row, 0.0)
     if n_classes == 2 and sums.left < _SHRUNK:
         # The constant of rows longer than the bound shrinks with their length, so the subtracted mean must too.
         matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
     return Directions(matrix, mean @ matrix, row_length(sums.left), np.array(gaps), shares)
 
 
+def along(vector: Array, row: Array) -> Array:
+    """Return the component of a vector along a row."""
+    return row * (float(row @ vector) / max(float(row @ row), 1e-300))
+
+
+def hidden_share(contrast: Array, row: Array, variance: float) -> float:
+    """Return the share of the contrast along the mean row that noise of this ``variance`` may explain.
+
+    Scores along the mean row mostly tell how long rows are, and an error in the share of a class adds a multiple of
+    that row. Up to three standard deviations, all of it counts as noise.
+    """
+    square = float(row @ contrast) ** 2 / max(float(row @ row), 1e-300)
+    return min(1.0, _SEEN**2 * variance / max(square, 1e-300))
+
+
 def row_length(left: float) -> float:
     """Return the length of rows that are clipped, with their constant, to this fraction."""
     return math.sqrt((1 + CONSTANT**2) / left**2 - CONSTANT**2)
+
+
+def pooled_counts(sums: NoisyClassSums, n_samples: int) -> tuple[Array, float]:
+    """Return the sizes of the classes from their constants and from their sums of rows, and the variance.
+
+    Where classes have rows of about the same length, they share the sum of all rows as they share the records, and long
+    rows rise higher above the noise than constants. A size is the posterior mean above 0: if a class vanishes in the
+    noise, it still has records.
+    """
+    n_classes, columns = sums.features.shape
+    features, found = sums.features / n_samples, sums.counts / (sums.left * n_samples)
+    variance, unsure = sums.variance / n_samples**2, sums.count_variance / (sums.left * n_samples) ** 2
+    row = features.sum(axis=0)
+    square = float(row @ row) - n_classes * columns * variance  # without what noise adds
+    if square > 0:
+        noise = variance / square
+        doubt = noise + 2 * columns * noise**2 + _UNEQUAL**2
+        found = found + unsure / (unsure + doubt) * ((features @ row - columns * variance) / square - found)
+        unsure *= doubt / (unsure + doubt)
+    stddev = max(math.sqrt(unsure), 1e-150)
+    ratios = found / stddev
+    found = found + stddev * np.exp(-np.square(ratios) / 2 - log_ndtr(ratios)) / math.sqrt(2 * math.pi)
+    return n_samples * found / found.sum(), n_samples**2 * unsure
 
 
 def class_shares(counts: Array, variance: float) -> Array:

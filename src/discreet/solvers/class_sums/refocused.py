@@ -9,7 +9,7 @@ threshold from a short noisy descent. Proofs: docs/proofs/text.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -132,30 +132,56 @@ class RefocusedSums:
             raise ValueError(f"solver {self.name!r} needs fewer than 2**30 columns: use 'noisy-gd'")
         shares = shares_of(problem, guarantee, most is not None)
         bill = _bill(problem, guarantee, shares)
-        unit = split_unit([Part(share, size, times) for _, share, size, times in bill], guarantee)
+        unit = split_unit([Part(line.share, line.size, line.times) for line in bill], guarantee)
         return RefocusedPlan(problem, guarantee, unit, shares, most)
 
 
-def _bill(problem: Problem, guarantee: Guarantee, shares: Shares) -> list[tuple[str, float, int, int]]:
-    """Return name, share, size and number of all releases, in order."""
+@dataclass(frozen=True)
+class _Line:
+    """One kind of release: its share of the budget, its size, and how often it is made."""
+
+    name: str
+    share: float
+    size: int
+    mechanism: Callable[[RefocusedPlan], GaussianMechanism]
+    times: int = 1
+    sums_rows: bool = False
+
+
+def _bill(problem: Problem, guarantee: Guarantee, shares: Shares) -> list[_Line]:
+    """Return all releases, in order."""
     classes, columns = n_classes(problem), _n_columns(problem)
     left = 1 - _LENGTH
     sums = classes * (2 * columns + 1)
     directions = 1 if classes == 2 else classes
 
-    def slopes(name: str, share: float, n_directions: int) -> list[tuple[str, float, int, int]]:
-        size = (n_directions + int(problem.bounds.intercept)) * problem.loss.n_outputs
+    def class_sums(name: str, share: float) -> _Line:
+        return _Line(name, left * share, sums, lambda plan: plan.sums(name).gaussian, sums_rows=True)
+
+    def slopes(name: str, share: float, several: int) -> list[_Line]:
+        size = (several + int(problem.bounds.intercept)) * problem.loss.n_outputs
+        means, along = f"means of {name}", f"gradients along {name}"
         return [
-            (f"means of {name}", left * share * _CENTER, n_directions, 1),
-            (f"gradients along {name}", left * share * (1 - _CENTER), size, _STEPS),
+            _Line(means, left * share * _CENTER, several, lambda plan: plan.means(means, several, 1.0)),
+            _Line(
+                *(along, left * share * (1 - _CENTER), size),
+                lambda plan: plan.gradients(along, several, 1.0),
+                times=_STEPS,
+            ),
         ]
 
-    made = [("lengths of rows", _LENGTH, 1, 1), ("sums of the classes", left * shares.look, sums, 1)]
+    made = [
+        _Line("lengths of rows", _LENGTH, 1, lambda plan: plan.lengths()),
+        class_sums("sums of the classes", shares.look),
+    ]
     if shares.second:
-        made.append(("sums of the classes in weighted columns", left * shares.second, sums, 1))
+        made.append(class_sums("sums of the classes in weighted columns", shares.second))
     made += slopes("leans", shares.slopes, directions)
     if shares.residuals:
-        made.append(("sums of residuals", left * shares.residuals, columns, 1))
+        share, residuals = left * shares.residuals, "sums of residuals"
+        made.append(
+            _Line(residuals, share, columns, lambda plan: plan.weighted_sums(residuals, 1.0), sums_rows=True)
+        )
         made += slopes("leans and residuals", shares.both, 2)
     return made
 
@@ -197,10 +223,13 @@ class RefocusedPlan(base.Plan):
     # -- public numbers ------------------------------------------------------------------------------------
 
     @property
+    def _bill(self) -> list[_Line]:
+        return _bill(self.problem, self.record_guarantee, self.shares)
+
+    @property
     def _noises(self) -> Mapping[str, float]:
         """The noise multiplier of every release, by name."""
-        bill = _bill(self.problem, self.record_guarantee, self.shares)
-        return {name: multiplier(self.unit, share / times) for name, share, _, times in bill}
+        return {line.name: multiplier(self.unit, line.share / line.times) for line in self._bill}
 
     @property
     def _norm(self) -> float:
@@ -269,27 +298,12 @@ class RefocusedPlan(base.Plan):
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
         """All releases of a run, in order."""
-        directions = 1 if n_classes(self.problem) == 2 else n_classes(self.problem)
-        made: list[base.PlannedRelease] = []
-        for name, _, _, times in _bill(self.problem, self.record_guarantee, self.shares):
-            several = 2 if name.endswith("residuals") else directions
-            if name == "lengths of rows":
-                one = self.lengths()
-            elif name.startswith("means"):
-                one = self.means(name, several, 1.0)
-            elif name.startswith("gradients"):
-                one = self.gradients(name, several, 1.0)
-            elif name == "sums of residuals":
-                one = self.weighted_sums(name, 1.0)
-            else:
-                one = self.sums(name).gaussian
-            made.append(base.PlannedRelease(one, name, times))
-        return tuple(made)
+        return tuple(base.PlannedRelease(line.mechanism(self), line.name, line.times) for line in self._bill)
 
     @property
     def how(self) -> str:
         """A description of how noise is added."""
-        names = [line.name for line in self.releases if line.name.startswith("sums")]
+        names = [line.name for line in self._bill if line.sums_rows]
         return f"Gaussian noise on {', on '.join(names)}, and on {_STEPS} gradients of scores"
 
     proof = (

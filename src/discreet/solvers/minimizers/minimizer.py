@@ -137,14 +137,18 @@ def smallest_tolerance(
 
     It is eight times the worst rounding bound over a set that contains every minimizer, for any storage of the rows:
     twice what is proved to be reached, which leaves room for a ``linear`` of twice the norm ``linear_norm``. If l2 is
-    so small relative to the curvature that rounding dominates, it is a tolerance that theta = 0 meets. Choose a
-    tolerance above this before reading the data.
+    so small relative to the curvature that rounding dominates, it is a tolerance that theta = 0 meets. It is infinite
+    where a minimizer can be so long that no gradient there has a rounding bound. Choose a tolerance above this before
+    reading the data; it is then enough for every smaller number of records, too.
 
     >>> from discreet.losses import Logistic
     >>> smallest_tolerance(Logistic(), 100_000, 50, feature_norm=1.0, l2=10.0, linear_norm=100.0) < 1e-5
     True
     """
     sizes = loss, n_samples, n_features, feature_norm, l2
+    # Fewer records than were declared may be conditioned where these are not, and then need a bound that far out.
+    if not minimizer_norm(loss, n_samples, feature_norm, l2, 2 * linear_norm) <= LARGEST_THETA:
+        return math.inf
     return (
         8.0 * _rounding_left(*sizes, linear_norm)
         if _conditioned(*sizes)

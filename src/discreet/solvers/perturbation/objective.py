@@ -33,7 +33,6 @@ from discreet.solvers import base
 from discreet.solvers.minimizers import constrained
 from discreet.solvers.minimizers.minimizer import Optimizer
 from discreet.solvers.perturbation.pure_objective import (
-    PerturbedMinimizer,
     PerturbedObjectivePlan,
     PureObjectivePlan,
     chosen_l2,
@@ -161,9 +160,6 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
     optimizer: Optimizer = "auto"
     tolerance: float | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.output  # raise now, before any charge, if anything can fail
-
     @cached_property
     def gradient_tolerance(self) -> float:
         """That of the rule, or the one that was asked for, if it can be verified."""
@@ -199,11 +195,9 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
         return self.output.release(np.zeros(self.problem.n_coefficients) if exact is None else exact, entropy)
 
     @property
-    def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
-        event = _event(self.problem, self.stddev, self.total_l2, self.output_mu)
-        joint = PerturbedMinimizer(self.objective_noise, self.output, event)
-        return (base.PlannedRelease(joint, "minimizers of perturbed objectives"),)
+    def joint_event(self) -> events.Event:
+        """The price of both noises together."""
+        return _event(self.problem, self.stddev, self.total_l2, self.output_mu)
 
     @property
     def how(self) -> str:

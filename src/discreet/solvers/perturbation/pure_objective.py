@@ -66,6 +66,20 @@ class PerturbedObjectivePlan(base.Plan):
 
     sums_only = True
 
+    def __post_init__(self) -> None:
+        _ = self.output  # raise now, before any charge, if anything can fail
+
+    @property
+    def joint_event(self) -> Event:
+        """The price of both noises together."""
+        raise NotImplementedError
+
+    @property
+    def releases(self) -> tuple[base.PlannedRelease, ...]:
+        """All releases of a run, in order."""
+        joint = PerturbedMinimizer(self.objective_noise, self.output, self.joint_event)
+        return (base.PlannedRelease(joint, "minimizers of perturbed objectives"),)
+
     @property
     def objective_noise(self) -> GaussianNoise | GammaNormNoise:
         """Noise of the linear term of one model, on its public grid."""
@@ -280,9 +294,6 @@ class PureObjectivePlan(PerturbedObjectivePlan):
     output_epsilon: float
     optimizer: Optimizer = "auto"
 
-    def __post_init__(self) -> None:
-        _ = self.output  # raise now, before any charge, if anything can fail
-
     @cached_property
     def objective_noise(self) -> GammaNormNoise:
         """Noise of the linear term of one model, on its public grid."""
@@ -317,13 +328,10 @@ class PureObjectivePlan(PerturbedObjectivePlan):
         return self.output.release_or_uniform(exact, entropy)
 
     @property
-    def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
-        event = _event(
-            self.problem, self.record_guarantee.neighboring, self.scale, self.total_l2, self.output_epsilon
-        )
-        joint = PerturbedMinimizer(self.objective_noise, self.output, event)
-        return (base.PlannedRelease(joint, "minimizers of perturbed objectives"),)
+    def joint_event(self) -> Event:
+        """The price of both noises together."""
+        relation = self.record_guarantee.neighboring
+        return _event(self.problem, relation, self.scale, self.total_l2, self.output_epsilon)
 
     @property
     def how(self) -> str:

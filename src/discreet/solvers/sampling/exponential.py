@@ -26,7 +26,7 @@ from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.mechanisms.selection import ExponentialMechanism
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
-from discreet.privacy.guarantee import Guarantee
+from discreet.privacy.guarantee import SHRINK, Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
@@ -41,7 +41,7 @@ from discreet.solvers.certificates import (
     with_bounded_labels,
 )
 from discreet.solvers.sampling import envelopes, expected_tries
-from discreet.solvers.sampling.centers import find_center
+from discreet.solvers.sampling.centers import find_center, most_passes
 from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Energy, Limit, Shape, energy_range
 
@@ -53,7 +53,7 @@ _GRID_WORK = 4e8  # maximum number of record-coefficient products of an enumerat
 _REACH = 1.45  # times (epsilon n / p)^(1/3); chosen for its accuracy on one public table
 _SHRINK = 0.9  # ratio of successive default radii
 _SMALLEST_REACH = 0.5
-_CRAMPED = 0.7  # of the radius worth its noise, below which a plan says what to use instead
+_CRAMPED = 0.7  # of the best radius; below it a plan suggests another solver
 _FLAT = 1.0  # raw predictions of a row spread evenly over all columns, below which a default ball is refused
 _TICK = 0.01  # seconds; releases leave at this times a power of two
 
@@ -185,7 +185,7 @@ class ExponentialPlan(base.Plan):
     @property
     def rate(self) -> float:
         """The factor of the sum of losses in the exponent: epsilon over the range."""
-        return self.epsilon / self.energy_range * (1 - 2.0**-40)
+        return self.epsilon / self.energy_range * SHRINK
 
     @property
     def l2(self) -> float:
@@ -208,10 +208,10 @@ class ExponentialPlan(base.Plan):
         p = self.domain.size
         wanted = min(2e4, max(1e3, _GRID_WORK / (self.problem.n_samples * p)))
         per_axis = max(3, int((wanted * 2**p / _ball_volume(p)) ** (1 / p)) | 1)
-        axis = np.linspace(-self.radius, self.radius, per_axis) * (1 - 2.0**-40)
+        axis = np.linspace(-self.radius, self.radius, per_axis) * SHRINK
         cube = np.stack(np.meshgrid(*[axis] * p, indexing="ij"), axis=-1).reshape(-1, p)
         points = (cube + np.array(self.domain.ball.center))[
-            np.square(cube).sum(axis=1) <= self.radius**2 * (1 - 2.0**-40)
+            np.square(cube).sum(axis=1) <= self.radius**2 * SHRINK
         ]
         inside: Array = points[self.domain.contains(points)]
         return inside
@@ -322,6 +322,13 @@ class ExponentialPlan(base.Plan):
         return lambda entropy: np.array(self.points[self.selection.select(scores(), entropy)])
 
     @property
+    def passes_bound(self) -> int:
+        """Bound on the passes over the records per model before the first try; tries are exact and never capped."""
+        if self.method == "grid":
+            return len(self.points)
+        return most_passes(self.domain.size, len(self.domain.limits))
+
+    @property
     def remarks(self) -> Mapping[str, str]:
         """What else is printed."""
         more = {"pure": "delta = 0, whatever delta was asked for", **stated(self.certificate)}
@@ -333,7 +340,7 @@ class ExponentialPlan(base.Plan):
 
     @property
     def doubt(self) -> str:  # type: ignore[override]  # a constant for other plans
-        """Why the result may be poor, from public numbers; empty if nothing speaks against it."""
+        """Why the result may be poor, from public numbers; empty without a doubt."""
         worthwhile = _default_radii(self.problem, self.epsilon)[0]
         if self.problem.geometry is not None or self.radius >= _CRAMPED * worthwhile:
             return ""

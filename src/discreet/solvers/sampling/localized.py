@@ -22,7 +22,7 @@ from discreet._typing import Array, Progress
 from discreet.mechanisms.gamma_norm import GammaNormMechanism
 from discreet.mechanisms.gibbs import Ball, GibbsMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
-from discreet.privacy.guarantee import SLACK, Guarantee
+from discreet.privacy.guarantee import SHRINK, SLACK, Guarantee
 from discreet.problem import Problem
 from discreet.records.base import Records
 from discreet.sets import Geometry, L2Ball
@@ -39,7 +39,7 @@ from discreet.solvers.certificates import (
 from discreet.solvers.minimizers.minimizer import Objective, Optimizer, minimize, minimizer_norm
 from discreet.solvers.perturbation.output import OutputPerturbation, OutputPerturbationPlan
 from discreet.solvers.sampling import expected_tries
-from discreet.solvers.sampling.centers import tilted_minimum
+from discreet.solvers.sampling.centers import most_passes, tilted_minimum
 from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Shape, value_rounding
 from discreet.solvers.sampling.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
@@ -170,7 +170,7 @@ class LocalizedPlan(base.Plan):
     @property
     def rate(self) -> float:
         """The factor of the sum of losses in the exponent."""
-        return self.epsilon / self.energy_range * (1 - 2.0**-40)
+        return self.epsilon / self.energy_range * SHRINK
 
     @property
     def shape(self) -> Shape:
@@ -219,6 +219,11 @@ class LocalizedPlan(base.Plan):
             "expected tries": self.expected_tries,
             "sampler": f"exact, {SOURCE}",
         }
+
+    @property
+    def passes_bound(self) -> int:
+        """Bound on the passes over the records per model before the first try; tries are exact and never capped."""
+        return self.start.passes_bound + most_passes(self.domain.size, 1 + len(self.domain.limits))
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
         """Release noisy minimizers, then draw every model near its own."""

@@ -37,6 +37,9 @@ from discreet.records.clipped_rows import one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
+_LEAST_NORM = 0.05  # to which reshaped records are clipped, relative to the norm before
+#: Bound on records that can be reshaped: after two looks, and frequencies of `MOST_FEATURES` columns, 2^-100 is left.
+SHORTEST_NORM = 2.0**-85
 _UNEVEN = 0.5  # fraction of the energy that would have to move to make all frequencies equal
 #: Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
 LONGEST_ENERGIES = 0.25
@@ -230,7 +233,7 @@ def reshaped(
     above = unsure * noisy.second_stddev * math.sqrt(len(eigenvalues))
     left = (float(eigenvalues @ shares) + cut + above) / n_samples  # mean square of a reshaped record
     scale = float(shares.max())  # a common factor would change nothing
-    norm = min(bound, max(0.05 * bound, clip * math.sqrt(max(left, 0.0) / scale)))
+    norm = min(bound, max(_LEAST_NORM * bound, clip * math.sqrt(max(left, 0.0) / scale)))
     curvature *= min(norm**2, (level + noisy.matrix_noise) / (n_samples * scale))
     matrix = (vectors * np.sqrt(shares / scale)) @ vectors.T
     return Reshaping(matrix, norm, curvature, len(eigenvalues))
@@ -258,6 +261,7 @@ def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecord
     images = np.empty((records.n_samples, matrix.shape[1]))
     unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
     scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
+    copies = np.empty((0 if records.sparse else min(_ROWS, records.n_samples), records.n_columns))
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
@@ -265,7 +269,7 @@ def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecord
             if records.sparse:
                 made[:] = records.matrix[rows] @ scaled[: records.n_columns]
             else:
-                np.matmul(records.dense(rows), scaled[: records.n_columns], out=made)
+                np.matmul(records.dense(rows, copies), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:
                 made += scaled[-1]
             made *= records.scales[rows, None]
@@ -352,10 +356,11 @@ class SpectrumMechanism:
 def energies(records: ArrayRecords, basis: Array, limit: float) -> Array:
     """Sum the squared coordinates of the records in ``basis``, clipping each record's vector to norm ``limit``."""
     total = np.zeros(basis.shape[1])
+    copies = np.empty((0 if records.sparse else min(_ROWS, records.n_samples), records.n_columns))
     with one_blas_thread:
         for first in range(0, records.n_samples, _ROWS):
             rows = slice(first, first + _ROWS)
-            squares = np.square((records.dense(rows) @ basis) * records.scales[rows, None])
+            squares = np.square((records.dense(rows, copies) @ basis) * records.scales[rows, None])
             norms = np.sqrt(np.square(squares).sum(axis=1))
             total += (limit / np.maximum(norms, limit)) @ squares
     return total
@@ -382,4 +387,5 @@ def concentrated(noisy: Array, level: float, intercept: bool) -> Spectrum:
     if intercept:
         kept[-1] = True
     share = float(noisy[kept].sum() / noisy.sum())  # above 1 where the noise of the others is negative in all
-    return Spectrum(kept, min(share, 1.0)) if share > 0 else everything
+    # Below the share of the largest where that of the constant, which is kept anyway, is negative.
+    return Spectrum(kept, min(max(share, 1 / len(noisy)), 1.0)) if share > 0 else everything
