@@ -9,6 +9,7 @@ from scipy.special import ndtr
 from sklearn.linear_model import LinearRegression, PoissonRegressor, Ridge
 
 from discreet import (
+    Ledger,
     PrivateHuberRegressor,
     PrivateLinearRegression,
     PrivatePoissonRegressor,
@@ -338,3 +339,16 @@ def test_no_method_keeps_r2_near_zero_with_so_few_records():
     # A constant with Gaussian noise for clipped targets is above the bound, and within a factor of ten of it.
     for signal in (4.0, 6.0, 8.0):
         assert least_loss(signal) < (1.5 / signal) ** 2 < 10 * least_loss(signal)
+
+
+@pytest.mark.parametrize("bound", [2.0**-100, 2.0**-92])
+def test_norms_that_become_too_short_are_refused_before_the_charge(bound, tmp_path):
+    """Records are clipped to a norm that the noisy moments decide; below 2^-100 nothing can be computed."""
+    ledger = Ledger(tmp_path / "budget", epsilon=100.0, delta=1e-3)
+    X = np.random.default_rng(0).normal(size=(4000, 3)) * bound / 8
+    model = PrivateLinearRegression(
+        50.0, 1e-6, target_bounds=(-1.0, 1.0), feature_bound=bound, solver="newton", ledger=ledger
+    )
+    with pytest.raises(ValueError, match="must be at least"):
+        model.fit(X, np.sign(X[:, 0]))
+    assert not ledger.history()

@@ -38,6 +38,8 @@ from discreet.records.clipped_rows import one_blas_thread
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
 _LEAST_NORM = 0.05  # to which reshaped records are clipped, relative to the norm before
+#: Bound on records that can be reshaped: after two looks, and frequencies of `MOST_FEATURES` columns, 2^-100 is left.
+SHORTEST_NORM = 2.0**-85
 _UNEVEN = 0.5  # fraction of the energy that would have to move to make all frequencies equal
 #: Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
 LONGEST_ENERGIES = 0.25
@@ -196,14 +198,9 @@ def moment_mechanism(
 
 
 def row_error(problem: Problem) -> float:
-    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7).
-
-    Raises, before any charge, if two looks could clip records to a norm too short to compute with. Frequencies that
-    are dropped divide the norm by the root of the number of columns at most.
-    """
-    p, norm = problem.n_features, problem.bounds.feature_norm
-    Bounds(norm * _LEAST_NORM**2 / math.sqrt(p), intercept=False)
-    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * norm
+    """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
+    p = problem.n_features
+    return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:

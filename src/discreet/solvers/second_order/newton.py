@@ -47,6 +47,7 @@ from discreet.solvers.gradients.descent import (
 )
 from discreet.solvers.second_order.coordinates import (
     LONGEST_ENERGIES,
+    SHORTEST_NORM,
     MomentMechanism,
     NoisyMoments,
     Reshaping,
@@ -210,6 +211,8 @@ class NoisyNewtonPlan(base.Plan):
     def __post_init__(self) -> None:
         if not 0 < self.clip < math.inf:
             raise ParameterError("clip", f"must be a finite number greater than 0, got {self.clip!r}")
+        if not self.problem.bounds.feature_norm >= SHORTEST_NORM:
+            raise ParameterError("feature_bound", f"must be at least {SHORTEST_NORM:.3g} for solver 'newton'")
         _ = self.releases  # raises now if it can
 
     sums_only = True

@@ -28,6 +28,7 @@ from discreet.solvers import base
 from discreet.solvers.gradients.descent import default_radius
 from discreet.solvers.second_order.clipped_gradients import ClippedGradientMechanism
 from discreet.solvers.second_order.coordinates import (
+    SHORTEST_NORM,
     MomentMechanism,
     NoisyMoments,
     Reshaping,
@@ -55,7 +56,7 @@ _BLIND, _BLIND_CLIP, _BLIND_PRIOR = 8.0, 1.05, 0.025
 
 def row_clip(signal: float) -> float:
     """Return the norm to which reshaped records are clipped, over their root mean square."""
-    return _BLIND_CLIP if signal < _BLIND else float(max(1.4, 1.5 * (signal / 1500) ** 0.15))
+    return _BLIND_CLIP if signal < _BLIND else float(max(1.4, 1.5 * (signal / 700) ** 0.15))
 
 
 def plan_regression(
@@ -133,6 +134,8 @@ class NewtonRegressionPlan(base.Plan):
             raise ParameterError(
                 "cap", f"must be greater than 0 and at most {most:g} for this loss, got {self.cap!r}"
             )
+        if not self.problem.bounds.feature_norm >= SHORTEST_NORM:
+            raise ParameterError("feature_bound", f"must be at least {SHORTEST_NORM:.3g} for solver 'newton'")
         _ = self.releases  # raise now, before any charge, if anything can fail
 
     sums_only = True
