@@ -1,8 +1,9 @@
 """Mutants of the code that privacy rests on: which of them no test notices.
 
 A mutant is a module of `discreet.mechanisms` or `discreet.privacy` with one number, comparison, sign or operator
-changed. Each runs in a forked process in which only that module is exchanged, against the tests that mirror it; nothing
-is written to the sources. Run ``python -m benchmarks.mutation --count 60 --seed 0`` (a few seconds each), or name
+changed. Each runs in a forked process in which only that module is exchanged, against a few cases of the tests that
+mirror it and, if these notice nothing, against every case of the tests of its folder and of what uses it; nothing is
+written to the sources. Run ``python -m benchmarks.mutation --count 60 --seed 0`` (a few seconds each), or name
 modules: ``python -m benchmarks.mutation mechanisms/additive.py``. Survivors are printed: either the change makes no
 difference that anybody could see (say so), or a test is missing (write it). ``--write`` keeps the list in
 benchmarks/results/mutation.md.
@@ -129,11 +130,22 @@ def _rename(spot: Any) -> None:
     setattr(spot.func, name, _NAMES[getattr(spot.func, name)])
 
 
-def tests_of(path: Path) -> list[Path]:
-    """The tests that mirror a module, or else those of its folder."""
-    folder = ROOT / "tests" / path.relative_to(SOURCES).parent
-    own = folder / f"test_{path.stem}.py"
-    return [own] if own.exists() else sorted(folder.glob("test_*.py"))
+#: Modules that are tested by those that use them.
+_USERS = {
+    "mechanisms/noisy_vector.py": ("evaluation/test_evaluate.py", "description/test_describe.py"),
+    "mechanisms/recording.py": ("audit/test_replay.py", "mechanisms/test_reporting.py"),
+    "privacy/statement.py": ("card/test_card.py", "card/test_card_trust.py"),
+    "privacy/proofs.py": ("privacy/test_proofs.py",),
+}
+
+
+def tests_of(path: Path) -> tuple[list[Path], list[Path]]:
+    """The tests that mirror a module, or else those of its folder; and all that could notice a change."""
+    name = path.relative_to(SOURCES)
+    folder = ROOT / "tests" / name.parent
+    own, around = folder / f"test_{path.stem}.py", sorted(folder.glob("test_*.py"))
+    users = [ROOT / "tests" / one for one in _USERS.get(name.as_posix(), ())]
+    return ([own] if own.exists() else around), [*around, *users]
 
 
 class _Exchanged(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
@@ -158,6 +170,12 @@ class _Exchanged(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
 
 def noticed(mutant: Mutant, seconds: int = _SECONDS) -> bool:
     """Whether a test fails, or does not end."""
+    own, all_of_them = tests_of(mutant.path)
+    every = ["--every-case", "-m", "not nightly"]
+    return _fails(mutant, own, [], seconds) or _fails(mutant, all_of_them, every, seconds)
+
+
+def _fails(mutant: Mutant, tests: Sequence[Path], options: Sequence[str], seconds: int) -> bool:
     child = os.fork()
     if child == 0:
         try:
@@ -168,8 +186,8 @@ def noticed(mutant: Mutant, seconds: int = _SECONDS) -> bool:
             import pytest
 
             os.chdir(ROOT)
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
-            os._exit(int(pytest.main([*options, *map(str, tests_of(mutant.path))])))
+            plain = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore"]
+            os._exit(int(pytest.main([*plain, *options, *map(str, tests)])))
         except BaseException:
             os._exit(3)
     deadline = time.monotonic() + seconds
@@ -217,7 +235,7 @@ def main() -> int:
         "",
         f"Written by `python -m benchmarks.mutation --count {arguments.count} --seed {arguments.seed} --write`, {day}.",
         "",
-        f"{tried} mutants, {tried - len(survivors)} noticed by the tests that mirror their module.",
+        f"{tried} mutants, {tried - len(survivors)} noticed. The others, which no test could tell from the original:",
         "",
         *(f"* {mutant}" for mutant in survivors),
     ]

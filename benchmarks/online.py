@@ -124,7 +124,8 @@ def main() -> None:
     found = measure(options.repeats, options.longest, options.runs)
     claimed, audited = found["adaptive"]
     sections = {
-        "Regret beside the bound (epsilon 1, delta 1e-6)": kept.table(
+        "Regret beside the bound (epsilon 1, delta 1e-6)": f"Means of {options.repeats} streams.\n\n"
+        + kept.table(
             ("stream", "method", "steps", "actions", "regret", "bound", "share"),
             [
                 (*what, f"{mean:.0f}", f"{bound:.0f}", f"{mean / bound:.2f}")
@@ -138,7 +139,8 @@ def main() -> None:
                 for epsilon, (mean, bound) in found["linear"].items()
             ],
         ),
-        "An adaptive adversary": f"Audited epsilon at least {audited:.3f}, claimed {claimed:g}.",
+        "An adaptive adversary": f"Audited epsilon at least {audited:.3f}, claimed {claimed:g}, from "
+        f"{options.runs:,} runs.",
     }
     kept.keep("online", "Private online learning", sections)
 

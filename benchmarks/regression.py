@@ -214,20 +214,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--second-order", action="store_true", help="compare with boosted statistics instead")
-    parser.add_argument("--sets", nargs="*", help="of these sets only, with --second-order")
+    parser.add_argument(
+        "--further", type=Path, metavar="FOLDER", help="compare them on the sets of this folder"
+    )
+    parser.add_argument("--sets", nargs="*", help="of these sets only, with --second-order or --further")
     parser.add_argument("--output", type=Path, help="default: the page in results/")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # that the answer will be mostly noise, where it is
     output = options.output or RESULTS
-    if options.second_order:
+    if options.second_order or options.further:
         from benchmarks import second_order
 
-        text = second_order.report(options.seeds, options.sets or tuple(second_order.SETS))
-        output = options.output or second_order.RESULTS
+        further = options.further is not None
+        names = options.sets or (second_order.FURTHER if further else tuple(second_order.SETS))
+        page = second_order.FURTHER_RESULTS if further else second_order.RESULTS
+        text = second_order.run(options.seeds, names, options.further, options.output or page)
     else:
         text = report(options.seeds)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text)
     print(text)
 
 

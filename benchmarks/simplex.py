@@ -104,7 +104,8 @@ def main() -> None:
     options = parser.parse_args()
     found = measure(options.repeats, options.largest)
     sections = {
-        title: kept.table(
+        title: f"Means of {options.repeats} fits.\n\n"
+        + kept.table(
             (head, "excess risk", "certified"),
             [
                 (size, f"{risk:.4f}", f"{certificate:.4f}")

@@ -5,6 +5,7 @@ have (`moved` finds the few that have changed place), so that these files run on
 ``PYTHONPATH=<checkout of 0.1.0>/src pytest --noconftest -c /dev/null tests/attacks``.
 """
 
+import dataclasses
 import importlib
 import inspect
 import random
@@ -331,6 +332,22 @@ def test_a_set_of_the_users_is_named_in_the_statement():
     assert "Understated" in str(model.privacy_)
 
 
+class Cheap:
+    """A solver of the user's, which plans as another one does and charges a tenth of it."""
+
+    name, multiclass = "cheap", "one-vs-rest"
+
+    def plan(self, problem, guarantee):
+        solver = importlib.import_module("discreet.solvers.base").resolve("noisy-gd")
+        return solver.plan(problem, dataclasses.replace(guarantee, epsilon=10 * guarantee.epsilon))
+
+
+def test_a_solver_of_the_users_is_named_in_the_statement():
+    rows = np.random.default_rng(0).uniform(-1, 1, size=(300, 2)) / 2
+    model = discreet.PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], solver=Cheap())
+    assert "Cheap" in str(model.fit(rows, rows[:, 0] > 0).privacy_)
+
+
 def test_sources_on_a_cluster_are_stated_to_be_repeatable():
     array = pytest.importorskip("dask.array")
     rows = np.random.default_rng(0).uniform(-1, 1, size=(300, 2)) / 2
@@ -377,6 +394,19 @@ def test_intervals_of_auc_cover_where_positives_are_near_their_noise():
             found = discreet.evaluate(Known(), X, y, epsilon=1.0, delta=1e-6, bins=100)["AUC"]
         if np.isfinite(found.value):
             hits.append(found.lower <= truth <= found.upper)
+    assert np.mean(hits) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / len(hits))
+
+
+def test_intervals_of_calibration_cover_where_bins_are_near_their_noise():
+    """Few records in each of 50 bins: those that noise had made large enough were shown."""
+    rate, hits = 0.97, []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = (rng.integers(50, size=(300, 1)) + 0.5) / 50
+        y = (rng.random(300) < rate).astype(int)
+        with discreet.insecure_noise(seed):
+            found = discreet.evaluate(Known(), X, y, epsilon=1.0, delta=1e-6, bins=50).calibration
+        hits += [one.lower <= rate <= one.upper for _, _, one in found if np.isfinite(one.value)]
     assert np.mean(hits) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / len(hits))
 
 

@@ -56,7 +56,9 @@ def test_a_mutant_is_the_module_with_that_change(path):
 
 def test_modules_are_tested_by_what_mirrors_them():
     root = mutation.SOURCES
-    assert [file.name for file in mutation.tests_of(root / "mechanisms" / "additive.py")] == [
-        "test_additive.py"
-    ]
+    own, around = mutation.tests_of(root / "mechanisms" / "additive.py")
+    assert [file.name for file in own] == ["test_additive.py"]
+    assert own[0] in around
+    for name in mutation._USERS:
+        assert all(file.exists() for file in mutation.tests_of(root / name)[1]), name
     assert len(mutation.chosen(["mechanisms/additive.py"], 3, 0)) == 3

@@ -1,11 +1,29 @@
-"""Every search ends: passes are counted against the bound that its plan states, states that repeat are caught."""
+"""Every search ends: passes are counted against the bound that its plan states, states that repeat are caught.
+
+Each program of `releases` runs on very different data with equal answers of all mechanisms. What the library does after
+the charge, call by call, is then the same, except where a plan states a bound on its passes, or where teachers that the
+user has chosen train on their chunks.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import sys
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import releases
+from test_silence import HOSTILE, exchanged
+
+import discreet
+from discreet import release
+from discreet.audit.trace import trace
 from discreet.losses import (
+    Hinge,
     HuberHinge,
     HuberRegression,
     Linear,
@@ -20,11 +38,13 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
+from discreet.records.clipped_rows import ClippedRows
 from discreet.sets import Box, GroupedL1Ball, L1Ball, L2Ball, Simplex
 from discreet.solvers import base
 from discreet.solvers.minimizers import constrained, entropic, lbfgs_newton, minimizer
 from discreet.solvers.minimizers.constrained import minimize_over, smallest_distance
 from discreet.solvers.minimizers.minimizer import Objective, minimize
+from discreet.solvers.sampling.centers import find_center
 from discreet.solvers.vertices.simplex_sampling import SimplexSampling
 
 BOUNDS = Bounds(1.0, intercept=False)
@@ -110,6 +130,7 @@ ROWS = {
     "zeros": lambda: np.zeros((N, 2)),
     "Gaussian rows": lambda: np.random.default_rng(0).normal(size=(N, 2)),
 }
+CONCENTRATED = ("equal rows", "equal rows but one", "nearly parallel rows", "Gaussian rows")
 LABELS = {
     "equal": lambda: np.ones(N),
     "one differs": lambda: np.append(-1.0, np.ones(N - 1)),
@@ -215,20 +236,121 @@ def test_pure_searches_end_within_the_bound_of_their_plan(geometry):
             assert run(plan, rows, "one differs", most=plan.passes_bound) <= plan.passes_bound
 
 
+@pytest.mark.parametrize("solver", ["exponential", "localized"])
+@pytest.mark.parametrize(
+    "geometry", [L2Ball(1.0, 2), L1Ball(1.0, 2), Simplex(1.0, 2), Box((-1.0,) * 2, (1.0, 0.5))], ids=str
+)
+def test_searches_before_exact_tries_end_within_the_bound_of_their_plan(geometry, solver, monkeypatch):
+    """The center of the envelope is searched for; the tries under it are exact and never capped."""
+    passes, one = [], ClippedRows._map
+    monkeypatch.setattr(ClippedRows, "_map", lambda records, task: passes.append(1) or one(records, task))
+    for loss in (Logistic(), HuberHinge(1e-6), Squared(2.0, 1.0), Hinge()):
+        if solver == "localized" and isinstance(loss, Hinge):
+            continue  # has no minimizer that could be verified
+        plan = base.resolve(solver).plan(problem_of(loss, 0.1, geometry), Guarantee(1.0, 0.0))
+        limits = plan.domain.limits
+        if solver == "localized":
+            limits = *plan.gibbs(np.array(plan.domain.ball.center)).balls, *limits[1:]
+        for rows in CONCENTRATED:
+            records = ArrayRecords(ROWS[rows](), labels_for(loss, "one differs"), BOUNDS)
+            energy = plan.domain.energy(records, loss, plan.rate, plan.l2)
+            passes.clear()
+            find_center(energy, limits, plan.shape.tilt_floor)
+            assert 0 < len(passes) <= plan.passes_bound
+
+
 def test_every_solver_that_searches_is_tested():
-    """A plan that searches states a bound; one that is registered later must join the list above."""
+    """A plan that searches states a bound; one that is registered later must join the lists above."""
     stating = set()
-    for name in base.names():
-        for l2 in (0.1, None):
+    for name in set(base.names()) - {"auto"}:  # which chooses one of the others
+        for l2, delta in ((0.1, 1e-6), (None, 1e-6), (0.1, 0.0)):
             try:
                 plan = base.resolve(name).plan(
-                    problem_of(HuberHinge(0.5), l2, L1Ball(1.0, 2)), Guarantee(1.0, 1e-6)
+                    problem_of(HuberHinge(0.5), l2, L1Ball(1.0, 2)), Guarantee(1.0, delta)
                 )
             except ValueError:
                 continue
             if hasattr(plan, "passes_bound"):
                 stating.add(name)
-    assert stating == {*SOLVERS, "simplex-sampling"}
+    assert stating == {*SOLVERS, "simplex-sampling", "exponential", "localized"}
+
+
+# -- everything registered --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def steps_counted():
+    """Calls of the library's functions by this thread after the first charge, by function, and plans that were run."""
+    calls, plans, source = Counter(), [], str(Path(discreet.__file__).parent)
+    charge, run = release.charge, release.run
+
+    def heard(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(source):
+            calls[frame.f_code] += 1
+
+    def charged(*arguments):
+        sys.setprofile(heard)
+        return charge(*arguments)
+
+    def noted(plan, *arguments):
+        plans.append(plan)
+        return run(plan, *arguments)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(release, "charge", charged)
+        patched.setattr(release, "run", noted)
+        try:
+            yield calls, plans
+        finally:
+            sys.setprofile(None)
+
+
+def steps_of(program, data, answers):
+    with steps_counted() as (calls, plans):
+        run = trace(program, data, answers=answers)
+    assert run.error is None
+    return calls, plans
+
+
+def different_data():
+    """Data sets that have next to nothing in common but that rows are valid: those that are not may be left out."""
+    X, y = releases.ordinary(0)
+    yield X, y
+    yield exchanged((X, y), *HOSTILE["of all sizes"])
+    yield np.full(X.shape, 0.5) * [1.0, 0.0], np.full(len(y), 0.5)
+    yield np.where(X > 0, 0.5, -0.5), np.where(X[:, 0] > 0, 1.0, -1.0)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", sorted(set(releases.PROGRAMS) - set(releases.TRANSFERS)))
+def test_every_release_takes_the_same_steps_on_all_data(name):
+    """Or its plan states how many passes a search may make: no other loop may wait for the data."""
+    program = releases.PROGRAMS[name]
+    answers = trace(program, releases.ordinary(0)).calls  # and what is made once in a process is made
+    expected = None
+    for data in different_data():
+        calls, plans = steps_of(program, data, answers)
+        stated = [
+            plan.passes_bound * plan.problem.n_models for plan in plans if hasattr(plan, "passes_bound")
+        ]
+        if stated:
+            assert calls[ClippedRows._map.__code__] <= sum(stated)
+        else:
+            expected = expected or calls
+            assert calls == expected
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_search_without_a_bound_is_noticed(monkeypatch):
+    def searching(data):
+        model = releases.median(data)
+        for _ in range(int((data[0] > 0).sum())):
+            Bounds(1.0)
+        return model
+
+    monkeypatch.setitem(releases.PROGRAMS, "PrivateMedian", searching)
+    with pytest.raises(AssertionError):
+        test_every_release_takes_the_same_steps_on_all_data("PrivateMedian")
 
 
 def test_softmax_searches_end_within_the_bound_of_their_plan():
@@ -307,7 +429,6 @@ def plain_only(monkeypatch):
     monkeypatch.setattr(minimizer, "newton", lambda search, point, exact: point)
 
 
-CONCENTRATED = ("equal rows", "equal rows but one", "nearly parallel rows", "Gaussian rows")
 MODERATE = [
     (HuberHinge(0.02), 40.0),
     (HuberHinge(1e-4), 1e4),

@@ -110,6 +110,17 @@ def test_workers_without_memory_or_no_workers_end_the_wait_and_slow_ones_do_not(
         stuck._check_workers()
 
 
+def test_what_dask_refuses_for_want_of_memory_ends_in_the_same_message(monkeypatch):
+    class Refusing(FakeClient):
+        def gather(self, futures):
+            raise MemoryError("a task has 610.35 MiB worth of input dependencies")
+
+    monkeypatch.setattr(Cluster, "_wait", lambda cluster, futures: None)
+    with pytest.raises(WorkersLost) as caught:
+        Cluster(Refusing(dying=False)).gathered([])
+    check_silent(caught)
+
+
 @pytest.mark.parametrize("change", ["cell", "order", "rows"])
 def test_a_partition_that_changes_is_noticed(change):
     other = {"cell": X.copy(), "order": X[::-1].copy(), "rows": X[:-1].copy()}[change]
@@ -333,3 +344,30 @@ def test_a_source_that_changes_ends_the_fit_after_the_charge(cluster, tmp_path):
         model.fit(da.concatenate(blocks), (Y > 0).astype(int))
     check_silent(caught)
     assert len(ledger.history()) == 1
+
+
+def too_large():
+    """A partition of 640 MB."""
+    return np.zeros((2_000_000, 40))
+
+
+@pytest.mark.nightly
+def test_workers_that_are_too_small_for_a_partition_end_the_fit_before_the_charge(tmp_path):
+    """Each is killed for its memory, started again, given the same partition, and killed again."""
+    import dask.array as da
+    from dask import delayed
+
+    distributed = pytest.importorskip("distributed")
+    rows = da.from_delayed(delayed(too_large, pure=False)(), (2_000_000, 40), float)
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-3)
+    model = PrivateLogisticRegression(classes=[0, 1], delta=1e-8, solver="noisy-gd", ledger=ledger)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="450MB", dashboard_address=None, silence_logs=50
+        ) as local,
+        distributed.Client(local),
+        pytest.raises(WorkersLost) as caught,
+    ):
+        model.fit(rows, da.zeros(2_000_000, chunks=2_000_000, dtype=int))
+    check_silent(caught)
+    assert ledger.history() == []

@@ -159,7 +159,7 @@ class Cluster:
         try:
             self._wait(futures)
             return list(self._client.gather(futures))
-        except KilledWorker:
+        except (KilledWorker, MemoryError):
             raise WorkersLost from None
 
     def _wait(self, futures: list[Any]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from discreet.privacy.events import Pure, Repeated
 from discreet.privacy.guarantee import Neighboring
-from discreet.privacy.ledger.rules import Filter
+from discreet.privacy.ledger.rules import NOTHING, Filter, largest
 
 REPLACE_ONE = Neighboring.REPLACE_ONE
 
@@ -101,3 +103,19 @@ class TestCleverestAnalyst:
         found = worst_adaptive_delta(admits, self.epsilon, step, most, answers)
         assert 0 < found <= self.delta
         assert worst_adaptive_delta(forgetful, self.epsilon, step, most, answers) > self.delta
+
+
+def test_what_ideal_mechanisms_leave_out_is_lost_once_for_each_data_set() -> None:
+    """Each of the two distributions may be off by the variation; the second counts e^epsilon times."""
+    mass, variation = Fraction(1, 10**9), Fraction(1, 10**12)
+    lost = dataclasses.replace(NOTHING, mass=mass, variation=variation).failures(1.0)
+    exact = mass + (1 + Fraction(math.e)) * variation
+    assert exact <= lost <= exact * (1 + Fraction(1, 10**6))
+    assert dataclasses.replace(NOTHING, mass=mass).failures(1.0) == mass
+
+
+@pytest.mark.parametrize("limit", [3e-7, 0.2, 9.0])
+def test_the_largest_admitted_size_is_found_from_below(limit: float) -> None:
+    found = largest(lambda size: size <= limit, 10.0)
+    assert limit / (1 + 1e-8) <= found <= limit
+    assert largest(lambda size: False, 10.0) == largest(lambda size: True, 0.0) == 0.0

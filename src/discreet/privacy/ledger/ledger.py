@@ -99,7 +99,7 @@ class Remaining:
         """The largest single release, in its exact numbers."""
         if self.closed:
             return "nothing remains: the first charge took the whole cap"
-        if self.epsilon == 0 and self.pure_epsilon == 0:
+        if self._empty:
             return "nothing further is sure to fit"
         pure = f"a pure one of epsilon {number(self.pure_epsilon)}"
         if math.isinf(self.noise_multiplier):

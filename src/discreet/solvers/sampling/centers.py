@@ -28,7 +28,17 @@ from discreet.solvers.sampling.envelopes import (
 )
 
 _STEPS = 12
+_FACTORS = (4.0, 0.25, 2.0, 0.5)  # by which tilts are multiplied
+_MOVES = 32  # with one factor; more than a few are never worth it
 _WORTH_A_MOVE = 0.1  # nats by which a move must reduce the log mass of an envelope
+_ITERATIONS, _TRIALS = 100, 20  # of L-BFGS and of one line search
+
+
+def most_passes(n_features: int, n_limits: int) -> int:
+    """Bound the passes over the records that `find_center` and the envelope at its answer take, from public sizes."""
+    gradients = 2 * (1 + _ITERATIONS * (_TRIALS + 1))  # a hinge takes two passes
+    one = gradients + n_features + n_limits + 8  # and curvature, averaging and an envelope
+    return (2 + _STEPS + len(_FACTORS) * _MOVES) * one
 
 
 def find_center(energy: Energy, limits: Sequence[Limit], tilt_floor: float) -> Array:
@@ -48,8 +58,8 @@ def best_center(
     reach = reach_of(energy, limits)
     bends = curvature(energy, theta, reach)
     reach = _averaging(energy, reach, bends, limits, tilts)
-    for factor in (4.0, 0.25, 2.0, 0.5):
-        while True:
+    for factor in _FACTORS:
+        for _ in range(_MOVES):
             pulls = [max(tilt_floor, factor * tilt) for tilt in tilts]
             moved = _minimum(energy, limits, pulls, bends, theta, reach)
             found = log_mass_above(energy, limits, moved, tilt_floor)
@@ -103,7 +113,7 @@ def _minimum(
         factor.T @ start,
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": 100, "gtol": 1e-2, "ftol": 1e-13},
+        options={"maxiter": _ITERATIONS, "maxls": _TRIALS, "gtol": 1e-2, "ftol": 1e-13},
     )
     return np.asarray(scipy.linalg.solve_triangular(factor, found.x, lower=True, trans=1))
 

@@ -41,7 +41,7 @@ from discreet.solvers.certificates import (
     with_bounded_labels,
 )
 from discreet.solvers.sampling import envelopes, expected_tries
-from discreet.solvers.sampling.centers import find_center
+from discreet.solvers.sampling.centers import find_center, most_passes
 from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Energy, Limit, Shape, energy_range
 
@@ -320,6 +320,13 @@ class ExponentialPlan(base.Plan):
         energy = self.domain.energy(records, self.problem.loss, 1.0, self.l2)
         scores = cache(lambda: np.array([-energy(point) for point in self.points]))
         return lambda entropy: np.array(self.points[self.selection.select(scores(), entropy)])
+
+    @property
+    def passes_bound(self) -> int:
+        """Bound on the passes over the records per model before the first try; tries are exact and never capped."""
+        if self.method == "grid":
+            return len(self.points)
+        return most_passes(self.domain.size, len(self.domain.limits))
 
     @property
     def remarks(self) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ from discreet.solvers.certificates import (
 from discreet.solvers.minimizers.minimizer import Objective, Optimizer, minimize, minimizer_norm
 from discreet.solvers.perturbation.output import OutputPerturbation, OutputPerturbationPlan
 from discreet.solvers.sampling import expected_tries
-from discreet.solvers.sampling.centers import tilted_minimum
+from discreet.solvers.sampling.centers import most_passes, tilted_minimum
 from discreet.solvers.sampling.domains import Domain, check_exact, domain_of
 from discreet.solvers.sampling.envelopes import Shape, value_rounding
 from discreet.solvers.sampling.exponential import envelope_of, refuse_problem, shape_of, wait_for_tick
@@ -219,6 +219,11 @@ class LocalizedPlan(base.Plan):
             "expected tries": self.expected_tries,
             "sampler": f"exact, {SOURCE}",
         }
+
+    @property
+    def passes_bound(self) -> int:
+        """Bound on the passes over the records per model before the first try; tries are exact and never capped."""
+        return self.start.passes_bound + most_passes(self.domain.size, 1 + len(self.domain.limits))
 
     def run(self, records: list[Records], entropy: Entropy, progress: Progress | None = None) -> base.Release:
         """Release noisy minimizers, then draw every model near its own."""

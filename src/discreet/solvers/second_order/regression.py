@@ -56,7 +56,7 @@ _BLIND, _BLIND_CLIP, _BLIND_PRIOR = 8.0, 1.05, 0.025
 
 def row_clip(signal: float) -> float:
     """Return the norm to which reshaped records are clipped, over their root mean square."""
-    return _BLIND_CLIP if signal < _BLIND else float(max(1.4, 1.5 * (signal / 1500) ** 0.15))
+    return _BLIND_CLIP if signal < _BLIND else float(max(1.4, 1.5 * (signal / 700) ** 0.15))
 
 
 def plan_regression(
