@@ -98,6 +98,19 @@ def test_the_page_about_pages_runs(tmp_path, monkeypatch):
     assert (tmp_path / "budget.html").exists()
 
 
+def test_every_measurement_has_a_kept_result():
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `((?:python|make) [^`]+)`.*$", text, re.M)
+    lines = re.findall(r"^\| `(?:python|make) .*$", text, re.M)
+    without = []
+    for command, line in zip(rows, lines, strict=True):
+        kept = re.findall(r"\.\./benchmarks/results/([\w.-]+)", line)
+        if not kept or not all((DOCS.parent / "benchmarks" / "results" / name).exists() for name in kept):
+            without.append(command)
+    assert len(rows) > 25
+    assert not without
+
+
 def test_names_on_the_pages_are_public():
     for name in ("from-scikit-learn.md", "from-other-libraries.md", "papers.md"):
         text = (DOCS / name).read_text(encoding="utf-8")
