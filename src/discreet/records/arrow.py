@@ -86,9 +86,9 @@ class FileRows(Rows):
 
         return _temporary(lambda made: _write(made, parts(), kept), self.assumptions)
 
-    def matrix(self) -> NDArray[Any]:
-        """All rows as a matrix in memory."""
-        return np.concatenate(list(self.blocks()))
+    def matrix(self, dtype: Any = None) -> NDArray[Any]:
+        """All rows as a matrix in memory, of their own type or another."""
+        return np.concatenate(list(self.blocks()), dtype=dtype)
 
     def blocks(self) -> Iterator[NDArray[Any]]:
         """The rows, one matrix per batch, without a copy."""

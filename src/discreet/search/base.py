@@ -6,7 +6,6 @@ from dataclasses import KW_ONLY, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
@@ -49,6 +48,7 @@ from discreet.release import (
 from discreet.search.plans import SelectionPlan, plan_split, plan_tries
 from discreet.search.trial import Chosen, Records, Trainer, check_candidate, examine, planned_event, prepared
 from discreet.tables.reading import as_cells, to_numbers
+from discreet.tables.schema import named
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event
@@ -228,14 +228,14 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         self.best_estimator_.set_params(ledger=self.ledger)  # another fit would be charged again
 
     def _in_memory(self, rows: Any) -> Any:
-        """The rows as one table, because training and held-out rows are drawn from all of them."""
+        """The rows as one matrix, because training and held-out rows are drawn from all of them."""
         if not isinstance(rows, Rows):
             return rows
         if not isinstance(rows, FileRows):
             raise ValueError(
                 "a search needs rows in memory or in a source: compute the collection, or write files"
             )
-        return pa.table(dict(zip(rows.feature_names, rows.matrix().T, strict=True)))
+        return named(rows.matrix(np.float64), rows.feature_names)
 
     def _checked(self) -> list[Any]:
         candidates = self._all()
