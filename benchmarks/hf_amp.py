@@ -108,8 +108,9 @@ def row(name: str, task: str, seeds: range, fits: int) -> list[object]:
 
 
 def _told(values: Sequence[float]) -> str:
-    error = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return f"{np.mean(values):.1f} ± {error:.1f}"
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1) / math.sqrt(len(values)):.1f}"
 
 
 def main() -> None:

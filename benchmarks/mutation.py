@@ -6,7 +6,7 @@ mirror it and, if these notice nothing, against every case of the tests of its f
 written to the sources. Run ``python -m benchmarks.mutation --count 60 --seed 0`` (a few seconds each), or name
 modules: ``python -m benchmarks.mutation mechanisms/additive.py``. Survivors are printed: either the change makes no
 difference that anybody could see (say so), or a test is missing (write it). ``--write`` keeps the list in
-benchmarks/results/mutation.md.
+benchmarks/results/mutation.md, and what was written there under the heading Read.
 """
 
 from __future__ import annotations
@@ -240,6 +240,8 @@ def main() -> int:
         *(f"* {mutant}" for mutant in survivors),
     ]
     text = "\n".join(lines).rstrip() + "\n"
+    if RESULTS.exists() and "## Read" in (old := RESULTS.read_text(encoding="utf-8")):
+        text += "\n## Read" + old.partition("## Read")[2]
     print(text)
     if arguments.write:
         RESULTS.write_text(text, encoding="utf-8")

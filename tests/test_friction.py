@@ -252,7 +252,7 @@ WRONG = [
     (lambda X, y: private_domains({"age": [1.0]}, ["age"], epsilon=1.0), r'pass \{"income": None\}'),
     (lambda X, y: discreet.PrivateAdditiveClassifier(1.0).fit(X), "schema must be given where the labels"),
     (lambda X, y: clone(LOGISTIC).set_params(solver="lbfgs").fit(X, y), "scikit-learn's.*leave it out"),
-    (lambda X, y: clone(LOGISTIC).set_params(C=1.0), r"Invalid parameter 'C'.*l2 .* 1 / \(C \* n_samples\)"),
+    (lambda X, y: clone(LOGISTIC).set_params(C=1.0), r"Invalid parameter 'C'.*l2, .* 1 / \(C \* n_samples\)"),
     (lambda X, y: discreet.PrivateSearchCV(LOGISTIC, {"C": [1, 2]}).fit(X, y), "Invalid parameter 'C'.*l2"),
     (
         lambda X, y: discreet.PrivateSearchCV(LOGISTIC, {"feature_bond": [1, 2]}).fit(X, y),

@@ -31,6 +31,8 @@ _COLORS = {
 }
 #: Of several charts of a table, the one that documents show.
 _PICTURED = ("adult", "jester")
+#: Points by which private methods must differ for a column to tell anything.
+_TELLING = 1.0
 _BARS = ("auto", "objective", "noisy-gd", "objective-dissertation", "diffprivlib", "opacus")
 
 
@@ -165,11 +167,18 @@ def _comparison(page: Page, table: Table, found: Sequence[Cell]) -> None:
         [f"printed: {column}", *(_number(table.printed.get((dataset, column))) for dataset, _ in places)]
         for column in dict.fromkeys(column for _, column in table.printed)
     ]
-    best = set()
+    best, mute = set(), []
     for number, here in enumerate(by_place):
         private = [cell for cell in here.values() if cell.epsilon and cell.metric == "accuracy"]
         if len(private) > 1:
             best.add((methods.index(max(private, key=lambda cell: cell.mean).method), number + 1))
+            if np.ptp(sorted(cell.mean for cell in private)[1:]) < _TELLING:
+                mute.append(places[number][0])
+    if mute:
+        page.text(
+            f"On {' and '.join(mute)} all private methods but one at most are within {_TELLING:g} points: that "
+            "column tells nothing."
+        )
     with page.folded("All figures of this table"):
         page.table(["", *(f"{dataset}, ε = {epsilon:g}" for dataset, epsilon in places)], lines, best)
         if best:

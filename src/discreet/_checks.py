@@ -7,6 +7,7 @@ person's record could decide whether a warning appears or the program stops.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import inspect
 import math
@@ -136,6 +137,18 @@ def choice(name: str, value: Any, allowed: Collection[str]) -> str:
     if value not in allowed:
         raise ParameterError(name, f"must be one of {sorted(allowed)}, got {value!r}")
     return str(value)
+
+
+def use_python_numbers(made: Any) -> None:
+    """Replace NumPy's numbers among the fields of a dataclass by Python's, also if it is frozen.
+
+    NumPy computes with numbers of half or single precision in that precision, and rounds bounds and sensitivities down.
+    """
+    for field in dataclasses.fields(made):
+        value = getattr(made, field.name)
+        if isinstance(value, np.floating | np.integer):
+            kind = float if isinstance(value, np.floating) else int
+            object.__setattr__(made, field.name, kind(value))
 
 
 def seed(random_state: Any) -> np.random.SeedSequence:

@@ -117,7 +117,7 @@ class PrivateTiming(ObjectivePerturbationPlan):
     """Consumes more randomness when the data is hard: a coin per misclassified record."""
 
     def run(self, records, entropy, progress=None):
-        entropy.words(1 + int(np.sum(np.asarray(records[0]._X)[:, 0] > 0)))
+        entropy.words(1 + int(np.sum(np.asarray(records[0].matrix)[:, 0] > 0)))
         return super().run(records, entropy, progress)
 
 

@@ -392,6 +392,18 @@ def test_neighbors_take_about_as_long(first, width, l2):
     minimize(goal, max(1e-4, goal.smallest_tolerance()))
 
 
+@pytest.mark.parametrize("width", [1e-3, 1e-2])
+@pytest.mark.parametrize("geometry", [SETS[0], SETS[3], SETS[7]], ids=str)
+def test_neighbors_over_a_set_take_about_as_long(geometry, width):
+    passes = []
+    for first in (0.0, 0.1, 0.4, 1.0):
+        goal = steep(first, width=width, cycles=False)
+        least = smallest_distance(goal.loss, goal.records.n_samples, 2, 1.0, goal.l2, 0.0, geometry)
+        minimize_over(goal, geometry, max(least, 1e-6))
+        passes.append(goal.records.n_passes)
+    assert max(passes) < 1.5 * min(passes)
+
+
 def test_a_certificate_that_ignores_how_theta_is_stored_is_caught(monkeypatch):
     """Without the rounded normal, the last digits of theta count times the size of the set: no floor covers them."""
     monkeypatch.setattr(constrained, "rounded_normal", lambda geometry, point, vector: vector)

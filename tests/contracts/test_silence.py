@@ -13,6 +13,8 @@ import io
 import locale
 import logging
 import random
+import shutil
+import subprocess
 import sys
 import threading
 import warnings
@@ -33,7 +35,7 @@ from discreet import losses, release, sets
 from discreet._checks import silence
 from discreet.audit.sensitivity import input_distances
 from discreet.audit.trace import difference, trace
-from discreet.cli import main
+from discreet.cli import _parser, main
 from discreet.estimators.linear import NoiseWarning
 from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records import clipped_rows
@@ -70,6 +72,24 @@ def exchanged(data, row, target):
     X, y = data[0].copy(), data[1].copy()
     X[3], y[3] = row, target
     return X, y
+
+
+@pytest.fixture(autouse=True, scope="module")
+def decimal_commas(tmp_path_factory):
+    """A German locale, made where the system has its sources but not itself."""
+    place = tmp_path_factory.mktemp("locales")
+    with pytest.MonkeyPatch.context() as patched:
+        if not any(name.lower().startswith("de_de") for name in locales()) and shutil.which("localedef"):
+            subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", place / "de_DE.UTF-8"], check=False)
+            patched.setenv("LOCPATH", str(place))
+        yield
+
+
+def locales():
+    """The locales that the system knows by name."""
+    if not shutil.which("locale"):
+        return []
+    return subprocess.run(["locale", "-a"], capture_output=True, text=True, check=False).stdout.split()
 
 
 @contextlib.contextmanager
@@ -132,6 +152,14 @@ def too_far(one, two, name=""):
     ]
 
 
+def test_a_hostile_process_writes_decimal_commas():
+    with warnings.catch_warnings(), hostile("raise", []):
+        found = locale.localeconv()["decimal_point"], f"{0.5:n}"
+    if found == (".", "0.5"):
+        pytest.skip("this system has no German locale, and nothing to make one of")
+    assert found == (",", "0,5")
+
+
 @pytest.mark.parametrize("action", ["raise", "warn"])
 @pytest.mark.parametrize("name", releases.PROGRAMS)
 def test_nothing_is_said(name, action, tmp_path, monkeypatch):
@@ -150,15 +178,26 @@ def test_nothing_is_said(name, action, tmp_path, monkeypatch):
             assert not too_far(one, two, name)  # no other row was read anew
 
 
-def test_every_release_of_the_library_is_listed():
-    """Whatever takes a ledger."""
-    public = {name: getattr(discreet, name) for name in discreet.__all__}
-    taking = {
-        name
-        for name, thing in public.items()
+def named_in_public():
+    """Functions and classes that the package or one of its subpackages offers."""
+    packages = [discreet, *(importlib.import_module(f"discreet.{name}") for name in SUBPACKAGES)]
+    found = {name: getattr(package, name) for package in packages for name in getattr(package, "__all__", ())}
+    return {
+        name: thing
+        for name, thing in found.items()
         if inspect.isfunction(thing) or (inspect.isclass(thing) and not issubclass(thing, Exception))
-        if "ledger" in inspect.signature(thing).parameters
     }
+
+
+#: Those with releases; `test_every_module_that_releases_is_listed` compares.
+SUBPACKAGES = sorted({module.split(".")[0] for module in releases.WAYS})
+
+
+def test_every_release_of_the_library_is_listed():
+    """Whatever takes a ledger; what all searches and additive models share is run by each."""
+    taking = {
+        name for name, thing in named_in_public().items() if "ledger" in inspect.signature(thing).parameters
+    } - {"PrivateLinearModel"}  # which all linear models are
     assert len(taking) > 20
     listed = {word for name in releases.PROGRAMS for word in name.split()}
     assert taking <= listed
@@ -166,16 +205,15 @@ def test_every_release_of_the_library_is_listed():
 
 def test_everything_that_knows_people_is_listed_with_them():
     """Whatever takes ids of people, at a fit, at a step or in one call."""
-    public = {name: getattr(discreet, name) for name in discreet.__all__}
-    public |= {"PrivateQueries": releases.PrivateQueries}
-    public |= {"subsample_and_aggregate": releases.subsample_and_aggregate}
     knowing = {
         name
-        for name, thing in public.items()
-        if not (inspect.isclass(thing) and issubclass(thing, Exception))
+        for name, thing in named_in_public().items()
         for way in (thing, getattr(thing, "fit", None), getattr(thing, "learn_one", None))
         if callable(way) and {"group", "groups"} & inspect.signature(way).parameters.keys()
-    } - {"Schema"}  # which reads tables and releases nothing
+    } - {
+        "Schema",
+        "PrivateLinearModel",
+    }  # the first reads tables and releases nothing; linear models are the second
     assert len(knowing) > 25
     assert knowing <= {name.removesuffix(" people") for name in releases.PROGRAMS if name.endswith(" people")}
 
@@ -349,7 +387,28 @@ COMMANDS = {
         f"fit table.csv --schema schema.toml {PRICE} --model additive --bad-rows null --output shapes.json",
         list(HOSTILE),
     ),
+    "search": (
+        f"search table.csv --schema schema.toml {PRICE} --vary l2=1,10 --bad-rows null --output best.json",
+        list(HOSTILE),
+    ),
+    "intervals": (f"intervals public.json table.csv {PRICE} --output intervals.json", list(HOSTILE)[:2]),
+    "label": (
+        f"label table.csv --schema schema.toml --public public.csv --teachers 20 {PRICE} --output labels.csv",
+        list(HOSTILE)[:3],
+    ),
 }
+
+
+def test_every_command_that_charges_is_listed():
+    (commands,) = (action.choices for action in _parser()._actions if isinstance(action.choices, dict))
+    charging = {
+        name
+        for name, command in commands.items()
+        for action in command._actions
+        if "--ledger" in action.option_strings and "to charge" in action.help
+    }
+    assert {"fit", "describe", "label"} < charging
+    assert charging == {command.split()[0] for command, _ in COMMANDS.values()}
 
 
 def write_table(data):
@@ -366,6 +425,7 @@ def test_commands_end_alike(name, action, tmp_path, monkeypatch):
     base, (command, kinds) = releases.ordinary(0), COMMANDS[name]
     write_table(releases.ordinary(99))
     assert main(COMMANDS["fit"][0].replace("model.json", "public.json").split()) == 0
+    Path("table.csv").rename("public.csv")
 
     def program(data):
         write_table(data)

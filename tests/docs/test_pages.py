@@ -1,5 +1,7 @@
 """Pages whose code is run: the papers' calls, the errata's arithmetic, moving from other libraries."""
 
+import ast
+import hashlib
 import inspect
 import re
 from pathlib import Path
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import discreet
+from benchmarks.attest.outside import INTERVAL
 from discreet import transfer
 from discreet.solvers import base
 
@@ -98,6 +101,19 @@ def test_the_page_about_pages_runs(tmp_path, monkeypatch):
     assert (tmp_path / "budget.html").exists()
 
 
+def test_every_measurement_has_a_kept_result():
+    text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `((?:python|make) [^`]+)`.*$", text, re.M)
+    lines = re.findall(r"^\| `(?:python|make) .*$", text, re.M)
+    without = []
+    for command, line in zip(rows, lines, strict=True):
+        kept = re.findall(r"\.\./benchmarks/results/([\w.-]+)", line)
+        if not kept or not all((DOCS.parent / "benchmarks" / "results" / name).exists() for name in kept):
+            without.append(command)
+    assert len(rows) > 25
+    assert not without
+
+
 def test_names_on_the_pages_are_public():
     for name in ("from-scikit-learn.md", "from-other-libraries.md", "papers.md"):
         text = (DOCS / name).read_text(encoding="utf-8")
@@ -124,3 +140,14 @@ def test_every_public_name_is_described():
 
     lacking = {name: described(name) for name in HOMES}
     assert not {name: parts for name, parts in lacking.items() if parts}
+
+
+def test_a_claim_is_checked_as_the_page_says(capsys):
+    pytest.importorskip("dp_accounting")
+    exec(compile(blocks("audit.md")[0], "audit.md, block 0", "exec"), {})
+    _, ours, between, lemmas = map(str.strip, capsys.readouterr().out.splitlines())
+    low, high = ast.literal_eval(between)
+    assert low - INTERVAL <= float(ours) <= high + INTERVAL
+    for lemma, digest in ast.literal_eval(lemmas).items():
+        text = (DOCS / "proofs" / lemma.partition("#")[0]).read_bytes()
+        assert hashlib.sha256(text).hexdigest() == digest

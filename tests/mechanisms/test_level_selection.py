@@ -173,6 +173,29 @@ def test_coins_are_exact_at_the_threshold(exponent):
     assert power_coin(Fraction(0), 2**64 - 1, entropy)
 
 
+class _Words:
+    """An entropy that gives these words, one by one."""
+
+    def __init__(self, words):
+        self._words = iter(words)
+
+    def words(self, count):
+        return [next(self._words) for _ in range(count)]
+
+
+@pytest.mark.parametrize("exponent", [Fraction(1, 3), Fraction(7, 5), Fraction(12345, 677)])
+@pytest.mark.parametrize("shared", [2, 5, 9])
+def test_a_coin_is_decided_by_the_digits_in_which_it_differs(exponent, shared):
+    """Uniform numbers that share many words with 2^-exponent, and are one below or above it in the last of them."""
+    with mpmath.workdps(300):
+        power = mpmath.mpf(2) ** (-mpmath.mpf(exponent.numerator) / exponent.denominator)
+        digits = int(mpmath.floor(power * mpmath.mpf(2) ** (64 * shared)))
+    for off, below in ((-1, True), (0, True), (1, False), (2, False)):
+        number = digits + off
+        words = [(number >> 64 * (shared - 1 - place)) % 2**64 for place in range(shared)]
+        assert power_coin(exponent, words[0], _Words([*words[1:], 0, 0])) is below
+
+
 @pytest.mark.parametrize("epsilon", [1e-4, 0.1, 0.7, 30.0])
 @pytest.mark.parametrize("steps", [1, 37, 2**31 + 5])
 def test_the_shift_is_the_least_private_one(epsilon, steps):

@@ -333,7 +333,7 @@ def test_inputs_are_left_alone():
 
 def test_dense_rows_are_used_in_place():
     X, y, _ = problem(Logistic(), BOUNDS[0])
-    assert ArrayRecords(X, y, BOUNDS[0])._X is X
+    assert ArrayRecords(X, y, BOUNDS[0]).matrix is X
 
 
 def test_other_labels_on_the_same_rows():

@@ -240,7 +240,7 @@ def test_a_column_answers_as_an_array_does():
 
 def test_a_label_that_changes_ends_the_fit():
     with pytest.raises(ValueError, match="other rows than before"):
-        dask._unchanged(dask._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
+        dask.unchanged(dask._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
     for one, other in ([["a", None], ["a", "b"]], [["a", 1], ["a", "1"]]):
         assert checksum(np.array(one, dtype=object)) != checksum(np.array(other, dtype=object))
     assert joined([np.array([2**60]), np.array([np.nan])]).tolist()[0] == 2**60

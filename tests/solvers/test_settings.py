@@ -1,14 +1,17 @@
 """Whole numbers among solvers' settings: NumPy's count like Python's, what is none is refused before any charge."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from discreet import PrivateLogisticRegression
 from discreet.losses import Logistic
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem
 from discreet.records.bounds import Bounds
-from discreet.sets import L1Ball
-from discreet.solvers import base
+from discreet.sets import BallIntersection, GroupedL1Ball, L1Ball, L2Ball, NuclearBall, Simplex
+from discreet.solvers import NoisyGradientDescent, NoisyNewton, base
 from discreet.solvers.median import LocationProblem, MedianDescent
 
 ANYWHERE = Problem(Logistic(), Bounds(), 200, 3)
@@ -52,3 +55,43 @@ def test_a_whole_number_of_numpy_plans_what_an_int_does(solver, name, problem):
 def test_what_is_no_count_is_refused_by_name(solver, name, problem, nonsense):
     with pytest.raises((TypeError, ValueError), match=f"{name} must be"):
         planned(solver, name, nonsense, problem)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize(
+    "solver", ["noisy-gd", "output", NoisyGradientDescent(radius=1.7), NoisyNewton(moment_share=0.137)]
+)
+def test_numbers_of_fewer_digits_lose_none_in_a_price(kind, solver):
+    """NumPy computes with them in their own precision: sensitivities would be rounded down, or overflow."""
+
+    def planned(number):
+        given = solver
+        if not isinstance(solver, str):
+            name = "radius" if solver.name == "noisy-gd" else "moment_share"
+            given = replace(solver, **{name: number(kind(getattr(solver, name)))})
+        inside = L2Ball(number(kind(2.3)), 4) if isinstance(solver, str) else None
+        model = PrivateLogisticRegression(
+            1.0, 1e-6, classes=[0, 1], feature_bound=1.3, constraint=inside, solver=given
+        )
+        plan = model.plan(1000, 3)
+        return [
+            (one.mechanism.sensitivity, one.mechanism.noise_multiplier, one.event) for one in plan.releases
+        ]
+
+    assert planned(lambda number: number) == planned(float)
+
+
+def test_sets_and_promises_hold_numbers_of_python():
+    size, count = np.float16(1.7), np.int8(100)
+    sets = [
+        L2Ball(size, count),
+        L1Ball(size, count),
+        Simplex(size, count),
+        GroupedL1Ball(size, count, np.int8(2)),
+    ]
+    sets += [BallIntersection(sets[0], np.zeros(100), np.float32(0.3)), NuclearBall(size, (count, count))]
+    assert {type(one.radius(2.0)) for one in sets} == {float}
+    assert {type(one.n_features) for one in sets} == {int}
+    assert sets[-1].n_features == 10_000
+    promise = Guarantee(np.float32(0.1), np.float16(1e-3))
+    assert (type(promise.epsilon), type(promise.delta)) == (float, float)

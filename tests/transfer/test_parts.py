@@ -10,7 +10,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from discreet import Ledger, PrivateTransferClassifier, insecure_noise
 from discreet.records import dask
+from discreet.records.partitioned import WorkersLost, checksum
 from discreet.records.workers import Threads
+from discreet.transfer import teachers
 
 N = 3000
 NAMES = list("abc")
@@ -84,6 +86,33 @@ def test_a_task_that_was_computed_again_counts_once(frame, monkeypatch):
     monkeypatch.setattr(dask, "workers", Twice)
     found = fitted(rows, frame["y"].to_numpy(), PUBLIC)
     assert np.array_equal(found.votes_, expected.votes_)
+
+
+class Changing(Threads):
+    """Workers that lost every partition after the charge, and a source that gives other rows now."""
+
+    def kept(self, function, *columns):
+        if function is teachers._parted:
+            others = [block.values + 1 for block in self.gathered(columns[0])]
+            columns = [dask.Noted(rows, checksum(rows)) for rows in others], *columns[1:]
+        return super().kept(function, *columns)
+
+
+class Telling(Threads):
+    """Workers that fail and say why."""
+
+    def combined(self, function, *entries):
+        return super().combined(lambda *entries: {}["the private row"], *entries)
+
+
+@pytest.mark.parametrize("workers", [Changing, Telling])
+def test_what_goes_wrong_on_a_worker_ends_in_one_message(frame, monkeypatch, workers):
+    monkeypatch.setattr(dask, "workers", workers)
+    rows = da.from_array(frame[NAMES].to_numpy(), chunks=(900, 3))
+    with pytest.raises(WorkersLost) as caught:
+        fitted(rows, frame["y"].to_numpy(), PUBLIC)
+    assert str(caught.value) == str(WorkersLost())
+    assert caught.value.__suppress_context__
 
 
 def test_what_is_wrong_is_found_free_of_charge(frame, tmp_path):

@@ -31,11 +31,20 @@ _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
         help="cap on delta, far below 1 / people: 1e-6 is usual",
     ),
     argument("--neighboring", choices=options.NEIGHBORING, default="replace-one"),
-    argument("--unit", choices=("record", "user"), default="record", help="whom the cap protects"),
+    argument(
+        "--unit",
+        choices=("record", "user"),
+        default="record",
+        help="whom the cap protects: each row, or all rows of a person",
+    ),
     argument(
         "--fixed-sizes",
         action="store_true",
         help="promise that no charge's size will depend on an earlier result; composition is then tighter",
+    ),
+    examples=(
+        "discreet ledger create budget.ledger --epsilon 3 --delta 1e-6",
+        "discreet ledger create people.ledger --epsilon 3 --delta 1e-6 --unit user",
     ),
 )
 def create(arguments: argparse.Namespace) -> None:
@@ -233,6 +242,11 @@ ledger = Command(
     "create, show, list, plot and export a privacy budget",
     "A ledger is one file per data set: a cap, and every charge ever made against it.",
     actions=(create, show, history, plot, export, policy),
+    examples=(
+        "discreet ledger create budget.ledger --epsilon 3 --delta 1e-6",
+        "discreet ledger create people.ledger --epsilon 3 --delta 1e-6 --unit user",
+        "discreet ledger show budget.ledger",
+    ),
 )
 
 

@@ -229,6 +229,7 @@ def describe(arguments: argparse.Namespace) -> None:
     argument(
         "--output", metavar="FOLDER", help="keep cohort, schema and ledger here, for the other commands"
     ),
+    examples=("discreet demo", "discreet demo --people 5000 --output cohort"),
 )
 def demo(arguments: argparse.Namespace) -> None:
     """Run the demonstration in the given or a temporary folder."""

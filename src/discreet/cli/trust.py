@@ -420,6 +420,7 @@ def _refuse(arguments: argparse.Namespace, *names: str) -> None:
     "were attested, every claimed epsilon is recomputed from its event, and no audit in it may have failed. Exit code "
     "1 if anything is wrong.",
     argument("attestation", metavar="FILE", help="attestation.json"),
+    examples=("discreet attest attestation.json",),
 )
 def attest(arguments: argparse.Namespace) -> int:
     """Verify and print what was found; 1 if something is wrong."""

@@ -77,6 +77,7 @@ class GradientLoss(Loss):
             raise ValueError(
                 f"smoothness must be greater than 0, got {self.smoothness!r}; leave it out if unknown"
             )
+        object.__setattr__(self, "smoothness", float(self.smoothness))
 
     @property
     def lipschitz(self) -> float:

@@ -143,6 +143,9 @@ class Guarantee:
                 "choose well below 1 / (number of people), for instance 1 / n**2",
             )
         object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
+        for name in ("epsilon", "delta"):
+            if not isinstance(value := getattr(self, name), int | float):  # NumPy's may have half the digits
+                object.__setattr__(self, name, float(value))
 
     def covers(self, unit: str) -> bool:
         """Whether the same epsilon and delta hold for ``unit``.

@@ -322,7 +322,7 @@ def check_columns(names: Iterable[str], clicks: bool) -> None:
     missing = [name for name in needed if name not in names]
     if missing:
         raise ValueError(
-            f"the data frame lacks the columns {missing}; it must hold 'user', 'item' and, but for implicit feedback, "
+            f"the table lacks the columns {missing}; it must hold 'user', 'item' and, but for implicit feedback, "
             "'rating'"
         )
 

@@ -69,7 +69,7 @@ class ArrayRecords(ClippedRows):
 
     def take(self, rows: NDArray[np.int64], *, n_threads: int | None = 1) -> ArrayRecords:
         """The chosen records, clipped as before; their sums do not look at the others."""
-        chosen = self._X[rows], self.labels[rows], self.bounds, self._null[rows]
+        chosen = self.matrix[rows], self.labels[rows], self.bounds, self._null[rows]
         return ArrayRecords(*chosen, n_threads=n_threads)
 
     def hessian_product(self, loss: Loss, theta: ArrayLike) -> Callable[[Array], Array]:

@@ -58,6 +58,7 @@ class ClippedRows(Records):
     """
 
     labels: Array  # 0 for null records
+    matrix: Any  # the rows as stored, not clipped; null rows are emptied if sparse; not to be modified
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class ClippedRows(Records):
     ) -> None:
         self.bounds = bounds
         self.sparse = bool(sp.issparse(X))
-        self._X: Any = _usable_sparse(X) if self.sparse else _usable_dense(X)
-        self.n_samples, self.n_columns = (int(size) for size in self._X.shape)
+        self.matrix: Any = _usable_sparse(X) if self.sparse else _usable_dense(X)
+        self.n_samples, self.n_columns = (int(size) for size in self.matrix.shape)
         self.n_features = bounds.n_features(self.n_columns)
         self.n_threads = _check_threads(n_threads)
         null = np.zeros(self.n_samples, dtype=bool)
@@ -80,11 +81,11 @@ class ClippedRows(Records):
         self._null = null
         self._set_labels(y)
         if self.sparse:
-            self._X = _without_rows(self._X, null)
-        self._in_place = not self.sparse and _is_native(self._X)
+            self.matrix = _without_rows(self.matrix, null)
+        self._in_place = not self.sparse and _is_native(self.matrix)
         self._lanes = self._split()
         self.compiles_first = not (self.sparse or self._is_few or passes.is_compiled())
-        scales = bounds.row_scales(self._X)
+        scales = bounds.row_scales(self.matrix)
         if np.any(bad := (scales == 0) & ~null):
             raise ParameterError(
                 "X",
@@ -106,13 +107,8 @@ class ClippedRows(Records):
 
     def __sizeof__(self) -> int:
         """Bytes of rows, scales and labels: what clusters go by when they place or spill parts."""
-        rows = [self._X.data, self._X.indices, self._X.indptr] if self.sparse else [self._X]
+        rows = [self.matrix.data, self.matrix.indices, self.matrix.indptr] if self.sparse else [self.matrix]
         return sum(array.nbytes for array in (*rows, self.scales, self._null, self.labels))
-
-    @property
-    def matrix(self) -> Any:
-        """The rows as stored, not clipped; null rows are emptied if sparse. Do not modify."""
-        return self._X
 
     def dense(self, rows: Any, out: Array | None = None) -> Array:
         """Return a dense float64 copy of some rows, not clipped, with null rows zeroed.
@@ -120,7 +116,7 @@ class ClippedRows(Records):
         Rows of a dense matrix are copied to the memory of ``out``, which has room for at least so many.
         """
         if self.sparse:
-            return np.asarray(self._X[rows].toarray(), dtype=np.float64)
+            return np.asarray(self.matrix[rows].toarray(), dtype=np.float64)
         return self._copy_rows(rows, out)
 
     def value_and_gradient(self, loss: Loss, theta: ArrayLike) -> tuple[float, Array]:
@@ -257,7 +253,7 @@ class ClippedRows(Records):
 
     def _sparse_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
         """Compute value and gradient by a compiled pass over the entries."""
-        matrix = self._X.data, self._X.indices, self._X.indptr
+        matrix = self.matrix.data, self.matrix.indices, self.matrix.indptr
 
         def lane_sum(lane: slice) -> tuple[float, Array]:
             value, parts = 0.0, []
@@ -401,8 +397,8 @@ class ClippedRows(Records):
         lanes = 1 if self._is_few else LANES
         if self.sparse:
             # A lane has one dense gradient to which each chunk adds; both must stay small compared to the data.
-            per_row = max(1.0, self._X.nnz / max(1, n))
-            lanes = int(np.clip(self._X.nnz // max(1, 16 * d), 2, LANES))
+            per_row = max(1.0, self.matrix.nnz / max(1, n))
+            lanes = int(np.clip(self.matrix.nnz // max(1, 16 * d), 2, LANES))
             self._chunk = int(np.clip(16 * d / per_row, 1024, MAX_CHUNK_ROWS))
         else:
             blocks = np.clip(COPY_ENTRIES // max(1, d), self._height, MAX_CHUNK_ROWS) // self._height
@@ -419,7 +415,7 @@ class ClippedRows(Records):
         """
         usable = self._usable[lane.start]
         if whole and usable:
-            yield lane, self._X[lane]
+            yield lane, self.matrix[lane]
             return
         copied = 0 if usable or self.sparse else min(self._chunk, lane.stop - lane.start)
         copies = np.empty(
@@ -428,14 +424,14 @@ class ClippedRows(Records):
         for rows in _cut(lane, self._chunk):
             if self.sparse:
                 if rows.start not in self._csr_chunks:
-                    self._csr_chunks[rows.start] = _csr_view(self._X, rows)
+                    self._csr_chunks[rows.start] = _csr_view(self.matrix, rows)
                 yield rows, self._csr_chunks[rows.start]
             else:
-                yield rows, self._X[rows] if usable else self._copy_rows(rows, copies)
+                yield rows, self.matrix[rows] if usable else self._copy_rows(rows, copies)
 
     def _copy_rows(self, rows: Any, out: Array | None = None) -> Array:
         """Return a float64 copy of some rows, with null rows zeroed, because 0 times nan is not 0."""
-        chosen, null = self._X[rows], self._null[rows]
+        chosen, null = self.matrix[rows], self._null[rows]
         block = np.empty(chosen.shape) if out is None else out[: len(chosen)]
         block[:] = chosen
         if null.any():
@@ -451,7 +447,7 @@ class ClippedRows(Records):
 
         This thread works too; each free thread takes the next part.
         """
-        size = self._X.nnz if self.sparse else self.n_samples * self.n_columns
+        size = self.matrix.nnz if self.sparse else self.n_samples * self.n_columns
         helpers = min(self.n_threads, len(parts)) - 1
         if helpers < 1 or size < _SMALL:
             return [task(part) for part in parts]

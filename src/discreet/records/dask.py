@@ -94,7 +94,7 @@ class DaskRows(Rows):
                 Column.kept_as(self._crew, self._sizes, entries)
                 for entries in (*cells_there, [sums[1] for sums in checksums])
             )
-            self.labels = kept.of(_unchanged, sums)
+            self.labels = kept.of(unchanged, sums)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -230,12 +230,13 @@ Told = tuple[
 def _records(told: Told, block: Noted, expected: int, *entries: Any) -> ArrayRecords:
     clip, bounds, formulas, names = told
     values = dict(zip(names, entries, strict=True))
-    rows = _unchanged(block, expected)
+    rows = unchanged(block, expected)
     labels, null = (formula and formula(values) for formula in formulas)
     return ArrayRecords(clip(rows), labels, bounds, None if null is None else null.astype(bool), n_threads=1)
 
 
-def _unchanged(noted: Noted, expected: int) -> Any:
+def unchanged(noted: Noted, expected: int) -> Any:
+    """The values of a partition; raises if it was made again and has others than before."""
     if noted.checksum != expected:
         raise ValueError("a partition has other rows than before")
     return noted.values

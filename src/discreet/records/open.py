@@ -388,7 +388,7 @@ def checked_rows(model: Any, X: Any, *, strict: bool = True, reset: bool = False
             "X",
             f"must be an array or a data frame, got {type(X).__name__}",
             "make a frame of columns by pandas.DataFrame",
-            Setting("schema", purpose="to fit, a discreet.Schema that reads raw tables"),
+            "use a discreet.Schema, which reads raw tables",
         )
     values = as_numbers(X)
     rows = _two_dimensional(values, model)

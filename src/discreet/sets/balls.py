@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
+from discreet._checks import use_python_numbers
 from discreet._typing import Array
 from discreet.sets.base import (
     Geometry,
@@ -33,6 +34,7 @@ class Ball:
     n_features: int
 
     def __post_init__(self) -> None:
+        use_python_numbers(self)
         check_radius(self.size)
         check_features(self.n_features)
 
@@ -159,6 +161,7 @@ class Simplex:
     n_features: int
 
     def __post_init__(self) -> None:
+        use_python_numbers(self)
         check_radius(self.size)
         check_features(self.n_features)
 
@@ -320,6 +323,7 @@ class BallIntersection:
     size: float
 
     def __post_init__(self) -> None:
+        use_python_numbers(self)
         check_radius(self.size)
         object.__setattr__(self, "middle", tuple(float(value) for value in self.middle))
         point = self.center()

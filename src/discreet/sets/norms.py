@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import chi
 
+from discreet._checks import use_python_numbers
 from discreet._typing import Array
 from discreet.sets.balls import Ball, L1Ball
 from discreet.sets.base import (
@@ -179,10 +180,12 @@ class NuclearBall:
     shape: tuple[int, int]
 
     def __post_init__(self) -> None:
+        use_python_numbers(self)
         check_radius(self.size)
         rows, columns = self.shape
         check_features(rows)
         check_features(columns)
+        object.__setattr__(self, "shape", (int(rows), int(columns)))
 
     @property
     def n_features(self) -> int:

@@ -13,10 +13,12 @@ import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, Self
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
 
-from discreet._checks import ParameterError, ParameterTypeError, Setting
+import numpy as np
+
+from discreet._checks import ParameterError, ParameterTypeError, Setting, use_python_numbers
 from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.losses.base import MEANINGS, Theorem
@@ -284,6 +286,9 @@ def resolve(solver: str | Solver) -> Solver:
                 f"must be a name or a discreet solver, got {solver!r}",
                 f"choose one of {names()}",
             )
+        given: Any = solver
+        if is_dataclass(given) and any(isinstance(value, np.number) for value in vars(given).values()):
+            use_python_numbers(given)
         return solver
     name = ALIASES.get(solver, solver)
     if name not in _SOLVERS:

@@ -45,8 +45,9 @@ from discreet.display import console
 from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.records.arrow import FileRows
-from discreet.records.dask import DaskRows, Noted, declared_types
+from discreet.records.dask import DaskRows, Noted, declared_types, unchanged
 from discreet.records.open import class_codes
+from discreet.records.partitioned import one_ending
 from discreet.tables.reading import as_cells, is_from
 
 Codes = NDArray[np.int64]
@@ -493,13 +494,11 @@ class ClusterRows(DaskRows):
         """Return the votes of all teachers; see `collect_votes`."""
         asked, edges = self._workers, np.cumsum(self._sizes)[:-1]
         groups = list(batches(poll.n_teachers, None, self.shape[0]))
-        count = len(self._blocks)
-        parted = asked.kept(
-            _parted, self._blocks, np.split(codes, edges), np.split(chunks, edges), [groups] * count
-        )
-        [question] = asked.kept(_itself, [poll])
-        total = poll.none_yet()
-        with console.progress("teachers", len(groups)) as step:
+        count, total = len(self._blocks), poll.none_yet()
+        by_row = np.split(codes, edges), np.split(chunks, edges)
+        with one_ending(), console.progress("teachers", len(groups)) as step:
+            parted = asked.kept(_parted, self._blocks, self._checksums, *by_row, [groups] * count)
+            [question] = asked.kept(_itself, [poll])
             for first in range(0, len(groups), _WAVE):
                 wave = range(first, min(first + _WAVE, len(groups)))
                 tasks = [
@@ -517,11 +516,12 @@ class ClusterRows(DaskRows):
 Piece = tuple[Any, Codes, Codes]
 
 
-def _parted(part: Noted, codes: Codes, chunks: Codes, groups: Sequence[range]) -> list[Piece]:
-    """Split a partition's rows, codes and chunks by their group of teachers."""
+def _parted(part: Noted, expected: int, codes: Codes, chunks: Codes, groups: Sequence[range]) -> list[Piece]:
+    """Split a partition's rows, codes and chunks by group of teachers; raises if it has other rows than before."""
+    values = unchanged(part, expected)
     edges = [groups[0].start, *(group.stop for group in groups)]
     places = [np.flatnonzero((chunks >= low) & (chunks < high)) for low, high in pairwise(edges)]
-    return [(part.values[rows], codes[rows], chunks[rows]) for rows in places]
+    return [(values[rows], codes[rows], chunks[rows]) for rows in places]
 
 
 def _piece(parted: list[Piece], number: int) -> Piece:

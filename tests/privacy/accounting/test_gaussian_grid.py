@@ -49,6 +49,14 @@ def test_a_loss_grows_by_the_ratio_of_both_laws():
     assert delta_on_grid(ideal, variates, 1.0 + 2.1 * ratio) < 1e-36
 
 
+@pytest.mark.parametrize("variates", [1, 10**6, 2**36])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 500.0])
+def test_what_lies_beyond_the_reach_is_neglected_for_all_variates_together(variates, epsilon):
+    """The ratio is (K^2 + 1) 2^-63 each; beyond K standard deviations all of them have at most 2 e^(-epsilon - 90)."""
+    reach_squared = growth(variates, epsilon) / variates * 2.0**63 - 1
+    assert math.log(variates) - reach_squared / 2 <= -(epsilon + 90) + 1e-9
+
+
 def test_the_older_price_would_have_exploded():
     fine = accountants.delta(Discretized(Gaussian(0.1), 1000), 100.0, REPLACE)
     coarse = accountants.delta(Approximated(Gaussian(0.1), 1000 * 0.021 / 2**60), 100.0, REPLACE)

@@ -229,7 +229,7 @@ def test_the_certificate_is_true_in_exact_arithmetic(store):
     """|exact gradient| <= gradient_norm, including l2 and the linear term, at the tightest tolerance."""
     target = objective(Logistic(), n=120, d=4, store=store, seed=9)
     found = minimize(target, target.smallest_tolerance())
-    X = target.records._X.toarray() if target.records.sparse else target.records._X
+    X = target.records.matrix.toarray() if target.records.sparse else target.records.matrix
     scales = target.records.bounds.row_scales(X)
     with mpmath.workdps(60):
         total = [
@@ -306,7 +306,7 @@ def test_newton_finishes_what_quasi_newton_leaves(monkeypatch):
 
 def test_null_records_change_nothing():
     target = objective(Logistic())
-    X, y = target.records._X, target.records.labels
+    X, y = target.records.matrix, target.records.labels
     null = np.zeros(len(y) + 3, dtype=bool)
     null[-3:] = True
     padded = ArrayRecords(

@@ -90,6 +90,7 @@ def test_the_weight_is_the_largest_there_can_be():
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("share", [1.0, 0.6, GOLDEN, 0.0])
+@pytest.mark.lemma("second-order-regression.md#theorem-1")
 def test_computed_sums_of_neighbors_stay_within_the_sensitivity(relation, share):
     rng = np.random.default_rng(3)
     rows, targets = rng.normal(size=(50, 3)), rng.uniform(-1, 1, size=50)
@@ -111,6 +112,7 @@ def test_computed_sums_of_neighbors_stay_within_the_sensitivity(relation, share)
         assert ratio > 0.95  # at either end: pulling with all its might, or not at all
 
 
+@pytest.mark.lemma("second-order-regression.md#theorem-2")
 def test_twice_the_norm_as_weight_is_caught_by_the_same_pair(monkeypatch):
     name = "discreet.solvers.second_order.clipped_gradients.companion_weight"
     monkeypatch.setattr(name, lambda relation: 2.0)

@@ -268,6 +268,23 @@ def reshaping_of(X, epsilon, **options):
     return plan, plan.reshaping(first_moments(plan).release(records, fresh_entropy()))
 
 
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
+def test_a_later_look_takes_the_memory_of_the_earlier_one(make):
+    """Bit for bit the same images, without a second copy; memory of another size is left alone."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(9000, 4))
+    records = ArrayRecords(make(X), np.ones(9000), BOUNDS)
+    one, other, narrow = rng.normal(size=(4, 4)), rng.normal(size=(4, 4)), rng.normal(size=(4, 3))
+    first = mapped(records, one, 0.4)
+    fresh = mapped(records, other, 0.3).matrix
+    again = mapped(records, other, 0.3, over=first)
+    assert np.shares_memory(again.matrix, first.matrix)
+    assert np.array_equal(again.matrix, fresh)
+    assert np.array_equal(again.scales, mapped(records, other, 0.3).scales)
+    assert not np.shares_memory(mapped(records, narrow, 0.3, over=again).matrix, again.matrix)
+    assert np.array_equal(again.matrix, fresh)
+
+
 def test_shared_directions_are_shrunk_and_the_norm_that_is_left_is_found():
     """Records with most of their length in one direction need far less noise without it."""
     rng = np.random.default_rng(0)

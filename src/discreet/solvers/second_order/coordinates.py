@@ -248,17 +248,23 @@ def semicircle_excess(level: float) -> float:
     return 2 / math.pi * (half**3 / 3 - level * tail)
 
 
-def mapped(records: Records, matrix: Array, feature_norm: float) -> Records:
+def mapped(records: Records, matrix: Array, feature_norm: float, over: Records | None = None) -> Records:
     """Replace records v_i by matrix^T v_i, clipped to a new norm; makes a dense copy, part by part.
 
-    Each new row is a function of its own record, up to rounding (docs/proofs/gradient-methods.md, section 7).
+    Each new row is a function of its own record, up to rounding (docs/proofs/gradient-methods.md, section 7). The copy
+    is made in the memory of an earlier one, if one that nobody needs any more is given and has its size: fresh memory
+    takes as long as the product.
     """
-    bounds = Bounds(feature_norm, intercept=False)
-    return records.map_rows(_images, matrix, bounds, width=matrix.shape[1], bounds=bounds, sparse=False)
+    bounds, arguments = Bounds(feature_norm, intercept=False), [matrix]
+    if isinstance(over, ArrayRecords) and over.matrix.shape == (records.n_samples, matrix.shape[1]):
+        arguments.append(over.matrix)
+    return records.map_rows(_images, bounds, *arguments, width=matrix.shape[1], bounds=bounds, sparse=False)
 
 
-def _images(records: ArrayRecords, matrix: Array, bounds: Bounds) -> ArrayRecords:
-    images = np.empty((records.n_samples, matrix.shape[1]))
+def _images(
+    records: ArrayRecords, bounds: Bounds, matrix: Array, memory: Array | None = None
+) -> ArrayRecords:
+    images = np.empty((records.n_samples, matrix.shape[1])) if memory is None else memory
     unit = 2.0 ** max(0, math.frexp(np.abs(matrix).max())[1])
     scaled = matrix / unit  # entries of rows up to 2**300 must not overflow before the row's own scale
     copies = np.empty((0 if records.sparse else min(_ROWS, records.n_samples), records.n_columns))

@@ -305,12 +305,12 @@ class NoisyNewtonPlan(base.Plan):
         for share in later_shares:
             noisy = self.moments(share, shape.norm).release(first, entropy)
             shape = shape.then(self.reshaping(noisy, shape.norm))
-            first = mapped(records[0], shape.matrix, shape.norm)
+            first = mapped(records[0], shape.matrix, shape.norm, over=first)
         if (spectrum := self.spectrum(shape.norm)) is not None:
             level = frequency_level(self.signal * self.field.lipschitz)
             narrower = shape.within(spectrum.release(first, level, entropy), spectrum.basis)
             if narrower is not shape:
-                shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm)
+                shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm, over=first)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         # The planned steps, and the flow time of plain descent at the reduced noise.
         slower = replace(problem, n_features=shape.n_directions)
