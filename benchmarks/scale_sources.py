@@ -144,6 +144,7 @@ def measure_clusters(rows: int, parts: int = 4) -> list[tuple[str, ...]]:
             dask = [best_time(lambda: model.fit(frame, target="y"), repeats=1) for _ in range(4)]
         settings = {
             "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",

@@ -303,7 +303,7 @@ def through_arrow(store, monkeypatch):
     from pyarrow import fs
 
     class Driver(ArrowFSWrapper):
-        protocol, cachable = "s3", False
+        protocol = "s3"
 
         def __init__(self, **options):
             told = {"access_key": "somebody", "secret_key": "something", "region": "here"}
