@@ -320,7 +320,8 @@ _ASSUMPTIONS = (
     "processes it starts, caches and files are out of reach and must not carry anything over (given by the user)",
     "each person is one row, or one id in groups (given by the user)",
     PUBLIC_TYPES,
-    "training a teacher may fail but does not end the process",
+    "training a teacher and asking it may fail, but ends on every chunk, and does not end the process (given by the "
+    "user)",
     UNPREDICTABLE,
 )
 _NOT_COVERED = (
