@@ -104,7 +104,7 @@ def choice_signal(problem: Problem, guarantee: Guarantee, n_choices: int) -> flo
     >>> from discreet.losses import Logistic
     >>> many = Problem(Logistic(), Bounds(), n_samples=100_000, n_features=20)
     >>> round(choice_signal(many, Guarantee(1.0, 1e-10), 40))
-    1968
+    2310
     """
     models = problem.n_models
     if guarantee.delta == 0:

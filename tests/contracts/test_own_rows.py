@@ -734,7 +734,8 @@ def bounds_of(kind, n_columns):
 
 def test_every_kind_of_bounds_is_tested():
     def kinds(base):
-        return {base}.union(*map(kinds, base.__subclasses__()))
+        ours = [kind for kind in base.__subclasses__() if kind.__module__.startswith("discreet.")]
+        return {base}.union(*map(kinds, ours))
 
     assert {type(bounds_of(kind, 3)) for kind in BOUNDS} == kinds(Bounds)
 

@@ -12,7 +12,7 @@ import pytest
 import discreet
 from discreet import Ledger, card
 from discreet.privacy.ledger.ledger import BudgetExceeded
-from discreet.records import dask as on_dask
+from discreet.records import workers
 
 N = 2000
 RNG = np.random.default_rng(0)
@@ -126,15 +126,21 @@ class ElsewhereLedger(Ledger):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_no_worker_is_sent_the_ledger(name, tmp_path, monkeypatch):
-    tasks, sent = on_dask.Threads._tasks, []
+    tasks, ask, sent, told = workers.Threads._tasks, workers.Held.ask, [], []
 
     def pickled(function, columns):
         sent.append(len(cloudpickle.dumps((function, columns))))
         return tasks(function, columns)
 
-    monkeypatch.setattr(on_dask.Threads, "_tasks", staticmethod(pickled))
+    def asked(held, question):
+        told.append(len(cloudpickle.dumps(question)))
+        return ask(held, question)
+
+    monkeypatch.setattr(workers.Threads, "_tasks", staticmethod(pickled))
+    monkeypatch.setattr(workers.Held, "ask", asked)
     ledger = ElsewhereLedger(tmp_path / "one.ledger", epsilon=1.0, delta=1e-3)
     model = made(name, ledger=ledger, solver="noisy-gd")
     model.fit(da.from_array(X.to_numpy(), chunks=(500, 2)), LABELS.to_numpy())
     assert sent
+    assert told
     assert len(ledger.history()) == 1

@@ -231,7 +231,7 @@ def test_the_guide_runs(tmp_path):
     }
     table["readmitted"] = np.where(table["age"] > 50, "yes", "no")
     ledger = Ledger(tmp_path / "budget.ledger", epsilon=2.0, delta=1e-5)
-    scope = {"table": table, "ledger": ledger, "rows": rng.normal(size=(n, 3))}
+    scope = {"table": table, "new_table": table, "ledger": ledger, "rows": rng.normal(size=(n, 3))}
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
         exec(compile(block, "schema.md", "exec"), scope)
     assert scope["model"].score(table, table["readmitted"]) > 0.75

@@ -177,7 +177,8 @@ class PrivateAdditiveModel(AdditiveParameters):
             if y is None:
                 raise ParameterError(
                     "schema",
-                    "must be given where the labels are a column of X",
+                    "must be given where the labels are a column of X; without one a fit requires y to be passed, but "
+                    "the target y is None",
                     Setting("schema"),
                     "pass y, one label per row",
                 )
