@@ -104,7 +104,6 @@ def standing(page: Page, rows: Sequence[Row]) -> None:
             )
             for one in found
         ],
-        wrapped=True,
     )
     ahead = [one for one in found if one.verdict == "ahead"]
     page.text(f"Ahead on {len(ahead)} of {len(found)}.")
@@ -116,5 +115,5 @@ def standing(page: Page, rows: Sequence[Row]) -> None:
     if made:
         page.text(
             f"{', '.join(made)}: drawn with the settings of the code that was released with the dissertation; without "
-            "privacy they give the printed accuracy."
+            "privacy they give its accuracy up to two points."
         )
