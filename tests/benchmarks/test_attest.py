@@ -170,7 +170,8 @@ def test_every_row_is_replayed_and_attacked():
     assert row.event == digest(line["claims"]["event"])
     assert 0.95 <= line["replays"]["ratio"] <= 1 + 1e-9
     assert line["attacks"]["sound"]
-    assert row.runs == row.twin_runs == 60
+    assert row.runs == 60
+    assert row.twin_runs == 60 or (row.caught and row.twin_runs < 60)  # a twin is attacked until it is caught
 
 
 def test_the_stored_table_is_read():
