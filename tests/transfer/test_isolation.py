@@ -2,7 +2,7 @@
 
 import random
 import threading
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import dask.array as da
 import joblib
@@ -458,3 +458,20 @@ def test_threads_take_turns():
         thread.join()
     assert not any(overlaps)
     assert len(overlaps) == 80
+
+
+def test_the_bar_moves_alike_for_every_number_of_tasks(monkeypatch):
+    """It depends on that of the rows, which is private under add-remove-one."""
+    moves = []
+
+    @contextmanager
+    def progress(description, total):
+        moves.append([total])
+        yield moves[-1].append
+
+    monkeypatch.setattr(teachers.console, "progress", progress)
+    for n_tasks in (16, 17, 31, 1000):
+        with teachers._progress(n_tasks) as finished:
+            for _ in range(n_tasks):
+                finished()
+    assert moves == [[16, *["teachers"] * 16]] * 4

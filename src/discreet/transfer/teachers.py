@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -130,23 +130,41 @@ def batches(n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[range]:
     return (range(low, high) for low, high in pairwise(edges))
 
 
+@contextmanager
+def _progress(n_tasks: int) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal; call the result after each task.
+
+    The number of tasks depends on that of the rows, which may be private, so the bar moves at a few marks only: as many
+    as there are tasks in any case.
+    """
+    marks, done = min(n_tasks, _TASKS_PER_WORKER), count(1)
+    with console.progress("teachers", marks) as step:
+
+        def finished() -> None:
+            number = next(done)
+            if number * marks // n_tasks > (number - 1) * marks // n_tasks:
+                step("teachers")
+
+        yield finished
+
+
 def in_batches(task: Callable[[range], Any], n_chunks: int, n_jobs: int | None, n_rows: int) -> Iterator[Any]:
     """Yield results of the delayed calls ``task(batch)`` as they finish, with a progress bar on a terminal."""
     groups = list(batches(n_chunks, n_jobs, n_rows))
     tasks = (task(batch) for batch in groups)
-    with console.progress("teachers", len(groups)) as step:
+    with _progress(len(groups)) as finished:
         if joblib.effective_n_jobs(n_jobs) == 1:
             with threadpool_limits(limits=1):  # chunks are small: more threads would only wait for each other
                 for function, args, kwargs in tasks:
                     yield function(*args, **kwargs)
-                    step("teachers")
+                    finished()
             return
         workers = joblib.Parallel(
             n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs", batch_size=1
         )
         for found in workers(tasks):
             yield found
-            step("teachers")
+            finished()
 
 
 def chunk_seed(seed: np.random.SeedSequence, number: int) -> int:
@@ -496,7 +514,7 @@ class ClusterRows(DaskRows):
         groups = list(batches(poll.n_teachers, None, self.shape[0]))
         count, total = len(self._blocks), poll.none_yet()
         by_row = np.split(codes, edges), np.split(chunks, edges)
-        with one_ending(), console.progress("teachers", len(groups)) as step:
+        with one_ending(), _progress(len(groups)) as finished:
             parted = asked.kept(_parted, self._blocks, self._checksums, *by_row, [groups] * count)
             [question] = asked.kept(_itself, [poll])
             for first in range(0, len(groups), _WAVE):
@@ -509,7 +527,7 @@ class ClusterRows(DaskRows):
                 ]
                 for counts in asked.answers(_itself, tasks):
                     total += counts
-                    step("teachers")
+                    finished()
         return total
 
 
