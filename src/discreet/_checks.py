@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Self, SupportsFloat, TypeVar, cast
 
 import numpy as np
 
+Result = TypeVar("Result")
+
 
 class Setting:
     """A parameter that a hint suggests setting, with the suggested values; without values, any value.
@@ -139,16 +141,30 @@ def choice(name: str, value: Any, allowed: Collection[str]) -> str:
     return str(value)
 
 
-def use_python_numbers(made: Any) -> None:
-    """Replace NumPy's numbers among the fields of a dataclass by Python's, also if it is frozen.
+def with_python_numbers(made: Result) -> Result:
+    """Return a dataclass with Python's numbers in place of NumPy's among its fields; anything else as it is.
 
     NumPy computes with numbers of half or single precision in that precision, and rounds bounds and sensitivities down.
     """
-    for field in dataclasses.fields(made):
-        value = getattr(made, field.name)
-        if isinstance(value, np.floating | np.integer):
-            kind = float if isinstance(value, np.floating) else int
-            object.__setattr__(made, field.name, kind(value))
+    if not dataclasses.is_dataclass(made) or isinstance(made, type):
+        return made
+    changed = _python_numbers(made)
+    return dataclasses.replace(made, **changed) if changed else made
+
+
+def use_python_numbers(made: Any) -> None:
+    """Replace NumPy's numbers among the fields of a dataclass that is being made, in its ``__post_init__``."""
+    for name, value in _python_numbers(made).items():
+        object.__setattr__(made, name, value)
+
+
+def _python_numbers(made: Any) -> dict[str, float | int]:
+    values = {field.name: getattr(made, field.name) for field in dataclasses.fields(made) if field.init}
+    return {
+        name: float(value) if isinstance(value, np.floating) else int(value)
+        for name, value in values.items()
+        if isinstance(value, np.floating | np.integer)
+    }
 
 
 def seed(random_state: Any) -> np.random.SeedSequence:
@@ -179,9 +195,6 @@ def refuse_arguments(method: str, given: Mapping[str, Any]) -> None:
                 "Leave it out; to favor a rare class, move the threshold of the released scores"
             )
         raise ParameterTypeError(name, f"is not a parameter of {method}(){reason}")
-
-
-Result = TypeVar("Result")
 
 
 class Habits:

@@ -12,6 +12,7 @@ from discreet.problem import Problem
 from discreet.records.bounds import Bounds
 from discreet.sets import BallIntersection, GroupedL1Ball, L1Ball, L2Ball, NuclearBall, Simplex
 from discreet.solvers import NoisyGradientDescent, NoisyNewton, base
+from discreet.solvers.base import resolve
 from discreet.solvers.median import LocationProblem, MedianDescent
 
 ANYWHERE = Problem(Logistic(), Bounds(), 200, 3)
@@ -79,6 +80,12 @@ def test_numbers_of_fewer_digits_lose_none_in_a_price(kind, solver):
         ]
 
     assert planned(lambda number: number) == planned(float)
+
+
+def test_a_solver_of_a_user_stays_as_it_is():
+    given = NoisyGradientDescent(radius=np.float32(1.7), n_iterations=np.int64(20))
+    assert resolve(given) == NoisyGradientDescent(radius=float(np.float32(1.7)), n_iterations=20)
+    assert (type(given.radius), type(given.n_iterations)) == (np.float32, np.int64)
 
 
 def test_sets_and_promises_hold_numbers_of_python():

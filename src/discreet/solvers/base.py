@@ -13,12 +13,10 @@ import difflib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, Self
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Protocol, Self
 
-import numpy as np
-
-from discreet._checks import ParameterError, ParameterTypeError, Setting, use_python_numbers
+from discreet._checks import ParameterError, ParameterTypeError, Setting, with_python_numbers
 from discreet._typing import Array, Progress
 from discreet.losses import Linear, Loss
 from discreet.losses.base import MEANINGS, Theorem
@@ -278,7 +276,7 @@ def register(name: str, make: Callable[[], Solver]) -> None:
 
 
 def resolve(solver: str | Solver) -> Solver:
-    """Return the solver with this name, or ``solver`` itself if it is not a string."""
+    """Return the solver with this name, or ``solver`` itself; with Python's numbers in place of NumPy's."""
     if not isinstance(solver, str):
         if not hasattr(solver, "plan"):
             raise ParameterTypeError(
@@ -286,10 +284,7 @@ def resolve(solver: str | Solver) -> Solver:
                 f"must be a name or a discreet solver, got {solver!r}",
                 f"choose one of {names()}",
             )
-        given: Any = solver
-        if is_dataclass(given) and any(isinstance(value, np.number) for value in vars(given).values()):
-            use_python_numbers(given)
-        return solver
+        return with_python_numbers(solver)
     name = ALIASES.get(solver, solver)
     if name not in _SOLVERS:
         near = difflib.get_close_matches(solver, [*names(), *ALIASES], 1)
@@ -304,20 +299,9 @@ def resolve(solver: str | Solver) -> Solver:
     return _SOLVERS[name]()
 
 
-_ELSEWHERE = frozenset(
-    {
-        "lbfgs",
-        "liblinear",
-        "newton-cg",
-        "newton-cholesky",
-        "sag",
-        "saga",
-        "svd",
-        "cholesky",
-        "lsqr",
-        "sparse_cg",
-        "highs",
-    }
+_ELSEWHERE = (
+    *("lbfgs", "liblinear", "newton-cg", "newton-cholesky", "sag", "saga"),
+    *("svd", "cholesky", "lsqr", "sparse_cg", "highs"),
 )
 
 
