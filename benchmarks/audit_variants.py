@@ -45,7 +45,7 @@ from discreet.sets import (
     Simplex,
     VertexPolytope,
 )
-from discreet.transfer.queries import PrivateQueries
+from discreet.transfer.labeler import PrivateQueries
 from discreet.transfer.subsample import SubsamplePlan
 
 _SMALL = 0.4  # radius of a set in which no prediction passes the kink of a hinge

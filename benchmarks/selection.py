@@ -27,8 +27,7 @@ from discreet.audit.estimates import LowerBound, threshold_bound
 from discreet.estimators.linear import NoiseWarning
 from discreet.mechanisms.repetition import permutation
 from discreet.mechanisms.samplers.entropy import fresh_entropy
-from discreet.search.plans import TriesPlan
-from discreet.search.trial import Records, Trainer, prepared
+from discreet.search.plans import Records, Trainer, TriesPlan, prepared
 
 Array = NDArray[np.float64]
 Search = Callable[[Array, NDArray[np.int64]], Array]

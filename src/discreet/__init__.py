@@ -55,8 +55,8 @@ if TYPE_CHECKING:  # a test compares these with the table
     from discreet.privacy.ledger.policy import Policy as Policy
     from discreet.privacy.statement import PrivacyStatement as PrivacyStatement
     from discreet.recommend.completion import PrivateMatrixCompletion as PrivateMatrixCompletion
-    from discreet.search.search import PrivateSearchCV as PrivateSearchCV
-    from discreet.search.search import PrivateSelection as PrivateSelection
+    from discreet.search.selection import PrivateSearchCV as PrivateSearchCV
+    from discreet.search.selection import PrivateSelection as PrivateSelection
     from discreet.tables.domains import Binned as Binned
     from discreet.tables.domains import Boolean as Boolean
     from discreet.tables.domains import Categorical as Categorical

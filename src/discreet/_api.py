@@ -62,7 +62,7 @@ _MODULES = {
     "discreet.privacy.statement": ("PrivacyStatement",),
     "discreet.recommend.completion": ("PrivateMatrixCompletion",),
     "discreet.mechanisms.recording": ("on_progress",),
-    "discreet.search.search": (
+    "discreet.search.selection": (
         "PrivateSearchCV",
         "PrivateSelection",
     ),

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from discreet.card import pricing
+from discreet.card import files as pricing
 from discreet.card.card import CardError
-from discreet.card.pricing import MOST_WORK, check_size, recomputed, work
+from discreet.card.files import MOST_WORK, check_size, recomputed, work
 from discreet.privacy.accounting import accountants
 from discreet.privacy.events import (
     BoundedRange,

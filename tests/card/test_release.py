@@ -318,7 +318,7 @@ def test_events_that_would_take_hours_are_refused_at_once(event, path, monkeypat
     def priced(*_):
         raise AssertionError("pricing has begun")
 
-    monkeypatch.setattr("discreet.card.pricing.recomputed", priced)
+    monkeypatch.setattr("discreet.card.files.recomputed", priced)
     with pytest.raises(card.CardError, match="too many, or too different, to be priced"):
         card.verify(path)
 

@@ -47,7 +47,7 @@ from discreet.sets import (
     VertexPolytope,
 )
 from discreet.solvers import base
-from discreet.transfer.queries import PrivateQueries
+from discreet.transfer.labeler import PrivateQueries
 from discreet.transfer.subsample import subsample_and_aggregate
 
 for module in pkgutil.iter_modules(discreet.solvers.__path__):
@@ -562,11 +562,10 @@ WAYS = {
     "intervals.intervals": "coefficient_intervals ridge",
     "online.stream": "PrivateFTRL tree",
     "recommend.completion": f"PrivateMatrixCompletion {next(iter(METHODS))}",
-    "search.base": "PrivateSelection split",
+    "search.selection": "PrivateSelection split",
     "transfer.classifier": "PrivateTransferClassifier plurality",
     "transfer.error_rate": "private_error_rate",
     "transfer.labeler": "PrivateLabeler",
-    "transfer.queries": "PrivateQueries",
     "transfer.regressor": "PrivateTransferRegressor",
     "transfer.subsample": "subsample_and_aggregate",
 }

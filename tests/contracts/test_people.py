@@ -40,6 +40,6 @@ def test_rows_of_anybody_are_taken():
 
 
 def test_a_way_that_does_not_ask_whose_rows_these_are_is_caught(monkeypatch):
-    monkeypatch.setattr("discreet.transfer.queries.check_people", lambda *_: None)
+    monkeypatch.setattr("discreet.transfer.labeler.check_people", lambda *_: None)
     with pytest.raises(pytest.fail.Exception, match="charged"):
         test_rows_of_people_are_not_protected_one_by_one("PrivateQueries", monkeypatch)

@@ -14,7 +14,7 @@ from discreet import (
 from discreet.audit.replay import replay
 from discreet.privacy.accounting import accountants
 from discreet.search import plans
-from discreet.search.trial import Trainer
+from discreet.search.plans import Trainer
 
 MODEL = PrivateLogisticRegression(classes=[0, 1], solver="output")
 METHODS = ["tries", "split", "split-parallel"]

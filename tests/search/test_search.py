@@ -31,7 +31,7 @@ from discreet.privacy.events import OneOf, RandomTries
 from discreet.privacy.ledger.ledger import BudgetExceeded
 from discreet.records.bounds import BoxBounds
 from discreet.records.open import blanked
-from discreet.search.trial import UNIT, record_scores
+from discreet.search.plans import UNIT, record_scores
 from discreet.solvers.gradients.noisy_gd import NoisyGradientPlan
 
 MODEL = PrivateLogisticRegression(classes=[0, 1], solver="output")

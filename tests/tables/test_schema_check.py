@@ -8,7 +8,7 @@ import pytest
 
 from discreet import Binned, Boolean, Categorical, Numeric, Schema, SchemaError, Target, Text
 from discreet.cli import main
-from discreet.tables.schema_check import ColumnCheck, check
+from discreet.tables.drafting import ColumnCheck, check
 
 SCHEMA = Schema(
     {

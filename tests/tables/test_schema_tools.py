@@ -28,7 +28,7 @@ from discreet import (
 )
 from discreet.cli import main
 from discreet.tables.cohort import COHORT_SCHEMA, make_cohort
-from discreet.tables.template import template
+from discreet.tables.drafting import template
 
 SAMPLE = {
     "age": ["31", "64", "?", "18"],

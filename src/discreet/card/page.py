@@ -14,8 +14,7 @@ from discreet.card.files import read
 from discreet.card.released import add_coefficients, columns_of
 from discreet.display.page import Bar, Page
 from discreet.privacy.ledger.ledger import Ledger
-from discreet.privacy.ledger.page import add_budget
-from discreet.privacy.page import add_details, add_promise, add_verdict
+from discreet.privacy.page import add_budget, add_details, add_promise, add_verdict
 from discreet.tables.schema import Schema
 
 _MOST = 40  # coordinates of a point that are shown

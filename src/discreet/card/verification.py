@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from discreet.card.card import Card, CardError, family
-from discreet.card.files import is_signed_by, unsealed
-from discreet.card.pricing import recomputed
+from discreet.card.files import is_signed_by, recomputed, unsealed
 from discreet.display.console import printable
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.statement import Receipt

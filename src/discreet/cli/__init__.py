@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import budget, completion, data, models, planning, publishing, teachers, trust
+from discreet.cli import budget, completion, data, models, publishing, teachers, trust
 from discreet.cli.options import Parser
 from discreet.cli.session import Outcome, Terminated, check_inputs, logged, terminable, worded
 from discreet.display.console import printable
@@ -24,7 +24,7 @@ from discreet.display.console import printable
 COMMANDS = {
     "tables": (data.demo, data.schema, data.describe),
     "models": (
-        planning.plan,
+        budget.plan,
         teachers.plan_transfer,
         models.fit,
         models.search,

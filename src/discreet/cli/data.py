@@ -60,9 +60,9 @@ def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
     from discreet.display.console import say
     from discreet.tables.domains import Numeric
+    from discreet.tables.drafting import looks_like_ids
+    from discreet.tables.drafting import template as guessed
     from discreet.tables.reading import column
-    from discreet.tables.template import looks_like_ids
-    from discreet.tables.template import template as guessed
 
     table = options.read(arguments)
     made = guessed(
@@ -113,12 +113,12 @@ def show(arguments: argparse.Namespace) -> None:
 def check(arguments: argparse.Namespace) -> None:
     """Print how many cells the schema does not describe."""
     from discreet.display.console import say, table, working
-    from discreet.tables import schema_check
+    from discreet.tables import drafting
     from discreet.tables.schema import Schema
 
     schema = Schema.from_file(arguments.schema)
     with working("reading the table"):
-        found = schema_check.check(schema, options.read(arguments, schema.needed))
+        found = drafting.check(schema, options.read(arguments, schema.needed))
     say("PRIVATE: exact counts of single people's cells. Do not publish them; nothing was charged.\n")
     table(
         f"{arguments.data}: {found.n_rows} rows",

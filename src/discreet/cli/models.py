@@ -232,7 +232,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 )
 def search(arguments: argparse.Namespace) -> None:
     """Read, check, charge, search, save, state."""
-    from discreet.search.search import PrivateSearchCV
+    from discreet.search.selection import PrivateSearchCV
 
     schema, size = _schema(arguments)
     name = catalog.name_of(arguments, schema)

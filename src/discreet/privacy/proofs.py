@@ -137,7 +137,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "sets.norms.GroupedL1Ball": ("frank-wolfe.md#section-5", "constrained-minimizers.md#theorem-1"),
     "sets.norms.InterpolationBall": ("frank-wolfe.md#section-5", "constrained-minimizers.md#theorem-1"),
     "sets.norms.NuclearBall": ("frank-wolfe.md#section-5", "constrained-minimizers.md#theorem-1"),
-    "sets.vertices.VertexPolytope": ("frank-wolfe.md#lemma-4", "constrained-minimizers.md#theorem-1"),
+    "sets.norms.VertexPolytope": ("frank-wolfe.md#lemma-4", "constrained-minimizers.md#theorem-1"),
     # solvers and their plans
     "solvers.gradients.noisy_gd._event": _DESCENT,
     "solvers.gradients.noisy_gd.descent_multiplier": _DESCENT,
@@ -269,7 +269,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "transfer.error_rate.ErrorRatePlan": ("sparse-vector.md#section-10",),
     "transfer.plan._Sizes": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
     "transfer.plan.TransferPlan": (*_VOTES, *_SPARSE_VECTOR, "vote-shares.md#theorem-1"),
-    "transfer.queries.QueryPlan": (
+    "transfer.labeler.QueryPlan": (
         "sparse-vector.md#theorem-11",
         *_SPARSE_VECTOR,
         "sparse-vector.md#section-8",

@@ -1,5 +1,5 @@
 """Private model selection: the stated guarantee covers training and choosing."""
 
-from discreet.search.search import PrivateSearchCV, PrivateSelection
+from discreet.search.selection import PrivateSearchCV, PrivateSelection
 
 __all__ = ["PrivateSearchCV", "PrivateSelection"]

@@ -7,8 +7,7 @@ diameters and Gaussian width, so that certificates can be computed from public n
 from discreet._typing import Array
 from discreet.sets.balls import BallIntersection, Box, L1Ball, L2Ball, Simplex
 from discreet.sets.base import Geometry, Polytope
-from discreet.sets.norms import GroupedL1Ball, InterpolationBall, NuclearBall
-from discreet.sets.vertices import VertexPolytope
+from discreet.sets.norms import GroupedL1Ball, InterpolationBall, NuclearBall, VertexPolytope
 
 __all__ = [
     "Array",

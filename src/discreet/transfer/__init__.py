@@ -2,9 +2,8 @@
 
 from discreet.transfer.classifier import PrivateTransferClassifier
 from discreet.transfer.error_rate import private_error_rate
-from discreet.transfer.labeler import BudgetSpent, PrivateLabeler
+from discreet.transfer.labeler import BudgetSpent, PrivateLabeler, PrivateQueries
 from discreet.transfer.plan import TransferPlan, plan_transfer
-from discreet.transfer.queries import PrivateQueries
 from discreet.transfer.regressor import PrivateTransferRegressor
 from discreet.transfer.subsample import subsample_and_aggregate
 

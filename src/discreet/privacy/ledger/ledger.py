@@ -494,12 +494,12 @@ class Ledger:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write a page for people: spent and left, who, when and what for."""
-        from discreet.privacy.ledger.page import ledger_page
+        from discreet.privacy.page import ledger_page
 
         ledger_page(self).write(path)
 
     def _repr_html_(self) -> str:
-        from discreet.privacy.ledger.page import ledger_page
+        from discreet.privacy.page import ledger_page
 
         return ledger_page(self).fragment()
 
