@@ -415,7 +415,7 @@ def test_audits_refuse_options_that_they_would_not_use(place, capsys):
         ("solver", "newton"),
     ):
         message = failure(capsys, "audit", "PrivateFTRL", f"--{option}", value)
-        assert f"--{option} is for logistic and svm; PrivateFTRL is audited as it is" in message
+        assert f"--{option} is for logistic and svm; PrivateFTRL is audited with its own settings" in message
 
 
 def test_places_for_the_model_are_checked_first(place, capsys):
@@ -607,7 +607,14 @@ def test_demo(tmp_path, capsys):
     folder = tmp_path / "demo"
     assert main(["demo", "--people", "5000", "--output", str(folder)]) == 0
     output = capsys.readouterr().out
-    for text in ("commoner answer", "without privacy", "0.05", "Privacy statement", "Remaining", "Refused: "):
+    for text in (
+        "more common label",
+        "without privacy",
+        "0.05",
+        "Privacy statement",
+        "Remaining",
+        "Refused: ",
+    ):
         assert text in output
     ledger = Ledger(folder / "demo.ledger")
     assert len(ledger.history()) == 4  # the refused charge is not among them

@@ -65,7 +65,7 @@ def test_an_interruption_after_the_model_was_written_says_where_it_is(folder, ca
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.options, "tell_balance", interrupted)
+    monkeypatch.setattr(cli.options, "print_balance", interrupted)
     assert main([*FIT, *PAID, "--output", "second.json"]) == 130
     assert (
         "interrupted; the model is in second.json; the ledger was charged (number 1"
@@ -150,9 +150,7 @@ def into_full_disk(command, place):
 def test_a_reader_that_left_is_told_where_the_model_is(folder, capsys):
     assert into_broken_pipe([*FIT, *PAID, "--output", "second.json"]) == 141
     told = capsys.readouterr().err
-    assert (
-        "the reader of the output left; the model is in second.json; the ledger was charged (number 1" in told
-    )
+    assert "standard output was closed; the model is in second.json; the ledger was charged (number 1" in told
     assert card.load("second.json").privacy_.epsilon == 1.0
 
 

@@ -94,7 +94,7 @@ def test_describe(shell):
     assert len(written["columns"]["age"]["histogram"]["edges"]) == 5
     (charge,) = Ledger("budget.db").history()
     assert charge.label == "describe"
-    assert "exists, and a description cannot be had twice" in shell(
+    assert "exists, and another description costs another charge" in shell(
         "describe visits.csv --schema schema.toml --epsilon 2 --output d.json", 1
     )
 
@@ -362,8 +362,7 @@ def test_a_template_points_at_columns_that_may_number_people(tmp_path, capsys):
     assert main(["schema", "template", str(path)]) == 0
     told = capsys.readouterr()
     assert (
-        told.err
-        == "note: 'patient' may be a number of people: pass --group 'patient', or leave the column out\n"
+        told.err == "note: 'patient' may identify people: pass --group 'patient', or leave the column out\n"
     )
     assert "note:" not in told.out
     assert main(["schema", "template", str(path), "--group", "patient"]) == 0

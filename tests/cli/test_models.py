@@ -293,7 +293,7 @@ def test_plans_without_a_schema(monkeypatch, capsys):
     assert plan.event == discreet.PrivateRidge(1.0, 1e-5, target_bounds=(0, 9)).plan(400, 5).event
     run("plan", "--columns", 2, "--rows", 2000, "--model", "ridge", "--target-bounds", 0, 9, *GUARANTEE, "--simulate",
         "--repeats", 1, "--epsilons", 5, "--seed", 0)  # fmt: skip
-    assert "R^2 on invented data" in capsys.readouterr().out
+    assert "R^2 on synthetic data" in capsys.readouterr().out
 
 
 def test_the_catalog_names_parameters_that_estimators_declare():

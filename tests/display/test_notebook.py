@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-from discreet.privacy.page import shares
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.linear_model import Ridge
@@ -13,6 +12,7 @@ from sklearn.linear_model import Ridge
 import discreet
 from discreet import Ledger, PrivateLogisticRegression, evaluate
 from discreet.privacy.events import Gaussian, Pure
+from discreet.privacy.page import shares
 from discreet.tables.cohort import COHORT_SCHEMA
 
 pytestmark = pytest.mark.filterwarnings("ignore::discreet.NoiseWarning")

@@ -47,12 +47,12 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # no label may cost a result that is paid for
+        sys.stdout.reconfigure(errors="backslashreplace")  # an unprintable label must not lose a paid result
     parser = _parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:2] == ["plan", "transfer"]:  # one command of two words
         words = [teachers.plan_transfer.name, *words[2:]]
-    if words[:1] == ["help"]:  # as other tools have it
+    if words[:1] == ["help"]:  # accepted as by other tools
         words = [*words[1:], "--help"]
     arguments = parser.parse_args(words)
     if not hasattr(arguments, "run"):
@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(printable("; ".join(["interrupted", *done.summary_with_ledger()])), file=sys.stderr)
             return 143 if isinstance(error, Terminated) else 130
         except BrokenPipeError:
-            if summary := done.summary():  # otherwise the reader simply had enough, as `head` has
-                print(printable("; ".join(["the reader of the output left", *summary])), file=sys.stderr)
+            if summary := done.summary():  # without one, a closed pipe is normal: `| head`
+                print(printable("; ".join(["standard output was closed", *summary])), file=sys.stderr)
             _drop_output()
             return 141
         except Exception as error:
@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Forget output that cannot be written, which Python would try, and complain about, once more at its end."""
+    """Discard output that cannot be written; otherwise Python tries again, and complains, when it exits."""
     if sys.stdout is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Commands about budgets: ``plan`` (what a fit would run and cost, from public facts alone) and ``ledger``."""
+"""Commands about budgets: ``ledger``, and ``plan`` (what a fit would run and cost, from public facts alone)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from discreet.cli.options import (
 from discreet.cli.session import opened
 
 _BARS, _WIDTH = 25, 40
-_PARTS = 3  # of a composed event that are shown
+_PARTS = 3  # of a composed event, in a table
 _RECORDED = "not recorded"
 _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
 
@@ -62,13 +62,13 @@ _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
     ),
 )
 def create(arguments: argparse.Namespace) -> None:
-    """Create a ledger where there is nothing yet."""
+    """Create a new ledger."""
     from discreet.display.console import say
     from discreet.privacy.ledger.ledger import Ledger
 
     if Path(arguments.path).exists():
         raise FileExistsError(
-            f"{arguments.path!r} exists; the cap of a ledger is never changed, choose another path"
+            f"{arguments.path!r} exists, and the cap of a ledger cannot be changed; choose another path"
         )
     ledger = Ledger(
         arguments.path,
@@ -98,21 +98,21 @@ def show(arguments: argparse.Namespace) -> None:
     if charges:
         say()
         table(
-            "Who spent what: by how much their charges raised what is spent, in order; the numbers add up to it",
+            "Who spent what: the increase of the total by each person's charges, in order of the charges",
             ("who", "charges", "epsilon"),
             shares(ledger, charges),
         )
 
 
 def shares(ledger: Any, charges: list[Any]) -> list[tuple[str, int, str]]:
-    """Everybody in the ledger, with the number of their charges and by how much these raised what is spent."""
+    """Return every person in the ledger, their number of charges, and by how much these raised the total."""
     from discreet.privacy.page import shares as raised
 
     return [(who or "(unknown)", count, f"{epsilon:.4g}") for who, count, epsilon in raised(ledger, charges)]
 
 
 def by_person(ledger: Any) -> list[tuple[str, int, str]]:
-    """Everybody in the ledger, with the number and the price of their charges, largest first."""
+    """Return every person in the ledger, with the number and the price of their charges, largest first."""
     from discreet.privacy.page import by_person as priced
 
     return [
@@ -122,7 +122,7 @@ def by_person(ledger: Any) -> list[tuple[str, int, str]]:
 
 @command("history", "every charge, in order", None, _LEDGER)
 def history(arguments: argparse.Namespace) -> None:
-    """Print every charge with its price alone."""
+    """Print every charge with the price it would have alone."""
     from discreet.display.console import table
 
     ledger = opened(arguments.path)
@@ -140,25 +140,13 @@ def history(arguments: argparse.Namespace) -> None:
         for charge in ledger.history()
     ]
     title = f"Charges to {arguments.path} ({_cap(ledger)})"
-    table(
-        title,
-        (
-            "no",
-            "time (UTC)",
-            "who",
-            "label",
-            "unit",
-            f"epsilon alone at {ledger.delta:g}",
-            "event",
-            "release",
-        ),
-        rows,
-    )
+    alone = f"epsilon alone at {ledger.delta:g}"
+    table(title, ("no", "time (UTC)", "who", "label", "unit", alone, "event", "release"), rows)
 
 
 @command("plot", "what had been spent after each charge, as bars", None, _LEDGER)
 def plot(arguments: argparse.Namespace) -> None:
-    """One bar per charge, or per few charges of a long history, against the cap."""
+    """Draw one bar per charge, or per several charges of a long history, relative to the cap."""
     from discreet.display.console import say, table
 
     ledger = opened(arguments.path)
@@ -188,7 +176,7 @@ def plot(arguments: argparse.Namespace) -> None:
     argument("--overwrite", action="store_true", help="replace an existing file"),
 )
 def export(arguments: argparse.Namespace) -> None:
-    """Everything in the ledger as one JSON document."""
+    """Write everything in the ledger as one JSON document."""
     import json
 
     from discreet._files import write_atomically
@@ -230,12 +218,12 @@ def export(arguments: argparse.Namespace) -> None:
 
 @command(
     "policy",
-    "who may spend, and has spent, what of several data sets",
+    "caps and spending of every person and data set of a policy",
     None,
     argument("path", metavar="TOML", help="policy file; see docs/ledger.md"),
 )
 def policy(arguments: argparse.Namespace) -> None:
-    """Caps and spendings of every data set and person of a policy."""
+    """Print the caps and the spending."""
     from discreet.display.console import table
     from discreet.privacy.ledger.policy import Policy
 
@@ -265,7 +253,7 @@ ledger = Command(
 
 
 def _protected(charge: Any) -> str:
-    """Whom a charge protects, and in which sense if it is not the usual one."""
+    """Return the unit that a charge protects, and the kind of guarantee unless it is plain DP."""
     return f"{charge.unit or _RECORDED}{'' if charge.kind in (None, 'dp') else f' ({charge.kind})'}"
 
 
@@ -275,7 +263,7 @@ def _cap(ledger: Any) -> str:
 
 
 def _described(event: Any) -> str:
-    """What was run, without the bookkeeping around it, in one short line."""
+    """Describe an event in one short line."""
     from discreet.privacy.events import flatten
 
     parts = [_part(leaf, times) for leaf, times in flatten(event)]
@@ -284,10 +272,10 @@ def _described(event: Any) -> str:
 
 
 def _part(event: Any, times: int) -> str:
-    """One mechanism with its numbers, and how often it ran; what it wraps is among its numbers."""
+    """Describe one mechanism with its numbers, the events inside it, and how often it ran."""
     from discreet.privacy.events import Approximated, Discretized
 
-    if isinstance(event, Approximated | Discretized):  # how it was sampled
+    if isinstance(event, Approximated | Discretized):  # these only state how the noise was sampled
         text = _described(event.event)
     else:
         values = {field.name: getattr(event, field.name) for field in fields(event)}
@@ -304,8 +292,8 @@ def _part(event: Any, times: int) -> str:
 
 @command(
     "plan",
-    "what a fit would cost and add, before any data is read",
-    "Print the noise, the regularization and the cost of a fit: those that `discreet fit` would have. Reads no data.",
+    "what a fit would cost and how much noise it would add, before any data is read",
+    "Print the noise, the regularization and the cost that `discreet fit` would have. Reads no data.",
     one_of(
         argument("--rows", type=count, metavar="N", help="public number of rows"),
         argument(
@@ -335,26 +323,26 @@ def _part(event: Any, times: int) -> str:
     *GUARANTEE,
     catalog.MODEL,
     section(
-        "simulation on invented data of the same shape, for linear models",
+        "simulation on synthetic data of the same shape, for linear models",
         argument(
-            "--simulate", action="store_true", help="also fit invented data, to see accuracy against epsilon"
+            "--simulate", action="store_true", help="also fit synthetic data, to see accuracy against epsilon"
         ),
         argument(
             "--epsilons",
             type=epsilon,
             nargs="+",
             metavar="E",
-            help="at which to fit (default: a tenth, a third, once and three times --epsilon)",
+            help="values to try (default: a tenth, a third, once and three times --epsilon)",
         ),
         argument(
             "--attainable",
             type=fraction,
             default=0.85,
             metavar="A",
-            help="score of the best possible model, your guess (default: 0.85)",
+            help="your guess of the best possible score (default: 0.85)",
         ),
-        argument("--repeats", type=count, default=3, metavar="N", help="invented data sets (default: 3)"),
-        argument("--seed", type=int, metavar="S", help="of the invented data"),
+        argument("--repeats", type=count, default=3, metavar="N", help="synthetic data sets (default: 3)"),
+        argument("--seed", type=int, metavar="S", help="of the synthetic data"),
     ),
     examples=(
         "discreet plan --schema schema.toml --rows 50000 --epsilon 1",
@@ -369,19 +357,17 @@ def plan(arguments: argparse.Namespace) -> None:
     from discreet.tables.schema import Schema
 
     if arguments.simulate and arguments.sparse:
-        raise ValueError("--simulate invents dense rows; leave out --sparse, or plan without --simulate")
+        raise ValueError("--simulate makes dense rows; leave out --sparse or --simulate")
     schema = None if arguments.schema is None else Schema.from_file(arguments.schema)
     model = catalog.MODELS[catalog.name_of(arguments, schema)]
     if model.reads == "teachers":
-        raise ValueError(
-            "teachers are planned by questions, not by columns: `discreet plan transfer --rows N --queries Q`"
-        )
+        raise ValueError("use `discreet plan transfer --rows N --queries Q` for teachers")
     rows = _planned_rows(arguments, schema, model)
     bound = rows if arguments.neighboring == "add-remove-one" else None
     shared: dict[str, Any] = {"n_samples": bound, "max_rows_per_group": arguments.max_rows_per_group}
     if arguments.target_bounds is not None:
         if schema is not None:
-            raise ValueError("--target-bounds is for plans without a schema, which says them")
+            raise ValueError("--target-bounds is for plans without a schema; the schema declares them")
         shared["target_bounds"] = tuple(arguments.target_bounds)
     estimator = catalog.estimator(arguments, schema, **shared)
     shape = _shape(arguments, schema, model, estimator)
@@ -398,7 +384,7 @@ def plan(arguments: argparse.Namespace) -> None:
 
 
 def _planned_rows(arguments: argparse.Namespace, schema: Any, model: catalog.Model) -> int:
-    """How many rows a fit would count: with people, all their places."""
+    """Return the number of rows that a fit would count; with people, the places for their rows."""
     if (arguments.items is not None) != (model.reads == "ratings"):
         raise ValueError(
             "a recommender is planned with --people and --items, other models with --schema or --columns"
@@ -407,7 +393,7 @@ def _planned_rows(arguments: argparse.Namespace, schema: Any, model: catalog.Mod
     if model.reads == "ratings":
         if arguments.people is None or per_person is not None:
             raise ValueError(
-                "a recommender protects users with all their ratings: pass --people, and no rows per group"
+                "a recommender protects users with all their ratings: pass --people, without --max-rows-per-group"
             )
         return int(arguments.people)
     group = None if schema is None else schema.group
@@ -415,7 +401,7 @@ def _planned_rows(arguments: argparse.Namespace, schema: Any, model: catalog.Mod
         raise ValueError(options.several_rows(group))
     if per_person is None and arguments.people is not None:
         raise ValueError(
-            "--people is for people with several rows, of which --max-rows-per-group are used; pass --rows"
+            "--people goes with --max-rows-per-group, for people with several rows; otherwise pass --rows"
         )
     if per_person is None:
         return int(arguments.rows)
@@ -427,7 +413,7 @@ def _planned_rows(arguments: argparse.Namespace, schema: Any, model: catalog.Mod
         return int(arguments.rows)
     if arguments.people is None:
         raise ValueError(
-            "with --max-rows-per-group the number of people is public, not that of rows; pass --people"
+            "with --max-rows-per-group the number of people is public instead of the number of rows; pass --people"
         )
     return int(arguments.people * per_person)
 
@@ -435,12 +421,12 @@ def _planned_rows(arguments: argparse.Namespace, schema: Any, model: catalog.Mod
 def _shape(
     arguments: argparse.Namespace, schema: Any, model: catalog.Model, estimator: Any
 ) -> dict[str, Any]:
-    """The other public sizes, as the ``plan`` of such an estimator names them."""
+    """Return the other public sizes, as keyword arguments of the estimator's ``plan``."""
     if model.reads == "ratings":
         return {"n_items": arguments.items}
     if model.reads == "table":
         if schema is None:
-            raise ValueError("shapes follow from the domains of columns; pass --schema")
+            raise ValueError("an additive model is planned from the domains of its columns; pass --schema")
         return {}
     shape: dict[str, Any] = {"n_features": arguments.columns if schema is None else schema.n_features}
     if model.reads == "points":
@@ -453,16 +439,16 @@ def _shape(
 
 
 def _simulate(arguments: argparse.Namespace, estimator: Any, rows: int, shape: dict[str, Any]) -> None:
-    """Print scores against epsilon on invented data."""
+    """Print scores against epsilon on synthetic data."""
     from discreet.display.console import say, working
     from discreet.estimators.linear import PrivateLinearModel
     from discreet.estimators.rehearsal import simulate
 
     if not isinstance(estimator, PrivateLinearModel) or arguments.max_rows_per_group is not None:
-        raise ValueError("--simulate invents rows of single people for linear models; plan without it")
+        raise ValueError("--simulate supports linear models with one row per person; leave it out")
     epsilons = arguments.epsilons or [share * arguments.epsilon for share in (0.1, 1 / 3, 1.0, 3.0)]
     classes = shape.get("n_classes")
-    with working(f"fitting {len(epsilons) * arguments.repeats} models to invented data"):
+    with working(f"fitting {len(epsilons) * arguments.repeats} models to synthetic data"):
         found = simulate(
             estimator,
             rows,
@@ -474,9 +460,9 @@ def _simulate(arguments: argparse.Namespace, estimator: Any, rows: int, shape: d
             random_state=arguments.seed,
         )
     score = "R^2" if classes is None else "Accuracy"
-    guess = "0 the mean" if classes is None else f"{1 / classes:.4g} a guess"
+    guess = "0 for the mean" if classes is None else f"{1 / classes:.4g} for a guess"
     say(
-        f"\n{score} on invented data of this shape, where {arguments.attainable:.4g} is the best possible and {guess}:"
+        f"\n{score} on synthetic data of this shape ({arguments.attainable:.4g} for the best model, {guess}):"
     )
     for row in found:
         say(f"  {row}")

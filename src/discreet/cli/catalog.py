@@ -1,4 +1,4 @@
-"""Every model that the command line can fit: one table of names, estimators and options.
+"""All models of the command line: their names, estimators and options.
 
 A model is one line of `MODELS`. An option sets the parameter of its name and is declared once in `OPTIONS`. Both are
 spelled out because help must not import NumPy; a test compares them with the parameters that the estimators declare.
@@ -7,7 +7,7 @@ spelled out because help must not import NumPy; a test compares them with the pa
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -32,11 +32,11 @@ class Model:
 
     Attributes
     ----------
-    help : what it is for, in a few words.
+    help : a short description.
     estimators : its estimator for each kind of target: "classes", "number", or "none" where there is no target.
     options : parameters of the estimator that have an option.
-    reads : what its fit takes: "rows" of the schema bounded in norm, "entries" bounded one by one, the "table" itself,
-        "points" without a target, "ratings", or rows for "teachers".
+    reads : input of its fit: "rows" of bounded norm, bounded "entries", the "table" itself, "points" without a target,
+        "ratings", or rows for "teachers".
     """
 
     help: str
@@ -45,58 +45,51 @@ class Model:
     reads: str = "rows"
 
 
-def _classes(name: str) -> Mapping[str, str]:
-    return MappingProxyType({"classes": name})
+def _classes(name: str, help: str, *options: str, reads: str = "rows") -> Model:
+    return Model(help, MappingProxyType({"classes": name}), options, reads)
 
 
-def _number(name: str) -> Mapping[str, str]:
-    return MappingProxyType({"number": name})
+def _number(name: str, help: str, *options: str, reads: str = "rows") -> Model:
+    return Model(help, MappingProxyType({"number": name}), options, reads)
+
+
+def _no_target(name: str, help: str, *options: str, reads: str = "points") -> Model:
+    return Model(help, MappingProxyType({"none": name}), options, reads)
 
 
 _LINEAR = ("feature_bound", "fit_intercept", "solver")
+_WEIGHTED = ("multi_class", "class_weight")
 _SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic", "loss", "least_mean")
+_VOTES = ("estimator", "X_public", "n_teachers", "aggregator", "expected_unstable", "n_jobs")
+_RATINGS = ("rating_bounds", "items", "feedback", "method", "rank", "ratings_per_user", "n_iterations")
 MODELS: Mapping[str, Model] = {
-    "logistic": Model(
-        "logistic regression",
-        _classes("PrivateLogisticRegression"),
-        (*_LINEAR, "l2", "multi_class", "class_weight"),
-    ),
-    "svm": Model(
-        "linear support vectors",
-        _classes("PrivateLinearSVC"),
-        (*_LINEAR, "l2", "huber_width", "multi_class", "class_weight"),
-    ),
-    "sparse-logistic": Model(
+    "logistic": _classes("PrivateLogisticRegression", "logistic regression", *_LINEAR, "l2", *_WEIGHTED),
+    "svm": _classes("PrivateLinearSVC", "linear support vectors", *_LINEAR, "l2", "huber_width", *_WEIGHTED),
+    "sparse-logistic": _classes(
+        "PrivateSparseLogisticRegression",
         "logistic regression with few columns",
-        _classes("PrivateSparseLogisticRegression"),
-        (*_LINEAR, "l1_radius", "max_columns"),
-        "entries",
+        *(*_LINEAR, "l1_radius", "max_columns"),
+        reads="entries",
     ),
-    "sparse-svm": Model(
+    "sparse-svm": _classes(
+        "PrivateSparseLinearSVC",
         "linear support vectors with few columns",
-        _classes("PrivateSparseLinearSVC"),
-        (*_LINEAR, "l1_radius", "huber_width"),
-        "entries",
+        *(*_LINEAR, "l1_radius", "huber_width"),
+        reads="entries",
     ),
-    "mixture": Model(
+    "mixture": _classes(
+        "PrivateSimplexClassifier",
         "the best weighted vote of the columns",
-        _classes("PrivateSimplexClassifier"),
-        ("feature_bound", "radius", "solver"),
-        "entries",
+        *("feature_bound", "radius", "solver"),
+        reads="entries",
     ),
-    "ridge": Model("ridge regression", _number("PrivateRidge"), (*_LINEAR, "l2")),
-    "linear": Model("least squares", _number("PrivateLinearRegression"), _LINEAR),
-    "huber": Model(
-        "regression robust to outliers", _number("PrivateHuberRegressor"), (*_LINEAR, "l2", "huber_width")
-    ),
-    "quantile": Model(
-        "regression of a quantile", _number("PrivateQuantileRegressor"), (*_LINEAR, "l2", "quantile")
-    ),
-    "poisson": Model(
-        "regression of counts", _number("PrivatePoissonRegressor"), (*_LINEAR, "l2", "least_mean")
-    ),
-    "lasso": Model(
-        "least squares with few columns", _number("PrivateLasso"), (*_LINEAR, "l1_radius"), "entries"
+    "ridge": _number("PrivateRidge", "ridge regression", *_LINEAR, "l2"),
+    "linear": _number("PrivateLinearRegression", "least squares", *_LINEAR),
+    "huber": _number("PrivateHuberRegressor", "regression robust to outliers", *_LINEAR, "l2", "huber_width"),
+    "quantile": _number("PrivateQuantileRegressor", "regression of a quantile", *_LINEAR, "l2", "quantile"),
+    "poisson": _number("PrivatePoissonRegressor", "regression of counts", *_LINEAR, "l2", "least_mean"),
+    "lasso": _number(
+        "PrivateLasso", "least squares with few columns", *_LINEAR, "l1_radius", reads="entries"
     ),
     "additive": Model(
         "one readable shape per column, for classes, numbers and counts",
@@ -104,36 +97,30 @@ MODELS: Mapping[str, Model] = {
         _SHAPES,
         "table",
     ),
-    "median": Model(
-        "the geometric median of the columns, without a target",
-        {"none": "PrivateMedian"},
-        ("radius",),
-        "points",
-    ),
-    "components": Model(
+    "median": _no_target("PrivateMedian", "the geometric median of the columns, without a target", "radius"),
+    "components": _no_target(
+        "PrivatePCA",
         "principal components of the columns, without a target",
-        {"none": "PrivatePCA"},
-        ("n_components", "feature_bound", "method"),
-        "points",
+        *("n_components", "feature_bound", "method"),
     ),
     "transfer": Model(
         "teachers label public rows, and a student learns from the labels",
         {"classes": "PrivateTransferClassifier", "number": "PrivateTransferRegressor"},
-        ("estimator", "X_public", "n_teachers", "aggregator", "expected_unstable", "n_jobs"),
+        _VOTES,
         "teachers",
     ),
-    "recommender": Model(
+    "recommender": _no_target(
+        "PrivateMatrixCompletion",
         "ratings of items by users: a table with columns user, item, rating, and no schema",
-        {"none": "PrivateMatrixCompletion"},
-        ("rating_bounds", "items", "feedback", "method", "rank", "ratings_per_user", "n_iterations"),
-        "ratings",
+        *_RATINGS,
+        reads="ratings",
     ),
 }
 DEFAULTS = {"classes": "logistic", "number": "ridge"}  # by the kind of the schema's target
 
 
 def _model(text: str) -> str:
-    """The name of a model, for argparse."""
+    """Check the name of a model."""
     if text not in MODELS:
         raise argparse.ArgumentTypeError(unknown("model", text, MODELS))
     return text
@@ -155,7 +142,7 @@ def _class_weight(text: str) -> tuple[str, float]:
 
 # Spelled out: help must not import NumPy.
 AGGREGATORS = ("auto", "shares", "sparse-vector", "plurality", "confident")
-TEACHERS = {  # scikit-learn models that need no more than their defaults: module, for classes, for numbers
+TEACHERS = {  # scikit-learn models with their defaults: module, for classes, for numbers
     "boosting": ("sklearn.ensemble", "HistGradientBoostingClassifier", "HistGradientBoostingRegressor"),
     "forest": ("sklearn.ensemble", "RandomForestClassifier", "RandomForestRegressor"),
     "linear": ("sklearn.linear_model", "LogisticRegression", "Ridge"),
@@ -164,126 +151,83 @@ TEACHERS = {  # scikit-learn models that need no more than their defaults: modul
 
 
 def teacher(name: str, target: str) -> Any:
-    """The unfitted model of teachers for this kind of target."""
+    """Return the unfitted model of the teachers for this kind of target."""
     import importlib
 
     module, *names = TEACHERS[name]
     return getattr(importlib.import_module(module), names[int(target == "number")])()
 
 
+def _one(kind: Callable[[str], Any], metavar: str, help: str, **more: Any) -> Mapping[str, Any]:
+    return {"type": kind, "metavar": metavar, "help": help, **more}
+
+
+def _several(kind: Callable[[str], Any], metavar: str, help: str) -> Mapping[str, Any]:
+    return _one(kind, metavar, f"{help}; may be repeated", action="append")
+
+
+def _choice(choices: tuple[str, ...], help: str, **more: Any) -> Mapping[str, Any]:
+    return {"choices": choices, "help": help, **more}
+
+
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "solver": {"metavar": "NAME", "help": "default: auto, by public facts"},
-    "feature_bound": {
-        "type": positive,
-        "metavar": "R",
-        "help": "longest row, or largest entry (default: what the schema allows)",
-    },
+    "feature_bound": _one(positive, "R", "longest row, or largest entry (default: what the schema allows)"),
     "fit_intercept": {
         "flag": "--no-intercept",
         "action": "store_const",
         "const": False,
         "help": "fit no constant term",
     },
-    "l2": {"type": positive, "metavar": "L", "help": "ridge coefficient (default: by public rule)"},
-    "multi_class": {
-        "choices": ("auto", "softmax", "joint", "ovr"),
-        "help": "one softmax, one joint hinge, or one model per class",
-    },
-    "class_weight": {
-        "type": _class_weight,
-        "action": "append",
-        "metavar": "LABEL=W",
-        "help": "public weight of a class, raises the noise; may be repeated",
-    },
-    "huber_width": {
-        "type": positive,
-        "metavar": "W",
-        "help": "where the loss becomes linear: in units of the target, or of the hinge",
-    },
-    "quantile": {"type": fraction, "metavar": "Q", "help": "which quantile (default: 0.5, the median)"},
-    "loss": {"choices": ("squared", "poisson"), "help": "poisson for a target that counts something"},
-    "least_mean": {"type": positive, "metavar": "M", "help": "lowest mean that is predicted"},
-    "l1_radius": {"type": positive, "metavar": "S", "help": "how far predictions may reach"},
-    "max_columns": {
-        "type": count,
-        "metavar": "N",
-        "help": "select so many columns privately, and refit them",
-    },
-    "radius": {"type": positive, "metavar": "R", "help": "largest log-odds; or the ball that holds the rows"},
-    "pairs": {"type": count, "metavar": "N", "help": "pairs of columns that get a shape of their own"},
-    "max_bins": {"type": count, "metavar": "N", "help": "bins of a number, about"},
-    "n_iterations": {"type": count, "metavar": "N", "help": "noisy rounds (default: by public rule)"},
-    "monotonic": {
-        "type": _monotonic,
-        "action": "append",
-        "metavar": "COLUMN=rising|falling",
-        "help": "a shape that must rise or fall; may be repeated",
-    },
-    "estimator": {
-        "flag": "--teacher",
-        "choices": tuple(TEACHERS),
-        "help": "kind of teachers and student (default: linear)",
-    },
-    "X_public": {
-        "flag": "--public",
-        "type": input_file("file"),
-        "metavar": "FILE",
-        "help": "public rows to label, .csv or .parquet",
-    },
-    "n_teachers": {
-        "flag": "--teachers",
-        "type": count,
-        "metavar": "B",
-        "help": "how many (default: by public rule)",
-    },
-    "aggregator": {"choices": AGGREGATORS, "help": "of votes for classes (default: auto)"},
-    "expected_unstable": {
-        "type": fraction,
-        "metavar": "S",
-        "help": "guessed share of rows on which teachers disagree (default: nothing is known)",
-    },
-    "n_jobs": {
-        "flag": "--jobs",
-        "type": count,
-        "metavar": "N",
-        "help": "processes that train teachers (default: 1)",
-    },
-    "rating_bounds": {
-        "type": real,
-        "nargs": 2,
-        "metavar": ("LOW", "HIGH"),
-        "help": "public range of ratings (default: 1 5)",
-    },
-    "items": {
-        "flag": "--catalog",
-        "type": input_file("catalog"),
-        "metavar": "FILE",
-        "help": "the public catalog: one item per line",
-    },
-    "feedback": {"choices": ("explicit", "implicit"), "help": "ratings, or sets of items"},
-    "n_components": {"type": count, "metavar": "K", "help": "number of directions (default: 2)"},
+    "l2": _one(positive, "L", "ridge coefficient (default: by public rule)"),
+    "multi_class": _choice(
+        ("auto", "softmax", "joint", "ovr"), "one softmax, one joint hinge, or one model per class"
+    ),
+    "class_weight": _several(_class_weight, "LABEL=W", "public weight of a class, raises the noise"),
+    "huber_width": _one(
+        positive, "W", "where the loss becomes linear: in units of the target, or of the hinge"
+    ),
+    "quantile": _one(fraction, "Q", "which quantile (default: 0.5, the median)"),
+    "loss": _choice(("squared", "poisson"), "poisson for a target that is a count"),
+    "least_mean": _one(positive, "M", "lowest predicted mean"),
+    "l1_radius": _one(positive, "S", "largest distance of a prediction from the intercept"),
+    "max_columns": _one(count, "N", "select this many columns privately, and refit them"),
+    "radius": _one(positive, "R", "largest log-odds; or the radius of the ball that holds the rows"),
+    "pairs": _one(count, "N", "pairs of columns that get a shape of their own"),
+    "max_bins": _one(count, "N", "approximate number of bins of a number"),
+    "n_iterations": _one(count, "N", "noisy rounds (default: by public rule)"),
+    "monotonic": _several(_monotonic, "COLUMN=rising|falling", "a shape that must rise or fall"),
+    "estimator": _choice(tuple(TEACHERS), "kind of teachers and student (default: linear)", flag="--teacher"),
+    "X_public": _one(input_file("file"), "FILE", "public rows to label, .csv or .parquet", flag="--public"),
+    "n_teachers": _one(count, "B", "how many (default: by public rule)", flag="--teachers"),
+    "aggregator": _choice(AGGREGATORS, "of votes for classes (default: auto)"),
+    "expected_unstable": _one(
+        fraction, "S", "guessed share of rows on which teachers disagree (default: nothing is known)"
+    ),
+    "n_jobs": _one(count, "N", "processes that train teachers (default: 1)", flag="--jobs"),
+    "rating_bounds": _one(real, "", "public range of ratings (default: 1 5)")
+    | {"nargs": 2, "metavar": ("LOW", "HIGH")},
+    "items": _one(input_file("catalog"), "FILE", "the public catalog: one item per line", flag="--catalog"),
+    "feedback": _choice(("explicit", "implicit"), "ratings, or sets of items"),
+    "n_components": _one(count, "K", "number of directions (default: 2)"),
     "method": {"metavar": "NAME", "help": "default: auto, by public facts"},
-    "rank": {"type": count, "metavar": "K", "help": "latent directions at most (default: 20)"},
-    "ratings_per_user": {
-        "type": count,
-        "metavar": "N",
-        "help": "users with fewer ratings count proportionally less",
-    },
+    "rank": _one(count, "K", "largest number of latent directions (default: 20)"),
+    "ratings_per_user": _one(count, "N", "users with fewer ratings have proportionally less weight"),
 }
 
 
 def flag(parameter: str) -> str:
-    """The option that sets a parameter."""
+    """Return the option that sets a parameter."""
     return str(OPTIONS[parameter].get("flag", f"--{parameter.replace('_', '-')}"))
 
 
 def takers(parameter: str) -> list[str]:
-    """The models that an option is for."""
+    """Return the models that have an option."""
     return [name for name, model in MODELS.items() if parameter in model.options]
 
 
 def _option(parameter: str) -> Argument:
-    """The option that sets a parameter, with the models that take it."""
+    """Declare the option that sets a parameter; its help names the models that have it."""
     settings = {name: value for name, value in OPTIONS[parameter].items() if name != "flag"}
     names = takers(parameter)
     scope = "most models" if len(names) > 5 else ", ".join(names)
@@ -292,7 +236,7 @@ def _option(parameter: str) -> Argument:
 
 
 def _destination(parameter: str) -> str:
-    """Where argparse keeps an option; ``items`` is a number in plans, and a file in fits."""
+    """Return the attribute of an option: ``items`` is taken, a number for plans and a file for fits."""
     return "catalog" if parameter == "items" else parameter
 
 
@@ -318,19 +262,19 @@ def kind_of_target(schema: Any) -> str:
 
 
 def name_of(arguments: argparse.Namespace, schema: Any) -> str:
-    """The model that was asked for, or the usual one for the schema's target."""
+    """Return the requested model, or the default for the schema's target."""
     kind = kind_of_target(schema)
     return str(arguments.model or DEFAULTS.get(kind, "logistic"))
 
 
 def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
-    """The unfitted estimator that the options and the schema describe.
+    """Return the unfitted estimator that the options and the schema describe.
 
     Parameters
     ----------
     arguments : with ``model``, the options of all models, and the guarantee.
-    schema : whose target and bounds are used; None to take what ``shared`` says.
-    shared : further parameters, where the estimator has them; others must be None.
+    schema : gives target and bounds; None takes those in ``shared``.
+    shared : further parameters; those that the estimator lacks must be None.
     """
     import discreet
 
@@ -363,7 +307,7 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
 
 
 def _estimator_name(name: str, target: str, schema: Any) -> str:
-    """The class that fits such a target; without a schema, the only one or that for classes."""
+    """Return the class for this kind of target; without a schema, the only one or that for classes."""
     found = MODELS[name].estimators
     if "none" in found or schema is None:
         return next(iter(found.values()))
@@ -383,7 +327,7 @@ def _estimator_name(name: str, target: str, schema: Any) -> str:
 
 
 def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the schema says of rows and labels, in the parameters of the estimators."""
+    """Return what the schema declares about rows and labels, as parameters of the estimator."""
     if schema is None or model.reads == "ratings":
         return {}
     facts: dict[str, Any] = {}
@@ -405,7 +349,7 @@ def _public_facts(model: Model, target: str, schema: Any, given: Mapping[str, An
 
 
 def _values(given: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
-    """Options as the parameters want them; labels are those of the schema."""
+    """Convert options to parameter values; labels are those of the schema."""
     values = {name: value for name, value in given.items() if name not in _OF_TEACHERS}
     if "class_weight" in values:
         labels = {str(label): label for label in classes}

@@ -1,4 +1,4 @@
-"""The command ``completion``: a script that lets a shell complete commands, options and choices."""
+"""The command ``completion``: print a script for the shell's completion of commands, options and choices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ complete -o filenames -F _discreet discreet
 @command(
     "completion",
     "print a script that lets your shell complete commands and options",
-    "Print a script for your shell; it is made from the commands themselves and starts no Python when it completes.",
+    "Print a script for your shell. It lists all commands and options, so completing does not start Python.",
     argument("shell", choices=("bash", "zsh", "fish"), help="which shell"),
     examples=(
         "source <(discreet completion bash)",
@@ -48,7 +48,7 @@ def completion(arguments: argparse.Namespace) -> None:
 def _commands(
     parser: argparse.ArgumentParser, above: str = ""
 ) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """All commands and actions, by the words that lead to them."""
+    """Yield all commands and actions with the words that call them."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, below in action.choices.items():
@@ -57,7 +57,7 @@ def _commands(
 
 
 def _words(parser: argparse.ArgumentParser) -> tuple[list[str], dict[str, list[str]]]:
-    """Options and actions of a command, and the choices of those options that have some."""
+    """Return the options and actions of a command, and the choices of its options."""
     listed: list[str] = []
     choices: dict[str, list[str]] = {}
     for action in parser._actions:

@@ -26,15 +26,11 @@ from discreet.cli.options import (
 from discreet.cli.session import check_visible, fitting, release
 from discreet.display.console import printable
 
-FORMATS = (
-    "toml",
-    "json",
-    "yaml",
-)  # spelled out: help must not import NumPy
+FORMATS = ("toml", "json", "yaml")  # spelled out: help must not import NumPy
 
 _HEADER = """\
-# A template, read off a sample that must be PUBLIC. Correct it by what is known without the private data:
-# lower and upper should hold for anybody who could be in the table, categories should list all there can be.
+# A template from a sample that must be PUBLIC. Correct it from public knowledge, not from the private data:
+# lower and upper should hold for everyone who could be in the table; categories should list all that are possible.
 """
 
 
@@ -46,7 +42,7 @@ _HEADER = """\
     argument("data", type=input_file("file"), metavar="SAMPLE", help="public table, .csv or .parquet"),
     DATA[1],
     argument("--target", metavar="COLUMN", help="the column to predict"),
-    argument("--group", metavar="COLUMN", help="the column that says whose row it is"),
+    argument("--group", metavar="COLUMN", help="the column of person ids"),
     argument(
         "--max-categories",
         type=count,
@@ -65,28 +61,22 @@ def template(arguments: argparse.Namespace) -> None:
     from discreet.tables.reading import column
 
     table = options.read(arguments)
-    made = guessed(
-        table,
-        target=arguments.target,
-        group=arguments.group,
-        max_categories=arguments.max_categories,
-    )
+    chosen = {name: getattr(arguments, name) for name in ("target", "group", "max_categories")}
+    made = guessed(table, **chosen)
     text = made.to_text(arguments.format)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What every schema file is, whatever the terminal's language.
+        # Schema files are always UTF-8.
         sys.stdout.reconfigure(encoding="utf-8")
     say((text if arguments.format == "json" else f"{_HEADER}\n{text}").rstrip("\n"))
     for name, domain in made.columns.items():
         if isinstance(domain, Numeric) and looks_like_ids(column(table, name)):
-            advice = (
-                f"note: {name!r} may be a number of people: pass --group {name!r}, or leave the column out"
-            )
+            advice = f"note: {name!r} may identify people: pass --group {name!r}, or leave the column out"
             print(printable(advice), file=sys.stderr)
 
 
 @command(
     "show",
-    "check a schema file and show the features it gives",
+    "check a schema file and show the features it makes",
     None,
     argument("schema", type=input_file("schema file"), metavar="FILE", help="schema, .toml, .json or .yaml"),
 )
@@ -101,10 +91,9 @@ def show(arguments: argparse.Namespace) -> None:
 @command(
     "check",
     "count the cells of a table that its schema does not describe; PRIVATE, for the holder of the table",
-    "Compare a private table with its schema before a budget is spent: a misspelled category or a "
-    "wrong bound raises no error in a fit. Nothing is charged and nothing is protected: the counts are exact, "
-    "describe single people, and MUST NOT BE PUBLISHED. Correct the schema from what is public, not from the "
-    "counts.",
+    "Compare a private table with its schema before a budget is spent: a misspelled category or a wrong bound raises "
+    "no error in a fit. Nothing is charged and nothing is protected: the counts are exact, describe individuals, and "
+    "MUST NOT BE PUBLISHED. Correct the schema from public knowledge, not from the counts.",
     argument(
         "schema", type=input_file("schema file"), metavar="SCHEMA", help="schema, .toml, .json or .yaml"
     ),
@@ -129,14 +118,14 @@ def check(arguments: argparse.Namespace) -> None:
     for one in found.columns:
         if 2 * (one.unexpected + one.meaningless) > found.n_rows:
             say(
-                f"{one.column!r}: most cells are not what the schema declares. Compare its spelling, units and bounds "
-                "with the code book.",
+                f"{one.column!r}: most cells do not match the schema. Compare its spelling, units and bounds with the "
+                "code book.",
                 folded=True,
             )
     say(
-        f"Rows that a fit with --bad-rows null would leave out, for meaningless cells or want of a label: "
-        f"{found.n_left_out}. All others count, with numbers clipped to their bounds and unknown words as zeros or in "
-        "their bucket.",
+        f"Rows that a fit with --bad-rows null would skip, because of meaningless cells or a missing label: "
+        f"{found.n_left_out}. All others are used, with numbers clipped to their bounds and unknown words as zeros or "
+        "in their bucket.",
         folded=True,
     )
 
@@ -144,7 +133,7 @@ def check(arguments: argparse.Namespace) -> None:
 schema = Command(
     "schema",
     "write and check schemas: the public facts about a table's columns",
-    "A schema says what is public about a table. Nothing in it may be read off the private data.",
+    "A schema declares what is public about a table. Nothing in it may be taken from the private data.",
     actions=(template, show, check),
     examples=(
         "discreet schema template public_sample.csv --target readmitted > schema.toml",
@@ -168,7 +157,7 @@ schema = Command(
         action="append",
         default=[],
         metavar=("COLUMN", "COLUMN"),
-        help="also a two-way table of these; may be repeated",
+        help="also release a two-way table of these; may be repeated",
     ),
     argument(
         "--bins", type=count, default=16, metavar="B", help="of the histogram of a number (default: 16)"
@@ -195,9 +184,7 @@ def describe(arguments: argparse.Namespace) -> None:
 
     check_visible(arguments, "numbers")
     schema = Schema.from_file(arguments.schema)
-    with options.output(
-        arguments, size=1 << 20, reason=", and a description cannot be had twice for one price"
-    ):
+    with options.output(arguments, size=1 << 20, reason=", and another description costs another charge"):
         ledger = arguments.outcome.ledger(arguments.ledger)
         table, groups = options.read_grouped(arguments, schema)
         with fitting():
@@ -218,7 +205,7 @@ def describe(arguments: argparse.Namespace) -> None:
                 bad_rows=arguments.bad_rows,
             )
         release(found, arguments, "numbers")
-    options.tell_balance(arguments, ledger, found.privacy_)
+    options.print_balance(arguments, ledger, found.privacy_)
 
 
 @command(
@@ -248,16 +235,16 @@ def demo(arguments: argparse.Namespace) -> None:
 @command(
     "warmup",
     "compile and keep the code that fits of large tables need",
-    "Compile and keep the code that fits of large tables need, by fits to invented rows. It is kept beside the "
-    "package, or in the folder that NUMBA_CACHE_DIR names, so that no later process waits for it.",
+    "Compile and keep the code that fits of large tables need, by fits to synthetic rows. It is kept beside the "
+    "package, or in the folder that NUMBA_CACHE_DIR names, so that later processes start faster.",
 )
 def warmup(arguments: argparse.Namespace) -> None:
-    """Fit invented rows, and say where the compiled code is."""
+    """Fit synthetic rows, and print where the compiled code is."""
     from discreet.display.console import say, working
     from discreet.estimators.rehearsal import warm_up
 
     with working("compiling"):
         folder = warm_up()
     if folder is None:
-        raise OSError("no folder can be written to keep compiled code; name one in NUMBA_CACHE_DIR")
+        raise OSError("there is no writable folder for compiled code; set NUMBA_CACHE_DIR")
     say(f"Compiled code is kept in {folder}")

@@ -1,4 +1,4 @@
-"""A demonstration on invented people: accuracy with and without privacy, and a budget that runs out."""
+"""A demonstration on synthetic people: accuracy with and without privacy, and a budget that runs out."""
 
 from __future__ import annotations
 
@@ -43,28 +43,24 @@ class Split:
 
 
 def run(folder: Path, n_people: int = 50_000, *, keep: bool = False) -> None:
-    """Invent a cohort, fit, charge, state, and run out of budget; files go to ``folder``.
+    """Make a synthetic cohort, fit, charge, state, and run out of budget; files go to ``folder``.
 
     Parameters
     ----------
     folder : existing folder, without files of an earlier demonstration.
     n_people : size of the cohort, at least 2,000.
-    keep : whether the folder stays, so that its files are worth mentioning.
+    keep : whether the folder stays; if so, list its files.
 
     Privacy
     -------
-    The fits are private in earnest and charged to a ledger in earnest. The accuracies are computed on
-    held-out people without noise, which is right only because nobody here exists.
+    The fits are truly private and charged to a real ledger. The accuracies are computed on held-out people without
+    noise, which is acceptable only because the people are synthetic.
     """
     if n_people < FEWEST:
-        raise ValueError(
-            f"the demonstration needs at least {FEWEST} people to have a budget for, got {n_people}"
-        )
+        raise ValueError(f"the demonstration needs at least {FEWEST} people for its budget, got {n_people}")
     for name in (LEDGER, *KEPT):
         if (folder / name).exists():
-            raise FileExistsError(
-                f"{str(folder / name)!r} exists and would be replaced; choose an empty folder"
-            )
+            raise FileExistsError(f"{str(folder / name)!r} exists; choose an empty folder")
     ledger = Ledger(folder / LEDGER, CAP_EPSILON, CAP_DELTA)
     with progress("inventing a cohort", 3 + len(EPSILONS)) as done:
         cohort = make_cohort(n_people)
@@ -72,7 +68,7 @@ def run(folder: Path, n_people: int = 50_000, *, keep: bool = False) -> None:
         split = _split(cohort)
         done("fitting without privacy")
         reference = _nonprivate(split)
-        models, rows = {}, [("always the commoner answer", "", _percent(_majority(split)))]
+        models, rows = {}, [("always the more common label", "", _percent(_majority(split)))]
         for epsilon in EPSILONS:
             done(f"fitting with epsilon {epsilon:g}")
             model = models[epsilon] = _private(epsilon, ledger).fit(split.train_rows, split.train_labels)
@@ -93,7 +89,7 @@ def run(folder: Path, n_people: int = 50_000, *, keep: bool = False) -> None:
 
 
 def _split(cohort: Any) -> Split:
-    """The first four fifths to learn from; people are invented independently, so no shuffle is needed."""
+    """Train on the first four fifths; people are drawn independently, so no shuffle is needed."""
     rows, labels = COHORT_SCHEMA.encode(cohort)
     n_train = len(rows) * 4 // 5
     return Split(rows[:n_train], labels[:n_train], rows[n_train:], labels[n_train:])
@@ -136,18 +132,18 @@ def _show_ledger(ledger: Ledger) -> None:
 
 
 def _overspend(ledger: Ledger, split: Split) -> None:
-    """Ask for more than is left, and be refused before the data is touched."""
+    """Request more than is left; the fit is refused before the data is touched."""
     say(f"\nOne more fit, with epsilon {TOO_MUCH:g}:")
     try:
         _private(TOO_MUCH, ledger).fit(split.train_rows, split.train_labels)
     except BudgetExceeded as error:
         say(f"Refused: {error}", folded=True)
     else:
-        say("Admitted: so many people keep delta so small that the cap leaves room for one more.")
+        say("Admitted: with this many people delta is so small that the cap allows one more fit.")
 
 
 def _keep(folder: Path, cohort: Any) -> None:
-    """Leave behind what the other commands need, and say which these are."""
+    """Write the files that the other commands need, and list these commands."""
     import pyarrow.csv as csv
     import pyarrow.parquet as parquet
 

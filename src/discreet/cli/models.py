@@ -70,18 +70,16 @@ def fit(arguments: argparse.Namespace) -> None:
         _save(arguments, _fitted(arguments, schema, estimator), schema, ledger)
 
 
-_SIZES = {"recommender": "n_users"}  # what bounds the number of protected units, where that is not n_samples
-
-
-_ONCE = ", and a private model cannot be had twice for one price"
-_ROOM = 65_536  # bytes of a model file without its coefficients, and more
+_SIZES = {"recommender": "n_users"}  # the parameter that bounds the number of units, if not n_samples
+_ONCE = ", and another private model costs another charge"
+_ROOM = 65_536  # bytes, more than a model file has without its coefficients
 
 
 def _schema(arguments: argparse.Namespace) -> tuple[Any, int]:
-    """The schema that a fit needs, None for a recommender; and room for the model file, more than it will take."""
+    """Read the schema (None for a recommender), and return an upper bound on the size of the model file."""
     if (arguments.model == "recommender") == (arguments.schema is not None):
         raise ValueError(
-            "a recommender reads the columns user, item and rating; leave out --schema"
+            "a recommender reads the columns user, item and rating without a schema; leave out --schema"
             if arguments.schema is not None
             else "--schema is required: the public domains of the table's columns; `discreet schema template` "
             "writes a first one from a public sample"
@@ -96,25 +94,25 @@ def _schema(arguments: argparse.Namespace) -> tuple[Any, int]:
 
 
 def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> None:
-    """Write the model file, then say what is promised and what is left."""
+    """Write the model file, then print the statement and what is left of the ledger."""
     from discreet import card
     from discreet.display.console import say
 
     try:
-        card.save(model, arguments.output, schema=schema, overwrite=True)  # its name was reserved
+        card.save(model, arguments.output, schema=schema, overwrite=True)  # the name is reserved
     except OSError as error:
         raise OSError(f"the model was fitted but not saved: {error.strerror or error}") from error
     arguments.outcome.written = f"the model is in {arguments.output}"
     say(model.privacy_)
     say(f"\nModel written to {arguments.output}")
-    options.tell_balance(arguments, ledger, model.privacy_)
+    options.print_balance(arguments, ledger, model.privacy_)
 
 
 def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
-    """Read the data as the model wants it, and fit."""
+    """Read the data in the form that the model takes, and fit."""
     reads = catalog.MODELS[catalog.name_of(arguments, schema)].reads
     if reads == "teachers":
-        return _taught(arguments, schema, estimator)
+        return _fitted_by_teachers(arguments, schema, estimator)
     if reads == "ratings":
         ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
         with fitting():
@@ -139,8 +137,8 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         return estimator.fit(*given, groups=groups)
 
 
-def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
-    """Teachers on the private rows, all rows of a person with one of them, and a student on the public rows."""
+def _fitted_by_teachers(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
+    """Train teachers on the private rows, and a student on the public rows they label."""
     if arguments.X_public is None:
         raise ValueError(
             "--public is required: the public rows that teachers label and the student learns from"
@@ -152,7 +150,7 @@ def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
 
 
 def _too_large(path: str, schema: Any) -> bool:
-    """Whether the encoded table would take more than half of the memory that is free; only Parquet files can tell."""
+    """Whether the encoded table would take more than half of the free memory; known for Parquet files only."""
     memory = Path("/proc/meminfo")
     if not path.endswith(".parquet") or not Path(path).exists() or not memory.exists():
         return False
@@ -167,27 +165,27 @@ def _too_large(path: str, schema: Any) -> bool:
 
 
 def _mapped(arguments: argparse.Namespace, schema: Any) -> Any:
-    """The encoded rows in a mapped file, with a bar while it is written."""
+    """Encode the rows into a mapped file, with a progress bar."""
     from discreet.display.console import progress
     from discreet.records import arrow
 
     if schema.group is not None:
         raise ValueError(
-            "a table with groups must fit in memory; take it apart by group, or use a larger machine"
+            "a table with groups must fit in memory; split it by person, or use a larger machine"
         )
     with progress("converting the table, which does not fit in memory", 100) as step:
         shown = [0]
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             while shown[0] < 100 * done // max(1, total):
                 shown[0] += 1
                 step(f"converting the table: {done} of {total} rows")
 
-        return arrow.encoded(arguments.data, schema, bad_rows=arguments.bad_rows, progress=tell)
+        return arrow.encoded(arguments.data, schema, bad_rows=arguments.bad_rows, progress=report)
 
 
 def _varied(text: str) -> tuple[str, list[Any]]:
-    """An option and its values, for argparse."""
+    """Parse an option and its values."""
     name, separator, values = text.partition("=")
     parameter = name.strip().lstrip("-").replace("-", "_")
     settings = catalog.OPTIONS.get(parameter, {"action": ""})
@@ -204,8 +202,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
     "search",
     "train several candidates and keep the best, privately, for one price",
     "Search among candidates of one linear model, such as bounds or penalties; the stated epsilon covers training and "
-    "choosing. The model file holds the chosen model. How long it takes tells how many tries there were: keep that "
-    "to yourself.",
+    "choosing. The model file holds the chosen model. The running time reveals the number of tries: keep it secret.",
     *DATA,
     _FIT_SCHEMA,
     argument(
@@ -214,7 +211,7 @@ def _varied(text: str) -> tuple[str, list[Any]]:
         action="append",
         required=True,
         metavar="OPTION=A,B,...",
-        help="values of an option of the model to choose from, such as l2=1e-4,1e-3; may be repeated",
+        help="values to try for an option of the model, such as l2=1e-4,1e-3; may be repeated",
     ),
     argument(
         "--search-by", choices=("tries", "split", "split-parallel"), default="tries", help="default: tries"
@@ -232,13 +229,14 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 )
 def search(arguments: argparse.Namespace) -> None:
     """Read, check, charge, search, save, state."""
+    from discreet.display.console import say
     from discreet.search.selection import PrivateSearchCV
 
     schema, size = _schema(arguments)
     name = catalog.name_of(arguments, schema)
     grid = dict(arguments.vary)
     if catalog.MODELS[name].reads not in ("rows", "entries"):
-        raise ValueError(f"a search compares linear models, and {name} is none; fit it with `discreet fit`")
+        raise ValueError(f"a search compares linear models, not {name}; use `discreet fit`")
     for parameter in grid:
         if parameter not in catalog.MODELS[name].options:
             raise ValueError(
@@ -260,21 +258,15 @@ def search(arguments: argparse.Namespace) -> None:
         )
         chosen = _fitted(arguments, schema, found)
         _save(arguments, chosen.best_estimator_, schema, ledger)
-    _tell_choice(chosen.best_params_)
-
-
-def _tell_choice(parameters: dict[str, Any]) -> None:
-    from discreet.display.console import say
-
-    chosen = ", ".join(f"{name.replace('_', '-')} {value}" for name, value in parameters.items())
-    say(f"Chosen: {chosen}")
+    chosen_values = (f"{name.replace('_', '-')} {value}" for name, value in chosen.best_params_.items())
+    say(f"Chosen: {', '.join(chosen_values)}")
 
 
 @command(
     "predict",
     "apply a model to a CSV or Parquet file",
-    "Apply a model to a table with the columns of its schema; one line per row, in order. A recommender takes "
-    "ratings of users, old or new, and writes the best items for each of them.",
+    "Apply a model to a table with the columns of its schema; writes one line per row, in order. A recommender takes "
+    "ratings of old or new users and writes the best items for each of them.",
     MODEL_FILE,
     *DATA,
     *to_write("predictions to write (CSV)", required=True),
@@ -292,7 +284,7 @@ def predict(arguments: argparse.Namespace) -> None:
     model = card.load(arguments.model)
     if not hasattr(model, "predict"):
         raise ValueError(
-            f"{type(model).__name__} predicts nothing; `discreet show {arguments.model}` prints what was released"
+            f"{type(model).__name__} makes no predictions; `discreet show {arguments.model}` prints what was released"
         )
     recommends = hasattr(model, "recommend")
     if not recommends:
@@ -307,7 +299,7 @@ def predict(arguments: argparse.Namespace) -> None:
 
 
 def _predicted(model: Any, table: Any) -> dict[str, Any]:
-    """Predictions and, where there are any, probabilities."""
+    """Return predictions and, if the model has them, probabilities."""
     rows = options.rows_of(model, table)
     found: dict[str, Any] = {"prediction": model.predict(rows)}
     if hasattr(model, "predict_proba"):
@@ -317,13 +309,13 @@ def _predicted(model: Any, table: Any) -> dict[str, Any]:
 
 
 def _recommended(model: Any, table: Any, top: int) -> dict[str, Any]:
-    """The best items of every user that they have not rated, best first."""
+    """Return the best items that each user has not rated, best first."""
     import numpy as np
 
     found: dict[str, list[Any]] = {"user": [], "item": [], "score": []}
     users = table.column("user").combine_chunks().dictionary_encode()
     if users.null_count:
-        raise ValueError(f"{users.null_count} rows have no user; add the names, or leave such rows out")
+        raise ValueError(f"{users.null_count} rows have no user; add the names, or remove these rows")
     codes = users.indices.to_numpy(zero_copy_only=False)
     order, counts = np.argsort(codes, kind="stable"), np.bincount(codes, minlength=len(users.dictionary))
     ends = np.cumsum(counts)

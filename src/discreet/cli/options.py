@@ -1,4 +1,4 @@
-"""How a command is declared, what options may hold, and those that several commands share.
+"""Declare commands, check option values, and share options between commands.
 
 A command is one function under ``@command(name, help, description, argument(...), ...)``, listed in ``cli.COMMANDS``.
 """
@@ -21,16 +21,16 @@ Argument = Callable[[Any], object]
 Run = Callable[[argparse.Namespace], int | None]
 
 
-# -- what options may hold: numbers within limits, names, and files that must be there; for argparse's ``type`` ------
+# -- values of options, for argparse's ``type`` ------------------------------------------------------------------
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """A question that names the nearest of the known words; nothing if none is near.
+    """Return a suggestion of the most similar known word, or an empty string.
 
     >>> did_you_mean("fti", ["fit", "plan"])
     "; did you mean 'fit'?"
     """
-    words = {word.lstrip("-"): word for word in known}  # two dashes on both sides are no likeness
+    words = {word.lstrip("-"): word for word in known}  # shared dashes are no similarity
     near = difflib.get_close_matches(text.lstrip("-"), list(words), 1, cutoff=0.6)
     return f"; did you mean {words[near[0]]!r}?" if near else ""
 
@@ -38,13 +38,13 @@ def did_you_mean(text: str, known: Iterable[str]) -> str:
 _TARGET = "the schema names the target, see `discreet schema template --target`"
 _PEOPLE = "the schema names the column of people, see `discreet schema template --group`"
 _NOISE = "noise comes from the operating system and is never repeated"
-_TABLE = "the table is named without an option, right after the command"
+_TABLE = "pass the table without an option, right after the command"
 _PENALTY = "--l2 is the penalty, 1 / (C * rows); by default it follows from public numbers"
-HABITS = {  # options that people try where there are none
+HABITS = {  # options of other tools, and what to use here
     "--C": _PENALTY,
     "--alpha": _PENALTY,
     "--data": _TABLE,
-    "--delimiter": "--separator says what separates the fields of a CSV file",
+    "--delimiter": "use --separator for the fields of a CSV file",
     "--file": _TABLE,
     "--force": "--overwrite replaces a file",
     "--group": _PEOPLE,
@@ -53,7 +53,7 @@ HABITS = {  # options that people try where there are none
     "--label": _TARGET,
     "--max-iter": "the number of steps is part of the price and follows from public numbers",
     "--n-jobs": "OMP_NUM_THREADS limits the processors",
-    "--output": "it prints to standard output, add > FILE",
+    "--output": "this command prints to standard output; add > FILE",
     "--random-state": _NOISE,
     "--schema": "the model file holds the schema",
     "--seed": _NOISE,
@@ -64,12 +64,12 @@ HABITS = {  # options that people try where there are none
 
 
 def advice(option: str, known: Iterable[str]) -> str:
-    """What to do instead of an option that there is not, or which one is near; nothing if neither is known."""
+    """Return what to use instead of an unknown option, or a similar option, or an empty string."""
     return f"; {HABITS[option]}" if option in HABITS else did_you_mean(option, known)
 
 
 def unknown(what: str, text: str, known: Iterable[str]) -> str:
-    """There is no such thing, and what there is.
+    """Return the error for an unknown name, with a suggestion or all known names.
 
     >>> unknown("model", "forest", ["logistic", "svm"])
     "there is no model 'forest'; there are logistic, svm"
@@ -90,7 +90,7 @@ def positive(text: str) -> float:
 
 
 def epsilon(text: str) -> float:
-    """A budget; beyond the largest nothing is promised and no accountant has digits enough."""
+    """A budget of at most 1e6: more protects nobody, and accountants run out of digits."""
     return _number(text, lambda value: 0 < value <= 1e6, "a number greater than 0 and at most 1000000")
 
 
@@ -111,12 +111,12 @@ def count(text: str, most: int = 10**12) -> int:
 
 
 def columns(text: str) -> int:
-    """A number of columns that can be planned for."""
+    """A number of columns, at most 10 million."""
     return count(text, 10**7)
 
 
 def separator(text: str) -> str:
-    r"""What stands between the fields of a CSV file: one character, ``tab`` or ``\t``."""
+    r"""The field separator of a CSV file: one character, ``tab`` or ``\t``."""
     mark = {"tab": "\t", r"\t": "\t"}.get(text, text)
     if len(mark) != 1 or mark in "\"'\r\n" or mark.isalnum():
         raise argparse.ArgumentTypeError(f"must be one character such as ';', or 'tab', got {text!r}")
@@ -134,13 +134,13 @@ def _number(text: str, allowed: Callable[[float], bool], wanted: str) -> float:
 
 
 class InputFile(str):
-    """The name of a file that a command reads; ``what`` it is called in errors."""
+    """The name of an input file; errors call it ``what``."""
 
     what: str
 
 
 def input_file(what: str) -> Callable[[str], InputFile]:
-    """A type of argument: the name of a file to read, which errors call ``what``."""
+    """Return the argument type of an input file, which errors call ``what``."""
 
     def read(text: str) -> InputFile:
         path = InputFile(text)
@@ -164,7 +164,7 @@ def one_of(*arguments: Argument, required: bool = True) -> Argument:
 
 
 def section(title: str, *arguments: Argument, text: str | None = None) -> Argument:
-    """Arguments under a title of their own in the help, and a text below it."""
+    """A group of arguments with its own title and text in the help."""
     return lambda parser: _add(parser.add_argument_group(title, text), arguments)
 
 
@@ -174,7 +174,7 @@ def _add(parser: Any, arguments: tuple[Argument, ...]) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that asks whether a near command, choice or option was meant."""
+    """A parser that suggests similar commands, choices and options."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -182,7 +182,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, unknown(what, str(value), map(str, action.choices)))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and refuse what is not known here rather than above, where other options are."""
+        """Parse, and refuse unknown arguments here, not in the parser above, which has other options."""
         self._given = [str(word) for word in (sys.argv[1:] if args is None else args)]
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
@@ -190,11 +190,10 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> Any:
-        """End with exit code 2 and one line about what is wrong, after the usage."""
+        """Print the usage and one line about the error; exit with code 2."""
         known = [name for name in self._option_string_actions if name.startswith("--")]
-        given = (
-            getattr(self, "_given", []) if self._subparsers is None else []
-        )  # what follows a command is its own
+        # The options of a command are checked by its own parser.
+        given = getattr(self, "_given", []) if self._subparsers is None else []
         for name in (word.partition("=")[0] for word in given if word.startswith("--")):
             if name == "--" or any(one.startswith(name) for one in known):
                 continue
@@ -208,12 +207,12 @@ class Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Command:
-    """A command or an action of one: its words in the help, its arguments, and what it runs.
+    """A command or an action of one: its help, its arguments, and the function it runs.
 
-    run : called with the parsed arguments; what it returns is the exit code, None for 0.
+    run : called with the parsed arguments; returns the exit code, None for 0.
     actions : commands one level down; a command with actions runs nothing itself.
-    prog : how the help names it, where that is not its name.
-    examples : command lines that show it, for the end of its help.
+    prog : its name in the help, if different.
+    examples : command lines for the end of the help.
     """
 
     name: str
@@ -226,15 +225,13 @@ class Command:
     examples: tuple[str, ...] = ()
 
     def add_to(self, commands: Any, listed: bool = True) -> None:
-        """Declare the command to argparse; ``listed`` in the help of what is above it."""
+        """Add the command to argparse; ``listed``: in the help one level up, too."""
         words: dict[str, Any] = {"help": self.help} if listed else {}
         parser = commands.add_parser(
             self.name,
             prog=self.prog,
             description=self.description,
-            epilog="\n".join(["examples:", *(f"  {line}" for line in self.examples)])
-            if self.examples
-            else None,
+            epilog="\n  ".join(["examples:", *self.examples]) if self.examples else None,
             formatter_class=_Formatter,
             **words,
         )
@@ -250,7 +247,7 @@ class Command:
 
 
 def _needed(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """What must be given, for the usage: the rest is listed below it."""
+    """Yield the required arguments, for the usage line."""
     for action in parser._actions:
         values = action.metavar or action.dest
         if not action.option_strings:
@@ -263,7 +260,7 @@ def _needed(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Fold paragraphs, and keep texts of several lines as they are."""
+    """Wrap single paragraphs; keep texts with line breaks as they are."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
@@ -282,7 +279,7 @@ def command(
     prog: str | None = None,
     examples: tuple[str, ...] = (),
 ) -> Callable[[Run], Command]:
-    """Make a command of the function below."""
+    """Make a command of the decorated function."""
     return lambda run: Command(name, help, description, arguments, run, prog=prog, examples=examples)
 
 
@@ -294,7 +291,10 @@ GUARANTEE = (
         "--delta", type=fraction, metavar="D", help="probability of exceeding epsilon (default: 1 / rows^2)"
     ),
     argument(
-        "--neighboring", choices=NEIGHBORING, default="replace-one", help="which data sets must look alike"
+        "--neighboring",
+        choices=NEIGHBORING,
+        default="replace-one",
+        help="which data sets must be indistinguishable",
     ),
 )
 LEDGER = (
@@ -347,20 +347,20 @@ MAX_ROWS_PER_GROUP = argument(
     "--max-rows-per-group",
     type=count,
     metavar="K",
-    help="rows of one person that are used at most, if the schema has a group column",
+    help="largest number of rows used per person, if the schema has a group column",
 )
 
 
 def several_rows(group: str) -> str:
-    """What is missing where the schema has a group column."""
+    """Return the error for a schema with a group column and no bound on rows per person."""
     return (
-        f"the schema's group column {group!r} says that a person can have several rows; say how many of them may be "
-        "used with --max-rows-per-group K"
+        f"the schema has a group column, {group!r}: a person can have several rows; pass --max-rows-per-group K, the "
+        "largest number of rows to use per person"
     )
 
 
 def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any:
-    """The columns of the table that the command is about."""
+    """Read these columns of the command's table."""
     from discreet.tables.reading import read_table
 
     bad_rows = getattr(arguments, "bad_rows", "error")
@@ -370,7 +370,7 @@ def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any
 def read_grouped(
     arguments: argparse.Namespace, schema: Any, columns: list[str] | None = None
 ) -> tuple[Any, Any]:
-    """The table, and whose row each row is, if the schema says that a person can have several."""
+    """Read the table and, if the schema has a group column, the person of each row."""
     max_rows = arguments.max_rows_per_group
     if schema.group is not None and max_rows is None:
         raise ValueError(several_rows(schema.group))
@@ -381,7 +381,7 @@ def read_grouped(
 
 
 def read_both(arguments: argparse.Namespace, schema: Any, public: Any) -> tuple[Any, Any, Any, Any]:
-    """The private table as rows, labels and ids of people, and the public table that teachers label."""
+    """Read the private table as rows, labels and person ids, and the public table that teachers label."""
     from discreet.tables.reading import read_table
 
     table = read(arguments, schema.needed)
@@ -391,7 +391,7 @@ def read_both(arguments: argparse.Namespace, schema: Any, public: Any) -> tuple[
 
 
 def schema_of(model: Any, path: str, instead: str) -> Any:
-    """The schema that reads a table for a saved model; ``instead`` says what to do where it has none."""
+    """Return the schema saved with a model; ``instead`` is the advice if there is none."""
     schema = getattr(model, "schema_", None)
     if schema is None:
         from discreet import card
@@ -403,18 +403,16 @@ def schema_of(model: Any, path: str, instead: str) -> Any:
 
 
 def rows_of(model: Any, table: Any) -> Any:
-    """What a saved model predicts from: encoded rows, or the table itself for models of tables."""
+    """Return what a saved model predicts from: encoded rows, or the table itself."""
     return table if getattr(model, "reads_tables_", False) else model.schema_.transform(table)
 
 
 @contextlib.contextmanager
 def output(arguments: argparse.Namespace, *, size: int = 1 << 16, reason: str = "") -> Iterator[None]:
-    """Hold the place that --output names, if it does, until it is written; before anything is charged.
-
-    No file that the command reads is replaced, whatever it is called.
+    """Reserve the file that --output names, if any, before anything is charged. Input files are never replaced.
 
     size : bytes that must be free.
-    reason : why an existing file is not replaced unless asked for.
+    reason : why an existing file is not replaced without --overwrite.
     """
     from discreet._files import check_writable, reserved
 
@@ -423,7 +421,7 @@ def output(arguments: argparse.Namespace, *, size: int = 1 << 16, reason: str = 
         yield
         return
     if place == "-":
-        raise ValueError("--output writes to a file, and '-' is none; name one, or ./- if that is its name")
+        raise ValueError("--output needs a file name, got '-'; write ./- for a file of that name")
     _keep_inputs(place, arguments)
     check_writable(place, size)
     with contextlib.ExitStack() as held:
@@ -438,27 +436,27 @@ def output(arguments: argparse.Namespace, *, size: int = 1 << 16, reason: str = 
 
 
 def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
-    """Refuse to write where one of the files that are read lies, under whatever name."""
+    """Raise if --output is one of the input files, also under another name."""
     for given in vars(arguments).values():
         if not isinstance(given, InputFile) or not Path(place).exists() or not Path(given).exists():
             continue
         if Path(place).samefile(given):
             raise FileExistsError(
-                f"--output {place!r} would replace {str(given)!r}, which is read; name another file"
+                f"--output {place!r} would replace the input file {str(given)!r}; name another file"
             )
 
 
-def tell_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
-    """Say how much of the ledger is spent and how many more such charges fit, or that nobody keeps count."""
+def print_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
+    """Print how much of the ledger is spent and how many more such charges fit, or that there is none."""
     from discreet.display.console import note, say
 
     if ledger is None:
-        note("no --ledger was given: nothing keeps count of what this data has been used for")
+        note("no --ledger was given: nothing tracks the total privacy loss of this data")
         return
     if statement.guarantee.unit == "user" and ledger.unit == "record":
         note(
-            f"{arguments.ledger} caps what is released about single rows; one made with --unit user would cap what all "
-            "releases together say about a person"
+            f"{arguments.ledger} caps what is released about single rows; create one with --unit user to cap what all "
+            "releases together reveal about a person"
         )
     spent, left = ledger.balance(statement.event, statement.guarantee)
     say(f"In {arguments.ledger}, {spent}.", folded=True)

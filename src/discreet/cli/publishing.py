@@ -1,4 +1,4 @@
-"""Commands about model files, all free of charge: ``show``, ``card``, ``key``, ``sign``, ``export``."""
+"""Commands about model files, none of which is charged: ``show``, ``card``, ``key``, ``sign``, ``export``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ABOUT = {  # the declarations of `discreet.card.About`
 
 @command(
     "show",
-    "the promise and the released numbers of a model file, by name",
-    "Print what a model file promises and its coefficients; of logistic models also odds ratios: those of a category "
-    "against the first one of its column, those of a number from one end of its declared range to the other. "
-    "Everything shown is released already and costs nothing.",
+    "print the guarantee and the released numbers of a model file",
+    "Print the guarantee and the coefficients of a model file; for logistic models also odds ratios: of a category "
+    "against the first one of its column, of a number from one end of its declared range to the other. Everything "
+    "shown is already released and costs nothing.",
     MODEL_FILE,
     argument("--top", type=count, default=40, metavar="N", help="show the N largest (default: 40)"),
     examples=("discreet show model.json --top 10",),
@@ -54,13 +54,16 @@ def show(arguments: argparse.Namespace) -> None:
 
 @command(
     "card",
-    "write the page of a model for people (HTML)",
-    "Write one HTML page with the promise, the released numbers and the settings of a model; it runs no script and "
+    "write a page about a model (HTML)",
+    "Write one HTML page with the guarantee, the released numbers and the settings of a model; it runs no script and "
     "loads nothing from a network. What you declare is published with it. Shapes of additive models need the extra "
     "`report`.",
     MODEL_FILE,
     argument(
-        "--ledger", type=input_file("ledger"), metavar="FILE", help="that paid, to show what was spent in all"
+        "--ledger",
+        type=input_file("ledger"),
+        metavar="FILE",
+        help="ledger that paid, to show the total spent",
     ),
     argument(
         "--dossier",
@@ -72,7 +75,7 @@ def show(arguments: argparse.Namespace) -> None:
         "--audit",
         type=count,
         metavar="RUNS",
-        help="attack the model's own mechanism so many times on either side, and put the report into the dossier",
+        help="attack the model's mechanism with RUNS runs per data set, and put the report into the dossier",
     ),
     section(
         "what you declare",
@@ -94,7 +97,7 @@ def card(arguments: argparse.Namespace) -> None:
     from discreet.display.console import say
 
     if arguments.audit is not None and not arguments.dossier:
-        raise ValueError("--audit belongs to --dossier; use `discreet audit MODEL` for a report of its own")
+        raise ValueError("--audit needs --dossier; use `discreet audit MODEL` for a separate report")
     read = cards.read(arguments.model)
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     declared = {name: getattr(arguments, name) for name in ABOUT if getattr(arguments, name) is not None}
@@ -115,8 +118,8 @@ def card(arguments: argparse.Namespace) -> None:
 @command(
     "key",
     "make a pair of keys: one to sign model files with, one to check signatures",
-    "Make an Ed25519 key pair. The private key is for its owner only and never replaced; give the public one to "
-    "whoever verifies your models.",
+    "Make an Ed25519 key pair. Keep the private key secret; an existing file is never replaced. Give the public key to "
+    "those who verify your models.",
     argument("private", metavar="PRIVATE", help="new file for the private key (PEM)"),
     argument("public", metavar="PUBLIC", help="new file for the public key (PEM)"),
     examples=("discreet key private.pem public.pem",),
@@ -152,11 +155,11 @@ def sign(arguments: argparse.Namespace) -> None:
 
 @command(
     "export",
-    "hand a model to other tools: an ONNX graph, or a scikit-learn model",
+    "convert a model to ONNX or scikit-learn",
     "Write a linear model for other tools, with unchanged predictions (a scikit-learn model does not clip rows). "
-    "Both take rows as the schema encodes them. An additive model becomes an ONNX graph that takes one input per "
-    "column of the table. ONNX needs the extra `onnx`. A scikit-learn model is a joblib "
-    "file, which runs code when it is loaded: load only files that you wrote.",
+    "Both take rows as the schema encodes them. An additive model becomes an ONNX graph with one input per column of "
+    "the table. ONNX needs the extra `onnx`. A scikit-learn model is a joblib file, which runs code when it is "
+    "loaded: load only files that you wrote.",
     MODEL_FILE,
     argument("--format", choices=tuple(FORMATS), help="default: by the ending of --output, .onnx or .joblib"),
     *to_write("file to write", required=True),
@@ -188,7 +191,7 @@ def export(arguments: argparse.Namespace) -> None:
 
 
 def _dump(model: Any, path: str) -> None:
-    """Write a scikit-learn model as joblib does, whole or not at all."""
+    """Write a scikit-learn model atomically, in joblib's format."""
     import io
 
     import joblib

@@ -1,4 +1,4 @@
-"""Report what a command has done when it ends early, and word errors with the options that the command has."""
+"""Report what a command did before it ended early, and phrase errors with the command's own options."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 
 class Outcome:
-    """The file that a command wrote and the charge that it made, as far as it came."""
+    """What a command has done so far: the file it wrote and the charge it made."""
 
     def __init__(self) -> None:
         self._path: str | None = None
         self._charging = False
         self._charge: Any = None
-        self.written = ""  # what is safe on disk, in words
+        self.written = ""  # what is on disk, in words
 
     def ledger(self, path: str | None) -> Any:
-        """The ledger that the command will charge, None if none was given."""
+        """Open the ledger that the command will charge; None if none was given."""
         if path is None:
             from discreet.privacy.guarantee import NoLedgerWarning
 
-            warnings.simplefilter("ignore", NoLedgerWarning)  # the command says so itself, in its own words
+            warnings.simplefilter("ignore", NoLedgerWarning)  # the command prints its own note
             return None
         from discreet.privacy.ledger.ledger import Ledger
 
         class Watched(Ledger):
-            """A ledger whose charges are noted: others may charge the same file meanwhile."""
+            """A ledger that records this command's charge; other processes may charge the same file."""
 
             def charge(watched, *event: Any, **remarks: Any) -> Any:
                 self._charging = True
@@ -52,7 +52,7 @@ class Outcome:
         return opened(path, Watched)
 
     def summary(self) -> list[str]:
-        """What was done, in a few words; nothing if nothing was."""
+        """Return what was done, in a few words; empty if nothing was."""
         summary = [self.written] if self.written else []
         stays = "" if summary else ", and a charge stays, whether or not anything was released"
         if self._charge is not None:
@@ -64,15 +64,15 @@ class Outcome:
         return summary
 
     def summary_with_ledger(self) -> list[str]:
-        """What was done or not, and what to do about the ledger, if there is one."""
+        """Return the same, or that nothing was charged, and how to see what is left of the ledger."""
         if self._path is None:
             return self.summary()
         nothing = [] if self._charging else ["nothing was charged"]
-        return [*nothing, *self.summary(), f"`discreet ledger show {self._path}` tells what is left"]
+        return [*nothing, *self.summary(), f"`discreet ledger show {self._path}` prints what is left"]
 
 
 def opened(path: str, kind: Any = None) -> Any:
-    """An existing ledger; a missing one is an error, not a new one."""
+    """Open an existing ledger; never create one."""
     from discreet.privacy.ledger.ledger import Ledger
 
     if not Path(path).exists():
@@ -81,16 +81,15 @@ def opened(path: str, kind: Any = None) -> Any:
 
 
 def check_visible(arguments: argparse.Namespace, what: str) -> None:
-    """Refuse to pay for what nobody would see."""
+    """Raise before a charge if the result could neither be printed nor written."""
     if sys.stdout is None and arguments.output is None:
         raise ValueError(
-            f"standard output is closed, so the {what} would be paid for and lost; open it, or name a file "
-            "with --output"
+            f"standard output is closed, so the {what} would be charged and lost; open it, or pass --output FILE"
         )
 
 
 def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
-    """Write and print numbers that are paid for: where one way fails, another must be left."""
+    """Write and print a paid result; if one of the two fails, the other still happens."""
     import json
 
     from discreet._files import write_atomically
@@ -119,36 +118,32 @@ _ADVICE = {"ledger": "; `discreet ledger create` makes one", "key file": "; `dis
 
 
 def check_inputs(arguments: argparse.Namespace) -> None:
-    """Raise for what is wrong with the options together, before anything heavy is imported.
-
-    A file that the command reads is not there; or a bound on the rows is given where their number is public and no
-    bound would be used.
-    """
+    """Raise for missing input files and for --max-rows where it has no effect, before anything heavy is imported."""
     for value in vars(arguments).values():
         if not isinstance(value, InputFile) or "://" in value or any(mark in value for mark in "*?["):
             continue
-        if not Path(value).exists():  # what it holds is for its reader to say
+        if not Path(value).exists():
             raise FileNotFoundError(f"there is no {value.what} {str(value)!r}{_ADVICE.get(value.what, '')}")
     relation = getattr(arguments, "neighboring", "add-remove-one")
     if getattr(arguments, "max_rows", None) is not None and relation != "add-remove-one":
         raise ValueError(
-            f"--max-rows is for --neighboring add-remove-one: under {relation} the number of rows is public and is "
-            "used as it is; leave it out"
+            f"--max-rows is for --neighboring add-remove-one; under {relation} the number of rows is public: leave it "
+            "out"
         )
 
 
 @contextmanager
 def fitting(first: str = "planning") -> Iterator[None]:
-    """Say if code must be compiled; on a terminal, show how far it is: ``first``, its phase, its planned steps."""
+    """Print a note if code must be compiled; on a terminal, show a progress bar that starts with ``first``."""
     from discreet.display.console import note
     from discreet.mechanisms.recording import Report, on_progress
 
-    def tell(report: Report) -> None:
+    def note_compiling(report: Report) -> None:
         if report.phase == "compile":
             note(report.detail)
 
     if sys.stderr is None or not sys.stderr.isatty():
-        with on_progress(tell):
+        with on_progress(note_compiling):
             yield
         return
     from rich.console import Console
@@ -164,19 +159,19 @@ def fitting(first: str = "planning") -> Iterator[None]:
             phases = {"compile": "compiling", "charge": "charging"}
             bar.update(task, description=phases.get(report.phase, "fitting"))
 
-        with on_progress(tell), on_progress(show):
+        with on_progress(note_compiling), on_progress(show):
             yield
 
 
 @contextmanager
 def logged(*, verbose: bool) -> Iterator[None]:
-    """Let other libraries log nothing; with ``verbose``, log phases and planned steps to standard error."""
-    import logging  # not before it is needed: help must not wait
+    """Silence the logs of other libraries; with ``verbose``, log phases and planned steps to standard error."""
+    import logging  # imported late, so that help is instant
 
     last, own = logging.lastResort, logging.getLogger("discreet")
     handler, level = logging.StreamHandler(), own.level
     handler.setFormatter(logging.Formatter("%(message)s"))
-    logging.lastResort = None  # otherwise Python prints warnings of loggers that nobody has set up
+    logging.lastResort = None  # otherwise Python prints warnings of loggers without a handler
     if verbose:
         own.addHandler(handler)
         own.setLevel(logging.DEBUG)
@@ -189,12 +184,12 @@ def logged(*, verbose: bool) -> Iterator[None]:
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was asked to end (SIGTERM)."""
+    """The process received SIGTERM."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let a request to end arrive as an interruption, so that files are removed and charges are reported."""
+    """Raise `Terminated` on SIGTERM, so that temporary files are removed and charges are reported."""
 
     def end(*_: object) -> None:
         raise Terminated
@@ -209,14 +204,11 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-_OPTIONS = {
-    "n_samples": "max_rows",
-    "n_users": "max_rows",
-}  # where the library and the command line name a parameter differently
+_OPTIONS = {"n_samples": "max_rows", "n_users": "max_rows"}  # parameters whose option has another name
 
 
 def worded(error: HintedError, arguments: argparse.Namespace) -> str:
-    """Return the message of an error with options in place of parameters, and no hint that the command lacks.
+    """Return an error's message with options in place of parameters, without hints at options the command lacks.
 
     >>> from discreet._checks import ParameterError, Setting
     >>> error = ParameterError("n_samples", "must be at least 1, got 0", Setting("n_samples"), "stop")
@@ -225,7 +217,7 @@ def worded(error: HintedError, arguments: argparse.Namespace) -> str:
     >>> worded(error, argparse.Namespace())
     'n_samples must be at least 1, got 0; stop'
     """
-    from discreet._checks import NamedError, either  # not before it is needed: help must not wait for NumPy
+    from discreet._checks import NamedError, either  # imported late, so that help does not wait for NumPy
 
     message = error.message
     if isinstance(error, NamedError) and (option := _option(error.name, arguments)):
@@ -244,6 +236,6 @@ def _hints(error: HintedError, arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def _option(parameter: str, arguments: argparse.Namespace) -> str | None:
-    """The option for a parameter of the library, if the command has one."""
+    """Return the command's option for a parameter of the library, if it has one."""
     name = _OPTIONS.get(parameter, parameter)
     return f"--{name.replace('_', '-')}" if hasattr(arguments, name) else None

@@ -25,9 +25,9 @@ from discreet.cli.session import fitting
 @command(
     "label",
     "let teachers trained on private rows label public rows (private transfer)",
-    "Split a private table among teachers, scikit-learn models that are trained apart, and release what they agree on "
-    "about PUBLIC rows, with noise. The labels may be published: train any model on them, as often as you like. Of "
-    "classes, rows on which the teachers disagree may have no label; of a number, the noisy mean is released. If the "
+    "Split a private table among teachers (scikit-learn models that are trained separately) and release their noisy "
+    "votes about PUBLIC rows. The labels may be published: train any model on them, as often as you like. For "
+    "classes, rows on which the teachers disagree may have no label; for a number, the noisy mean is released. If the "
     "schema has a group column, all rows of a person go to one teacher, and people are protected.",
     *DATA,
     SCHEMA,
@@ -67,8 +67,8 @@ def label(arguments: argparse.Namespace) -> None:
     schema = Schema.from_file(arguments.schema)
     beside = argparse.Namespace(**vars(arguments) | {"output": arguments.statement})
     with (
-        options.output(arguments, reason=", and labels cannot be had twice for one price"),
-        options.output(beside, reason=", and a statement goes with its labels"),
+        options.output(arguments, reason=", and other labels cost another charge"),
+        options.output(beside, reason=", and a statement belongs to its labels"),
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
         with working("reading the tables"):
@@ -85,11 +85,11 @@ def label(arguments: argparse.Namespace) -> None:
     arguments.outcome.written = f"the labels are in {arguments.output}"
     say(found.privacy_)
     say(f"\nLabels of {len(public)} public rows written to {arguments.output}")
-    options.tell_balance(arguments, ledger, found.privacy_)
+    options.print_balance(arguments, ledger, found.privacy_)
 
 
 def _transfer(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:
-    """The unfitted transfer that the options describe."""
+    """Return the unfitted transfer model that the options describe."""
     from discreet import PrivateTransferClassifier, PrivateTransferRegressor
 
     target = catalog.kind_of_target(schema)
@@ -115,7 +115,7 @@ def _transfer(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:
 
 
 def _released(found: Any, public: Any) -> dict[str, Any]:
-    """The public rows with what was released about them."""
+    """Return the public rows with their labels and, if released, votes."""
     released: dict[str, Any] = {name: public.column(name).to_pylist() for name in public.column_names}
     labels = [None if value is None else str(value) for value in found.labels_]
     votes = getattr(found, "votes_", None)
@@ -127,7 +127,7 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
 
 @command(
     "plan-transfer",
-    "the same for teachers and a student (also: plan transfer)",
+    "what a fit of teachers and a student would cost (also: plan transfer)",
     "Print how many teachers, which aggregator and how much agreement a private transfer needs. Reads no data.",
     argument(
         "--rows",
@@ -139,7 +139,7 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
     argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
     argument("--classes", type=count, default=2, metavar="K", help="default: 2"),
     argument("--teachers", type=count, metavar="B", help="default: by public rule"),
-    argument("--unstable", type=count, metavar="T", help="refusals before halting"),
+    argument("--unstable", type=count, metavar="T", help="disagreements before halting"),
     argument(
         "--expected-unstable",
         type=fraction,

@@ -1,4 +1,4 @@
-"""Commands that say how far a model can be trusted: ``evaluate``, ``intervals``, ``verify``, ``audit``."""
+"""Commands that assess and check models: ``evaluate``, ``intervals``, ``verify``, ``audit``, ``attest``."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from discreet.cli.options import (
 )
 from discreet.cli.session import check_visible, fitting, opened, release
 
-_LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, besides those of the bins
+_LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, without the bins
 
 
 @command(
     "evaluate",
     "private accuracy, AUC, calibration and confusion of a model on a held-out table",
-    "Evaluate a model on private rows it was not trained on. What can be wrong is checked before the "
-    "ledger is charged; all metrics together cost one epsilon.",
+    "Evaluate a model on private rows it was not trained on. Everything is checked before the ledger is charged; all "
+    "metrics together cost one epsilon.",
     MODEL_FILE,
     *DATA,
     *GUARANTEE,
@@ -45,11 +45,7 @@ _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charge
     MAX_ROWS_PER_GROUP,
     argument("--bins", type=count, default=20, metavar="B", help="bins of probabilities (default: 20)"),
     argument(
-        "--confidence",
-        type=fraction,
-        default=0.95,
-        metavar="C",
-        help="of every interval (default: 0.95)",
+        "--confidence", type=fraction, default=0.95, metavar="C", help="of every interval (default: 0.95)"
     ),
     *to_write("also write metrics and statement (JSON)"),
     examples=(
@@ -61,19 +57,19 @@ def evaluate(arguments: argparse.Namespace) -> None:
     """Load, read, check, charge, evaluate, write, state."""
     if arguments.group is not None:
         raise ValueError(
-            f"metrics of subgroups are asked for with --by {arguments.group} now; people are the schema's group column"
+            f"use --by {arguments.group} for metrics of subgroups; people are the schema's group column"
         )
     check_visible(arguments, "metrics")
     model, schema = _model_and_schema(arguments, "use discreet.evaluate in Python")
     with options.output(
         arguments,
         size=_LARGEST_REPORT + 256 * arguments.bins,
-        reason=", and metrics cannot be had twice for one price",
+        reason=", and another evaluation costs another charge",
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
         result = _evaluated(arguments, model, schema, ledger)
         release(result, arguments, "metrics")
-    options.tell_balance(arguments, ledger, result.privacy_)
+    options.print_balance(arguments, ledger, result.privacy_)
 
 
 def _model_and_schema(arguments: argparse.Namespace, instead: str) -> tuple[Any, Any]:
@@ -110,7 +106,7 @@ def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: A
 
 
 def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any] | None]:
-    """The category of every row and the public list of categories; rows of other categories are in no subgroup."""
+    """Return every row's category and the public list of categories; None for rows of other categories."""
     if name is None:
         return None, None
     import numpy as np
@@ -122,7 +118,7 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
     if categories is None:
         known = [other for other, domain in schema.columns.items() if isinstance(domain, Categorical)]
         raise ValueError(
-            f"--by needs a categorical column of the model's schema, got {name!r}; there are {known}"
+            f"--by needs a categorical column of the model's schema, one of {known}, got {name!r}"
         )
     labels = np.array([*categories, None], dtype=object)
     return labels[category_codes(column(table, name), tuple(categories))], list(categories)
@@ -131,16 +127,18 @@ def _subgroups(schema: Any, table: Any, name: str | None) -> tuple[Any, list[Any
 @command(
     "intervals",
     "private confidence intervals for the coefficients of a linear or logistic model",
-    "Intervals for the coefficients in the population, noise and sampling together; the price comes on top of the "
-    "model's. For logistic models of two classes, ridge and least squares.",
+    "Compute intervals for the population's coefficients that cover noise and sampling; they are charged in addition "
+    "to the model. For logistic models of two classes, ridge and least squares.",
     MODEL_FILE,
     *DATA,
-    argument("--epsilon", type=epsilon, required=True, metavar="E", help="price of the intervals"),
+    argument("--epsilon", type=epsilon, required=True, metavar="E", help="budget of the intervals"),
     argument("--delta", type=fraction, metavar="D", help="default: 1 / rows^2"),
     *LEDGER,
     MAX_ROWS_PER_GROUP,
     argument("--level", type=fraction, default=0.95, metavar="C", help="of each interval (default: 0.95)"),
-    argument("--robust", action="store_true", help="do not assume that the model is true; needs more rows"),
+    argument(
+        "--robust", action="store_true", help="do not assume that the model is correct; needs more rows"
+    ),
     argument("--steps", type=count, metavar="N", help="Newton steps (default: 1 for numbers, 3 for classes)"),
     *to_write("also write estimates, intervals and statement (JSON)"),
     examples=("discreet intervals model.json visits.csv --epsilon 1 --ledger budget.ledger",),
@@ -151,9 +149,7 @@ def intervals(arguments: argparse.Namespace) -> None:
 
     check_visible(arguments, "intervals")
     model, schema = _model_and_schema(arguments, "use discreet.coefficient_intervals in Python")
-    with options.output(
-        arguments, size=_LARGEST_REPORT, reason=", and intervals cannot be had twice for one price"
-    ):
+    with options.output(arguments, size=_LARGEST_REPORT, reason=", and more intervals cost another charge"):
         ledger = arguments.outcome.ledger(arguments.ledger)
         table, groups = options.read_grouped(arguments, schema)
         rows, labels = schema.encode(table)
@@ -174,7 +170,7 @@ def intervals(arguments: argparse.Namespace) -> None:
                 ledger=ledger,
             )
         release(_Named(found, schema.feature_names), arguments, "intervals")
-    options.tell_balance(arguments, ledger, found.privacy_)
+    options.print_balance(arguments, ledger, found.privacy_)
 
 
 @dataclass(frozen=True)
@@ -185,7 +181,7 @@ class _Named:
     names: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per coefficient but those of reference levels, the intercept last."""
+        """Return one row per coefficient except those of reference levels, the intercept last."""
         parts = ("estimate", "standard_error", "noise", "lower", "upper")
         names = (*self.names, "intercept")[: len(self.found.estimate)]
         return [
@@ -207,14 +203,14 @@ class _Named:
     def __str__(self) -> str:
         from discreet.display.console import table_lines
 
-        header = ("coefficient", "estimate", "std. error", "of it noise", "lower", "upper")
+        header = ("coefficient", "estimate", "std. error", "due to noise", "lower", "upper")
         rows = [
             [f"{cell:.5g}" if isinstance(cell, float) else cell for cell in row.values()]
             for row in self.rows()
         ]
         references = ", ".join(self.names[place] for place in self.found.references)
         lines = [
-            f"{100 * self.found.level:g}% intervals, of rows as the schema encodes them",
+            f"{100 * self.found.level:g}% intervals, for rows as encoded by the schema",
             *table_lines(header, rows),
             f"Levels are compared with {references}." if references else "",
             self.found.doubt,
@@ -226,8 +222,8 @@ class _Named:
 @command(
     "verify",
     "recompute the epsilon that a model file claims",
-    "Check that a model file is whole, that its claimed epsilon follows from its events, and, where "
-    "a key or a ledger is given, who signed it and which charge paid for it. Exit code 1 if anything is wrong.",
+    "Check that a model file is intact and that its claimed epsilon follows from its events; with --key, who signed "
+    "it; with --ledger, which charge paid for it. Exit code 1 if anything is wrong.",
     MODEL_FILE,
     argument(
         "--key",
@@ -239,12 +235,12 @@ class _Named:
         "--ledger",
         type=input_file("ledger"),
         metavar="FILE",
-        help="ledger that must hold the charge which the model names as its own",
+        help="ledger that must contain the charge named in the model file",
     ),
     examples=("discreet verify model.json --ledger budget.ledger --key public.pem",),
 )
 def verify(arguments: argparse.Namespace) -> None:
-    """Verify and print what was found."""
+    """Verify and print the findings."""
     from discreet import card
     from discreet.display.console import say
 
@@ -254,9 +250,9 @@ def verify(arguments: argparse.Namespace) -> None:
 
 @command(
     "audit",
-    "attack a model's promise and replay its mechanisms on worst-case neighbors",
-    "Fit the same configuration many times on invented worst-case neighbors and bound epsilon from "
-    "below. Reads no private data and charges no ledger.",
+    "attack a model's guarantee and replay its mechanisms on worst-case neighbors",
+    "Fit the same configuration many times on synthetic worst-case neighbors and bound epsilon from below. Reads no "
+    "private data and charges no ledger.",
     argument(
         "subject",
         metavar="MODEL_OR_ESTIMATOR",
@@ -267,8 +263,7 @@ def verify(arguments: argparse.Namespace) -> None:
     argument(
         "--program",
         action="store_true",
-        help="MODEL_OR_ESTIMATOR is a command that runs somebody else's program and prints what it releases; see "
-        "docs/audit.md",
+        help="MODEL_OR_ESTIMATOR is a command that runs another program and prints what it releases; see docs/audit.md",
     ),
     argument("--epsilon", type=epsilon, metavar="E", help="of an estimator (default: 1)"),
     argument("--delta", type=fraction, metavar="D", help="of an estimator (default: 0.01)"),
@@ -276,22 +271,16 @@ def verify(arguments: argparse.Namespace) -> None:
     argument(
         "--solver",
         metavar="NAME",
-        help="of an estimator (default: objective), or in place of the one that a model file was fitted by",
+        help="of an estimator (default: objective); for a model file, instead of its own solver",
     ),
-    argument(
-        "--at-delta",
-        type=fraction,
-        default=1e-2,
-        metavar="D",
-        help="where to measure (default: 0.01)",
-    ),
+    argument("--at-delta", type=fraction, default=1e-2, metavar="D", help="where to measure (default: 0.01)"),
     argument("--runs", type=count, default=2000, metavar="N", help="per data set (default: 2000)"),
     argument("--confidence", type=fraction, default=0.95, metavar="C", help="default: 0.95"),
     argument("--seed", type=int, metavar="S", help="repeatable noise; by default the real noise is attacked"),
     argument(
         "--twin",
         action="store_true",
-        help="also attack a copy with half the noise, to show that it is noticed",
+        help="also attack a copy with half the noise, which the attack should catch",
     ),
     argument("--plot", action="store_true", help="also draw the attacker's scores"),
     *to_write("write the report with its charts to a page", metavar="FILE.html"),
@@ -302,14 +291,14 @@ def verify(arguments: argparse.Namespace) -> None:
     ),
 )
 def audit(arguments: argparse.Namespace) -> int:
-    """Attack and print; 1 if the promise turned out to be false."""
+    """Attack and print; return 1 if the guarantee is refuted."""
     from discreet._files import write_atomically
     from discreet.audit.report import bars, histogram, page
     from discreet.display.charts import require
     from discreet.display.console import say
 
     if arguments.runs < 20:
-        raise ValueError(f"--runs must be at least 20 to say anything, got {arguments.runs}")
+        raise ValueError(f"--runs must be at least 20, got {arguments.runs}")
     if not 0 < arguments.confidence < 1:
         raise ValueError("--confidence must lie strictly between 0 and 1")
     if arguments.output is not None and not arguments.output.endswith(".html"):
@@ -335,7 +324,7 @@ def _attacked(arguments: argparse.Namespace) -> Any:
 
 
 def attack_file(path: str, runs: int) -> Any:
-    """The report of an attack on the configuration of a model file, for its dossier."""
+    """Attack the configuration of a model file, for its dossier."""
     from discreet.audit import report
 
     with _many_fits(runs):
@@ -344,7 +333,7 @@ def attack_file(path: str, runs: int) -> Any:
 
 @contextmanager
 def _many_fits(runs: int) -> Iterator[None]:
-    """Say what is going on. Worst cases are a few invented records, of which every fit would warn."""
+    """Show a status line, and suppress warnings: every fit to a few synthetic records would warn."""
     from discreet import NoiseWarning, PrivacyWarning
     from discreet.display.console import working
 
@@ -355,7 +344,7 @@ def _many_fits(runs: int) -> Iterator[None]:
 
 
 def _configured(path: str, solver: str | None) -> Any:
-    """An estimator with the promise, the parameters and the solver of a model file."""
+    """Return an unfitted estimator with the guarantee, parameters and solver of a model file."""
     from discreet import card
     from discreet.audit.subjects import pinned
 
@@ -369,7 +358,9 @@ def _audited(arguments: argparse.Namespace) -> Any:
     if arguments.program:
         _refuse(arguments, "epsilon", "delta", "neighboring", "solver", "seed")
         if arguments.twin:
-            raise ValueError("--twin needs our own mechanisms: nobody can halve the noise of another program")
+            raise ValueError(
+                "--twin needs this package's mechanisms: it cannot halve the noise of another program"
+            )
         words = shlex.split(arguments.subject)
         return report.audit_program(words, runs=arguments.runs, confidence=arguments.confidence)
     chosen = {
@@ -388,7 +379,7 @@ def _audited(arguments: argparse.Namespace) -> Any:
 
 
 def _subject(arguments: argparse.Namespace) -> Any:
-    """The estimator to audit: a saved model's configuration and promise, or the one the options describe."""
+    """Return the estimator to audit: that of a model file, or the one the options describe."""
     if arguments.subject not in options.AUDITED:
         _refuse(arguments, "epsilon", "delta", "neighboring")
         return _configured(arguments.subject, arguments.solver)
@@ -405,11 +396,11 @@ def _subject(arguments: argparse.Namespace) -> Any:
 
 
 def _refuse(arguments: argparse.Namespace, *names: str) -> None:
-    """Raise if an option was given that the subject decides for itself."""
+    """Raise if an option was given that the subject determines itself."""
     given = [name for name in names if getattr(arguments, name) is not None]
     if given:
         raise ValueError(
-            f"--{given[0]} is for {' and '.join(options.AUDITED)}; {arguments.subject} is audited as it is"
+            f"--{given[0]} is for {' and '.join(options.AUDITED)}; {arguments.subject} is audited with its own settings"
         )
 
 
@@ -423,7 +414,7 @@ def _refuse(arguments: argparse.Namespace, *names: str) -> None:
     examples=("discreet attest attestation.json",),
 )
 def attest(arguments: argparse.Namespace) -> int:
-    """Verify and print what was found; 1 if something is wrong."""
+    """Verify and print the findings; return 1 if something is wrong."""
     from discreet.card.attestation import verify_attestation
     from discreet.display.console import say
 
