@@ -177,7 +177,7 @@ def test_three_classes_can_be_audited():
 def test_the_command_audits_an_estimator(capsys):
     assert main(["audit", "svm", "--runs", "60", "--plot"]) == 0
     shown = capsys.readouterr().out
-    assert "nothing contradicts the promise" in shown
+    assert "nothing contradicts the guarantee" in shown
     assert "shown to be at least" in shown
 
 

@@ -30,7 +30,7 @@ def test_a_correct_program_is_not_refuted(toy):
     report = audit_program([*toy, "1.0"], runs=4000)
     assert report.passed
     assert 0.5 < report.attacked.bound.epsilon <= 1.0
-    assert "its own words" in str(report)
+    assert "the program itself" in str(report)
     assert "replay" not in str(report)
 
 
@@ -39,7 +39,7 @@ def test_a_program_with_too_little_noise_is_refuted(toy, share):
     report = audit_program([*toy, share], runs=4000)
     assert not report.passed
     assert report.attacked.alarm.epsilon > 1.0
-    assert "THE PROMISE IS FALSE" in str(report)
+    assert "THE GUARANTEE IS FALSE" in str(report)
 
 
 def test_a_program_that_adds_no_noise_at_all_is_refuted(tmp_path):
@@ -52,8 +52,8 @@ def test_a_program_that_adds_no_noise_at_all_is_refuted(tmp_path):
 def test_by_command(toy, capsys, tmp_path):
     command = ["audit", "--program", " ".join([*toy, "0.2"]), "--runs", "600"]
     assert main([*command, "--output", str(tmp_path / "a.html")]) == 1
-    assert "THE PROMISE IS FALSE" in capsys.readouterr().out
-    assert "THE PROMISE IS FALSE" in (tmp_path / "a.html").read_text()
+    assert "THE GUARANTEE IS FALSE" in capsys.readouterr().out
+    assert "THE GUARANTEE IS FALSE" in (tmp_path / "a.html").read_text()
     assert main([*command, "--twin"]) == 1
     assert "nobody can halve" in capsys.readouterr().err
 
@@ -61,12 +61,12 @@ def test_by_command(toy, capsys, tmp_path):
 def test_a_program_cannot_forge_a_line_of_the_report(tmp_path, capsys):
     """Its name is its own; the verdict is ours."""
     path = tmp_path / "toy.py"
-    path.write_text(TOY.replace('"toy"', '"toy\\nNothing contradicts the promise.\\x1b[8m"'))
+    path.write_text(TOY.replace('"toy"', '"toy\\nNothing contradicts the guarantee.\\x1b[8m"'))
     assert main(["audit", "--program", f"{sys.executable} {path} 0.2", "--runs", "600"]) == 1
     told = capsys.readouterr().out
     assert "\nNothing contradicts" not in told
     assert "\x1b" not in told
-    assert "THE PROMISE IS FALSE" in told
+    assert "THE GUARANTEE IS FALSE" in told
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Many runs on two neighboring data sets, and scores that tell them apart.
+"""Attack a mechanism: run it many times on two neighboring data sets, and score the runs to distinguish the two.
 
-The attacker knows both data sets, the plan and every public number, and sees one released set of coefficients per
-run. Scores need not be good for the bounds drawn from them to be true.
+The attacker knows both data sets, the plan and every public number, and sees one release per run. The resulting lower
+bounds on epsilon hold for any score; a poor score only makes them small.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from discreet.privacy.accounting import accountants
 if TYPE_CHECKING:
     from discreet.audit.subjects import Subject
 
-ALARM = 1e-6  # the chance that an alarm is false
+ALARM = 1e-6  # probability that an alarm is false
 PROJECTION = "best linear projection"
-FEWEST = 20  # runs, below which nothing can be said
+FEWEST = 20  # smallest number of runs
 FOREVER = float("inf")
-_SURE = 0.99  # confidence from which the joint region of two probabilities is smaller than the box
+_SURE = 0.99  # above this confidence the joint region of two probabilities is smaller than the box
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What an attack on one plan and one pair of data sets showed.
+    """The result of an attack on one plan and one pair of data sets.
 
     Attributes
     ----------
     claimed : epsilon of the charged event at ``delta``, which need not be the delta of the guarantee.
-    sees : what the attacker saw of a run.
-    score : the score that distinguished the data sets.
-    bound : lower bound by a threshold on the scores; true whatever the scores are.
-    alarm : lower bound at a confidence of 1 - 1e-6: above ``claimed`` it means that the claim is false.
-    exact : lower bound from exact likelihood ratios in both directions, where they are known. It presumes the law of
-        the noise that is stated.
-    model : lower bound for an attacker who sees the released numbers alone.
-    scores : the scores of all runs, on either data set.
+    sees : what the attacker saw of each run.
+    score : name of the score.
+    bound : lower bound from a threshold on the scores; valid for any score.
+    alarm : lower bound with confidence 1 - 1e-6; above ``claimed`` it refutes the claim.
+    exact : lower bound from exact likelihood ratios in both directions, if known; assumes the stated noise
+        distribution.
+    model : lower bound for an attacker who sees only the released numbers.
+    scores : scores of all runs on each data set.
     """
 
     claimed: float
@@ -65,12 +65,12 @@ class Attack:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is false, with a chance of less than one in a million of saying so wrongly."""
+        """Whether the claim is refuted; a true claim is refuted with probability at most 1e-6."""
         return self.alarm.epsilon > self.claimed
 
 
 def prepared(estimator: Any, data: Any) -> PlannedRun:
-    """The plan and the records with which an estimator would fit ``data``, by fitting it once."""
+    """Fit an estimator once, and return its plan and its records."""
     seen: Trace = trace(fitting(estimator), data)
     if seen.error is not None or len(seen.runs) != 1:
         raise ValueError(
@@ -81,14 +81,14 @@ def prepared(estimator: Any, data: Any) -> PlannedRun:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What runs on two neighbors showed, in the order in which they were made.
+    """The runs on two neighbors, in order.
 
     Attributes
     ----------
-    sees, score : what the attacker saw of a run, and what tells the data sets apart.
-    shown : what was released, one row per run on either data set.
-    scores : one number per run; None for the best linear projection of what was released.
-    losses : exact privacy losses log(p / q), each under the data set that it was run on; None if unknown.
+    sees, score : what the attacker saw of each run, and the name of the score.
+    shown : released numbers, one row per run, for each data set.
+    scores : one number per run; None for the best linear projection of the released numbers.
+    losses : exact privacy losses log(p / q) under the data set of the run; None if unknown.
     """
 
     sees: str
@@ -98,7 +98,7 @@ class Evidence:
     losses: tuple[Array, Array] | None
 
     def and_then(self, later: Evidence) -> Evidence:
-        """Both together, of the same attack with other runs."""
+        """Append later runs of the same attack."""
 
         def joined(one: tuple[Array, Array] | None, two: tuple[Array, Array] | None) -> Any:
             if one is None or two is None:
@@ -116,10 +116,10 @@ class Evidence:
 def judged(
     evidence: Evidence, claimed: float, *, delta: float, confidence: float = 0.95, looks: int = 1
 ) -> Attack:
-    """The bounds that the evidence gives.
+    """Compute lower bounds from the runs.
 
-    ``looks`` is how often a growing body of evidence may be judged before one stops: bounds by thresholds
-    share their error among the looks, bounds by exact losses hold at any time (`estimates.loss_bound`).
+    ``looks`` is the number of times that growing evidence may be judged: threshold bounds divide their error among the
+    looks, bounds from exact losses hold at any time (`estimates.loss_bound`).
     """
     projected = projections(*evidence.shown)
     scores = projected if evidence.scores is None else evidence.scores
@@ -145,7 +145,7 @@ def judged(
 def _alarm(
     scores: tuple[Array, Array], losses: tuple[Array, Array] | None, delta: float, looks: int
 ) -> LowerBound:
-    """The largest lower bound that is wrong with a chance of at most `ALARM`, shared by thresholds and exact losses."""
+    """Return the larger of both lower bounds; together they are wrong with probability at most `ALARM`."""
     share = ALARM if losses is None else ALARM / 2
     bounds = [estimates.threshold_bound(*scores, delta, 1 - share / looks, joint=True)]
     if losses is not None:
@@ -174,16 +174,16 @@ def attack(
     ----------
     first, second : prepared runs on neighboring data sets; see `prepared`.
     runs : number of runs on each data set.
-    delta : at which epsilon is bounded; the small deltas of real guarantees lie in tails that no number of runs shows,
-        and the charged event promises something at every delta.
-    seed : seed for repeatable, insecure noise; None for the real noise, whose minimizers nobody sees from inside: then
-        there are no exact losses.
-    share : part of the noise that is kept. Less than 1 makes the broken twin on which the attack shows its power, and
-        needs a seed.
-    likelihood : whether to score by likelihood ratios where they are known, and not by a projection.
+    delta : where epsilon is bounded. The small deltas of real guarantees cannot be measured with feasible numbers of
+        runs; the charged event makes a claim at every delta.
+    seed : seed for repeatable, insecure noise; None for real noise, without exact losses (the exact minimizer is not
+        observable).
+    share : fraction of the noise that is kept. Less than 1 makes a broken twin, which the attack should catch; needs a
+        seed.
+    likelihood : whether to score by likelihood ratios where they are known, instead of a projection.
     """
     if runs < FEWEST:
-        raise ValueError(f"runs must be at least {FEWEST} to say anything, got {runs}")
+        raise ValueError(f"runs must be at least {FEWEST}, got {runs}")
     found = planned_runs(first, second, runs, seed=seed, share=share, likelihood=likelihood)
     claimed = accountants.epsilon(first.plan.event, delta, first.plan.guarantee.neighboring)
     return judged(found, claimed, delta=delta, confidence=confidence)
@@ -201,10 +201,10 @@ def planned_runs(
     seconds: float = float("inf"),
     fewest: int = FEWEST,
 ) -> Evidence:
-    """What ``runs`` runs of a plan on either set of records release, and their exact losses where those are known.
+    """Run a plan ``runs`` times on each set of records; include exact losses where they are known.
 
-    ``start`` counts earlier runs with the same seed. After ``seconds`` of processor time, and ``fewest`` runs, no more
-    are begun.
+    ``start`` is the number of earlier runs with the same seed. Stop after ``seconds`` of processor time, but not before
+    ``fewest`` runs.
     """
     if share != 1.0 and seed is None:
         raise ValueError("weakened noise is never secure: pass a seed")
@@ -235,7 +235,7 @@ def planned_runs(
 
 
 def _one_run(prepared: PlannedRun, seed: int | None, share: float) -> tuple[Array, Array | None]:
-    """The released coefficients and, with seeded noise, the minimizer from inside, before the output stage hides it."""
+    """Return the released coefficients and, with seeded noise, the minimizer before the output stage."""
     plan = prepared.plan
     if seed is None:
         return np.asarray(plan.run(prepared.records, fresh_entropy()).theta), None
@@ -249,9 +249,9 @@ def _one_run(prepared: PlannedRun, seed: int | None, share: float) -> tuple[Arra
 
 
 def minimizer_law_known(plan: Any) -> bool:
-    """Whether a plan releases the minimizer of a perturbed objective whose density is known.
+    """Whether a plan releases the minimizer of a perturbed objective with a known density.
 
-    Inside a set the density is that of all of space: no face holds the minimizer back. On the boundary it is not known.
+    In the interior of a set the density is that without a set; on the boundary it is unknown.
     """
     if not perturbs_objective(plan):
         return False
@@ -270,18 +270,18 @@ def _inside(plan: Any, theta: Array) -> bool:
 
 
 def _loss(own: PlannedRun, other: PlannedRun, theta: Array, share: float) -> float:
-    """The privacy loss at minimizers inside the set, and minus infinity on its boundary.
+    """Return the privacy loss at minimizers in the interior of the set, and minus infinity on its boundary.
 
-    The hockey stick is an integral over all outputs. Leaving some of them out can only lower it.
+    The hockey-stick divergence is an integral over all outputs; leaving out some of them can only lower it.
     """
     inside = all(_inside(own.plan, point) for point in theta)
     return log_ratio(own, other, theta, share) if inside else -math.inf
 
 
 def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Array:
-    """Privacy losses of the exact minimizer of a perturbed objective, under the first data set.
+    """Return privacy losses of the exact minimizer of a perturbed objective, under the first data set.
 
-    The loss is that of docs/proofs/objective-perturbation.md, section 1, up to the optimizer's tolerance.
+    As in docs/proofs/objective-perturbation.md, section 1, up to the optimizer's tolerance.
     """
     if not minimizer_law_known(first.plan):
         raise ValueError(
@@ -292,7 +292,7 @@ def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int,
 
 
 def minimizers(prepared: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Iterator[Array]:
-    """The minimizers of a perturbed objective before the output stage, one array of all models per run."""
+    """Yield the minimizers of a perturbed objective before the output stage, one array of all models per run."""
     for place in range(runs):
         inside = _one_run(prepared, (seed << 40) + place, share)[1]
         assert inside is not None
@@ -319,7 +319,7 @@ def _log_density(records: Any, plan: Any, theta: Array, share: float) -> float:
 
 
 def noise_and_volume(records: Any, plan: Any, theta: Array) -> tuple[Array, float]:
-    """The noise, but for its sign, that makes ``theta`` the minimizer, and the log-determinant of the Hessian there."""
+    """Return minus the noise that makes ``theta`` the minimizer, and the log-determinant of the Hessian there."""
     loss = plan.problem.loss
     noise = records.value_and_gradient(loss, theta)[1] + plan.total_l2 * theta
     product = records.hessian_product(loss, theta)
@@ -329,11 +329,11 @@ def noise_and_volume(records: Any, plan: Any, theta: Array) -> tuple[Array, floa
 
 
 def projections(a: Array, b: Array) -> tuple[Array, Array]:
-    """Scores along Fisher's discriminant, fitted to the runs that choose the threshold and to no others."""
+    """Return scores along Fisher's discriminant, fitted only to the runs that choose the threshold."""
     share = max(2, int(0.3 * len(a)))
     first, second = a[:share], b[:share]
     spread = np.atleast_2d(np.cov(first.T) + np.cov(second.T))
-    size = float(np.trace(spread)) or 1.0  # without any noise, the difference of the two constants tells
+    size = float(np.trace(spread)) or 1.0  # without noise, two constants differ
     spread = spread + 1e-12 * size * np.eye(a.shape[1])
     direction = np.linalg.lstsq(spread, first.mean(axis=0) - second.mean(axis=0), rcond=None)[0]
     return a @ direction, b @ direction
@@ -352,16 +352,16 @@ def attacked(
     share: float = 1.0,
     seconds: float = FOREVER,
 ) -> Attack:
-    """Run a subject, or its twin with ``share`` of the noise, ``runs`` times on either side, and bound epsilon.
+    """Run a subject, or its twin with ``share`` of the noise, ``runs`` times per data set, and bound epsilon.
 
-    Without a seed the real noise is attacked by what is released; likelihoods of transcripts, and all twins, need one.
+    Without a seed, only what is released is scored; likelihoods of transcripts, and twins, need a seed.
     """
     found = gathered(subject, runs, seed=seed, share=share, seconds=seconds)
     return judged(found, claimed(subject, delta), delta=delta, confidence=confidence)
 
 
 def claimed(subject: Subject, delta: float) -> float:
-    """The epsilon that is charged for one run, at ``delta``."""
+    """Return the epsilon charged for one run, at ``delta``."""
     return accountants.epsilon(subject.event, delta, subject.relation)
 
 
@@ -375,9 +375,9 @@ def gathered(
     seconds: float = FOREVER,
     fewest: int = FEWEST,
 ) -> Evidence:
-    """Evidence from ``runs`` runs on either side, fewer (at least ``fewest``) if ``seconds`` of work are over.
+    """Make ``runs`` runs per data set, fewer (but at least ``fewest``) if they take more than ``seconds``.
 
-    ``start`` counts earlier runs with the same seed: evidence that begins where another ended is independent of it.
+    ``start`` is the number of earlier runs with the same seed, from which these runs are independent.
     """
     options: dict[str, Any] = {"share": share, "start": start, "seconds": seconds, "fewest": fewest}
     if isinstance(subject.first, PlannedRun) and perturbs_objective(subject.first.plan):
@@ -397,7 +397,7 @@ def gathered(
 def _shown(
     subject: Subject, runs: int, *, seed: int | None, share: float, start: int, seconds: float, fewest: int
 ) -> Evidence:
-    """What is released, and nothing else: the two sides in turn."""
+    """Collect only what is released, alternating between the data sets."""
     shown: tuple[list[Array], list[Array]] = ([], [])
     begin = time.process_time()
     for place in range(start, start + runs):
@@ -419,13 +419,13 @@ def _shown(
 
 
 def released(run: Run, data: Any, runs: int, *, seed: int | None, share: float = 1.0) -> Array:
-    """The numbers of ``runs`` runs, one row each; seeded, or with real noise if ``seed`` is None."""
+    """Return the numbers released in ``runs`` runs, one row each; with real noise if ``seed`` is None."""
     if share != 1.0 and seed is None:
         raise ValueError("weakened noise is never secure: pass a seed")
     if seed is None:
         with releasing("audit"):
             return np.stack([_numbers(run(data)) for _ in range(runs)])
-    with insecure_noise(seed), releasing("audit"):  # of invented people, of whom nobody keeps count
+    with insecure_noise(seed), releasing("audit"):  # of synthetic people, without a ledger
         rows = []
         for _ in range(runs):
             with recorded_by(Weakener(share)):

@@ -1,6 +1,6 @@
-"""What can be audited by its class name: mechanisms, streams, recommenders, voters, linear models.
+"""Subjects that can be audited by class name: mechanisms, streams, recommenders, voters, linear models.
 
-Mechanisms run on the pairs that their proofs call the worst, everything else on the worst pairs known for it.
+Each runs on the worst pair of data sets: the one from its proof for mechanisms, the worst known one otherwise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from discreet.privacy.events import Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
 RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT, Neighboring.ADD_REMOVE_ONE)
-_KINDS = {  # beginnings of the names in every part: a part is not made to find out that a name is not in it
+_KINDS = {  # prefixes of the names in every part, so that looking up a name makes no other part
     "mechanisms": (
         *("gaussianmech", "laplace", "gammanorm", "symmetric", "exponentialmech", "leveled", "stable"),
         *("sparsevector", "noisyplurality", "confidentplurality", "treemech"),
@@ -60,7 +60,7 @@ _PROMISE = Guarantee(EPSILON, DELTA)
 
 
 def parts(solvers: Sequence[str] = (), others: int = 300, match: str = "") -> dict[str, Iterator[Subject]]:
-    """All subjects by part; ``solvers`` restricts the classifiers to some solvers, ``match`` the regressors by name."""
+    """Return all subjects by part; ``solvers`` restricts the solvers of classifiers, ``match`` the regressors."""
     from discreet import solvers as package
     from discreet.solvers import base
 
@@ -79,7 +79,7 @@ def parts(solvers: Sequence[str] = (), others: int = 300, match: str = "") -> di
 
 
 def named(name: str) -> Subject:
-    """The subject whose name is, or begins with, ``name``; without regard to case."""
+    """Return the subject whose name is, or begins with, ``name``, ignoring case."""
     wanted = name.lower()
     for kind in LINEAR_MODELS:
         if kind.lower() == wanted:
@@ -92,13 +92,13 @@ def named(name: str) -> Subject:
                 if subject.name.lower().startswith(wanted):
                     return subject
     raise ValueError(
-        f"nothing named {name!r} is known to the audit: give a model file, logistic, svm, "
-        f"{', '.join(LINEAR_MODELS)}, or anything else that benchmarks/results/audit.md names"
+        f"the audit knows no {name!r}: pass a model file, logistic, svm, {', '.join(LINEAR_MODELS)}, or another name "
+        "from benchmarks/results/audit.md"
     )
 
 
 def mechanisms() -> Iterator[Subject]:
-    """Every mechanism on inputs at the declared distance."""
+    """Yield every mechanism, on inputs at the declared distance."""
     yield from _additive()
     yield from _selections()
     yield from _votes()
@@ -130,9 +130,9 @@ def _additive() -> Iterator[Subject]:
 
 
 def _selections() -> Iterator[Subject]:
-    """A leader that leads by so much that others are rare, and their odds move by almost e^epsilon.
+    """Give one candidate so large a lead that others are rare, and their odds move by almost e^epsilon.
 
-    Of an exponential mechanism two candidates are the worst case; of noisy maxima one stands against several.
+    The worst case of an exponential mechanism is two candidates; of noisy maxima, one against several.
     """
     for kind, size, leads in (
         (ExponentialMechanism, 2, (1.0, 1.25, 1.5)),
@@ -153,7 +153,7 @@ def _selections() -> Iterator[Subject]:
     def choose(totals: Any) -> ArrayLike:
         return float(leveled.select(LeveledTotals(np.array(totals), leveled.shift, 1 << 10), fresh_entropy()))
 
-    # Two candidates, +-G: the likely one loses as much as its opposite, the rare one, gains.
+    # Two candidates, +-G: the likely one loses as much as the rare one gains.
     half = leveled.step_range // 2
     yield _subject("LeveledSelection", choose, [110], [110 - half], leveled.event)
 
@@ -182,7 +182,7 @@ def _votes() -> Iterator[Subject]:
             code = tested.start(fresh_entropy()).answer(np.array([counts]))[0]
             return np.array([code == 0, code == 1], dtype=np.float64)
 
-        # One voter changes sides. In doubt are the winner, and whether it has enough votes, both at once.
+        # One voter changes sides where both the winner and whether it has enough votes are uncertain.
         pairs = [([top, low], [top - 1, low + 1]) for top in range(6, 15) for low in range(4, top)]
         yield most_different(
             [_subject(type(mechanism).__name__, vote, *pair, mechanism.event) for pair in pairs]
@@ -194,7 +194,7 @@ def _subject(name: str, run: Any, first: Any, second: Any, event: Event, *, exac
 
 
 def _prefixes(tree: TreeMechanism, vectors: Any) -> ArrayLike:
-    """The noisy blocks that hold the first step, as prefix sums show them."""
+    """Return the noisy blocks that contain the first step, as prefix sums."""
     run, entropy = tree.start(), fresh_entropy()
     shown = []
     for step, value in enumerate(vectors, start=1):
@@ -222,7 +222,7 @@ def _multiplier(event: Callable[[float], Event]) -> float:
 
 
 def played(player: Any, costs: Any) -> ArrayLike:
-    """The actions of a player that learns the costs one by one; after its last step there is none."""
+    """Return the actions of a player that learns the costs one by one."""
     chosen = []
     for row in costs:
         player.learn_one(row)
@@ -242,7 +242,7 @@ def streams() -> Iterator[Subject]:
             return played(planned_as(PrivateFTRL(2, 4, EPSILON, DELTA, method=method), plan), costs)
 
         tried = []
-        for lead in (0.0, 0.5, 1.0):  # later costs that make the action which the record favors rare
+        for lead in (0.0, 0.5, 1.0):  # later costs that make the record's favored action rare
             costs = np.array([[1.0, -1.0], [-lead, lead], [-lead, lead], [0.0, 0.0]])
             other = np.vstack([-costs[:1], costs[1:]])
             tried.append(subject_of(f"PrivateFTRL, {method}", actions, costs, other, plan.event))
@@ -252,7 +252,7 @@ def streams() -> Iterator[Subject]:
     stream = PrivateOnlineLinearModel(2, 16, EPSILON, DELTA, **options).plan()
 
     def models(sign: float) -> ArrayLike:
-        """An adversary who watches: the ninth record is misclassified, and nearly orthogonal to the model."""
+        """Play an adaptive adversary: the ninth record is misclassified and nearly orthogonal to the model."""
         model = planned_as(PrivateOnlineLinearModel(2, 16, EPSILON, DELTA, **options), stream)
         path = []
         for step in range(1, 17):
@@ -263,12 +263,12 @@ def streams() -> Iterator[Subject]:
             path.append(model.learn_one(record, 0).coef_)
         return np.array(path)
 
-    # A record that can be chosen after models were seen is in one block less than is paid for.
+    # A record chosen after seeing models is in one block fewer than the price covers.
     yield subject_of("PrivateOnlineLinearModel", models, 1.0, -1.0, stream.event)
 
 
 def recommenders() -> Iterator[Subject]:
-    """Every method, on two users of extreme taste: of other items, of the same items, or of half of them."""
+    """Yield every method, on two users of extreme taste for different items, the same items, or half of them."""
     from discreet.recommend.methods import METHODS
 
     for method in METHODS:
@@ -282,7 +282,7 @@ def _users(method: str) -> Iterator[Subject]:
     from discreet.recommend.ratings import Scale, read
 
     others = np.array([[3.0, 4.0, 0.0, 2.0], [0.0, 2.0, 5.0, 3.0], [1.0, 0.0, 4.0, 0.0]])
-    # Single random vectors: among many, some lie in the plane of the two rows.
+    # Single random vectors; with many, some lie in the plane of the two rows.
     rounds: dict[str, Any] = {"n_iterations": 20} if method == "frank-wolfe-oja" else {}
     model = PrivateMatrixCompletion(method, EPSILON, DELTA, rank=3, **rounds)
     plan = model.plan(len(others) + 1, 4)

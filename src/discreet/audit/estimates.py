@@ -1,7 +1,7 @@
-"""Lower bounds on epsilon from attack scores: pure functions of arrays, each with the confidence it is stated at.
+"""Lower bounds on epsilon from attack scores: functions of arrays, each with a stated confidence.
 
-All of them hold whatever the attack was; a bad attack gives a small bound, never a false one. ``delta`` is that of
-the claim under test, ``confidence`` the probability with which a returned bound is truly a lower bound.
+They hold for every attack; a poor attack gives a small bound, never a false one. ``delta`` is that of the claim,
+``confidence`` the probability that the returned number is a lower bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.stats import beta, binom
 from discreet._typing import Array
 from discreet.privacy.accounting.gaussian import gaussian_epsilon
 
-_MOST = 50.0  # epsilons beyond this are not searched
+_MOST = 50.0  # largest epsilon that is searched for
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class LowerBound:
     epsilon : the bound, at least 0.
     delta : at which it holds.
     confidence : probability that it is one.
-    method : how it was obtained, with what it assumes.
+    method : how it was computed, and its assumptions.
     details : rates, thresholds and counts.
     """
 
@@ -67,19 +67,19 @@ def threshold_bound(
 ) -> LowerBound:
     """Threshold test; the threshold is chosen on the first 30% of the runs and judged on the others.
 
-    Under (epsilon, delta)-DP every event S has P(S | first) <= e^epsilon P(S | second) + delta and the same with the
-    data sets exchanged. An event {score > t} or {score < t} and an order of the data sets are chosen; the held-out
-    runs, independent of the choice, bound its probabilities p and q, and
+    Under (epsilon, delta)-DP every event S has P(S | first) <= e^epsilon P(S | second) + delta, and the same with the
+    data sets exchanged. Choose an event {score > t} or {score < t} and an order of the data sets; the held-out runs,
+    independent of the choice, bound its probabilities p and q, and
 
         epsilon >= log((p - delta) / q)    for every plausible (p, q).
 
     Parameters
     ----------
     first, second : scores of independent runs on the two data sets, in the order in which they were run.
-    joint : False for Clopper-Pearson bounds on p and q, each with half of the error (exact, and what the literature
-        reports); True for one Chernoff region of both, { n kl(p', p) + m kl(q', q) <= c } with (1 + c) e^-c the error:
-        each term exceeds x with probability at most e^-x, so their sum is dominated by a Gamma(2) variable. At high
-        confidence the region is smaller than the box.
+    joint : False for Clopper-Pearson bounds on p and q, each with half of the error (exact, as in the literature); True
+        for one Chernoff region of both, { n kl(p', p) + m kl(q', q) <= c } with (1 + c) e^-c the error: each term
+        exceeds x with probability at most e^-x, so their sum is dominated by a Gamma(2) variable. At high confidence
+        the region is smaller than the box.
     """
     a, b = _scores(first, second)
     a_choice, a_test = _parts(a)
@@ -138,19 +138,17 @@ def loss_bound(
 ) -> LowerBound:
     """Bound from exact privacy losses log(p(output) / q(output)), outputs drawn from p, by betting against the claim.
 
-    delta(epsilon) = E (1 - exp(epsilon - loss))_+ is the mean of a number v in [0, 1]. Were it at most ``delta``, a
-    gambler who multiplies his wealth by 1 + stake (v - delta) at every loss could not get richer on average, whatever
-    his stake in [0, 1 / delta): the chance that his wealth ever reaches 1 / (1 - confidence) would be at most
-    1 - confidence (Ville, 1939). The bound is the largest epsilon at which he got that rich. Wealth is spread over
-    stakes that are fixed in advance, and falls as epsilon grows, so that one bet is placed on all epsilons at once. The
-    bound holds at whatever number of losses one stops, also one chosen by looking at them: docs/proofs/audit.md,
-    Theorem 2.
+    delta(epsilon) = E (1 - exp(epsilon - loss))_+ is the mean of a number v in [0, 1]. If it is at most ``delta``, a
+    gambler who multiplies the wealth by 1 + stake (v - delta) at every loss does not gain on average, for any stake in
+    [0, 1 / delta): the wealth ever reaches 1 / (1 - confidence) with probability at most 1 - confidence (Ville, 1939).
+    The bound is the largest epsilon at which it did. Wealth is divided over stakes fixed in advance and decreases with
+    epsilon, so one bet covers all epsilons. The bound holds for any stopping rule: docs/proofs/audit.md, Theorem 2.
 
     Parameters
     ----------
-    losses : independent losses, in the order in which they were seen. Infinite ones are allowed and count as 1.
+    losses : independent losses, in the order of the runs. Infinite ones are allowed and count as 1.
     reverse : losses log(q(output) / p(output)) of outputs drawn from q. The claim is about both directions: a third of
-        the wealth is bet on each of them, and a third on both together.
+        the wealth is bet on each direction, and a third on both together.
 
     Examples
     --------
@@ -175,10 +173,10 @@ def loss_bound(
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Probability under (epsilon, delta)-DP of so many correct guesses about canaries of a single run.
+    """Return a bound on the probability, under (epsilon, delta)-DP, of this many correct guesses in a single run.
 
-    Each of m canaries is included or not (or is one of two records) by its own fair coin; after one run the auditor
-    guesses r of the coins, and v guesses are right. If the run is (epsilon, delta)-DP in each coin then
+    Each of m canaries is included or not (or is one of two records) by its own fair coin. After one run the auditor
+    guesses r of the coins, and v guesses are right. If the run is (epsilon, delta)-DP in each coin, then
 
         P(at least v right) <= f(v) + 2 m delta max_{1 <= i <= v} (f(v - i) - f(v)) / i,   f(v) = P(B >= v),
 
@@ -204,7 +202,7 @@ def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
 def one_run_bound(
     scores: ArrayLike, included: ArrayLike, delta: float, confidence: float = 0.95, guesses: int | None = None
 ) -> LowerBound:
-    """Bound from one run with many canaries; the most extreme scores are guessed, the others passed over.
+    """Bound epsilon from one run with many canaries; only those with the most extreme scores are guessed.
 
     Parameters
     ----------
@@ -231,9 +229,9 @@ def one_run_bound(
 
 
 def _best_event(a: Array, b: Array, delta: float, confidence: float) -> tuple[bool, bool, float]:
-    """The event and order of data sets that promise most, by the bound that will be used on the held-out runs.
+    """Return the event and order of data sets with the best expected bound on the held-out runs.
 
-    Few runs choose, so their tails are smoothed by averaging with those of a normal law: a matter of power only.
+    Only few runs choose, so their tails are averaged with normal ones; this affects power only.
     """
     levels = np.unique(np.quantile(np.concatenate([a, b]), np.linspace(0.002, 0.998, 250)))
     share, heldout = 1 - (1 - confidence) / 2, len(a) * 7 / 3
@@ -251,9 +249,9 @@ def _best_event(a: Array, b: Array, delta: float, confidence: float) -> tuple[bo
 
 
 def _smooth_rates(scores: Array, above: bool, levels: Array) -> Array:
-    """How often scores lie above (or below) each level: half as seen, half as of a normal law.
+    """Estimate how often scores are above (or below) each level: the mean of empirical and normal tails.
 
-    Scores with few different values are taken as seen.
+    For scores with few distinct values, only the empirical tail.
     """
     ordered, sign = np.sort(scores), 1.0 if above else -1.0
     below = np.searchsorted(ordered, levels, side="right" if above else "left") / len(ordered)
@@ -278,7 +276,7 @@ def _tail(losses: Array, epsilon: float) -> Array:
 
 
 def _log_wealth(ways: Sequence[Array], delta: float) -> float:
-    """The logarithm of what a gambler has, who bet on means above ``delta``: on each, and on both of two together."""
+    """Return the log wealth of bets on means above ``delta``: on each direction, and on both together."""
     top = 0.9 / max(delta, 1e-6)
     halvings = math.ceil(math.log2(20 * top))  # down to a stake of 1/20
     stakes = top * 2.0 ** -np.arange(halvings + 1)
@@ -293,7 +291,7 @@ def _log_wealth(ways: Sequence[Array], delta: float) -> float:
 
 
 def _kl_low(mean: float, budget: float) -> float:
-    """The smallest m <= mean with kl(mean, m) <= budget."""
+    """Return the smallest m <= mean with kl(mean, m) <= budget."""
     if mean <= 0:
         return 0.0
     if mean >= 1:
@@ -311,9 +309,9 @@ def _kl_low(mean: float, budget: float) -> float:
 
 
 def _joint_epsilon(p_hits: int, n: int, q_hits: int, m: int, delta: float, confidence: float) -> float:
-    """The smallest log((p - delta) / q) over the plausible region, scanned along its edge.
+    """Return the smallest log((p - delta) / q) over the confidence region, by a scan of its boundary.
 
-    Between two points of the scan p and q are monotone, so the smaller p with the larger q is a safe value.
+    Between two points of the scan p and q are monotone, so the smaller p with the larger q is a safe bound.
     """
     budget = float(brentq(lambda c: math.log1p(c) - c - float(log1p(-confidence)), 1e-12, 1e4))
     splits = np.linspace(0.0, budget, 257)

@@ -1,21 +1,19 @@
-"""Membership inference: who was in the training data, guessed from a model's loss on their record.
+"""Membership inference from a model's losses, and tracing of members from averages.
 
-A member's record is usually fitted a little better. Privacy bounds how much this can tell: under (epsilon, delta)-DP in
-both directions a test of "in" against "out" with hit rate h and false-alarm rate f has h <= e^epsilon f + delta and
-1 - f <= e^epsilon (1 - h) + delta; added up,
+Members' records usually have a slightly smaller loss. Privacy bounds how much this reveals: under (epsilon, delta)-DP
+in both directions, a test of "in" against "out" with hit rate h and false-alarm rate f has h <= e^epsilon f + delta and
+1 - f <= e^epsilon (1 - h) + delta, hence
 
     h - f <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1).
 
-Tracing: averages of many independent columns give away who is in them, unless noise hides everybody at once.
-
-The instance is that of the lower bounds on private averages: every column has a public bias of its own, every person a
-row of signs with these biases. Whoever is in the average leans towards it in every column a little, and the correlation
+Tracing uses the instance of the lower bounds on private averages: every column has its own public bias, every person a
+row of signs with these biases. Members are slightly correlated with the average in every column, and
 
     score_i = sum_j (x_ij - bias_j) (answer_j - c bias_j)
 
-adds that up, c being whatever makes the second factor orthogonal to the biases (Homer et al., 2008; Bun, Ullman and
-Vadhan, 2014; Dwork et al., 2015). Here every candidate is included by a fair coin of its own, so that the scores of one
-run bound epsilon from below (`estimates.one_run_bound`).
+accumulates this, with c such that the second factor is orthogonal to the biases (Homer et al., 2008; Bun, Ullman and
+Vadhan, 2014; Dwork et al., 2015). Each candidate is included by a fair coin, so the scores of one run bound epsilon
+from below (`estimates.one_run_bound`).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from discreet.privacy.statement import PrivacyStatement
 
 
 def advantage_bound(epsilon: float, delta: float = 0.0) -> float:
-    """The largest hit rate minus false-alarm rate that (epsilon, delta)-DP allows.
+    """Return the largest hit rate minus false-alarm rate that (epsilon, delta)-DP allows.
 
     >>> advantage_bound(0.0), round(advantage_bound(1.0), 3), advantage_bound(float("inf"))
     (0.0, 0.462, 1.0)
@@ -47,16 +45,16 @@ def advantage_bound(epsilon: float, delta: float = 0.0) -> float:
 
 @dataclass(frozen=True)
 class MembershipView:
-    """What a threshold on the loss tells about membership, on one model.
+    """What a threshold on the loss reveals about membership, for one model.
 
     Attributes
     ----------
-    advantage : hit rate minus false-alarm rate of the threshold, on records that did not choose it.
-    low, high : its 95% interval, as if records were independent.
-    area : chance that a member's loss is below a stranger's (0.5: nothing is learned).
-    allowed : what the privacy guarantee allows at most, on average over models; 1 without a guarantee, or with one that
-        is about something else, such as labels alone.
-    losses : of members and of others.
+    advantage : hit rate minus false-alarm rate of the threshold, on held-out records.
+    low, high : its 95% interval, assuming independent records.
+    area : probability that a member's loss is below a nonmember's (0.5: nothing is learned).
+    allowed : largest advantage the guarantee allows, on average over models; 1 without a guarantee, or if it does not
+        cover membership (for example, of labels alone).
+    losses : losses of members and of others.
     """
 
     advantage: float
@@ -70,7 +68,7 @@ class MembershipView:
 
     @property
     def exceeds(self) -> bool:
-        """Whether even the low end of the interval is above what is allowed."""
+        """Whether the whole interval is above what is allowed."""
         return self.low > self.allowed
 
     def __str__(self) -> str:
@@ -78,26 +76,26 @@ class MembershipView:
         return "\n".join(
             (
                 f"Membership by a threshold on the loss: {self.n_members} members, {self.n_others} others",
-                f"  advantage            {interval} (95%, records taken as independent)",
-                f"  allowed              {self.allowed:.4f} by the guarantee, for the best attack there is",
+                f"  advantage            {interval} (95%, assuming independent records)",
+                f"  allowed              {self.allowed:.4f} by the guarantee, for any attack",
                 f"  area under the curve {self.area:.4f} (0.5 is guessing)",
-                "  could not see        attacks that train models of their own, or look at one person only",
+                "  not covered          attacks that train their own models, or target one person",
             )
         )
 
 
 def membership(model: Any, members: tuple[Any, Any], others: tuple[Any, Any]) -> MembershipView:
-    """Attack a fitted model with the records it was trained on and with others from the same source.
+    """Attack a fitted model with its training records and with others from the same source.
 
     Parameters
     ----------
-    model : fitted classifier or regressor; with a ``privacy_`` statement its promise is the bound.
-    members, others : (X, y) of records that were, and were not, in the training data. Both are held by whoever audits;
-        the two should have been divided by lot, or what is measured is how they differ otherwise.
+    model : fitted classifier or regressor; the guarantee in ``privacy_``, if any, gives the bound.
+    members, others : (X, y) of records that were, and were not, in the training data. They should have been divided
+        at random; otherwise the result measures other differences between them, too.
 
     Privacy
     -------
-    The view is computed from private records and is itself no private release: keep it to those who may see them.
+    The view is computed from private records without noise: show it only to those who may see them.
 
     Examples
     --------
@@ -129,17 +127,17 @@ def membership(model: Any, members: tuple[Any, Any], others: tuple[Any, Any]) ->
 
 
 def _allowed(statement: PrivacyStatement | None) -> float:
-    """The largest advantage that a promise leaves; one about labels alone says nothing about who took part."""
+    """Return the largest advantage that a guarantee allows; one for labels alone does not bound it."""
     if statement is None or statement.guarantee.unit not in ("record", "user"):
         return 1.0
     epsilon, delta = statement.epsilon, statement.delta
-    if not statement.guarantee.covers("record"):  # one row of a person's is exchanged in two steps
+    if not statement.guarantee.covers("record"):  # replacing one row of a person takes two steps
         epsilon, delta = 2 * epsilon, min(1.0, (1 + math.exp(min(epsilon, 700.0))) * delta)
     return advantage_bound(epsilon, delta)
 
 
 def record_losses(model: Any, X: Any, y: ArrayLike) -> Array:
-    """Loss of every record: -log of the probability of its label, its margin, or its squared error."""
+    """Return the loss of every record: minus the log probability of its label, its margin, or its squared error."""
     labels = np.asarray(y)
     if hasattr(model, "predict_proba"):
         chances = np.asarray(model.predict_proba(X), dtype=np.float64)
@@ -155,7 +153,7 @@ def record_losses(model: Any, X: Any, y: ArrayLike) -> Array:
 
 
 def _best_level(inside: Array, outside: Array) -> float:
-    """The loss below which the share of members exceeds that of others most; just above a seen value."""
+    """Return the loss below which the share of members exceeds that of others most."""
     levels = np.unique(np.concatenate([inside, outside]))
     a, b = (np.searchsorted(np.sort(part), levels, side="right") / len(part) for part in (inside, outside))
     return float(np.nextafter(levels[int(np.argmax(a - b))], np.inf))
@@ -170,7 +168,7 @@ def _area(inside: Array, outside: Array) -> float:
 
 @dataclass(frozen=True, eq=False)
 class FingerprintingInstance:
-    """Candidates' rows of norm 1, the biases of their columns, and who is included.
+    """Candidates' rows of norm 1, the biases of the columns, and who is included.
 
     Attributes
     ----------
@@ -185,18 +183,18 @@ class FingerprintingInstance:
 
     @property
     def data(self) -> Array:
-        """The rows of those who are included; the others are null rows."""
+        """Return the rows, with null rows for those who are not included."""
         return np.where(self.included[:, None], self.rows, np.nan)
 
     def scores(self, answer: ArrayLike) -> Array:
-        """How much every candidate leans towards an answer of one number per column."""
+        """Return the correlation of every candidate with an answer of one number per column."""
         values = np.ravel(np.asarray(answer, dtype=np.float64))
         known = (values @ self.bias) / (self.bias @ self.bias) * self.bias
         return np.asarray((self.rows - self.bias) @ (values - known))
 
 
 def fingerprinting(n_candidates: int, n_columns: int, seed: int = 0) -> FingerprintingInstance:
-    """Draw an instance; invented data, repeatable.
+    """Draw a synthetic instance.
 
     >>> instance = fingerprinting(50, 400)
     >>> instance.rows.shape, bool(np.allclose(np.linalg.norm(instance.rows, axis=1), 1))
@@ -221,7 +219,7 @@ def trace_members(
 
     Parameters
     ----------
-    release : function of rows, of which those of nan are null records, that publishes one number per column.
+    release : function that publishes one number per column of rows; rows of nan are null records.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Record a program on one data set, replay it on a neighbor, and compare everything that must agree.
 
-Differential privacy of a program follows from a few facts about each call of a mechanism: the inputs of
-neighbors are within the declared sensitivity, given equal earlier answers; the noise is what was charged for;
-and nothing reaches the outside except through answers. A replay checks these facts on two concrete data sets.
-It finds errors, it proves nothing: the search for bad neighbors is the caller's.
+Differential privacy of a program follows from a few facts about each mechanism call: given equal earlier answers, the
+inputs of neighbors are within the declared sensitivity; the noise is the noise that was charged; and only answers reach
+the outside. A replay checks these facts on two given data sets. It finds errors and proves nothing; finding bad
+neighbors is up to the caller.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from discreet.audit import sensitivity
 from discreet.audit.sensitivity import Distance
 from discreet.audit.trace import PlannedRun, Program, Trace, difference, frozen, noise_of, trace
 
-#: What a replay looks at, by the name under which a finding is reported.
+#: The checks of a replay, by the name under which findings are reported.
 CHECKS = {
     "plan": "the plan, and with it the price, does not depend on the data",
-    "repeatable": "the same data and seed give the same run: no randomness from elsewhere",
+    "repeatable": "the same data and seed give the same run: there is no other randomness",
     "calls": "number, order, scale, shape and declared sensitivity of the calls do not depend on the data",
     "distance": "private inputs differ by no more than was declared",
     "words": "the use of random words does not depend on the data",
-    "state": "given equal answers, everything published is equal to the last bit",
+    "state": "given equal answers, everything published is equal, bit for bit",
     "warnings": "warnings do not depend on the data",
-    "errors": "errors do not depend on the data, and the program runs at all",
+    "errors": "errors do not depend on the data, and the program runs",
     "reuse": "no noise is used twice",
     "noise": "perturbed objectives draw the noise that was charged for",
     "price": "the calls cost no more than what was charged",
@@ -39,7 +39,7 @@ CHECKS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A fact that should have held and did not."""
+    """A check that failed."""
 
     check: str
     message: str
@@ -54,7 +54,7 @@ class Replay:
 
     Attributes
     ----------
-    findings : what was wrong, empty if nothing was.
+    findings : failed checks.
     distances : every observed distance with its declared bound.
     """
 
@@ -63,12 +63,12 @@ class Replay:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether no check failed."""
         return not self.findings
 
     @property
     def failed_checks(self) -> set[str]:
-        """Names of the checks that found something."""
+        """Names of the failed checks."""
         return {finding.check for finding in self.findings}
 
     @property
@@ -78,7 +78,7 @@ class Replay:
 
     @property
     def worst_input_ratio(self) -> float | None:
-        """The same over inputs of mechanisms alone; None where no input had a sensitivity of its own."""
+        """The same over inputs of mechanisms only; None if no input has a declared sensitivity."""
         return max((d.ratio for d in self.distances if d.is_input), default=None)
 
     def __str__(self) -> str:
@@ -96,14 +96,14 @@ def replay(program: Program, first: Any, second: Any, *, seed: int = 0, skip: Co
 
     Parameters
     ----------
-    program : function of the data that returns what it publishes; see `witness.fitting` for an estimator.
+    program : function of the data that returns what it publishes; see `discreet.audit.trace.fitting` for an estimator.
     first, second : neighboring data sets under the relation of the program's guarantee.
     seed : seed of the (insecure) noise.
     skip : names of checks to leave out, for documented exceptions; see `CHECKS`.
 
     Privacy
     -------
-    None: the noise is seeded and private inputs are kept. Replay invented data, or data you may look at.
+    None: the noise is seeded and private inputs are kept. Use synthetic data, or data that you may inspect.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def replay(program: Program, first: Any, second: Any, *, seed: int = 0, skip: Co
 
 
 def _compare(one: Trace, two: Trace) -> list[Finding]:
-    """What both traces must agree on."""
+    """Compare what must be equal in both traces."""
     found = []
     if len(one.calls) != len(two.calls):
         found.append(
@@ -165,7 +165,7 @@ def _compare(one: Trace, two: Trace) -> list[Finding]:
 
 
 def _words(run: PlannedRun, made: Trace) -> list[int]:
-    """The requests for random words; without those of samples, one word per record, if the number is private."""
+    """Return the requests for random words; if the number of records is private, without those of sampling."""
     words = list(run.words)
     if not run.plan.guarantee.neighboring.size_is_public:
         for sample in made.samples:
@@ -175,7 +175,7 @@ def _words(run: PlannedRun, made: Trace) -> list[int]:
 
 
 def _compare_runs(one: Trace, two: Trace) -> list[Finding]:
-    """Equal plans, each recorded, and each perturbed objective with the noise that was charged for."""
+    """Check that plans are equal and recorded, and that perturbed objectives use the noise that was charged."""
     found = []
     for a, b in zip(one.runs, two.runs, strict=False):
         found += _compare_plans(a, b) or _recorded(a, one, a.last_call)
@@ -185,7 +185,7 @@ def _compare_runs(one: Trace, two: Trace) -> list[Finding]:
 
 
 def _run_distances(one: Trace, two: Trace) -> list[Distance]:
-    """What neighbors do to gradients and minimizers that no mechanism is asked about."""
+    """Return distances between gradients and minimizers that are not inputs of a mechanism."""
     distances: list[Distance] = []
     rows = max((sensitivity.rows_of(charge) for charge in one.charges), default=1)
     for a, b in zip(one.runs, two.runs, strict=False):
@@ -198,7 +198,7 @@ def _run_distances(one: Trace, two: Trace) -> list[Distance]:
 
 
 def _compare_charges(one: Trace, two: Trace) -> list[Finding]:
-    """Equal charges, each recorded and covering its calls; of a program that charges nothing, every run its plan."""
+    """Check that charges are equal, recorded, and cover their calls; without charges, that plans cover their runs."""
     if not one.charges:
         return [found for run in one.runs for found in _priced(run, one)]
     found = []
@@ -240,7 +240,7 @@ def _recorded(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:
 
 
 def _priced(run: PlannedRun, one: Trace) -> list[Finding]:
-    """What can be said about a plan and its calls without the neighbor."""
+    """Check a plan and its calls without the neighbor."""
     problems = {
         "price": sensitivity.price_problem(run, one),
         "claim": sensitivity.claim_problem(run.plan),
@@ -249,9 +249,9 @@ def _priced(run: PlannedRun, one: Trace) -> list[Finding]:
 
 
 def _repeated(one: Trace) -> list[tuple[int, int]]:
-    """Pairs of calls that added the same noise, up to their scales and the grid they are rounded to.
+    """Return pairs of calls that added the same noise, up to scale and rounding.
 
-    Independent draws agree to 4e-9 of their scale with a probability below 4e-9 per pair and coordinate.
+    Independent draws agree to within 4e-9 of their scale with probability below 4e-9 per pair and coordinate.
     """
     noises = []
     for index, call in enumerate(one.calls[:200]):

@@ -1,4 +1,4 @@
-"""One call for users: replay an estimator on its worst neighbors, attack it, say what that shows and what not."""
+"""Audit an estimator in one call: replay it on worst-case neighbors, attack it, and report both."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from discreet.privacy.page import ONE, in_short
 
 _WIDTH = 96
 _COLUMNS = 48  # of bars and histograms on a terminal
-SEEN = "the attacker knew both data sets, every public number and the noise law, chose the data sets, and saw the {}"
+SEEN = "the attacker chose and knew both data sets, knew every public number and the noise distribution, and saw the {}"
 SIGHTS = {
-    "transcript": "transcript of every run: all answers of all mechanisms, of which what is released is a function",
+    "transcript": "transcript of every run: all answers of all mechanisms, which determine the release",
     "released model": "released coefficients of every run",
     "released numbers": "released numbers of every run",
 }
 INSIDE = (
-    "exact likelihood ratios are those of the transcript (of the exact minimizer, where the objective is perturbed) "
-    "under repeatable noise, and presume that the noise has the law that is stated"
+    "exact likelihood ratios are those of the transcript (of the exact minimizer, if the objective is perturbed) under "
+    "repeatable noise, and assume that the noise has the stated distribution"
 )
 NOT_SEEN = (
-    "the attacker did not see how long a run took, how much memory it used, or the state of the random generator",
-    "one pair of data sets was attacked: a worse pair, which the theory does not know, would not have been noticed",
-    "only epsilon at the delta shown was measured; the tails behind a much smaller delta show in no number of runs",
-    "a lower bound below the claim is no proof of the claim: that is in docs/proofs",
+    "the attacker did not see running times, memory use, or the state of the random generator",
+    "only one pair of data sets was attacked: a worse pair, unknown to theory, would have gone unnoticed",
+    "only epsilon at the delta shown was measured; a much smaller delta would take too many runs",
+    "a lower bound below the claim does not prove the claim: the proof is in docs/proofs",
 )
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What was promised, what an attack found, and what a replay saw inside.
+    """The guarantee of a subject, and the results of a replay and an attack.
 
     Attributes
     ----------
     subject : what was audited.
-    mechanism : how the attacked runs added their noise, in the words of their plan; empty where there is no plan.
-    guarantee : the promise.
-    replayed : replay on the pair that strains the declared sensitivities most; None for a program of somebody else,
-        whose mechanisms nobody hears.
-    attacked : attack on the pair on which runs differ most.
-    twin : the same attack on a copy with half of the noise, which it must see through; None if not asked for.
+    guarantee : the claimed guarantee.
+    replayed : replay on the pair that comes closest to the declared sensitivities; None for external programs, whose
+        mechanisms cannot be recorded.
+    attacked : attack on the pair whose runs differ most.
+    twin : the same attack on a copy with half the noise, which it should catch; None if not requested.
+    mechanism : how the attacked runs added noise, from their plan; empty without a plan.
     """
 
     subject: str
@@ -65,17 +65,18 @@ class AuditReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing contradicts the promise."""
+        """Whether nothing contradicts the guarantee."""
         return (self.replayed is None or self.replayed.passed) and not self.attacked.refuted
 
     def __str__(self) -> str:
         promise, found = self.guarantee, self.attacked
         lines = [
-            f"Audit of {self.subject}: {'nothing contradicts the promise' if self.passed else 'THE PROMISE IS FALSE'}",
+            f"Audit of {self.subject}: "
+            f"{'nothing contradicts the guarantee' if self.passed else 'THE GUARANTEE IS FALSE'}",
             *(_folded("attacked", self.mechanism) if self.mechanism else ()),
             f"  promised             ({promise.epsilon:g}, {promise.delta:.3g}), {promise.neighboring.value}",
             f"  claimed epsilon      {found.claimed:.4f} at delta {found.delta:g}, by "
-            f"{'the charged event' if self.replayed else 'its own words'}",
+            f"{'the charged event' if self.replayed else 'the program itself'}",
             f"  empirical epsilon    {found.bound.epsilon:.4f} or more, with confidence {found.bound.confidence:g}",
             f"                       ({found.runs} runs on each of two neighbors, {found.score})",
         ]
@@ -89,10 +90,10 @@ class AuditReport:
             )
         lines.append(
             f"  alarm                {'RAISED' if found.refuted else 'not raised'}: "
-            f"epsilon is {found.alarm.epsilon:.4f} or more, beyond 1e-6 of doubt"
+            f"epsilon is {found.alarm.epsilon:.4f} or more, with confidence 1 - 1e-6"
         )
         if self.twin is not None:
-            caught = "caught" if self.twin.refuted else "NOT caught: too few runs to see such an error"
+            caught = "caught" if self.twin.refuted else "NOT caught: too few runs to detect this error"
             lines.append(f"  half-noise twin      {caught} (epsilon {self.twin.alarm.epsilon:.4f} or more)")
         if self.replayed is not None:
             lines.append(
@@ -108,7 +109,7 @@ class AuditReport:
         return "\n".join(lines)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as a page for people; needs the extra ``report``."""
+        """Write the report as an HTML page; needs the extra ``report``."""
         _page(self).write(path)
 
 
@@ -123,17 +124,17 @@ def audit(
     others: int = 1000,
     share: float = 1.0,
 ) -> AuditReport:
-    """Audit an estimator's configuration on invented worst-case data; its own training data is not needed.
+    """Audit an estimator's configuration on synthetic worst-case data; its own training data is not needed.
 
     Parameters
     ----------
     estimator : unfitted or fitted private estimator; its parameters are used, its coefficients are not.
     runs : runs on each of the two data sets.
     delta, confidence : of the lower bound on epsilon.
-    seed : for repeatable noise; None attacks the real noise. The replay and the twin are always seeded.
-    with_twin : whether to attack the same configuration with half of the noise too, to show that it is noticed.
-    others : how many records stand around the canary, where the loss needs them.
-    share : part of the noise that is kept; less than 1 audits a broken copy, and needs a seed.
+    seed : seed for repeatable noise; None attacks the real noise. The replay and the twin are always seeded.
+    with_twin : whether to also attack a copy with half the noise, which the attack should catch.
+    others : number of records besides the canary, for losses that need them.
+    share : fraction of the noise that is kept; less than 1 audits a broken copy and needs a seed.
 
     Examples
     --------
@@ -168,23 +169,23 @@ def audit_subject(
 
 
 def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float = 0.95) -> AuditReport:
-    """Audit a program of somebody else, in any language, from outside: only what it releases is seen.
+    """Audit an external program, in any language, from what it releases.
 
-    The command is called once, with the number of runs as its last argument. It prints one line of JSON with what it
-    claims, ``{"name": ..., "epsilon": ..., "delta": ..., "relation": "replace-one"}``, and then one line for every run,
-    ``[side, [numbers]]``: what it released on the first (0) or the second (1) of two neighbors that it chose itself,
-    as often on both. Which neighbors strain it, and which numbers show that, is for whoever writes those lines to know.
+    The command is called once, with the number of runs as its last argument. It prints one line of JSON with its claim,
+    ``{"name": ..., "epsilon": ..., "delta": ..., "relation": "replace-one"}``, and then one line per run,
+    ``[side, [numbers]]``: what it released on the first (0) or the second (1) of two neighbors, equally often. The
+    program chooses the neighbors and the numbers.
 
     Parameters
     ----------
-    command : words of the command; it is run, so it must be trusted.
+    command : words of the command; it is executed, so it must be trusted.
     runs : runs on each of the two data sets.
-    confidence : of the lower bound on epsilon, at the delta that is claimed.
+    confidence : of the lower bound on epsilon at the claimed delta.
 
     Raises
     ------
     ValueError
-        The command failed, or printed something else.
+        The command failed, or its output has another form.
     """
     try:
         done = subprocess.run([*command, str(runs)], capture_output=True, text=True, check=False)
@@ -195,8 +196,8 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
         last = printable(words[-1]) if words else f"exit code {done.returncode}"
         raise ValueError(f"the program failed: {last}")
     try:
-        told, *lines = (json.loads(line) for line in done.stdout.splitlines() if line.strip())
-        promise = Guarantee(float(told["epsilon"]), float(told["delta"]), Neighboring(told["relation"]))
+        claim, *lines = (json.loads(line) for line in done.stdout.splitlines() if line.strip())
+        promise = Guarantee(float(claim["epsilon"]), float(claim["delta"]), Neighboring(claim["relation"]))
         sides = [np.array([numbers for side, numbers in lines if side == place], float) for place in (0, 1)]
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
@@ -206,37 +207,37 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
         raise ValueError(f"the program must print finite numbers, {FEWEST} runs or more on either side")
     seen = Evidence("released numbers", PROJECTION, (sides[0], sides[1]), None, None)
     found = judged(seen, promise.epsilon, delta=promise.delta, confidence=confidence)
-    return AuditReport(printable(told.get("name", command[0])), promise, None, found)
+    return AuditReport(printable(claim.get("name", command[0])), promise, None, found)
 
 
 def page(report: AuditReport) -> str:
-    """The report as an HTML page with its picture, which needs no network; needs the extra ``report``."""
+    """Return the report as one HTML page that loads nothing; needs the extra ``report``."""
     return _page(report).html()
 
 
 def _page(report: AuditReport) -> Page:
-    """One verdict, what was tried, what was not; the printed report is folded below."""
+    """Make the page: the verdict, what was tried, what was not, and the printed report."""
     from discreet.display import charts
 
     out, found, one = Page(report.subject, "Audit"), report.attacked, ONE[report.guarantee.unit]
     best = max(found.bound.epsilon, 0.0 if found.exact is None else found.exact.epsilon)
     if report.passed:
         out.verdict(
-            "Nothing contradicts the promise.",
+            "Nothing contradicts the guarantee.",
             f"{found.runs} runs on each of two data sets that differ in {one} were attacked. They show an epsilon of "
-            f"at least {best:.3g} at delta {found.delta:g}, where the promise allows {found.claimed:.3g}. An attack "
-            "that fails proves nothing: the proof of the promise is mathematical.",
+            f"at least {best:.3g} at delta {found.delta:g}; the guarantee allows {found.claimed:.3g}. A failed attack "
+            "proves nothing: the guarantee has a mathematical proof.",
             "good",
         )
     else:
-        out.verdict("THE PROMISE IS FALSE.", "Do not release what this configuration computes.", "bad")
+        out.verdict("THE GUARANTEE IS FALSE.", "Do not release what this configuration computes.", "bad")
     promise = report.guarantee
     out.facts(
         {
             "Promised": in_short(promise),
             "Attacker saw": found.sees,
-            "Confidence": f"{found.bound.confidence:.0%}; a false alarm has probability 1e-6 at most",
-            "Data": f"invented: the worst two data sets that theory knows, which differ in {one}",
+            "Confidence": f"{found.bound.confidence:.0%}; a false alarm has probability at most 1e-6",
+            "Data": f"synthetic: the worst pair of data sets known, which differ in {one}",
             **({"Mechanism": report.mechanism} if report.mechanism else {}),
         }
     )
@@ -253,7 +254,7 @@ def _page(report: AuditReport) -> Page:
     ]
     out.chart(
         charts.steps(shares, x="score of a run", y="share of runs", series="data"),
-        "What the attacker saw on the two data sets: the more they overlap, the less can be told.",
+        "What the attacker saw on the two data sets: the more they overlap, the less it reveals.",
     )
     out.heading("What was not tried")
     out.items(f"{text[0].upper()}{text[1:]}." for text in NOT_SEEN)
@@ -263,7 +264,7 @@ def _page(report: AuditReport) -> Page:
 
 
 def _shown(report: AuditReport) -> list[Bar]:
-    """Epsilon at the delta of the attack: claimed, and shown to be at least."""
+    """Return bars of epsilon at the delta of the attack: claimed, and lower bounds."""
     found = report.attacked
     numbers = [("promised", found.claimed, "at most"), ("shown by guessing", found.bound.epsilon, "at least")]
     if found.exact is not None:
@@ -274,13 +275,13 @@ def _shown(report: AuditReport) -> list[Bar]:
 
 
 def _tried(report: AuditReport) -> list[tuple[str, str, str]]:
-    """Every check, in words, with its result."""
+    """Describe every check, with its result."""
     found, replayed = report.attacked, report.replayed
     lines = [
         (
             "attack",
-            f"{SEEN.format(SIGHTS[found.sees])[0].upper()}{SEEN.format(SIGHTS[found.sees])[1:]}. Runs are told apart "
-            f"by {found.score}.",
+            f"{SEEN.format(SIGHTS[found.sees])[0].upper()}{SEEN.format(SIGHTS[found.sees])[1:]}. Runs are scored by "
+            f"{found.score}.",
             "alarm RAISED" if found.refuted else "no alarm",
         )
     ]
@@ -288,8 +289,8 @@ def _tried(report: AuditReport) -> list[tuple[str, str, str]]:
         lines.append(
             (
                 "replay",
-                "The mechanisms ran on two data sets that differ as much as they can. What differed must not exceed "
-                "what the proof declares.",
+                "The mechanisms ran on two data sets that differ as much as possible. Their inputs must not differ by "
+                "more than the proof declares.",
                 f"{'passed' if replayed.passed else 'FAILED'}, {replayed.worst_ratio:.1%} of the limit",
             )
         )
@@ -297,15 +298,15 @@ def _tried(report: AuditReport) -> list[tuple[str, str, str]]:
         lines.append(
             (
                 "half-noise twin",
-                "Would a mistake have been noticed? The same attack on a copy that adds half of the noise.",
-                "caught" if report.twin.refuted else "NOT caught: too few runs to see such an error",
+                "Would an error have been detected? The same attack on a copy with half the noise.",
+                "caught" if report.twin.refuted else "NOT caught: too few runs to detect this error",
             )
         )
     return lines
 
 
 def _binned(found: Attack, bins: int) -> tuple[Any, list[Any]]:
-    """Left edges, and counts of the scores on either data set; the outermost bins hold what lies beyond."""
+    """Return left edges and counts of the scores on each data set; outliers are in the outermost bins."""
     low, high = np.quantile(np.concatenate(found.scores), [0.002, 0.998])
     counts = [
         np.histogram(np.clip(part, low, high), bins=bins, range=(low, high))[0] for part in found.scores
@@ -314,7 +315,7 @@ def _binned(found: Attack, bins: int) -> tuple[Any, list[Any]]:
 
 
 def histogram(found: Attack) -> str:
-    """The scores on either data set as two rows of bars: what the attacker has to tell apart."""
+    """Draw the scores on each data set as two rows of bars, which the attacker must distinguish."""
     counts = _binned(found, _COLUMNS)[1]
     tallest = max(1, max(int(part.max()) for part in counts))
     bars = " ▁▂▃▄▅▆▇█"
@@ -323,7 +324,7 @@ def histogram(found: Attack) -> str:
 
 
 def bars(report: AuditReport) -> str:
-    """Claimed and shown epsilon as two rows of bars."""
+    """Draw claimed and shown epsilon as bars."""
     found = report.attacked
     numbers = {"claimed": found.claimed, "shown to be at least": found.bound.epsilon}
     if report.twin is not None:

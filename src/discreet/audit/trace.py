@@ -1,7 +1,7 @@
-"""One run of a program with everything an auditor wants to know about it, without the program's help.
+"""Trace one run of a program for an audit, without changing the program.
 
-The noise is insecure and repeatable; a recorder sees every call of a mechanism; a solver is wrapped so that its plan,
-its records and its use of random words are seen as well. No solver has code of its own here.
+The noise is insecure and repeatable; a recorder sees every mechanism call; the solver is wrapped so that its plan, its
+records and its use of random words are recorded, too. There is no code for any particular solver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Program = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A plan that was run or paid for inside a trace: its records, if they were seen, and which calls it made."""
+    """A plan that was run or charged inside a trace: its records, if recorded, and the calls it made."""
 
     plan: Any
     records: Any
@@ -40,8 +40,8 @@ class PlannedRun:
 class Trace:
     """What one run did and published.
 
-    ``runs`` are plans that were watched while they ran, ``charges`` all plans that were paid for, each with the calls
-    up to the next charge.
+    ``runs`` are plans recorded while they ran; ``charges`` are all charged plans, each with the calls up to the next
+    charge.
     """
 
     calls: list[Call]
@@ -62,15 +62,15 @@ def trace(
     samples: Sequence[Sample] = (),
     recorder: Recorder | None = None,
 ) -> Trace:
-    """Run ``program(data)`` under insecure noise and take everything down.
+    """Run ``program(data)`` under insecure noise and record everything.
 
     Parameters
     ----------
     program : function of the private data that returns what it publishes: a fitted estimator, a release, arrays.
-    data : the private data, in one argument.
+    data : the private data, as one argument.
     seed : seed of the noise; the same seed gives the same noise to the same sequence of draws.
-    answers : calls of an earlier trace; mechanisms then answer as they did there, whatever they are asked.
-    samples : those of that trace, whose people are then sampled again.
+    answers : calls of an earlier trace, whose answers the mechanisms then repeat for any input.
+    samples : samples of that trace; the same people are then sampled again.
     """
     if recorder is None:
         recorder = Recorder() if answers is None else Replayer(answers, samples)
@@ -82,25 +82,17 @@ def trace(
             warnings.simplefilter("always")
             try:
                 published = program(data)
-            except Exception as problem:  # an error is an output like any other
+            except Exception as problem:  # an error is part of the output
                 error = (type(problem).__name__, str(problem))
     finally:
         _notes.reset(token)
-    said = tuple((warning.category.__name__, str(warning.message)) for warning in caught)
-    charges = _charges(recorder)
-    return Trace(
-        recorder.calls,
-        recorder.samples,
-        notes.runs,
-        charges,
-        said,
-        error,
-        None if error else frozen(published),
-    )
+    shown = tuple((warning.category.__name__, str(warning.message)) for warning in caught)
+    state = None if error else frozen(published)
+    return Trace(recorder.calls, recorder.samples, notes.runs, _charges(recorder), shown, error, state)
 
 
 def fitting(estimator: Any) -> Program:
-    """The program that fits a copy of an estimator to ``data = (X, y)``; its solver is watched."""
+    """Return the program that fits a copy of an estimator to ``data = (X, y)`` with a watched solver."""
 
     def program(data: Any) -> Any:
         watched = clone(estimator)
@@ -112,7 +104,7 @@ def fitting(estimator: Any) -> Program:
 
 
 def running(plan: base.Plan) -> Program:
-    """The program that runs a plan on ``data``, a list of records, with a new source of noise."""
+    """Return the program that runs a plan on ``data``, a list of records, with fresh noise."""
 
     def program(records: Any) -> Any:
         return WatchedPlan(plan).run(records, fresh_entropy())
@@ -121,11 +113,11 @@ def running(plan: base.Plan) -> Program:
 
 
 class Replayer(Recorder):
-    """Gives the answers of an earlier run, in order, so that both runs pass through the same states.
+    """Repeats the answers of an earlier run, in order, so that both runs pass through the same states.
 
-    Adaptive composition compares two data sets given equal earlier answers; equal noise is not enough,
-    because answers would then drift apart and later questions with them. Samples name places of records: where the
-    first record is there in one of the runs only, places are moved, so that they are those of the same people.
+    Adaptive composition compares two data sets given equal earlier answers. Equal noise is not enough: answers, and
+    then later questions, would drift apart. Samples are indices of records; if the first record exists in only one of
+    the runs, indices are shifted to select the same people.
     """
 
     def __init__(self, answers: Sequence[Call], samples: Sequence[Sample] = ()) -> None:
@@ -149,10 +141,10 @@ class Replayer(Recorder):
 
 
 class Weakener(Recorder):
-    """The twin of any mechanism with only a part of its noise; never part of a release.
+    """Reduces the noise of every mechanism to a fraction, for broken twins; never part of a release.
 
-    Additive noise is scaled down; choices, votes and streams are answered anew under their law with less noise.
-    Whatever has no law in `likelihoods` is left alone. ``seed`` is for the new answers; None draws one.
+    Additive noise is scaled down; choices, votes and streams are drawn again from their distribution with less noise.
+    Mechanisms without a distribution in `likelihoods` are unchanged. ``seed`` is for the new draws; None picks one.
     """
 
     def __init__(self, share: float = 0.5, seed: Sequence[int] | None = None) -> None:
@@ -190,7 +182,7 @@ def _charges(recorder: Recorder) -> list[PlannedRun]:
 
 
 def noise_of(call: Call) -> Any:
-    """What the mechanism added, or None where the answer is not a noisy copy of the question."""
+    """Return the noise that a mechanism added, or None if the answer is not the input plus noise."""
     if not call.additive:
         return None
     if call.value is None:
@@ -201,13 +193,13 @@ def noise_of(call: Call) -> Any:
 
 
 class WatchedSolver:
-    """A solver that plans like the one inside and whose plans tell the trace what they run on."""
+    """A solver that wraps another and records what its plans run on."""
 
     def __init__(self, inner: base.Solver) -> None:
         self._inner = inner
 
     def plan(self, *arguments: Any, **options: Any) -> WatchedPlan:
-        """The inner solver's plan, watched."""
+        """Return the inner solver's plan, watched."""
         return WatchedPlan(self._inner.plan(*arguments, **options))
 
     def __getattr__(self, name: str) -> Any:
@@ -215,13 +207,13 @@ class WatchedSolver:
 
 
 class WatchedPlan:
-    """A plan that runs like the one inside and reports its records and its use of random words."""
+    """A plan that wraps another and records its records and its use of random words."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
     def run(self, records: Any, entropy: Entropy, *arguments: Any, **options: Any) -> Any:
-        """Run the inner plan; whatever happens, the trace learns of it."""
+        """Run the inner plan and record the run, also if it fails."""
         notes = _notes.get()
         if notes is None:
             return self._inner.run(records, entropy, *arguments, **options)
@@ -230,12 +222,11 @@ class WatchedPlan:
         try:
             return self._inner.run(records, counted, *arguments, **options)
         finally:
-            plan, last = innermost(self._inner), len(notes.recorder.calls)
-            made = PlannedRun(plan, records, first, last, tuple(counted.counts))
-            notes.runs.append(made)
+            last = len(notes.recorder.calls)
+            notes.runs.append(PlannedRun(innermost(self._inner), records, first, last, tuple(counted.counts)))
 
     def for_groups(self, promise: base.GroupPromise) -> WatchedPlan:
-        """The same run, with a promise about all rows of one person; watched all the same."""
+        """Return the same watched run, with a guarantee for all rows of one person."""
         return WatchedPlan(self._inner.for_groups(promise))
 
     def __getattr__(self, name: str) -> Any:
@@ -246,7 +237,7 @@ class WatchedPlan:
 
 
 def innermost(plan: Any) -> Any:
-    """The plan that does the work, where one plan only chose another."""
+    """Return the plan that does the work, if a plan only wraps another."""
     while hasattr(getattr(plan, "plan", None), "run"):
         plan = plan.plan
     return plan
@@ -257,7 +248,7 @@ def _unwatched(plan: Any) -> Any:
 
 
 class _Counted(Entropy):
-    """A source that counts the words it passes on."""
+    """Counts the random words that a source gives out."""
 
     def __init__(self, source: Entropy) -> None:
         self._source = source
@@ -282,10 +273,10 @@ _notes: ContextVar[_Notes | None] = ContextVar("discreet_audit_notes", default=N
 
 
 def frozen(value: Any) -> Any:
-    """A comparable copy of anything a program may publish, down to the last bit of every number.
+    """Return a comparable copy of anything a program may publish, exact to the last bit.
 
-    Of an estimator everything is taken that ``fit`` set, private attributes too: whoever gets the object gets
-    them. Its constructor's parameters are the user's and are left out.
+    For an estimator this includes everything that ``fit`` set, private attributes too, because whoever gets the object
+    gets them. Constructor parameters are left out.
     """
     if isinstance(value, np.ndarray):
         if value.dtype == object:
@@ -301,9 +292,7 @@ def frozen(value: Any) -> Any:
         return type(value).__name__, tuple(frozen(item) for item in value)
     if isinstance(value, set | frozenset):
         return "set", tuple(sorted(map(repr, map(frozen, value))))
-    if hasattr(
-        value, "get_params"
-    ):  # before dataclasses: estimators are some, and their fields are parameters
+    if hasattr(value, "get_params"):  # before dataclasses: estimators are dataclasses of their parameters
         public = set(value.get_params(deep=False))
         parts = ((name, frozen(part)) for name, part in sorted(vars(value).items()) if name not in public)
         return type(value).__name__, tuple(parts)
@@ -320,7 +309,7 @@ def frozen(value: Any) -> Any:
 
 
 def difference(first: Any, second: Any, path: str = "") -> str | None:
-    """Where two frozen values first differ, or None."""
+    """Return where two frozen values first differ, or None."""
     if first == second:
         return None
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):

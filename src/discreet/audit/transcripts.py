@@ -1,14 +1,14 @@
-"""Transcripts: all answers of all mechanisms of a program, and what they tell about the data.
+"""Transcripts: all answers of all mechanisms of a program, and what they reveal about the data.
 
-A program is run on one data set and its answers are taken down; then on the neighbor, where the mechanisms are made to
-give the same answers, so that every later question is the one that the neighbor would have asked. The log-likelihood
-ratio of the transcript is the sum over the calls of log p(answer | question) - log p(answer | neighbor's question).
-By Neyman and Pearson no test tells the two data sets apart better than a threshold on it, and whatever is published is
-a function of the transcript and of public randomness. Programs need no code of their own for this.
+Run a program on one data set and record its answers. Then run it on the neighbor with mechanisms that repeat these
+answers, so that later questions are those the neighbor would have asked. The log-likelihood ratio of the transcript is
+the sum over all calls of log p(answer | question) - log p(answer | neighbor's question). By the Neyman-Pearson lemma no
+test distinguishes the two data sets better than a threshold on it, and everything published is a function of the
+transcript and public randomness. This works for any program.
 
-Where every answer is one of a few (choices, votes, tests, ends of walks), or a number in an interval over which an
-integral is a sum (an exactly sampled coefficient), `pair_epsilon` lists all transcripts with their probabilities on
-both data sets: delta(epsilon) of the pair is then a finite sum, and nobody can see a larger epsilon on this pair.
+If every answer has a few possible values (choices, votes, tests, ends of walks), or is a number over which a quadrature
+integrates (an exactly sampled coefficient), `pair_epsilon` enumerates all transcripts with their probabilities on both
+data sets. Then delta(epsilon) of the pair is a finite sum, and no attack on this pair can show a larger epsilon.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE
 
 Run = Callable[[Any], ArrayLike]
-Answers = list[tuple[Any, float]]  # with the logarithms of their weights in a sum that is an integral
-MOST = 3000  # transcripts beyond which nothing is listed
-_ROUNDING = 1e-9  # relative; what is computed is rounded down
-_LARGEST = 50.0  # log-likelihood ratios and epsilons beyond this, infinite ones among them, are cut off
+Answers = list[tuple[Any, float]]  # with the logarithms of their quadrature weights
+MOST = 3000  # largest number of transcripts that are enumerated
+_ROUNDING = 1e-9  # relative; results are rounded down
+_LARGEST = 50.0  # log-likelihood ratios and epsilons are clipped here, infinite ones included
 
 
 @dataclass(frozen=True)
 class Transcripts:
-    """Log-likelihood ratios of first over second data set, and what was released, run by run on either one."""
+    """Log-likelihood ratios (first over second data set) and releases, for runs on each data set."""
 
     first: Array
     second: Array
@@ -47,10 +47,10 @@ class Transcripts:
 
 
 class _Forced(Replayer):
-    """Gives the answers of an earlier run and samples the same people; the first record always, or never.
+    """Repeats the answers of an earlier run and samples the same people; the first record always, or never.
 
-    Where records are added and removed, only the larger data set has it. ``lacking`` tells that the earlier run was on
-    the smaller one; of a run on the larger one it is found out.
+    If records are added and removed, only the larger data set has the first record. ``lacking``: the earlier run was on
+    the smaller data set; this is detected when the sizes differ.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ def transcripts(
     seconds: float = float("inf"),
     fewest: int = 20,
 ) -> Transcripts:
-    """Attack ``run`` on two neighbors that differ in their first record, ``runs`` times on each.
+    """Run ``run`` on two neighbors that differ in their first record, ``runs`` times on each.
 
     Parameters
     ----------
-    run : the program; what it returns is what it publishes, as numbers.
+    run : the program; returns what it publishes, as numbers.
     first, second : neighboring data sets.
-    runs : on each of the two data sets, fewer (but at least ``fewest``) if ``seconds`` of processor time are over.
-    seed : the noise is repeatable: an attacker who sees every call of a mechanism must not see secret noise.
-    share : part of the noise that is kept; less than 1 is the broken twin.
+    runs : runs on each data set, fewer (but at least ``fewest``) if they take more than ``seconds`` of processor time.
+    seed : seed of repeatable noise, because every mechanism call is recorded.
+    share : fraction of the noise that is kept; less than 1 is the broken twin.
     start : number of earlier runs with the same seed, whose noise is not used again.
     """
     ratios: tuple[list[float], list[float]] = ([], [])
@@ -111,31 +111,31 @@ def transcripts(
 
 
 def questions_of_both(run: Run, first: Any, second: Any, *, seed: int) -> list[tuple[Call, Call]] | None:
-    """The calls of one run, and what the neighbor would have asked instead; None if a secret sample was drawn."""
-    listened = _Listened(run, first, (seed, 0, 0), 1.0)
-    if listened.samples:
+    """Return the calls of one run and the neighbor's calls in their place; None if a secret sample was drawn."""
+    recorded = _Recorded(run, first, (seed, 0, 0), 1.0)
+    if recorded.samples:
         return None
-    return list(zip(listened.answers, listened.asked_of(second), strict=True))
+    return list(zip(recorded.answers, recorded.questions_of(second), strict=True))
 
 
-class _Listened:
-    """One run, and the questions that others would have asked in its place."""
+class _Recorded:
+    """One recorded run, and the questions that another data set would have asked in its place."""
 
     def __init__(self, run: Run, data: Any, seed: tuple[int, int, int], share: float) -> None:
         self._run, self._seed = run, seed
         noted = Weakener(share, seed)
-        self.published = self._listen(data, noted)
+        self.published = self._record(data, noted)
         self.answers, self.samples = noted.calls, noted.samples
         self._lacking = False
 
-    def asked_of(self, data: Any, included: bool = False) -> list[Call]:
-        """The questions of another data set, with the answers that were given; then also those of its own."""
+    def questions_of(self, data: Any, included: bool = False) -> list[Call]:
+        """Return the questions that this data set asks, given the recorded answers."""
         forced = _Forced(self.answers, self.samples, included, self._lacking)
-        self._listen(data, forced)
+        self._record(data, forced)
         self._lacking = forced.lacking
         return [_answered(*both) for both in zip(forced.calls, self.answers, strict=True)]
 
-    def _listen(self, data: Any, recorder: Recorder) -> ArrayLike:
+    def _record(self, data: Any, recorder: Recorder) -> ArrayLike:
         number = (self._seed[0] << 40) + (self._seed[1] << 1) + self._seed[2]
         with insecure_noise(number), recorded_by(recorder):
             return self._run(data)
@@ -144,20 +144,20 @@ class _Listened:
 def _log_ratio(
     run: Run, data: Any, other: Any, seed: tuple[int, int, int], share: float
 ) -> tuple[float, ArrayLike]:
-    """Of one run on ``data``: the ratio to ``other``, and what was published."""
-    listened = _Listened(run, data, seed, share)
-    if not listened.samples:
-        ratio = log_likelihood(listened.answers, share) - log_likelihood(listened.asked_of(other), share)
-        return ratio, listened.published
-    # Nobody sees whether the record was sampled: each step's answer is a mixture of both cases.
-    sides = [listened.asked_of(side, included) for side in (other, data) for included in (True, False)]
+    """Run once on ``data``; return the log-likelihood ratio to ``other``, and what was published."""
+    recorded = _Recorded(run, data, seed, share)
+    if not recorded.samples:
+        ratio = log_likelihood(recorded.answers, share) - log_likelihood(recorded.questions_of(other), share)
+        return ratio, recorded.published
+    # Whether the record was sampled is secret: each step's answer is a mixture of both cases.
+    sides = [recorded.questions_of(side, included) for side in (other, data) for included in (True, False)]
     total = 0.0
-    ends = [sample.before for sample in listened.samples[1:]] + [len(listened.answers)]
-    for sample, end in zip(listened.samples, ends, strict=True):
+    ends = [sample.before for sample in recorded.samples[1:]] + [len(recorded.answers)]
+    for sample, end in zip(recorded.samples, ends, strict=True):
         step = slice(sample.before, end)
         logs = [log_likelihood(side[step], share) for side in sides]
         total += _mixed(logs[2], logs[3], sample.rate) - _mixed(logs[0], logs[1], sample.rate)
-    return total, listened.published
+    return total, recorded.published
 
 
 def _mixed(included: float, left_out: float, rate: float) -> float:
@@ -165,16 +165,16 @@ def _mixed(included: float, left_out: float, rate: float) -> float:
 
 
 def _answered(call: Call, answer: Call) -> Call:
-    """The neighbor's question with the answer that was given."""
+    """Return the neighbor's question with the recorded answer."""
     if call.public != answer.public:
         raise ValueError(
-            f"the neighbor asked {call.public} where {answer.public} was asked: replay finds out why"
+            f"the neighbor asked {call.public} instead of {answer.public}; `replay` shows the difference"
         )
-    vars(call)["output"] = answer.output  # the call was made for this comparison and belongs to nobody else
+    vars(call)["output"] = answer.output  # no other object uses this call
     return call
 
 
-# -- all transcripts, listed --------------------------------------------------------------------------------------
+# -- enumerating all transcripts ----------------------------------------------------------------------------------
 
 
 def pair_epsilon(
@@ -186,10 +186,10 @@ def pair_epsilon(
     share: float = 1.0,
     most: int = MOST,
 ) -> float | None:
-    """The epsilon that ``run`` has on this pair at ``delta``, the larger of both directions.
+    """Return the exact epsilon of ``run`` on this pair at ``delta``, the larger of both directions.
 
-    None where an answer is not one of a few, where a secret sample is drawn, or where there are more than ``most``
-    transcripts. ``share`` of the noise is kept, as in `likelihoods`.
+    None if answers have no short list of values, a secret sample is drawn, or there are more than ``most`` transcripts.
+    ``share`` of the noise is kept, as in `likelihoods`.
     """
     laws = transcript_laws(run, first, second, share=share, most=most)
     if laws is None:
@@ -198,7 +198,7 @@ def pair_epsilon(
 
 
 def exact_epsilon(p: Array, q: Array, delta: float) -> float:
-    """The smallest epsilon >= 0 with P(S) <= e^epsilon Q(S) + delta for all events S: those of largest p / q decide.
+    """Return the smallest epsilon >= 0 with P(S) <= e^epsilon Q(S) + delta for all S, attained by the largest p / q.
 
     >>> bool(np.isclose(exact_epsilon(np.array([0.75, 0.25]), np.array([0.25, 0.75]), 0.0), np.log(3)))
     True
@@ -211,17 +211,17 @@ def exact_epsilon(p: Array, q: Array, delta: float) -> float:
 
 
 def exact_delta(p: Array, q: Array, epsilon: float) -> float:
-    """The smallest delta with P(S) <= e^epsilon Q(S) + delta for all events S."""
+    """Return the smallest delta with P(S) <= e^epsilon Q(S) + delta for all events S."""
     return float(np.sum(np.maximum(p - np.exp(epsilon) * q, 0.0)))
 
 
 def transcript_laws(
     run: Callable[[Any], Any], first: Any, second: Any, *, share: float = 1.0, most: int = MOST
 ) -> tuple[Array, Array] | None:
-    """The probabilities of all transcripts on either data set, or None; see `pair_epsilon`."""
+    """Return the probabilities of all transcripts on each data set, or None; see `pair_epsilon`."""
     try:
         logs = list(_leaves(run, (first, second), share, [], most))
-    except _Unlisted:
+    except _NotEnumerable:
         return None
     p, q = np.exp(np.array(logs)).T
     return p, q
@@ -230,18 +230,18 @@ def transcript_laws(
 def _leaves(
     run: Callable[[Any], Any], sides: tuple[Any, Any], share: float, given: Answers, most: float
 ) -> Iterator[tuple[float, float]]:
-    """Log-probabilities on both sides of all transcripts that begin with the ``given`` answers, if at most ``most``."""
-    listened = [_replayed(run, side, [answer for answer, _ in given]) for side in sides]
-    questions = [part.question for part in listened]
+    """Yield log-probabilities on both sides of all transcripts that begin with the ``given`` answers."""
+    parts = [_replayed(run, side, [answer for answer, _ in given]) for side in sides]
+    questions = [question for _, question in parts]
     if (questions[0] is None) != (questions[1] is None):
-        raise ValueError("one data set led to a further question, its neighbor did not: replay finds out why")
+        raise ValueError("only one of the data sets has another question; `replay` shows the difference")
     if questions[0] is None:
         weight = sum(log for _, log in given)
-        yield tuple(log_likelihood(part.calls, share) + weight for part in listened)  # type: ignore[misc]
+        yield tuple(log_likelihood(calls, share) + weight for calls, _ in parts)  # type: ignore[misc]
         return
-    answers = answers_to(questions[0], share)
+    answers = answers_to(questions[0])
     if len(answers) > most:
-        raise _Unlisted
+        raise _NotEnumerable
     if isinstance(questions[0].law, GibbsMechanism):
         yield from _last(run, sides, share, given, answers)
         return
@@ -252,45 +252,39 @@ def _leaves(
 def _last(
     run: Callable[[Any], Any], sides: tuple[Any, Any], share: float, given: Answers, answers: Answers
 ) -> Iterator[tuple[float, float]]:
-    """The same where the last question is about a vector: the run is made once, for one of its many answers."""
-    listened = [_replayed(run, side, [answer for answer, _ in [*given, answers[0]]]) for side in sides]
-    if any(part.question is not None for part in listened):
-        raise _Unlisted
+    """Do the same for a last question with many answers: run once, and exchange the last answer."""
+    parts = [_replayed(run, side, [answer for answer, _ in [*given, answers[0]]]) for side in sides]
+    if any(question is not None for _, question in parts):
+        raise _NotEnumerable
     weight = sum(log for _, log in given)
     for answer, log in answers:
-        for part in listened:
-            vars(part.calls[-1])["output"] = answer
-        yield tuple(log_likelihood(part.calls, share) + weight + log for part in listened)  # type: ignore[misc]
+        for calls, _ in parts:
+            vars(calls[-1])["output"] = answer
+        yield tuple(log_likelihood(calls, share) + weight + log for calls, _ in parts)  # type: ignore[misc]
 
 
-def answers_to(call: Call, share: float = 1.0) -> Answers:
-    """All answers that a call could have got."""
+def answers_to(call: Call) -> Answers:
+    """Return all possible answers to a call."""
     for kind in type(call.law).__mro__:
         if kind.__name__ in _ANSWERS and call.value is not None:
-            return _ANSWERS[kind.__name__](call, share)
-    raise _Unlisted
+            return _ANSWERS[kind.__name__](call)
+    raise _NotEnumerable
 
 
-@dataclass
-class _Replayed:
-    calls: list[Call]
-    question: Call | None
-
-
-class _Unlisted(BaseException):
-    """An answer that is not one of a few; not an `Exception`, which programs may handle."""
+class _NotEnumerable(BaseException):
+    """A call has too many possible answers; not an `Exception`, which programs may handle."""
 
 
 class _Question(BaseException):
-    """A call to which no answer is given yet: the run ends here."""
+    """A call whose answer is not given; it ends the run."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
         self.call = call
 
 
-class _Told(Recorder):
-    """Gives the answers it was told and stops the run at the next call."""
+class _Scripted(Recorder):
+    """Gives the answers of a list, and ends the run at the next call."""
 
     def __init__(self, answers: Sequence[Any]) -> None:
         super().__init__()
@@ -299,7 +293,7 @@ class _Told(Recorder):
     def record(self, call: Call) -> Any:
         if len(self.calls) == len(self._answers):
             raise _Question(call)
-        vars(call)["output"] = self._answers[len(self.calls)]  # made for this question, and nobody else's
+        vars(call)["output"] = self._answers[len(self.calls)]  # no other object uses this call
         self.calls.append(call)
         return call.output
 
@@ -307,28 +301,29 @@ class _Told(Recorder):
         return self._answers[len(self.calls)] if len(self.calls) < len(self._answers) else None
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
-        raise _Unlisted
+        raise _NotEnumerable
 
 
-def _replayed(run: Callable[[Any], Any], data: Any, answers: Sequence[Any]) -> _Replayed:
-    recorder = _Told(answers)
+def _replayed(run: Callable[[Any], Any], data: Any, answers: Sequence[Any]) -> tuple[list[Call], Call | None]:
+    """Run with these answers; return the calls that were answered, and the next one, if there is one."""
+    recorder = _Scripted(answers)
     with insecure_noise(0), recorded_by(recorder):
         try:
             run(data)
-        except _Question as asked:
-            return _Replayed(recorder.calls, asked.call)
-    return _Replayed(recorder.calls, None)
+        except _Question as question:
+            return recorder.calls, question.call
+    return recorder.calls, None
 
 
-def _choices(call: Call, share: float) -> Answers:
+def _choices(call: Call) -> Answers:
     return [(place, 0.0) for place in range(np.size(call.value))]
 
 
-def _cells(call: Call, share: float) -> Answers:
+def _cells(call: Call) -> Answers:
     return [(place, 0.0) for place in call.law.places]
 
 
-def _votes(call: Call, share: float) -> Answers:
+def _votes(call: Call) -> Answers:
     if np.ndim(call.value) == 1:
         checks = itertools.product((False, True), repeat=len(call.value))
         return [(np.array(option), 0.0) for option in checks]
@@ -337,12 +332,12 @@ def _votes(call: Call, share: float) -> Answers:
     return [(np.array(option, dtype=np.int64), 0.0) for option in winners]
 
 
-def _decisions(call: Call, share: float) -> Answers:
+def _decisions(call: Call) -> Answers:
     return [(False, 0.0), (True, 0.0)]
 
 
-def _streams(call: Call, share: float) -> Answers:
-    """Outcomes of the questions of one call, none after the last refusal; for one call per stream."""
+def _streams(call: Call) -> Answers:
+    """List the outcomes of one call's questions, up to the last refusal; for one call per stream."""
     found = set()
     for option in itertools.product((RELEASED, UNSTABLE), repeat=len(call.value)):
         outcomes = np.array(option, dtype=np.int8)
@@ -352,12 +347,12 @@ def _streams(call: Call, share: float) -> Answers:
     return [(np.array(option, dtype=np.int8), 0.0) for option in sorted(found)]
 
 
-def _vectors(call: Call, share: float) -> Answers:
+def _vectors(call: Call) -> Answers:
     nodes, log_weights = gibbs_nodes(call)
     return list(zip(nodes, log_weights.tolist(), strict=True))
 
 
-_ANSWERS: dict[str, Callable[[Call, float], Answers]] = {
+_ANSWERS: dict[str, Callable[[Call], Answers]] = {
     "ExponentialMechanism": _choices,
     "LeveledSelection": _choices,
     "LaplaceNoisyMax": _choices,

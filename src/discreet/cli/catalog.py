@@ -205,8 +205,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         fraction, "S", "guessed share of rows on which teachers disagree (default: nothing is known)"
     ),
     "n_jobs": _one(count, "N", "processes that train teachers (default: 1)", flag="--jobs"),
-    "rating_bounds": _one(real, "", "public range of ratings (default: 1 5)")
-    | {"nargs": 2, "metavar": ("LOW", "HIGH")},
+    "rating_bounds": {
+        **_one(real, "", "public range of ratings (default: 1 5)"),
+        "nargs": 2,
+        "metavar": ("LOW", "HIGH"),
+    },
     "items": _one(input_file("catalog"), "FILE", "the public catalog: one item per line", flag="--catalog"),
     "feedback": _choice(("explicit", "implicit"), "ratings, or sets of items"),
     "n_components": _one(count, "K", "number of directions (default: 2)"),
