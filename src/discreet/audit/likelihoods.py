@@ -1,7 +1,7 @@
-"""How likely an answer was: the law of every mechanism, given its input, and the same law with a part of its noise.
+"""Likelihoods of the answers of every mechanism, with all or a fraction of its noise.
 
-Logarithms are up to a constant that is equal for all inputs. Rounding to the grids, less than 2^-30 of a scale, is
-ignored. A mechanism without an entry here is judged by what is released, not by its likelihood.
+Logarithms are up to a constant that is the same for all inputs. Rounding to grids, less than 2^-30 of a scale, is
+ignored. Mechanisms without an entry here are attacked through what is released.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LogLaw = Callable[[Call, Any, float], float]
 Draw = Callable[[Call, float, np.random.Generator], Any]
 
 _NODES = 401  # of an integral over one variable
-_REACH = 12.0  # how many scales it reaches beyond the inputs
+_REACH = 12.0  # its range beyond the inputs, in scales
 
 
 @dataclass(frozen=True)
 class Law:
     """``log(call, answer, share)`` and ``draw(call, share, rng)``, for a mechanism with ``share`` of its noise.
 
-    Where there is nothing to ``draw`` the noise is additive, and scaled down.
+    Without ``draw`` the noise is additive, and is scaled down.
     """
 
     log: LogLaw
@@ -39,10 +39,10 @@ class Law:
 
 
 def log_likelihood(calls: Sequence[Call], share: float = 1.0) -> float:
-    """The log-likelihood of the answers in ``calls`` given their inputs.
+    """Return the log-likelihood of the answers in ``calls`` given their inputs.
 
-    Noise drawn without an input says nothing about the data. The calls of one sparse vector are one stream under
-    a common threshold, and are taken together.
+    Noise drawn without an input reveals nothing about the data. The calls of one sparse vector share a threshold and
+    are evaluated together.
     """
     total, streams = 0.0, dict[int, list[Call]]()
     for call in calls:
@@ -56,7 +56,7 @@ def log_likelihood(calls: Sequence[Call], share: float = 1.0) -> float:
 
 
 def law_of(call: Call) -> Law:
-    """The law of a call's mechanism; a subclass has its parent's."""
+    """Return the distribution of a call's mechanism, or that of its parent class."""
     for kind in type(call.law).__mro__:
         if kind.__name__ in LAWS:
             return LAWS[kind.__name__]
@@ -64,7 +64,7 @@ def law_of(call: Call) -> Law:
 
 
 def known(calls: Sequence[Call]) -> bool:
-    """Whether the likelihood of every answer can be computed."""
+    """Whether the likelihood of every answer is known."""
     return all(
         call.value is None
         or call.mechanism == "SparseVector"
@@ -91,7 +91,7 @@ def _gap(call: Call, answer: Any) -> Array:
 
 
 def _log_gaussian(call: Call, answer: Any, share: float) -> float:
-    # Of a symmetric matrix every entry beside the diagonal counts twice, at half the variance.
+    # In a symmetric matrix every off-diagonal entry appears twice, with half the variance.
     gap = _gap(call, answer)
     return -float(gap @ gap) / (2 * (share * call.scale) ** 2)
 
@@ -105,7 +105,7 @@ def _log_gamma_norm(call: Call, answer: Any, share: float) -> float:
 
 
 def less_noise(call: Call, share: float) -> Any:
-    """The answer that was given, with a part of its noise."""
+    """Return the given answer with a fraction of its noise."""
     value = np.reshape(np.asarray(call.value, dtype=np.float64), np.shape(call.output))
     return value + share * (np.asarray(call.output) - value)
 
@@ -123,11 +123,11 @@ def _draw_choice(call: Call, share: float, rng: np.random.Generator) -> int:
 
 
 def _log_laplace_max(call: Call, answer: Any, share: float) -> float:
-    """The integral over the winner's noisy score of the chance that all others are below."""
+    """Integrate the probability that all others are below, over the winner's noisy score."""
     scores = np.asarray(call.value, dtype=np.float64) / (share * call.scale)
     winner = scores[int(answer)]
     others = np.delete(scores, int(answer))
-    # Kinks lie at the scores: between them the integrand is smooth.
+    # The integrand is smooth between its kinks at the scores.
     ends = np.unique([*scores, scores.min() - 40.0, scores.max() + 40.0])
     places, weights = _legendre(48)
     at = ends[:-1, None] + np.diff(ends)[:, None] * (places + 1) / 2
@@ -157,13 +157,13 @@ def _log_gibbs(call: Call, answer: Any, share: float) -> float:
 
 
 def _draw_gibbs(call: Call, share: float, rng: np.random.Generator) -> Array:
-    """From the law restricted to the nodes of the integral."""
+    """Draw from the distribution restricted to the quadrature nodes."""
     nodes, logs = _gibbs_logs(call, share)
     return np.asarray(nodes[int(np.argmax(logs + rng.gumbel(size=len(logs))))])
 
 
 def gibbs_nodes(call: Call) -> tuple[Array, Array]:
-    """Nodes in the smallest ball and the logs of their weights; for one or two dimensions."""
+    """Return quadrature nodes in the smallest ball and the logs of their weights, in one or two dimensions."""
     balls = call.law.balls
     smallest = min(balls, key=lambda ball: ball.radius)
     center = np.array(smallest.center)
@@ -179,9 +179,9 @@ def gibbs_nodes(call: Call) -> tuple[Array, Array]:
 
 
 def _gibbs_logs(call: Call, share: float) -> tuple[Array, Array]:
-    """Nodes, and the logs of weight x density there."""
+    """Return nodes, and the logs of weight times density there."""
     nodes, log_weights = gibbs_nodes(call)
-    # Equal energies at the probes are equal energies: the nodes of a data set are looked at once, not in every run.
+    # Equal energies at the probes mean equal energies, so those at the nodes are computed once per data set.
     key = (call.value.tobytes(), call.law.balls, call.law.region)
     if key not in _LEVELS:
         while len(_LEVELS) >= _KEPT:
@@ -196,7 +196,7 @@ _KEPT = 8
 
 @lru_cache(maxsize=2)
 def _ball_nodes(dimension: int) -> tuple[Array, Array]:
-    """Nodes and weights of an integral over the unit ball."""
+    """Return nodes and weights of an integral over the unit ball."""
     if dimension == 1:
         nodes, weights = _legendre(96)
         return nodes[:, None], weights
@@ -209,7 +209,7 @@ def _ball_nodes(dimension: int) -> tuple[Array, Array]:
 
 
 def _log_walk(call: Call, answer: Any, share: float) -> float:
-    """The exact law of a walk after its steps, not that of its limit."""
+    """Use the exact distribution of a walk after its steps, not the limit."""
     place = np.flatnonzero(np.all(call.law.places == np.asarray(answer), axis=1))[0]
     return math.log(float(_walk_law(call.law, call.value.tobytes(), share)[place]))
 
@@ -228,7 +228,7 @@ def _walk_law(end: Any, exponents: bytes, share: float) -> Array:
 
 
 def _log_votes(call: Call, answer: Any, share: float) -> float:
-    """Pluralities of noisy counts, or checks whether a noisy count reaches a threshold."""
+    """Evaluate pluralities of noisy counts, or checks whether a noisy count reaches a threshold."""
     scale, votes = share * call.scale, np.asarray(call.value, dtype=np.float64)
     if votes.ndim == 1:
         reached = (votes - call.law.threshold) / scale
@@ -268,9 +268,9 @@ def _draw_stable(call: Call, share: float, rng: np.random.Generator) -> bool:
 
 
 def _log_stream(calls: Sequence[Call], share: float) -> float:
-    """A sparse vector's outcomes: a sum over the threshold's noise of the product over the questions under it.
+    """Sum the probability of a sparse vector's outcomes over the threshold's noise.
 
-    With threshold noise k a question at distance d is refused with probability a^max(0, d - margin + k).
+    With threshold noise k, a question at distance d is refused with probability a^max(0, d - margin + k).
     """
     vector = calls[0].law
     first, each = share * vector.threshold_scale, share * vector.query_scale
@@ -293,7 +293,7 @@ def _log_stream(calls: Sequence[Call], share: float) -> float:
 
 
 class WeakStream:
-    """A sparse vector's stream with a part of its noise."""
+    """A sparse vector's stream with a fraction of its noise."""
 
     def __init__(self, vector: Any, share: float, rng: np.random.Generator) -> None:
         self._vector, self._share, self._rng = vector, share, rng
@@ -307,7 +307,7 @@ class WeakStream:
         return int(self._rng.geometric(-math.expm1(-1 / (self._share * scale)))) - 1
 
     def answer(self, call: Call) -> Any:
-        """Outcomes of the call's questions."""
+        """Return outcomes of the call's questions."""
         outcomes = np.full(len(call.value), HALTED, dtype=np.int8)
         for place, distance in enumerate(call.value):
             if self._refusals >= self._vector.max_unstable:

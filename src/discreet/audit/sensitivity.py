@@ -1,4 +1,4 @@
-"""Observed against declared: distances between neighbors' private inputs, and prices of what was run."""
+"""Compare observed with declared: distances between neighbors' private inputs, and prices of runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from discreet.solvers.gradients.row_centering import LeveledBounds
 from discreet.solvers.minimizers.constrained import minimize_over, reachable_distance
 from discreet.solvers.minimizers.minimizer import Objective
 
-_ROUNDING = 1e-9  # float64 sums over the few records of a replay; declared bounds are exact reals
+_ROUNDING = 1e-9  # of sums over the few records of a replay
 
 
 @dataclass(frozen=True)
 class Distance:
-    """How far apart two neighbors' values were, and how far they were declared to be at most.
+    """The observed distance between two neighbors' values, and its declared bound.
 
-    ``is_input`` tells distances between inputs of one mechanism from those between results.
+    ``is_input``: the values are inputs of a mechanism, not results.
     """
 
     where: str
@@ -40,26 +40,26 @@ class Distance:
 
     @property
     def ratio(self) -> float:
-        """Observed over declared; above 1 the declared sensitivity is false."""
+        """Observed over declared distance; above 1 the declared sensitivity is false."""
         return self.observed / self.declared if self.declared > 0 else math.inf * (self.observed > 0)
 
     @property
     def exceeded(self) -> bool:
-        """Whether the declaration was false, beyond what rounding explains."""
+        """Whether the declared sensitivity is false, beyond rounding."""
         return not self.observed <= self.declared * (1 + _ROUNDING)
 
 
 def rows_of(charge: PlannedRun) -> int:
-    """How many records one unit of the promise may have: declarations about one record count that many times."""
+    """Return the number of records per protected unit, which multiplies declared sensitivities."""
     groups = getattr(charge.plan, "groups", None)
     return groups.rows if isinstance(groups, GroupPromise) else 1
 
 
 def input_distances(first: Trace, second: Trace) -> list[Distance]:
-    """Distances between the private inputs of calls with a declared sensitivity, calls taken in order.
+    """Return distances between the private inputs of calls with a declared sensitivity, in order.
 
-    Sound because the second trace replayed the first one's answers. The output stage of an objective
-    perturbation is not compared here: its declaration is conditional on the exact minimizer.
+    This is sound because the second trace replayed the first one's answers. The output stage of an objective
+    perturbation is not compared here: its sensitivity is conditional on the exact minimizer.
     """
     rows = [rows_of(charge) for charge in first.charges for _ in range(charge.first_call, charge.last_call)]
     rows = [1] * (len(first.calls) - len(rows)) + rows  # charges reach from the first of them to the end
@@ -87,10 +87,10 @@ def input_distances(first: Trace, second: Trace) -> list[Distance]:
 
 
 def gradient_distances(first: PlannedRun, second: PlannedRun, rows: int = 1) -> list[Distance]:
-    """The shift of the summed gradient at points an adversary would choose, against the problem's bound.
+    """Compare the shift of the summed gradient at adversarial points with the problem's bound.
 
-    ``rows`` records differ between the two data sets.
-    Whatever a solver does with gradients, its privacy proof starts from this bound on one record.
+    ``rows`` records differ between the two data sets. The proofs of all gradient solvers start from this bound
+    for one record.
     """
     problem = getattr(first.plan, "problem", None)
     if not isinstance(problem, Problem) or not _summable(first.records) or not _summable(second.records):
@@ -105,25 +105,23 @@ def gradient_distances(first: PlannedRun, second: PlannedRun, rows: int = 1) -> 
             for point in adversarial_points(problem)
         ]
         worst = max(float(np.linalg.norm(shift)) for shift in shifts)
-        # A sum of n gradients is rounded; the shift of one record is not to blame for that.
+        # Allow for the rounding of a sum of n gradients.
         slack = 2.0**-50 * (a.n_samples + b.n_samples) * declared
         found.append(Distance(f"record gradient (model {model})", max(0.0, worst - slack), declared))
     return found
 
 
 def perturbs_objective(plan: Any) -> bool:
-    """Whether a plan's privacy rests on noise in the objective and an output stage (Theorem 4)."""
+    """Whether a plan adds noise to the objective and has an output stage (Theorem 4)."""
     return all(
         hasattr(plan, name) for name in ("total_l2", "objective_noise", "gradient_tolerance", "output")
     )
 
 
 def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
-    """What is wrong with the noise of an objective perturbation: one fresh draw per model, at the priced scale."""
+    """Check the noise of an objective perturbation: one fresh draw per model, at the priced scale."""
     plan, problem = run.plan, run.plan.problem
-    price = (
-        plan.record_event
-    )  # noise is made for one record; what a group of them costs, `price_problem` compares
+    price = plan.record_event  # for one record; `price_problem` checks the price of a group
     draws = [call for call in calls[run.first_call : run.last_call] if call.value is None]
     leaves = [
         leaf for leaf, _ in events.flatten(_core(price)) if isinstance(leaf, events.ObjectivePerturbation)
@@ -150,21 +148,21 @@ def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
 
 
 def _pure_problems(plan: Any, price: events.Pure, draws: list[Call]) -> list[str]:
-    """Gamma-norm noise of scale s costs at least sensitivity / s per model, whatever the curvature adds."""
+    """Check that gamma-norm noise of scale s is charged at least sensitivity / s per model, without curvature."""
     shift = plan.problem.gradient_sensitivity(plan.guarantee.neighboring).value
     least = sum(shift / draw.scale for draw in draws)
     if least <= price.epsilon * (1 + _ROUNDING):
         return []
-    return [f"noise worth epsilon {least:.6g} or more was drawn where {price.epsilon:.6g} was charged"]
+    return [f"the noise costs epsilon {least:.6g} or more, and {price.epsilon:.6g} was charged"]
 
 
 def output_distances(first: PlannedRun, second: PlannedRun, a: Trace, b: Trace) -> list[Distance]:
-    """The premise of the output stage, recomputed: both approximate minimizers lie close to the exact ones.
+    """Check the premise of the output stage: both approximate minimizers are close to the exact ones.
 
     An exact gradient of norm g means a distance of at most g / l2 to the exact minimizer; over a set the minimizer is
-    searched for again, twice as closely where rounding allows. Half a step of the objective's grid counts as gradient
-    (docs/proofs/objective-perturbation.md, Theorem 4). The two distances together may not exceed what the output
-    mechanism declares.
+    computed again, to half the tolerance where rounding allows. Half a step of the objective's grid counts as gradient
+    (docs/proofs/objective-perturbation.md, Theorem 4). The sum of both distances must not exceed the declared
+    sensitivity of the output mechanism.
     """
     plan = first.plan
     releases = _output_calls(first, a)
@@ -180,15 +178,15 @@ def output_distances(first: PlannedRun, second: PlannedRun, a: Trace, b: Trace) 
 
 
 def price_problem(run: PlannedRun, trace: Trace) -> str | None:
-    """Whether the calls that were made cost more than the event that was charged; None if they do not.
+    """Return an error if the calls cost more than the charged event, otherwise None.
 
-    Under subsampling they must be, one by one, what was charged: as many calls, each of its noise multiplier, on
-    samples of its rate. The price of choosing among tries is not that of a composition, and is left to its proof.
+    Under subsampling each call must match the charge: the same number of calls, noise multipliers and sampling rates.
+    The price of a choice among tries is not a composition, and is not checked here.
     """
     plan = run.plan
     own = trace.calls[run.first_call : run.last_call]
     made = [call.event for call in own if call.event is not None]
-    perturbed = perturbs_objective(innermost(plan))  # priced as a whole; for one record, by its own proof
+    perturbed = perturbs_objective(innermost(plan))  # priced as a whole, by its own proof
     if (perturbed and rows_of(run) == 1) or not made or chooses(plan.event):
         return None
     if rows_of(run) == 1 and _subsampled(plan.event):
@@ -200,10 +198,8 @@ def price_problem(run: PlannedRun, trace: Trace) -> str | None:
     promise = plan.guarantee
     of_one_record = plan.record_event if perturbed else events.Composed(tuple(made))
     all_calls = group_event(of_one_record, rows_of(run))
-    if all_calls is None:
-        return (
-            None  # no exact price for several records at once: the plan's own conversion is the general one
-        )
+    if all_calls is None:  # without an exact price for several records, the plan uses the general conversion
+        return None
     tolerated = accountants.epsilon(plan.event, promise.delta, promise.neighboring)
     total = accountants.epsilon(all_calls, promise.delta, promise.neighboring)
     if total <= tolerated * (1 + _ROUNDING):
@@ -212,7 +208,7 @@ def price_problem(run: PlannedRun, trace: Trace) -> str | None:
 
 
 def _sampled_events(run: PlannedRun, trace: Trace) -> Iterator[events.Event]:
-    """What the calls of a run were, each on the sample that was drawn just before it, if one was."""
+    """Yield the events of a run's calls, each on the sample drawn just before it, if any."""
     for index in range(run.first_call, run.last_call):
         event = trace.calls[index].event
         if event is not None:
@@ -223,7 +219,7 @@ def _sampled_events(run: PlannedRun, trace: Trace) -> Iterator[events.Event]:
 
 
 def _ideal(leaf: events.Event) -> events.Event:
-    """A leaf without the wrappers, under its sampling if it has one."""
+    """Return a leaf without wrappers, but with its sampling."""
     leaf = _core(leaf)
     return replace(leaf, event=_core(leaf.event)) if isinstance(leaf, events.Subsampled) else leaf
 
@@ -233,13 +229,13 @@ def _subsampled(event: events.Event) -> bool:
 
 
 def chooses(event: events.Event) -> bool:
-    """Whether a price is that of a choice among several runs."""
+    """Whether an event is a choice among several runs."""
     chosen = events.OneOf | events.RandomTries
     return any(isinstance(_core(leaf), chosen) for leaf, _ in events.flatten(_core(event)))
 
 
 def claim_problem(plan: Any) -> str | None:
-    """Whether the charged event is worth less than the guarantee that is printed; None if it is not."""
+    """Return an error if the charged event does not imply the stated guarantee, otherwise None."""
     promise = plan.guarantee
     delta = accountants.delta(plan.event, promise.epsilon, promise.neighboring)
     if delta <= promise.delta * (1 + _ROUNDING):
@@ -248,7 +244,7 @@ def claim_problem(plan: Any) -> str | None:
 
 
 def _leftovers(run: PlannedRun, trace: Trace) -> list[float]:
-    """l2 x distance to every model's perturbed minimizer from the point that was handed to the output stage."""
+    """Return, for every model, l2 times the distance from the output stage's input to the perturbed minimizer."""
     plan, problem = run.plan, run.plan.problem
     own = trace.calls[run.first_call : run.last_call]
     draws = [np.asarray(call.output) for call in own if call.value is None]
@@ -283,12 +279,12 @@ def _summable(records: Any) -> bool:
 
 def _gradient(records: Any, problem: Problem, theta: Array) -> Array:
     gradient = np.asarray(records.value_and_gradient(problem.loss, theta)[1], dtype=np.float64)
-    bounds = problem.bounds  # leveled bounds promise the norm of images, and images are all that is released
+    bounds = problem.bounds  # leveled bounds limit the norm of images, and only images are released
     return bounds.images(gradient[None])[0] if isinstance(bounds, LeveledBounds) else gradient
 
 
 def _core(event: events.Event) -> events.Event:
-    """An event without the wrappers that only state how exactly it was sampled."""
+    """Return an event without the wrappers that state how exactly it was sampled."""
     while isinstance(event, events.Discretized | events.Approximated):
         event = event.event
     return event

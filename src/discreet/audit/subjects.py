@@ -1,7 +1,7 @@
-"""Everything that is audited: a program, two neighbors that strain it, and what an attacker reads off its release.
+"""Subjects of audits: a program, two worst-case neighbors, and the numbers that an attacker sees.
 
-Pairs are the worst that theory knows where it knows one (``exact``), and otherwise chosen among a few plausible ones by
-a short trial. A subject's program is replayed; its ``run`` is repeated many times on either side.
+The pair is the worst one by theory where it is known (``exact``), otherwise the best of a few candidates in a short
+trial. A subject's ``program`` is replayed; its ``run`` is repeated many times on each data set.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from discreet.solvers import base
 
 EPSILON, DELTA = 1.0, 1e-2
 _TRIAL_RUNS, _TRIAL_SECONDS, _TRIAL_LISTED = 40, 0.5, 300
-_CLEARLY = 5.0  # times delta: a twin whose delta is larger at the claimed epsilon is caught soon
+_CLEARLY = 5.0  # times delta: a twin with a larger delta at the claimed epsilon is caught in few runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +47,15 @@ class Subject:
 
     Attributes
     ----------
-    name, relation : what it is, and under which relation.
-    program, strained : what is replayed, and on which neighbors.
-    run, first, second : one run of what is attacked, as numbers, and the neighbors it runs on.
-    event : what is charged for one run.
+    name, relation : its name, and the relation of the guarantee.
+    program, strained : the program to replay, and the neighbors for it.
+    run, first, second : one attacked run, which returns numbers, and the neighbors for it.
+    event : the event charged for one run.
     exact : whether the pair is known to be the worst one.
-    composed : whether the promise is one about all answers of all mechanisms together, so that an attacker may see
-        them; False where some of them must stay secret.
-    log_density : of what is released, up to a constant, where it is known though answers must stay secret: a function
-        of the data, what is released and the share of the noise.
+    composed : whether the guarantee covers all answers of all mechanisms together, so that the attacker may see them;
+        False if some must stay secret.
+    log_density : log density of the release up to a constant, as a function of the data, the release and the share of
+        the noise; for subjects whose answers stay secret.
     """
 
     name: str
@@ -72,17 +72,17 @@ class Subject:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised: by the plan, or the budget of the audit."""
+        """The guarantee of the plan, or the budget of the audit."""
         if isinstance(self.first, PlannedRun):
             return cast(Guarantee, self.first.plan.guarantee)
         return Guarantee(EPSILON, DELTA, self.relation)
 
 
 def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others: int) -> Iterator[Subject]:
-    """Both linear classifiers with each of the solvers that plans for them.
+    """Yield both linear classifiers with every solver that supports them.
 
-    The logistic loss is tried under the first relation that a solver plans for: its pairs only come close. Pairs of
-    class sums attain the claim, and are tried under every relation, and with three classes.
+    The logistic loss is audited under the first supported relation only: its pairs only come close to the claim. Pairs
+    for class sums attain the claim, and are audited under every relation and with three classes.
     """
     from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 
@@ -99,7 +99,7 @@ def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others
                 try:
                     model.plan(100, 2, 2)
                 except (ValueError, TypeError):
-                    continue  # not a solver for this problem
+                    continue  # the solver does not support this problem
                 count = 10 * others if solver in _CROWDED else others
                 yield dataclasses.replace(of(model, count), name=f"{kind.__name__}, {solver}")
                 if kind is PrivateLogisticRegression:
@@ -107,19 +107,19 @@ def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others
 
 
 def _by_class(kind: Any, solver: str) -> Iterator[Subject]:
-    """Two classes, and three where a single model tells them apart."""
+    """Yield models of two classes, and of three if one model separates them."""
     for classes, name in (([0, 1], solver), ([0, 1, 2], f"{solver}, 3 classes")):
         for relation in Neighboring:
             model = kind(EPSILON, DELTA, solver=brief(solver), neighboring=relation.value, classes=classes)
             try:
                 model.set_params(n_samples=100).plan(100, 2, len(classes))
             except ValueError:
-                continue  # a model for each class
+                continue  # one model per class
             yield dataclasses.replace(of(model), name=f"{kind.__name__}, {name}")
 
 
 def regressors(relations: Sequence[Neighboring], only: Sequence[str] = ()) -> Iterator[Subject]:
-    """The other linear models (or ``only`` some of them), with their default and their other solvers."""
+    """Yield the other linear models (or ``only`` some), with their default and their other solvers."""
     import discreet
 
     for name, options in LINEAR_MODELS.items():
@@ -135,7 +135,7 @@ def regressors(relations: Sequence[Neighboring], only: Sequence[str] = ()) -> It
 
 
 def brief(solver: Any) -> Any:
-    """A solver that makes few steps and does not wait: the price of each is all the higher."""
+    """Return the solver with few steps, each with a larger share of the budget, and without a fixed running time."""
     found = base.resolve(solver)
     known = {part.name for part in dataclasses.fields(cast(Any, found))}
     steps = _STEPS.get(getattr(found, "name", ""), 4)
@@ -146,9 +146,9 @@ def brief(solver: Any) -> Any:
 
 
 def of(estimator: Any, others: int = 1000) -> Subject:
-    """The subject made of any linear model of this package, with its own guarantee, relation and solver.
+    """Return the subject of a linear model of this package, with its own guarantee, relation and solver.
 
-    Of the cases that theory suggests, the one is taken whose runs differ most.
+    Of the candidate pairs, take the one whose runs differ most.
     """
     from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
     from discreet.estimators.mixtures import PrivateSimplexClassifier, PrivateSimplexRegressor
@@ -157,14 +157,14 @@ def of(estimator: Any, others: int = 1000) -> Subject:
     known = estimator.get_params(deep=False)
     if "solver" not in known or not known.keys() & {"classes", "target_bounds"}:
         raise ValueError(
-            f"neighbors are known for the linear models of this package, not for {name}; replay it on neighbors of "
-            "your own with discreet.audit.replay"
+            f"worst-case neighbors are known for the linear models of this package, not for {name}; use "
+            "discreet.audit.replay with your own neighbors"
         )
     if isinstance(estimator, PrivateLinearSVC | PrivateLogisticRegression):
         if sums_classes(estimator):
             return _fitted(name, [class_case(estimator)], relation)
         cases = ball_cases(estimator) if draws_from_ball(estimator) else audit_cases(estimator, others)
-        # Where the number of rows is declared, a case refuses more rows than it was made for.
+        # If the number of rows is declared, a case refuses more rows.
         declared = [case.n_samples - 1 for case, _ in cases if relation is Neighboring.ADD_REMOVE_ONE]
         strained = worst_pair(
             relation,
@@ -175,8 +175,8 @@ def of(estimator: Any, others: int = 1000) -> Subject:
         )
         subject = _fitted(name, cases, relation)
         if estimator.constraint is not None:
-            return subject  # a set is one of so many coefficients, and the other pair has more
-        # Opposite records are never both misclassified for certain: that pair only comes close.
+            return subject  # the set has a fixed dimension, and the other pair has more columns
+        # Opposite records are never both fully misclassified: that pair only comes close.
         exact = isinstance(estimator, PrivateLinearSVC) or relation is Neighboring.ZERO_OUT
         return dataclasses.replace(subject, strained=(strained.first, strained.second), exact=exact)
     changes: dict[str, Any] = {"ledger": None, "bad_rows": "null"}
@@ -196,7 +196,7 @@ def of(estimator: Any, others: int = 1000) -> Subject:
 
 
 def _steep(model: Any, n_samples: int) -> list[Any]:
-    """The model, and again such that its loss stays as steep as at zero: under much ridge, or over a small set."""
+    """Return the model, and variants whose loss stays as steep as at zero: a large ridge, or a small set."""
     known = model.get_params(deep=False)
     cases = [model]
     if "l2" in known and not hasattr(base.resolve(model.solver), "moment_share"):
@@ -218,7 +218,7 @@ LINEAR_MODELS: dict[str, dict[str, Any]] = {
     "PrivateSparseLinearSVC": {"classes": [0, 1]},
     "PrivateSimplexClassifier": {"classes": [0, 1]},
 }
-#: Solvers that no classifier and no default shows.
+#: Solvers that are neither the default nor audited with a classifier.
 OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
     "PrivateRidge": ("statistics",),
     "PrivateHuberRegressor": ("objective",),
@@ -228,13 +228,13 @@ OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
     "PrivateSparseLogisticRegression": ("frank-wolfe-dissertation", "mirror-descent"),
 }
 _BY_CLASS = ("discriminant",)
-#: No ridge and no small set keeps them where a record is steep; a program of its own audits them.
+#: Audited by their own programs: neither a ridge nor a small set keeps them where a record's gradient is steep.
 _OWN_PAIRS = ("refocused-sums",)
 _SLOW = ("PrivateQuantileRegressor", "PrivateSparseLinearSVC")
-#: Pure steps are priced as randomized responses, from which noisy maxima are the farther the more of them there are;
-#: short steps need time to come to where a logistic loss is steep.
+#: Pure steps are priced as randomized response, which gets looser for noisy maxima with more steps; short steps need
+#: time to reach a region where a logistic loss is steep.
 _STEPS = {"frank-wolfe-dissertation": 2, "noisy-gd-dissertation": 8}
-#: Where more records around the canary of a logistic loss cost little and hold the coefficients better.
+#: Solvers for which more records around a logistic canary are cheap, and hold the coefficients better.
 _CROWDED = (
     "auto",
     "objective",
@@ -246,13 +246,12 @@ _CROWDED = (
 
 
 def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
-    """Neighbors worth trying.
+    """Return candidate pairs.
 
-    Opposite rows and opposite targets, among few or many rows that carry no signal, or that all have the same one; an
-    opposite target of a row with no zeros; among rows that agree with one of the two, which makes the other's choice
-    rare, so that its odds move most; rows at 120 degrees, which are the worst for second moments; and among rows that
-    leave one vertex of a ball which gains against two which lose: noisy maxima differ most where one stands against
-    several.
+    Opposite rows with opposite targets, among few or many rows with no signal or all with the same one; an opposite
+    target of a row without zeros; rows that agree with one of the two, which makes the other's choice rare, so that
+    its odds move most; rows at 120 degrees, the worst case for second moments; and rows for which one vertex of a ball
+    gains and two lose: noisy maxima differ most with one candidate against several.
     """
     pairs = []
     far, off = [1e3, 0.0], [-500.0, 500.0 * 3**0.5]
@@ -276,19 +275,18 @@ def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
 
 
 def _mixture(model: Any, relation: Neighboring, low: float, high: float) -> Subject:
-    """One record alone, whose columns agree on the wrong answer but for some, which are others in the neighbor.
+    """Return the subject of a mixture: one record with few right columns, which the neighbor moves.
 
-    Then the even mixture of all columns is wrong, and those columns gain what others lose. Wrong by most, and the
-    declared distance is reached, if it is one column of many; but then a draw hardly ever shows it. Exchanged for
-    another record, fewer columns tell more: where log-odds are large, two of five are as wrong as one of many, and
-    squared errors pay for one against eight. Where the record leaves, one of twenty tells more than one of forty, and a
-    small radius keeps a logistic loss as steep as at zero.
+    The even mixture of all columns is wrong, and the right columns gain what others lose. One right column of many
+    attains the declared distance, but a draw almost never shows it. For a replaced record, fewer columns reveal more:
+    two of five where log-odds are large, one against eight for squared errors. For a removed record, one of twenty
+    reveals more than one of forty, and a small radius keeps a logistic loss as steep as at zero.
     """
 
     def pair(columns: int, right: int, others: int) -> Any:
         row = np.full((2, columns), -1e3)
         row[0, :right] = row[1, columns - others :] = 1e3
-        # Where the record leaves, somebody has to stay: a row of zeros, which favors no column.
+        # If the record is removed, a row of zeros stays, which favors no column.
         stays = int(relation is Neighboring.ADD_REMOVE_ONE)
         X = np.vstack([row[:1], np.zeros((stays, columns))])
         return neighbors_of(X, np.full(len(X), high), 0, relation, row[1], high)
@@ -316,9 +314,8 @@ def _mixture(model: Any, relation: Neighboring, low: float, high: float) -> Subj
 
 
 def _fitted(name: str, cases: Sequence[tuple[Any, Any]], relation: Neighboring) -> Subject:
-    """An estimator on the pair on which its runs differ most: its plan is made once and run many times."""
-
-    ready: list[tuple[Any, Any]] = []  # draws that need not be prepared again
+    """Return an estimator on the pair whose runs differ most; its plan is made once and run many times."""
+    ready: list[tuple[Any, Any]] = []  # cached preparations of draws
 
     def run(planned: Any) -> ArrayLike:
         if not hasattr(planned.plan, "prepared"):
@@ -346,12 +343,12 @@ def _fitted(name: str, cases: Sequence[tuple[Any, Any]], relation: Neighboring) 
 
 
 def most_different(tried: Sequence[Subject]) -> Subject:
-    """The one of several pairs whose two sides are told apart best."""
+    """Return the subject whose two data sets are easiest to distinguish."""
     return tried[0] if len(tried) == 1 else max(tried, key=_divergence)
 
 
 def _divergence(subject: Subject) -> float:
-    """How well runs on the two sides can be told apart, computed or guessed from a few runs: a matter of power only."""
+    """Compute or estimate how well the two data sets can be distinguished; affects the power of the attack only."""
     first, second = subject.first, subject.second
     if isinstance(first, PlannedRun) and minimizer_law_known(first.plan):
         losses = exact_losses(first, second, _TRIAL_RUNS, seed=7, share=0.5)
@@ -367,8 +364,8 @@ def _divergence(subject: Subject) -> float:
     if laws is not None and weak is not None:
         claimed = _claimed(subject.event, subject.relation)
         broken = max(exact_delta(*weak, claimed), exact_delta(*weak[::-1], claimed))
-        worth = max(exact_epsilon(*laws, DELTA), exact_epsilon(*laws[::-1], DELTA))
-        return worth * min(1.0, broken / (_CLEARLY * DELTA))
+        shown = max(exact_epsilon(*laws, DELTA), exact_epsilon(*laws[::-1], DELTA))
+        return shown * min(1.0, broken / (_CLEARLY * DELTA))
     transcript = transcripts(
         subject.run, first, second, _TRIAL_RUNS, seed=7, share=0.5, seconds=_TRIAL_SECONDS, fewest=4
     )
@@ -387,47 +384,41 @@ REPLACED = Neighboring.REPLACE_ONE
 
 
 def subject_of(name: str, run: Any, first: Any, second: Any, event: Event, **options: Any) -> Subject:
-    """A program that is replayed and attacked on the same two neighbors under replace-one."""
+    """Return a program that is replayed and attacked on the same two neighbors under replace-one."""
     return Subject(name, REPLACED, run, (first, second), run, first, second, event, **options)
 
 
 def unfitted(model: Any) -> Any:
-    """A copy of a model that knows nothing."""
+    """Return an unfitted copy of a model."""
     return clone(model)
 
 
 def planned_as(model: Any, plan: Any) -> Any:
-    """A model that does not calibrate again what is known already."""
+    """Give a model its plan, so that fits do not calibrate again."""
     vars(model)["plan"] = lambda *sizes, **options: plan
     return model
 
 
-_CHOICES = (
-    "objective",
-    "newton",
-    "discriminant",
-    "noisy-gd",
-    "statistics",
-    "mirror-descent",
-)  # of solver="auto", by name
+#: Solvers that solver="auto" may choose.
+_CHOICES = ("objective", "newton", "discriminant", "noisy-gd", "statistics", "mirror-descent")
 
 
 def pinned(model: Any, solver: str | None) -> Any:
-    """An estimator with a loaded model's parameters and promise, and with the solver that was run.
+    """Return an unfitted estimator with a loaded model's parameters, guarantee and solver.
 
-    ``solver="auto"`` chooses by public sizes, and the data of an attack has other sizes than the model's. The choice is
-    read off the statement: the solver that was run is the one whose plan, at the stated sizes, is charged with the same
-    event or, where last digits differ, described in the same words.
+    ``solver="auto"`` chooses by public sizes, and an attack uses data of other sizes. So the choice is recovered from
+    the statement: it is the solver whose plan, at the stated sizes, charges the same event or, if last digits differ,
+    has the same description.
 
     Parameters
     ----------
     model : fitted model.
-    solver : the name that its file holds, "auto" included; None if the solver was an object, which no file restores.
+    solver : the name in its file, which may be "auto"; None if the solver was an object, which files do not keep.
 
     Raises
     ------
     ValueError
-        The solver cannot be had again: then nothing else is attacked in its place.
+        The solver cannot be recovered.
     """
     stated = model.privacy_
     promise = stated.guarantee
@@ -436,11 +427,11 @@ def pinned(model: Any, solver: str | None) -> Any:
     )
     if getattr(asked, "max_rows_per_group", None) is not None:
         raise ValueError(
-            "the model protects people with several rows, for whom the audit knows no worst-case data; replay it on "
-            "neighbors of your own with discreet.audit.replay"
+            "the model protects people with several rows, for which no worst-case data are known; use "
+            "discreet.audit.replay with your own neighbors"
         )
     if getattr(asked, "solver", None) is None:
-        return asked  # medians and recommenders have one way of running
+        return asked  # medians and recommenders have no choice of solver
     if solver not in (None, "auto"):
         return asked.set_params(solver=solver)
     plans = [] if solver is None else list(_choices(asked, model))
@@ -448,20 +439,20 @@ def pinned(model: Any, solver: str | None) -> Any:
     same += [name for name, plan in plans if plan.mechanism == stated.mechanism]
     if not same:
         raise ValueError(
-            f"the model was fitted by {stated.mechanism!r}, and its file names no solver that would run this on data "
-            "of other sizes; --solver NAME attacks the solver of that name with the same promise"
+            f"the model was fitted by {stated.mechanism!r}, and its file does not identify the solver; pass --solver "
+            "NAME to attack that solver with the same guarantee"
         )
     return asked.set_params(solver=same[0])
 
 
 def _choices(asked: Any, model: Any) -> Iterator[tuple[str, Any]]:
-    """What every solver that ``auto`` may choose plans for the model's sizes, dense or sparse."""
+    """Yield the plan of every solver that ``auto`` may choose, for the model's sizes, dense and sparse."""
     sizes = [int(model.privacy_.bounds["records"]), model.n_features_in_]
     if hasattr(model, "classes_"):
         sizes.append(len(model.classes_))
     if hasattr(asked, "multi_class"):
-        asked.set_params(multi_class=model.multi_class_)  # by default some solvers fit classes one by one
+        asked.set_params(multi_class=model.multi_class_)  # the default depends on the solver
     for name in _CHOICES:
         for sparse in (False, True):
-            with contextlib.suppress(ValueError):  # no solver for this model
+            with contextlib.suppress(ValueError):  # the solver does not support this model
                 yield name, asked.set_params(solver=name).plan(*sizes, sparse=sparse)

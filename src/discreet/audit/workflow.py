@@ -1,4 +1,4 @@
-"""What surrounds a fit, on its worst pairs: bounds, evaluations, intervals, searches, medians, transfers."""
+"""Audit subjects other than linear models: bounds, evaluations, intervals, searches, medians, transfers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _QUERIES = np.zeros((4, 1))
 
 
 def workflow() -> Iterator[Subject]:
-    """Bounds, medians, evaluations, intervals, searches: what surrounds a fit."""
+    """Yield bounds, descriptions, evaluations, intervals, searches, medians and the grid walk."""
     yield from _bounds()
     yield _description()
     yield from _evaluations()
@@ -53,7 +53,7 @@ def workflow() -> Iterator[Subject]:
 
 
 def _walk() -> Subject:
-    """Two cells, in which a record's effect has its whole range; other records make one of them rare."""
+    """Use two cells, between which a record's effect has its whole range; other records make one of them rare."""
     from discreet.solvers.sampling.grid_walk import GridWalk
 
     walk = GridWalk(1, 2.0, rate=(EPSILON - 0.02) / 2, lipschitz=1.8, score_range=2.0)
@@ -66,10 +66,10 @@ def _walk() -> Subject:
 
 
 def _bounds() -> Iterator[Subject]:
-    """Quantiles of values that all lie in one interval, but for one that moves from above all candidates to below them.
+    """Yield quantiles of values in one interval, except one value that moves from above all candidates to below.
 
-    Then every interval below becomes a rank better and every one above a rank worse. There are so many of both that
-    the one interval which holds the quantile, the likeliest by itself and always as good, hardly counts.
+    Every interval below then improves by a rank, and every one above gets a rank worse. There are so many of both that
+    the interval of the quantile, the likeliest one, whose rank is unchanged, hardly matters.
     """
     from discreet import private_domains, private_norm_bound, private_quantiles
 
@@ -89,7 +89,7 @@ def _bounds() -> Iterator[Subject]:
 
     yield subject_of("private_norm_bound", norm, values[:, None], other[:, None], event)
 
-    # Both ends are quantiles, near the middle: the record moves both.
+    # Both ends are quantiles near the middle, and the record moves both.
     options: dict[str, Any] = {"candidates": {"a": grid[:12]}, "coverage": 0.02, "epsilon": EPSILON}
     column, moved = np.array([99.0, 8.5, 8.5]), np.array([0.1, 8.5, 8.5])
 
@@ -102,7 +102,7 @@ def _bounds() -> Iterator[Subject]:
 
 
 def _description() -> Subject:
-    """A row at one end of a number's bounds, exchanged for one at the other end."""
+    """Replace a row at one end of a number's bounds by one at the other end."""
     from discreet import Boolean, Numeric, Schema, describe
 
     schema = Schema({"a": Numeric(0, 1), "b": Boolean()})
@@ -117,20 +117,20 @@ def _description() -> Subject:
 
 
 class _Given:
-    """A released model that answers by the sign of the first column."""
+    """A released classifier: the sign of the first column."""
 
     classes_ = np.array([0, 1])
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """1 where the first column is positive."""
+        """Return 1 where the first column is positive."""
         return (np.asarray(X)[:, 0] > 0).astype(np.int64)
 
 
 class _First:
-    """A released regressor that answers with the first column."""
+    """A released regressor: the first column."""
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The first column."""
+        """Return the first column."""
         return np.asarray(X, dtype=np.float64)[:, 0]
 
 
@@ -154,10 +154,10 @@ def _evaluations() -> Iterator[Subject]:
         return np.array([[guess], [0.0], [0.0], [0.0]]), np.array([truth, 0.0, 0.0, 0.0])
 
     price = evaluate(_First(), *answered(0.0, 1.0), target_bounds=(-1.0, 1.0), **options).privacy_.event
-    # Equal predictions at one end, targets at both: the two records that are farthest apart.
+    # Equal predictions at one end, targets at both ends: the records that are farthest apart.
     yield subject_of("evaluate, regressor", error, answered(1, -1), answered(1, 1), price)
 
-    # A record that the start misclassifies as clearly as it can, present or not: its gradient is as long as any.
+    # A record that the start misclassifies as badly as possible, present or not: its gradient has full length.
     rows = np.zeros((6, 2))
     rows[0] = [0.0, 1.0]
     public: dict[str, Any] = {"n_samples": 6}
@@ -175,18 +175,18 @@ def _evaluations() -> Iterator[Subject]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         statement = coefficient_intervals(model, rows, y6, steps=1, **public, **options).privacy_
-    # A record that is steep is not curved: the curvature that is paid for as well shows nothing.
+    # A record with a steep gradient has no curvature, so the curvature release reveals nothing.
     sides = (rows, y6), (rows[1:], y6[1:])
     subject = subject_of("coefficient_intervals", intervals, *sides, statement.event)
     yield dataclasses.replace(subject, relation=Neighboring.ADD_REMOVE_ONE)
 
 
 def _searches() -> Iterator[Subject]:
-    """A record that is trained on, under "split"; one that is held out and counts for every candidate, under "tries".
+    """Yield "split" with a training record that differs, and "tries" with a held-out record that affects all scores.
 
-    The answers of tries that lost, and their number, are secret. Of the winner the noisy score is released, whose law
-    is known: that of one score times f'(the chance of a smaller one), with f the generating function of the number of
-    tries (docs/proofs/selection.md, Lemma 3).
+    The losing tries and their number are secret. The winner's noisy score is released, with a known density: that of
+    one score times f'(probability of a smaller one), with f the generating function of the number of tries
+    (docs/proofs/selection.md, Lemma 3).
     """
     from discreet import PrivateLinearSVC, PrivateSearchCV
 
@@ -227,20 +227,20 @@ def _searches() -> Iterator[Subject]:
 
 @dataclass(frozen=True)
 class _Scored:
-    """Stands in for training: every candidate has the same number of right answers on the records held out."""
+    """Replaces training: every candidate has the same number of right answers on the held-out records."""
 
     right: float
 
     def fitted(self, index: int, event: Any) -> None:
-        """No model: it is released as well, and says nothing about a record that it was not trained on."""
+        """Return no model: it does not depend on a held-out record."""
 
     def score(self, model: None) -> float:
-        """The number of right answers."""
+        """Return the number of right answers."""
         return self.right
 
 
 def _log_slope(law: Any, chance: float) -> float:
-    """log f'(chance), up to a constant, of the generating function f of the number of tries."""
+    """Return log f'(chance), up to a constant, for the generating function f of the number of tries."""
     if law.law == "poisson":
         return float(law.scale * chance)
     gamma = -math.expm1(-1 / law.scale)
@@ -248,7 +248,7 @@ def _log_slope(law: Any, chance: float) -> float:
 
 
 def transfer() -> Iterator[Subject]:
-    """Voters, each with one record per teacher: a changed record is a changed vote."""
+    """Yield voters with one record per teacher, so that a changed record is a changed vote."""
     from sklearn.dummy import DummyRegressor
     from sklearn.neighbors import KNeighborsClassifier
 
@@ -268,7 +268,7 @@ def transfer() -> Iterator[Subject]:
     rows = np.array([[0.0], [9.0], [9.0], [9.0], [9.0]])
 
     def label(labels: Any) -> ArrayLike:
-        """The question is the first record itself: its teacher answers with its label, all others with 0."""
+        """Ask about the first record: its teacher answers with its label, all others with 0."""
         made = planned_as(labeler(), planned)
         return np.asarray(made.fit(rows, labels).label(rows[:1]), dtype=np.float64)
 
@@ -306,12 +306,12 @@ def transfer() -> Iterator[Subject]:
 
 
 def _answers(teacher: Any, aggregator: str) -> Iterator[Subject]:
-    """One question, or four to a sparse vector, on which one teacher of many changes sides."""
+    """Yield one question (four for a sparse vector) on which one of many teachers changes its vote."""
     from discreet import PrivateTransferClassifier
     from discreet.transfer.aggregation import SharedVotes, StableVotes
     from discreet.transfer.teachers import STEPS
 
-    # Where few teachers answer one of many classes, a check for six tenths of them and the vote are in doubt together.
+    # With few teachers and many classes, the check for 60% agreement and the vote are uncertain together.
     teachers, n_classes = (7, 4) if aggregator == "confident" else (41, 2)
     model = PrivateTransferClassifier(
         teacher,
@@ -350,12 +350,12 @@ class _Mean:
     entropy: Any
 
     def answer(self, sums: Any) -> ArrayLike:
-        """The noisy means."""
+        """Return the noisy means."""
         return np.asarray(self.plan.run(sums, self.entropy))
 
 
 def _voted(name: str, program: Any, data: tuple[Any, Any], event: Event, start: Any) -> Subject:
-    """A program is replayed from its records; the attack begins with their votes, because teachers take time."""
+    """Return a program that is replayed from its records, and attacked from their votes, because teachers are slow."""
     votes = [trace(program, side).calls[0].value.astype(np.int64) for side in data]
 
     def run(counts: Any) -> ArrayLike:

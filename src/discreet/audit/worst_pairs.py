@@ -1,34 +1,27 @@
-"""Worst neighbors: pairs of data sets, and points of coefficient space, that bring bounds close to equality.
+"""Worst-case neighbors: pairs of data sets, and coefficients, at which bounds are close to equality.
 
-For a loss of one linear prediction (and the softmax) two records v and v' shift the summed gradient most when
-they point in opposite directions and both are badly misclassified. Opposite records have opposite predictions,
-so both at once needs a small common component along which the coefficients are large: v = (r, s), v' = (-r, s)
-with s small, and coefficients far out along the second axis. Then |shift| = 2 r L, as close to the bound 2 R L as
-one likes.
+Gradients. For a loss of one linear prediction (and the softmax), two records v and v' shift the summed gradient most if
+they point in opposite directions and both are badly misclassified. Opposite records have opposite predictions, so they
+need a small common component along which the coefficients are large: v = (r, s), v' = (-r, s) with small s, and
+coefficients far out along the second axis. Then |shift| = 2 r L, arbitrarily close to the bound 2 R L.
 
-Neighbors for coefficients that are drawn from a ball: one coefficient, which a record pulls one way or the other.
+Coefficients drawn from a ball: one coefficient, which the record pulls in one of two directions. The log density of an
+exponential mechanism is concave, and one record changes it about linearly; the ratio of two such densities has its
+extremes only at the ends of the interval, and in more dimensions only near two points of the ball. So one coefficient
+is the worst case. Other records pull in one direction, which makes the far end rare, so that its odds move most. Under
+zero-out, a record in a wide ball is nearly flat on one half, and the change has its whole range on the other half.
 
-The density of an exponential mechanism over a ball is the product of what other records and the one that differs say.
-Its logarithm is concave, and one record changes it by a function that is about linear in the coefficient; the ratio of
-two such densities reaches its ends only at the ends of the interval, and in more dimensions only near two points of
-the ball. So one coefficient is worst. Others pull one way, which makes the far end rare, and its odds move most. Under
-zero-out a record in a wide ball is as good as indifferent on one half of it: there the change has its whole range on
-the other half.
+Sums by class: a row of full length that leaves one class and enters another. Leaving changes one sum by the whole row
+and its constant, and entering changes another by as much: sqrt(2) times the longest row, for any two rows. Within a
+class a row would keep its constant, unless it is so long that clipping removes it. So the labels differ, and the rows
+can be chosen for the next step: gradients of scores along the direction of the sums.
 
-Neighbors for sums by class: a row of full length that leaves one class and enters another.
-
-Leaving changes one sum by the whole row and its constant, entering changes another by as much: sqrt(2) of the longest
-row, whatever the two rows are. Exchanged within a class a row keeps its constant, unless it is so long that clipping
-leaves none. So the labels differ, and the rows are free to strain what comes after: gradients of scores along the
-direction that the sums give.
-
-Scores are about 1 for most rows, and clipped at 2. Few others share the column of the row that differs, all in one
-class, and the rest are alike: then the score of that column is beyond the clip, and the image of the row as long as
-any. A hinge is as steep for one label as for the other while coefficients are small, as they are where the classes are
-of one size and few rows tell them apart. A logistic loss is steep for records on the wrong side. Under replace-one both
-of them should be: most others are of one class, so that the constant denies the label of a row that keeps its constant,
-only a part of which lies in that column; its neighbor is so long that next to no constant is left after the clip, and
-it is the score that denies its label.
+Scores are about 1 for most rows, and clipped at 2. Few other rows share the column of the row that differs, all in one
+class, and the rest are alike: the score of that column is then beyond the clip, and the row's image has full length. A
+hinge is equally steep for both labels while coefficients are small: classes of equal size, separated by few rows. A
+logistic loss is steep for misclassified records; under replace-one both records should be. Most others are in one
+class, so that the constant misclassifies a row that keeps its constant and has only a part in that column; its neighbor
+is so long that clipping leaves almost no constant, and the score misclassifies it.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ from discreet.privacy.guarantee import Neighboring
 from discreet.problem import Problem
 from discreet.solvers import base
 
-_FAR = 2.0**20  # how far out adversarial coefficients lie, in units of 1 / R
+_FAR = 2.0**20  # size of adversarial coefficients, in units of 1 / R
 _COMMON = 2.0**-10  # the common component s of the two records, in units of R
 
 
@@ -72,19 +65,19 @@ def worst_pair(
     common: float = _COMMON,
     flip: bool = False,
 ) -> Pair:
-    """Data sets whose first row differs as much as the relation allows.
+    """Return data sets whose first row differs as much as the relation allows.
 
     Parameters
     ----------
-    neighboring : relation. Replace: the row is exchanged for one in the opposite direction. Zero-out: it is
-        replaced by a row of nan, a null record under ``bad_rows="null"``. Add-remove: it is left out.
+    neighboring : relation. Replace: the row is replaced by one in the opposite direction. Zero-out: it is replaced by a
+        row of nan, a null record under ``bad_rows="null"``. Add-remove: it is left out.
     n_columns : number of columns; at least 2 without an intercept.
     n_rest : number of further rows, all alike, which push the coefficients to where the first row is
         misclassified.
     labels : the label of the further rows, and that of the row that differs.
     common : share of a record's norm along the axis on which the coefficients grow.
-    flip : under replace-one, keep the row almost as it is and change its label instead: two equal contributions of
-        opposite sign. It shows what opposite rows hide, a constant column outside the clip.
+    flip : under replace-one, keep the row almost unchanged and change its label: two equal contributions of opposite
+        sign. This detects a constant column outside the clip, which opposite rows do not.
 
     Examples
     --------
@@ -97,7 +90,7 @@ def worst_pair(
         raise ValueError("the worst pair needs two directions: two columns, or one column and an intercept")
     row, rest = np.zeros(n_columns), np.zeros(n_columns)
     if fit_intercept:
-        # Beside a constant 1, and then clipped to the bound.
+        # Next to a constant 1, then clipped to the bound.
         row[0] = max(feature_bound, np.sqrt(1 / common**2 - 1)) if common < 1 else 0.0
     else:
         row[:2] = feature_bound * np.sqrt(1 - common**2), feature_bound * common
@@ -126,13 +119,9 @@ def worst_pair(
 def neighbors_of(
     X: Any, y: Any, index: int, neighboring: Neighboring | str, row: Any = None, label: Any = None
 ) -> Pair:
-    """The data set and its neighbor in which record ``index`` is replaced, blanked out or removed.
+    """Return the data set (X, y) and its neighbor, in which record ``index`` is blanked out, removed, or replaced.
 
-    Parameters
-    ----------
-    X, y : data set.
-    index : which record differs.
-    row, label : what it is replaced by, under replace-one.
+    ``row`` and ``label`` replace it under replace-one.
     """
     relation = Neighboring(neighboring)
     X, y = np.array(X, dtype=np.float64), np.array(y)
@@ -147,26 +136,25 @@ def neighbors_of(
 
 
 def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
-    """Linear classifiers like the given one, each with a pair on which its runs may differ most.
+    """Return variants of a linear classifier, each with a pair on which its runs may differ most.
 
-    The guarantee, the relation, the solver and the bounds stay; data, sizes and the ridge coefficient are the
-    adversary's.
+    The guarantee, the relation, the solver and the bounds stay; the adversary chooses data, sizes and the ridge.
 
-    * A hinge has its steepest slope at zero coefficients. One record stands alone, and so much ridge that noise moves
-      no prediction across the kink: the coefficients are then an affine image of noise plus gradient. Where
-      coefficients are drawn from a ball, ridge hides the record: the same without it.
-    * The logistic and the softmax loss are steep only where the canary is badly misclassified. Many others (``others``)
-      hold the coefficients there. Where the canary is exchanged for its opposite and noise is part of the objective,
-      more of them, of both labels, lie along the direction in which the two differ: their curvature keeps noise from
-      deciding for one of the two. Of the canary's norm the share that pays most is spent on being misclassified.
-    * Under noise on a minimizer curvature hides the canary, and a ridge is needed: the same without those others. On
-      the last of a few passes less of it will do.
+    * A hinge is steepest at zero coefficients: a single record, and so much ridge that noise moves no prediction across
+      the kink. The coefficients are then an affine image of noise plus gradient. If they are drawn from a ball, ridge
+      hides the record, so a second case has none.
+    * The logistic and the softmax loss are steep only where the canary is badly misclassified; ``others`` records hold
+      the coefficients there. If the canary is replaced by its opposite and noise is part of the objective, more records
+      of both labels lie along the direction in which the two differ: their curvature keeps noise from favoring one of
+      them. The canary spends the optimal share of its norm on being misclassified.
+    * With noise on a minimizer, curvature hides the canary and a ridge is needed: further cases without those records,
+      and with less ridge for the last of a few passes.
     """
     needed = ("neighboring", "classes", "fit_intercept", "feature_bound", "l2", "n_samples")
     if missing := [name for name in needed if not hasattr(estimator, name)]:
         raise ValueError(
-            f"worst-case data is known for linear classifiers, not for {type(estimator).__name__} (no {missing[0]}); "
-            "replay it on neighbors of your own with discreet.audit.replay"
+            f"worst-case data are known for linear classifiers, not for {type(estimator).__name__} (no {missing[0]}); "
+            "use discreet.audit.replay with your own neighbors"
         )
     relation = Neighboring(estimator.neighboring)
     radius, tight = float(estimator.feature_bound), min(1.0, float(estimator.epsilon))
@@ -189,7 +177,7 @@ def _case(
     intercept = bool(estimator.fit_intercept)
     case = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null")
     n_samples = n_rest + n_steady + 1
-    # The least ridge coefficient that a solver's proof allows is taken where a smaller one is asked for.
+    # Solvers raise a small ridge coefficient to the least one that their proof allows.
     case.set_params(n_samples=n_samples, l2=max(ridge / n_samples, 1e-12))
     pair = worst_pair(
         relation,
@@ -204,7 +192,7 @@ def _case(
 
 
 def _steadied(pair: Pair, count: int, labels: tuple[Any, Any]) -> Pair:
-    """The same pair with ``count`` more rows along the first column, of both labels in turn."""
+    """Add ``count`` rows along the first column, of alternating labels, to both data sets."""
     if not count:
         return pair
     sides = []
@@ -216,7 +204,7 @@ def _steadied(pair: Pair, count: int, labels: tuple[Any, Any]) -> Pair:
 
 
 def _misclassified_share(others: int, ridge: float) -> float:
-    """The common component s that makes 2 sqrt(1 - s^2) sigmoid(s t) largest, R = 1, coefficients held at t.
+    """Return the common component s that maximizes 2 sqrt(1 - s^2) sigmoid(s t), for R = 1 and coefficients at t.
 
     Without noise t solves others x sigmoid(-t) = ridge x t.
     """
@@ -226,9 +214,9 @@ def _misclassified_share(others: int, ridge: float) -> float:
 
 
 def adversarial_points(problem: Problem) -> list[Array]:
-    """Coefficients at which the gradients of `worst_pair` reach their bounds, and zero.
+    """Return coefficients at which the gradients of `worst_pair` reach their bounds, and zero.
 
-    Along each of the last two axes, one class's prediction is sent far above another's, in all orders.
+    Along each of the last two axes, one class's prediction is far above another's, in all orders.
     """
     points = [np.zeros(problem.shape)]
     far = _FAR / problem.bounds.feature_norm
@@ -251,34 +239,34 @@ def _between(size: int, up: int, down: int) -> Array:
     return vector
 
 
-# In units of R^2 / epsilon: it keeps a noisy minimizer where the record is as steep as can be.
+# In units of R^2 / epsilon: keeps a noisy minimizer where the record's gradient is steepest.
 _RIDGE = 20.0
 
 
 def draws_from_ball(estimator: Any) -> bool:
-    """Whether the estimator's solver draws coefficients from a ball around the origin or around a noisy minimizer."""
+    """Whether the solver draws coefficients from a ball, around the origin or a noisy minimizer."""
     return hasattr(base.resolve(estimator.solver), "most_tries")
 
 
 def ball_cases(estimator: Any) -> list[tuple[Any, Pair]]:
-    """Linear classifiers like the given one, with its guarantee, relation and kind of solver, each with a pair."""
+    """Return variants of a linear classifier whose solver draws from a ball, each with a pair."""
     relation, solver = Neighboring(estimator.neighboring), base.resolve(estimator.solver)
     if not hasattr(solver, "radius"):  # around a noisy minimizer: the ball is what the noise makes it
-        return [_case_balls(estimator, solver, others=1, ridge=_RIDGE)]
+        return [_ball_case(estimator, solver, others=1, ridge=_RIDGE)]
     if relation is Neighboring.REPLACE_ONE:
-        # The change is linear in a small ball; in a larger one a hinge is bent, and the change steepest inside.
+        # The change is linear in a small ball; in a larger one a hinge bends, and the change is steepest inside.
         balls = [(reach, math.ceil(pull / estimator.epsilon)) for reach in (0.05, 1.5) for pull in (4, 5)]
     else:
         balls = [(12.0, int(relation is Neighboring.ADD_REMOVE_ONE))]
     return [
-        _case_balls(
+        _ball_case(
             estimator, dataclasses.replace(cast(Any, solver), radius=reach / estimator.feature_bound), others
         )
         for reach, others in balls
     ]
 
 
-def _case_balls(estimator: Any, solver: Any, others: int, ridge: float = 0.0) -> tuple[Any, Pair]:
+def _ball_case(estimator: Any, solver: Any, others: int, ridge: float = 0.0) -> tuple[Any, Pair]:
     size, count = float(estimator.feature_bound), others + 1
     classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
     rows, labels = np.full((count, 1), size), np.full(count, classes[1])
@@ -288,21 +276,21 @@ def _case_balls(estimator: Any, solver: Any, others: int, ridge: float = 0.0) ->
     return model.set_params(n_samples=count, solver=solver, l2=max(l2, 1e-12)), pair
 
 
-_OTHERS = 6000  # rows; more where noise is stronger
-_TELLING = 30  # of them, in the column of the row that differs
-_LEAST_EPSILON = 0.1  # below, no more rows are taken
-_CROWD = 0.8  # of the rows, where the constant is to deny a label
-_PART = 0.3  # of the norm of a row with a constant, in the column that tells
-_LONG = 30.0  # in units of the longest row: beside it, the constant of a clipped row is small
+_OTHERS = 6000  # rows at epsilon 1; more for smaller epsilon
+_TELLING = 30  # of these rows, those in the column of the row that differs
+_LEAST_EPSILON = 0.1  # below it, the number of rows stays the same
+_CROWD = 0.8  # share of the rows in one class, if the constant should misclassify
+_PART = 0.3  # share of the norm of a row with a constant that lies in that column
+_LONG = 30.0  # in units of the longest row: clipping then leaves almost no constant
 
 
 def sums_classes(estimator: Any) -> bool:
-    """Whether the estimator's solver releases the sums of the classes first."""
+    """Whether the solver first releases the sums of the classes."""
     return hasattr(base.resolve(estimator.solver), "sums_share")
 
 
 def class_case(estimator: Any) -> tuple[Any, Pair]:
-    """A linear classifier like the given one, with its guarantee, relation, solver and bounds, and the pair above."""
+    """Return a variant of a linear classifier whose solver releases class sums, with its pair."""
     relation, size = Neighboring(estimator.neighboring), float(estimator.feature_bound)
     classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
     noise = 1 / min(1.0, max(_LEAST_EPSILON, float(estimator.epsilon)))
@@ -312,7 +300,7 @@ def class_case(estimator: Any) -> tuple[Any, Pair]:
     X, long = np.zeros((count + 1, 2)), [0.0, _LONG * size]
     X[1 : telling + 1, 1] = X[telling + 1 :, 0] = size
     X[0] = [size * math.sqrt(1 - _PART**2), size * _PART] if both else long
-    # The second class comes first, with all rows that tell.
+    # The second class comes first, with all rows of that column.
     codes = (np.arange(count + 1) <= count * (1 - _CROWD if both else 0.5)).astype(int)
     codes[0] = int(both)
     pair = neighbors_of(X, np.array(classes)[codes], 0, relation, long, classes[1 - codes[0]])
