@@ -332,7 +332,7 @@ def test_a_ledger_of_rows_is_pointed_out_to_who_protects_people(tmp_path, capsys
     assert (
         main([*command, "--epsilon", "2", "--max-rows-per-group", "2", "--output", places["model.json"]]) == 0
     )
-    assert "one made with --unit user would cap what all releases together say" in " ".join(
+    assert "create one with --unit user to cap what all releases together reveal" in " ".join(
         capsys.readouterr().err.split()
     )
 
@@ -403,7 +403,7 @@ def test_warmup_says_where_compiled_code_is_kept(monkeypatch, capsys):
     assert any(folder.glob("*loss_and_gradient*.nbi"))
     monkeypatch.setattr(rehearsal, "warm_up", lambda: None)
     assert main(["warmup"]) == 1
-    assert "name one in NUMBA_CACHE_DIR" in capsys.readouterr().err
+    assert "set NUMBA_CACHE_DIR" in capsys.readouterr().err
 
 
 def test_a_misspelled_or_remembered_name_is_answered():

@@ -220,7 +220,7 @@ def test_files_are_replaced_only_if_asked_to_and_ledgers_never(folder, capsys, c
     for place in ("other.db", "budget.db"):
         assert main([*command, *paid, "--output", place, "--overwrite"]) == 1
         told = capsys.readouterr().err
-        assert "a ledger is never replaced" in told or "which is read" in told
+        assert "a ledger is never replaced" in told or "would replace the input file" in told
     assert charges() == len(Ledger("other.db").history()) == 0
     assert main([*command, *paid, "--output", "there.csv", "--overwrite"]) == 0
     assert (folder / "there.csv").read_text() != "precious"
@@ -229,12 +229,12 @@ def test_files_are_replaced_only_if_asked_to_and_ledgers_never(folder, capsys, c
 def test_an_export_does_not_replace_what_it_reads(folder, capsys):
     os.link("budget.db", "same.db")
     assert main([*EXPORT, "--output", "same.db", "--overwrite"]) == 1
-    assert "which is read" in capsys.readouterr().err
+    assert "would replace the input file" in capsys.readouterr().err
     assert charges() == 0
 
 
 def test_output_to_a_dash_or_a_folder(folder, capsys):
-    for place, told in (("-", "'-' is none"), (".", "is a folder")):
+    for place, told in (("-", "needs a file name, got '-'"), (".", "is a folder")):
         assert main([*FIT, *PAID, "--output", place]) == 1
         assert told in capsys.readouterr().err
     assert charges() == 0

@@ -71,9 +71,9 @@ def test_evaluate_notices_an_output_it_cannot_write_before_it_charges(folder, ca
         (folder / "missing" / "metrics.json", "cannot write"),
         (folder, "cannot write"),
         (folder / "schema.toml", "pass --overwrite"),
-        (model, "which is read"),
-        (folder / "link.csv", "which is read"),
-        (folder / "budget", "which is read"),
+        (model, "would replace the input file"),
+        (folder / "link.csv", "would replace the input file"),
+        (folder / "budget", "would replace the input file"),
     ):
         also = [] if "overwrite" in message else ["--overwrite"]
         assert main([*command, "--output", str(place), *also]) == 1
@@ -110,7 +110,7 @@ def test_predict_does_not_replace_what_it_reads(folder, capsys, place):
     before = (folder / place).read_bytes()
     command = ["predict", str(folder / "model.json"), str(folder / "test.csv")]
     assert main([*command, "--output", str(folder / place)]) == 1
-    assert "which is read" in capsys.readouterr().err
+    assert "would replace the input file" in capsys.readouterr().err
     assert (folder / place).read_bytes() == before
 
 
@@ -118,7 +118,7 @@ def test_fit_does_not_replace_what_it_reads(folder, capsys):
     before = (folder / "train.csv").read_bytes()
     fit = ["fit", str(folder / "train.csv"), "--schema", str(folder / "schema.toml"), "--epsilon", "2"]
     assert main([*fit, "--output", str(folder / "train.csv"), "--overwrite"]) == 1
-    assert "which is read" in capsys.readouterr().err
+    assert "would replace the input file" in capsys.readouterr().err
     assert (folder / "train.csv").read_bytes() == before
 
 
