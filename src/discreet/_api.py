@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 _MODULES = {
-    "discreet.additive.estimators": (
-        "PrivateAdditiveClassifier",
-        "PrivateAdditiveRegressor",
-    ),
+    "discreet.additive.estimators": ("PrivateAdditiveClassifier", "PrivateAdditiveRegressor"),
     "discreet.description.describe": ("describe",),
     "discreet.description.quantiles": (
         "private_domains",
@@ -14,23 +11,13 @@ _MODULES = {
         "private_quantiles",
         "wide_grid",
     ),
-    "discreet.estimators.classifiers": (
-        "PrivateLinearSVC",
-        "PrivateLogisticRegression",
-    ),
+    "discreet.estimators.classifiers": ("PrivateLinearSVC", "PrivateLogisticRegression"),
     "discreet.estimators.components": ("PrivatePCA",),
     "discreet.estimators.encoder": ("SchemaEncoder",),
     "discreet.estimators.erm": ("PrivateERM",),
-    "discreet.estimators.l1": (
-        "PrivateLasso",
-        "PrivateSparseLinearSVC",
-        "PrivateSparseLogisticRegression",
-    ),
+    "discreet.estimators.l1": ("PrivateLasso", "PrivateSparseLinearSVC", "PrivateSparseLogisticRegression"),
     "discreet.estimators.median": ("PrivateMedian",),
-    "discreet.estimators.mixtures": (
-        "PrivateSimplexClassifier",
-        "PrivateSimplexRegressor",
-    ),
+    "discreet.estimators.mixtures": ("PrivateSimplexClassifier", "PrivateSimplexRegressor"),
     "discreet.estimators.pipelines": ("check_pipeline",),
     "discreet.estimators.regressors": (
         "PrivateHuberRegressor",
@@ -47,43 +34,18 @@ _MODULES = {
     "discreet.online.ftrl": ("PrivateFTRL",),
     "discreet.online.linear": ("PrivateOnlineLinearModel",),
     "discreet.online.stream": ("HorizonReached",),
-    "discreet.privacy.guarantee": (
-        "Guarantee",
-        "Neighboring",
-        "NoLedgerWarning",
-        "PrivacyWarning",
-    ),
-    "discreet.privacy.ledger.ledger": (
-        "BudgetExceeded",
-        "Ledger",
-        "LedgerError",
-    ),
+    "discreet.privacy.guarantee": ("Guarantee", "Neighboring", "NoLedgerWarning", "PrivacyWarning"),
+    "discreet.privacy.ledger.ledger": ("BudgetExceeded", "Ledger", "LedgerError"),
     "discreet.privacy.ledger.policy": ("Policy",),
     "discreet.privacy.statement": ("PrivacyStatement",),
     "discreet.recommend.completion": ("PrivateMatrixCompletion",),
     "discreet.mechanisms.recording": ("on_progress",),
-    "discreet.search.selection": (
-        "PrivateSearchCV",
-        "PrivateSelection",
-    ),
-    "discreet.tables.domains": (
-        "Binned",
-        "Boolean",
-        "Categorical",
-        "Numeric",
-        "Text",
-    ),
-    "discreet.tables.schema": (
-        "Schema",
-        "SchemaError",
-        "Target",
-    ),
+    "discreet.search.selection": ("PrivateSearchCV", "PrivateSelection"),
+    "discreet.tables.domains": ("Binned", "Boolean", "Categorical", "Numeric", "Text"),
+    "discreet.tables.schema": ("Schema", "SchemaError", "Target"),
     "discreet.transfer.classifier": ("PrivateTransferClassifier",),
     "discreet.transfer.error_rate": ("private_error_rate",),
-    "discreet.transfer.labeler": (
-        "BudgetSpent",
-        "PrivateLabeler",
-    ),
+    "discreet.transfer.labeler": ("BudgetSpent", "PrivateLabeler"),
     "discreet.transfer.regressor": ("PrivateTransferRegressor",),
 }
 

@@ -188,7 +188,9 @@ def test_keys_and_signatures(shell, tmp_path):
     assert main(["verify", "model.json", "--key", "public.pem"]) == 1
     assert card.read("signed.json").release_digest == card.read("model.json").release_digest
     before = (tmp_path / "model.json").read_bytes()
-    assert "would replace the input file" in shell("sign model.json --key private.pem --output model.json --overwrite", 1)
+    assert "would replace the input file" in shell(
+        "sign model.json --key private.pem --output model.json --overwrite", 1
+    )
     assert (tmp_path / "model.json").read_bytes() == before
     shell("key second.pem second.pub")
     shell("sign signed.json --key second.pem --output again.json")

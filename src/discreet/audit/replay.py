@@ -241,10 +241,7 @@ def _recorded(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:
 
 def _priced(run: PlannedRun, one: Trace) -> list[Finding]:
     """Check a plan and its calls without the neighbor."""
-    problems = {
-        "price": sensitivity.price_problem(run, one),
-        "claim": sensitivity.claim_problem(run.plan),
-    }
+    problems = {"price": sensitivity.price_problem(run, one), "claim": sensitivity.claim_problem(run.plan)}
     return [Finding(check, problem) for check, problem in problems.items() if problem]
 
 

@@ -178,13 +178,7 @@ def _answered(call: Call, answer: Call) -> Call:
 
 
 def pair_epsilon(
-    run: Callable[[Any], Any],
-    first: Any,
-    second: Any,
-    delta: float,
-    *,
-    share: float = 1.0,
-    most: int = MOST,
+    run: Callable[[Any], Any], first: Any, second: Any, delta: float, *, share: float = 1.0, most: int = MOST
 ) -> float | None:
     """Return the exact epsilon of ``run`` on this pair at ``delta``, the larger of both directions.
 

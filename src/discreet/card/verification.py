@@ -96,10 +96,7 @@ class Verification:
 
 
 def verify(
-    path: str | os.PathLike[str],
-    *,
-    key: str | os.PathLike[str] | None = None,
-    ledger: Any = None,
+    path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None, ledger: Any = None
 ) -> Verification:
     """Recompute what a model file claims, and refuse it if the claim does not follow.
 

@@ -32,13 +32,7 @@ COMMANDS = {
         models.predict,
     ),
     "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit, trust.attest),
-    "model files": (
-        publishing.show,
-        publishing.card,
-        publishing.key,
-        publishing.sign,
-        publishing.export,
-    ),
+    "model files": (publishing.show, publishing.card, publishing.key, publishing.sign, publishing.export),
     "budget": (budget.ledger,),
     "the shell": (completion.completion, data.warmup),
 }

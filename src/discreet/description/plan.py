@@ -38,6 +38,8 @@ class DescriptionPlan(NoisyVectorPlan):
     pairs: tuple[tuple[int, int], ...] = ()
     max_rows: int = 1
 
+    theorem = "sensitivity of stacked counts and sums: docs/proofs/describe.md, section 1"
+
     @cached_property
     def shapes(self) -> tuple[tuple[int, int], ...]:
         """Of the two-way tables."""
@@ -86,11 +88,6 @@ class DescriptionPlan(NoisyVectorPlan):
             for what, of in (("counts", counted), ("counts and sums", summed), ("two-way tables", tables))
             if of
         ]
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "sensitivity of stacked counts and sums: docs/proofs/describe.md, section 1"
 
     @property
     def noise(self) -> Mapping[str, float | str]:

@@ -97,6 +97,8 @@ class QuantilePlan:
     n_columns: int = 1
     rows: int = 1
 
+    theorem = "exponential mechanism of bounded range on exact scores; docs/proofs/quantiles.md"
+
     @cached_property
     def _epsilon(self) -> float:
         """Of one choice, such that all of them together keep the promise."""
@@ -128,11 +130,6 @@ class QuantilePlan:
             f"{self._choices} quantile(s), each chosen among {len(self.candidates)} public candidates by the "
             "exponential mechanism"
         )
-
-    @property
-    def theorem(self) -> str:
-        """Why the promise holds."""
-        return "exponential mechanism of bounded range on exact scores; docs/proofs/quantiles.md"
 
     @property
     def noise(self) -> Mapping[str, float | str]:

@@ -92,8 +92,7 @@ def curves(
         x=_logarithmic(alt, records, x), color=_color(alt, records, series, colors)
     )
     area = base.mark_area(opacity=0.18).encode(
-        y=alt.Y(f"{band[0]}:Q", scale=vertical, title=y),
-        y2=f"{band[1]}:Q",
+        y=alt.Y(f"{band[0]}:Q", scale=vertical, title=y), y2=f"{band[1]}:Q"
     )
     line = base.mark_line(point=alt.OverlayMarkDef(size=60, filled=True)).encode(
         y=alt.Y(f"{y}:Q", scale=vertical, title=y),
@@ -178,9 +177,7 @@ def slopes(records: Records, *, x: str, y: str, series: str, theory: str) -> Spe
         shape=_shape(alt, records, series),
         tooltip=[f"{series}:N", alt.Tooltip(f"{x}:Q", format=".3g"), alt.Tooltip(f"{y}:Q", format=".3g")],
     )
-    line = base.mark_line(strokeDash=[6, 4]).encode(
-        y=alt.Y(f"{theory}:Q", scale=logarithmic),
-    )
+    line = base.mark_line(strokeDash=[6, 4]).encode(y=alt.Y(f"{theory}:Q", scale=logarithmic))
     return _finished(line + points)
 
 

@@ -346,7 +346,4 @@ _ASSUMPTIONS = (
     "the subgroups, the bins and the target bounds were declared without looking at the private data",
     *PLATFORM_ASSUMPTIONS,
 )
-_NOT_COVERED = (
-    "how long the evaluation took and how much memory it used",
-    OTHER_RELEASES,
-)
+_NOT_COVERED = ("how long the evaluation took and how much memory it used", OTHER_RELEASES)

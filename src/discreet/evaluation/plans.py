@@ -68,6 +68,8 @@ class CountPlan(NoisyVectorPlan):
     max_rows: int = 1
     weights: tuple[float, ...] = ()
 
+    theorem = "sensitivity of histograms: docs/proofs/evaluation.md, section 1"
+
     @property
     def size(self) -> int:
         """Number of cells and sums."""
@@ -94,11 +96,6 @@ class CountPlan(NoisyVectorPlan):
         """A description of how noise is added."""
         sums = " and on sums of what rounding to bins left over" if self.n_sums else ""
         return f"discrete {self.kind} noise on {len(self.shapes)} tables of counts{sums}{_bounded(self)}"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "sensitivity of histograms: docs/proofs/evaluation.md, section 1"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
@@ -136,6 +133,8 @@ class SumPlan(NoisyVectorPlan):
     n_parts: int
     max_rows: int = 1
 
+    theorem = "sensitivity of sums of bounded terms: docs/proofs/evaluation.md, section 1"
+
     @property
     def size(self) -> int:
         """Number of sums."""
@@ -172,11 +171,6 @@ class SumPlan(NoisyVectorPlan):
     def mechanism(self) -> str:
         """A description of how noise is added."""
         return f"discrete noise on sums of powers of targets and errors{_bounded(self)}"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "sensitivity of sums of bounded terms: docs/proofs/evaluation.md, section 1"
 
     @property
     def noise(self) -> Mapping[str, float | str]:

@@ -278,9 +278,7 @@ def _public_parts(model: Any, y: NDArray[Any]) -> tuple[Loss, Array, Array, floa
     targets = to_numbers(y)
     if not np.all(np.isfinite(targets)):
         raise ParameterError(
-            "y",
-            "holds targets that are not finite numbers",
-            "correct them, or leave their rows out",
+            "y", "holds targets that are not finite numbers", "correct them, or leave their rows out"
         )
     labels = np.clip((targets - middle) / half, -1.0, 1.0)
     return Squared(prediction_bound=1.0, label_bound=1.0), weights, labels, half, middle

@@ -222,6 +222,8 @@ class IntervalPlan:
     unit: float
     max_rows: int = 1
 
+    theorem = "sensitivities of docs/proofs/uncertainty.md, section 1; exact composition of Gaussian releases"
+
     def _multiplier(self, part: str, last: bool = True) -> float:
         """Return the noise multiplier of one release, from its share of the budget."""
         whole = sum(_SHARES.values()) + (self.steps - 1) * sum(_APPROACH.values())
@@ -285,13 +287,6 @@ class IntervalPlan:
         made = f"Gaussian noise on curvature and gradients of {self.steps} Newton steps from a released model"
         user = self.guarantee.unit == "user"
         return f"{made}; at most {self.max_rows} rows of every group" if user else made
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "sensitivities of docs/proofs/uncertainty.md, section 1; exact composition of Gaussian releases"
-        )
 
     @property
     def noise(self) -> Mapping[str, float | str]:

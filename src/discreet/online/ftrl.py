@@ -80,6 +80,8 @@ class SamplingPlan(FTRLPlan):
     epsilon: float
     rows: int = 1
 
+    theorem = "adaptive bounded-range composition (docs/proofs/online.md, Theorem 1)"
+
     @classmethod
     def of(
         cls, guarantee: Guarantee, n_actions: int, horizon: int, cost_bound: float, rows: int = 1
@@ -123,11 +125,6 @@ class SamplingPlan(FTRLPlan):
         return f"follow the regularized leader: {drawn} drawn by the exponential mechanism"
 
     @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "adaptive bounded-range composition (docs/proofs/online.md, Theorem 1)"
-
-    @property
     def noise(self) -> Mapping[str, float | str]:
         """The public numbers of the stream."""
         return {
@@ -147,6 +144,8 @@ class TreePlan(FTRLPlan):
 
     noise_multiplier: float
     rows: int = 1
+
+    theorem = "adaptive composition of the blocks that hold a step (docs/proofs/online.md, Theorem 2)"
 
     @classmethod
     def of(
@@ -190,11 +189,6 @@ class TreePlan(FTRLPlan):
     def mechanism(self) -> str:
         """A description of how noise is added."""
         return f"follow the regularized leader on Gaussian tree sums of the costs of {self.n_actions} actions"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "adaptive composition of the blocks that hold a step (docs/proofs/online.md, Theorem 2)"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
@@ -267,16 +261,12 @@ class PrivateFTRL(PrivateStream):
         method = _checks.choice("method", self.method, ("auto", "sampling", "tree"))
         if self.horizon > 2**30:
             raise ParameterError(
-                "horizon",
-                f"must be at most 2**30, got {self.horizon}",
-                "use shorter epochs",
+                "horizon", f"must be at most 2**30, got {self.horizon}", "use shorter epochs"
             )
         bound = _checks.real("cost_bound", self.cost_bound, above=0)
         if not 1e-100 <= bound <= 1e100:
             raise ParameterError(
-                "cost_bound",
-                f"must lie between 1e-100 and 1e100, got {bound!r}",
-                "rescale the costs",
+                "cost_bound", f"must lie between 1e-100 and 1e100, got {bound!r}", "rescale the costs"
             )
         n_actions = _checks.count("n_actions", self.n_actions, at_least=2)
         sizes = promise, n_actions, self.horizon, bound, self._rows

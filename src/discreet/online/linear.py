@@ -50,6 +50,11 @@ class OnlineLinearPlan(ShowsPlan):
     noise_multiplier: float
     rows: int = 1
 
+    mechanism = "follow the regularized leader on tree-aggregated gradients under Gaussian noise"
+    theorem = (
+        "adaptive composition of the blocks that hold a record (docs/proofs/online.md, Theorems 2 and 3)"
+    )
+
     @cached_property
     def tree(self) -> TreeMechanism:
         """A record's gradient has norm at most L R, plus a billionth for its rounding. Those of a person add up."""
@@ -86,18 +91,6 @@ class OnlineLinearPlan(ShowsPlan):
     def event(self) -> events.Event:
         """One record is in one block of each length."""
         return self.tree.event
-
-    @property
-    def mechanism(self) -> str:
-        """A description of how noise is added."""
-        return "follow the regularized leader on tree-aggregated gradients under Gaussian noise"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "adaptive composition of the blocks that hold a record (docs/proofs/online.md, Theorems 2 and 3)"
-        )
 
     @property
     def noise(self) -> Mapping[str, float | str]:

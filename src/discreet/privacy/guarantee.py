@@ -132,9 +132,7 @@ class Guarantee:
                 raise ParameterError(name, f"must be {listed}, got {getattr(self, name)!r}")
         if isinstance(self.epsilon, bool) or not self.epsilon > 0:
             raise ParameterError(
-                "epsilon",
-                f"must be a number greater than 0, got {self.epsilon!r}",
-                USUAL_EPSILON,
+                "epsilon", f"must be a number greater than 0, got {self.epsilon!r}", USUAL_EPSILON
             )
         if isinstance(self.delta, bool) or not 0 <= self.delta < 1:
             raise ParameterError(

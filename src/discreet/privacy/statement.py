@@ -98,10 +98,7 @@ class PrivacyStatement:
     proofs: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        plan: Stated,
-    ) -> PrivacyStatement:
+    def of(cls, plan: Stated) -> PrivacyStatement:
         """Return what a plan promises, and why; what it assumes and does not cover is for the caller to add."""
         problem, event = getattr(plan, "problem", None), plan.event
         parts = (plan, getattr(problem, "loss", None), getattr(problem, "geometry", None))

@@ -43,12 +43,7 @@ _KEEP_BYTES = 1 << 28  # mapped pages that may stay before they are given back
 
 @contextmanager
 def opened_source(
-    data: Any,
-    scale: Scale | Clicks,
-    catalog: Any,
-    *,
-    out_of_bounds: str = "error",
-    duplicates: str = "error",
+    data: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str = "error", duplicates: str = "error"
 ) -> Iterator[tuple[Ratings, NDArray[Any]]]:
     """The checked ratings of a source with columns user, item, rating, and the catalog; as `ratings.read`.
 
@@ -219,12 +214,7 @@ class DaskRatings:
 
 
 def opened_collection(
-    data: Any,
-    scale: Scale | Clicks,
-    catalog: Any,
-    *,
-    out_of_bounds: str = "error",
-    duplicates: str = "error",
+    data: Any, scale: Scale | Clicks, catalog: Any, *, out_of_bounds: str = "error", duplicates: str = "error"
 ) -> tuple[DaskRatings, NDArray[Any]]:
     """Checked ratings and the catalog; as `ratings.read`.
 

@@ -239,6 +239,8 @@ class TriesPlan(ShowsPlan):
     score_multiplier: float
     max_rows: int = 1
 
+    theorem = "random number of tries (Liu and Talwar, 2019; Papernot and Steinke, 2022): docs/proofs/selection.md, 3"
+
     @property
     def score(self) -> GaussianMechanism | LaplaceMechanism:
         """The noisy score: a record changes the right answers by at most 1, a person by ``max_rows``."""
@@ -259,11 +261,6 @@ class TriesPlan(ShowsPlan):
             f"best of a secret number of tries, {self.law.mean:.4g} expected; every try trains one of {len(self.fits)} "
             "candidates drawn by lot and scores it on held-out records with noise"
         )
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "random number of tries (Liu and Talwar, 2019; Papernot and Steinke, 2022): docs/proofs/selection.md, 3"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
@@ -330,6 +327,8 @@ class SplitPlan(ShowsPlan):
     training: Training
     max_rows: int = 1
 
+    theorem = "disjoint parts and the exponential mechanism: docs/proofs/selection.md, sections 1 and 5"
+
     @property
     def choice(self) -> ExponentialMechanism:
         """The exponential mechanism on numbers of right answers.
@@ -350,11 +349,6 @@ class SplitPlan(ShowsPlan):
         """A description of how the choice is made."""
         shared = "the same records" if self.training == "composed" else "disjoint records"
         return f"{len(self.fits)} candidates trained on {shared}, one chosen by the exponential mechanism on others"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "disjoint parts and the exponential mechanism: docs/proofs/selection.md, sections 1 and 5"
 
     @property
     def noise(self) -> Mapping[str, float | str]:

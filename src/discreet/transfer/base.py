@@ -283,10 +283,7 @@ def check_same_columns(private: Columns, other: Any, name: str) -> None:
 
 
 def state(
-    carried: Carried[Any],
-    bounds: dict[str, float | str],
-    assumptions: tuple[str, ...],
-    rows: Any = None,
+    carried: Carried[Any], bounds: dict[str, float | str], assumptions: tuple[str, ...], rows: Any = None
 ) -> PrivacyStatement:
     """State the promise that travels with the answers and with whatever is trained on them."""
     where = rows.assumptions if isinstance(rows, Rows) else ()

@@ -49,6 +49,11 @@ class ErrorRatePlan:
     n_teachers: int
     n_validation: int
 
+    mechanism = "error rate of all teachers on held-out rows, with Laplace noise"
+    theorem = (
+        "Laplace mechanism (Dwork et al., 2006) with the sensitivity of docs/proofs/sparse-vector.md, 10"
+    )
+
     @property
     def _laplace(self) -> LaplaceMechanism:
         most = max(self.n_teachers, self.n_validation)
@@ -63,18 +68,6 @@ class ErrorRatePlan:
     def event(self) -> Event:
         """The event to charge."""
         return self._laplace.event
-
-    @property
-    def mechanism(self) -> str:
-        """A description of the mechanism."""
-        return "error rate of all teachers on held-out rows, with Laplace noise"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "Laplace mechanism (Dwork et al., 2006) with the sensitivity of docs/proofs/sparse-vector.md, 10"
-        )
 
     @property
     def noise(self) -> Mapping[str, float | str]:

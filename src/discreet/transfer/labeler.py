@@ -237,22 +237,17 @@ class QueryPlan:
     n_queries: int
     votes: StableVotes
 
+    mechanism = (
+        "subsample and aggregate for a stream of questions, by sparse vector on the distance to instability"
+    )
+    theorem = (
+        "docs/proofs/sparse-vector.md, sections 3, 6, 8 and 11 (after Dwork et al., 2009; Thakkar, 2019)"
+    )
+
     @property
     def event(self) -> Event:
         """The event of the whole stream."""
         return self.votes.event
-
-    @property
-    def mechanism(self) -> str:
-        """A description of the mechanism."""
-        return "subsample and aggregate for a stream of questions, by sparse vector on the distance to instability"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return (
-            "docs/proofs/sparse-vector.md, sections 3, 6, 8 and 11 (after Dwork et al., 2009; Thakkar, 2019)"
-        )
 
     @property
     def lead_needed(self) -> int:

@@ -50,20 +50,13 @@ class MeanPlan(ShowsPlan):
     noise_multiplier: float
     changed: int
 
+    mechanism = "teachers on disjoint chunks, mean of their bounded predictions with Gaussian noise"
+    theorem = "Gaussian mechanism (Balle and Wang, 2018); docs/proofs/sparse-vector.md, section 9"
+
     @property
     def event(self) -> Event:
         """The event to charge."""
         return self._mechanism.event
-
-    @property
-    def mechanism(self) -> str:
-        """A description of the mechanism."""
-        return "teachers on disjoint chunks, mean of their bounded predictions with Gaussian noise"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "Gaussian mechanism (Balle and Wang, 2018); docs/proofs/sparse-vector.md, section 9"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
@@ -133,10 +126,7 @@ class PrivateTransferRegressor(RegressorMixin, base.TransferParameters, Transfer
 
     estimator: Any = base.teachers_model("regressor")
     bounds: tuple[float, float] = parameter(
-        REQUIRED,
-        "(float, float)",
-        "Public range of y; predictions are clipped to it.",
-        positional=True,
+        REQUIRED, "(float, float)", "Public range of y; predictions are clipped to it.", positional=True
     )
     student: Any = parameter(
         None, "regressor", "Trained on the labeled public rows; None uses ``estimator``.", positional=True

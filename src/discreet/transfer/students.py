@@ -308,16 +308,7 @@ def _forest(trees: Any, whole: Any) -> dict[str, NDArray[Any]]:
             missing = np.asarray(tree.missing_go_to_left, dtype=bool)
         else:
             missing = np.zeros(tree.node_count, dtype=bool)
-        parts.append(
-            (
-                tree.feature,
-                tree.threshold,
-                tree.children_left,
-                tree.children_right,
-                missing,
-                value,
-            )
-        )
+        parts.append((tree.feature, tree.threshold, tree.children_left, tree.children_right, missing, value))
     outputs = parts[0][-1].shape[1]
     made = _trees(parts, outputs, np.zeros(outputs), int(whole.n_features_in_), single=True)
     return made | {"divisor": np.array(len(trees))}

@@ -43,6 +43,9 @@ class SubsamplePlan:
     n_candidates: int
     changed: int = 1
 
+    mechanism = "subsample and aggregate with the optimal distance-to-instability test"
+    theorem = "docs/proofs/sparse-vector.md, sections 5 and 6 (after Nissim, Raskhodnikova and Smith, 2007)"
+
     def __post_init__(self) -> None:
         # Computed now, before any charge, because its time grows with 1 / epsilon.
         self._test.distance_needed(0.0)
@@ -55,16 +58,6 @@ class SubsamplePlan:
     def event(self) -> Event:
         """The event to charge."""
         return self._test.event
-
-    @property
-    def mechanism(self) -> str:
-        """A description of the mechanism."""
-        return "subsample and aggregate with the optimal distance-to-instability test"
-
-    @property
-    def theorem(self) -> str:
-        """The theorem behind the guarantee."""
-        return "docs/proofs/sparse-vector.md, sections 5 and 6 (after Nissim, Raskhodnikova and Smith, 2007)"
 
     @property
     def lead_needed(self) -> int:
@@ -160,11 +153,7 @@ def subsample_and_aggregate(
         return None if winner is None else candidates[winner]
 
     carried = carry_out(
-        plan,
-        counts,
-        ledger,
-        "subsample_and_aggregate",
-        published=lambda winner: _named(value_of(winner)),
+        plan, counts, ledger, "subsample_and_aggregate", published=lambda winner: _named(value_of(winner))
     )
     bounds: dict[str, float | str] = {"chunks": float(plan.n_chunks), "candidates": float(len(candidates))}
     stated = ("the candidates are public (given by the user)",)

@@ -71,10 +71,7 @@ def _vertex_sets(event: ObjectivePerturbation, neighboring: Neighboring) -> Iter
         yield (
             [(1, cost, 2 * shift), (2, cost, shift), (1, cost, 0.0)]
             if replace
-            else [
-                (1, cost, shift),
-                (1, cost, 0.0),
-            ]
+            else [(1, cost, shift), (1, cost, 0.0)]
         )
     elif not replace:
         yield [(2, cost, shift)]

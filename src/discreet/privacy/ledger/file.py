@@ -229,11 +229,7 @@ class LedgerFile:
         return self._database.transact("BEGIN", check)
 
     def append(
-        self,
-        after: Tail,
-        decide: Callable[[list[Charge]], bool],
-        event: Event,
-        **remarks: str,
+        self, after: Tail, decide: Callable[[list[Charge]], bool], event: Event, **remarks: str
     ) -> tuple[Links, Charge]:
         """Write one charge durably, in the same transaction in which ``decide`` saw everything before it.
 

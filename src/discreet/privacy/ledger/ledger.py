@@ -570,14 +570,7 @@ def _new_terms(
         raise ValueError("a ledger needs a finite epsilon")
     order = Filter.for_cap(cap.epsilon, cap.delta, cap.neighboring).order
     return lambda identity, created: Terms(
-        cap.epsilon,
-        cap.delta,
-        cap.neighboring,
-        adaptive is not False,
-        order,
-        identity,
-        created,
-        cap.unit,
+        cap.epsilon, cap.delta, cap.neighboring, adaptive is not False, order, identity, created, cap.unit
     )
 
 

@@ -10,12 +10,7 @@ import numpy as np
 from discreet._typing import Array, Integers
 from discreet.recommend.item_models import DescentModel, RidgeModel
 from discreet.recommend.methods.profile import ERROR_VARIANCE, learn_profile, profile_releases
-from discreet.recommend.methods.subspace import (
-    check_dense,
-    covariance,
-    covariance_release,
-    symmetric,
-)
+from discreet.recommend.methods.subspace import check_dense, covariance, covariance_release, symmetric
 from discreet.recommend.plan import Facts, Noise, Release
 from discreet.recommend.ratings import Ratings, Users
 from discreet.sets.base import project_magnitudes
