@@ -299,12 +299,10 @@ def test_a_price_names_its_unit(rows, model):
 def test_the_wrong_key_of_a_pair_is_called_that(model, tmp_path):
     private, public, path = (tmp_path / name for name in ("private.pem", "public.pem", "model.json"))
     card.new_key(private, public)
-    with pytest.raises(card.CardError, match=r"public\.pem' is the public key of a pair, and the other one"):
+    with pytest.raises(card.CardError, match=r"public\.pem' is the public key of a pair; files are signed"):
         card.save(model, path, key=public)
     card.save(model, path, key=private)
-    with pytest.raises(
-        card.CardError, match=r"private\.pem' is the private key of a pair, and the other one"
-    ):
+    with pytest.raises(card.CardError, match=r"private\.pem' is the private key of a pair; files are signed"):
         card.verify(path, key=private)
 
 

@@ -132,11 +132,11 @@ FAULTS = {
     "no attacks": (lambda body: body["attacks"].clear(), "attacks: nothing was tried"),
     "a cheaper charge": (
         lambda body: body["claims"][1].update(claim("b", Pure(0.1), 0.0, REPLACED)),
-        "claims: b, replace-one is charged otherwise",
+        "claims: b, replace-one is charged differently",
     ),
     "a price at another delta": (
         lambda body: body["claims"][0].update(claim("a", Gaussian(2.0), 0.5, REPLACED)),
-        "claims: a, replace-one is charged otherwise",
+        "claims: a, replace-one is charged differently",
     ),
     "a replay of neighbors that are close": (
         lambda body: body["replays"][0].update(ratio=0.5),
@@ -162,7 +162,7 @@ FAULTS = {
         lambda body: body["outside"].pop(1),
         "outside, dp-accounting: 1 of 2 rows are missing: b",
     ),
-    "no word of a tool": (lambda body: body["outside"].pop(), "no word of dp-recorder"),
+    "no word of a tool": (lambda body: body["outside"].pop(), "no rows of dp-recorder"),
     "few kills": (lambda body: body["kills"].update(kills=999), "kills: 999 of 1000 were tried"),
     "few hostile files": (lambda body: body["fuzz"].update(cases=None), "fuzz: None of 10000 were tried"),
     "an unknown mode": (lambda body: body.update(mode="fast"), "kills: 1000 of 10000 were tried"),

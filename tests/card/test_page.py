@@ -123,7 +123,7 @@ def test_the_day_and_the_budget_come_from_the_ledger(rows, tmp_path):
     text = page_of(model, tmp_path, ledger=other)
     assert "does not name a charge of this ledger" in text
     assert ledger.history()[0].time[:10] not in text
-    assert "ask its keeper" in page_of(model, tmp_path)
+    assert "that ledger shows the total" in page_of(model, tmp_path)
 
 
 def test_a_seeded_or_edited_model_says_so_first(rows, tmp_path):

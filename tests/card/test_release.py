@@ -223,7 +223,7 @@ FORGED = "0.1.0\nSignature   by the given key\nPaid for    charge 1 of the given
         (lambda content: content["privacy"]["guarantee"].update(epsilon=True), "epsilon must be"),
         (lambda content: content["parameters"].update(ledger="evil.db"), "cannot set ledger"),
         (lambda content: content["parameters"].update(random_state=1), "cannot set random_state"),
-        (lambda content: content["facts"].update(__class__="x"), "no other fact is known"),
+        (lambda content: content["facts"].update(__class__="x"), "the only fact is multi_class_"),
         (lambda content: content.update(original={"ledger": "x"}), "that such a model does not have"),
     ],
 )
@@ -270,8 +270,8 @@ def test_the_words_say_what_was_not_checked(path):
     card.save(fitted("logistic")[0], path)
     shown = str(card.verify(path))
     for words in (
-        "Checksum    matches: detects accidents, anyone can recompute it",
-        "Signature   none: nothing shows who made this file",
+        "Checksum    matches: detects accidental damage; anyone can recompute it",
+        "Signature   none: the file does not show who made it",
         "Paid for    not checked, and the file names no charge",
         "Release     not checked: no ledger was given",
     ):

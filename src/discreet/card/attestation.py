@@ -1,12 +1,12 @@
-"""Attestations: what was recomputed about a version of this package, and whether a file says so of this one.
+"""Attestations: a file of what was recomputed about a version of this package, and its check.
 
-``make attest`` in a checkout writes such a file: claims with their events, lemmas with their hashes and tests, exact
-audits, replays, attacks, tools of others, kills, builds, versions, and what was not tested. `verify_attestation`
-checks it against the installed package: the code and the proofs must be the ones that were attested, every claimed
-epsilon must follow from its event once more, no row may have failed by its numbers, and none may be missing or charged
-otherwise: the package lists the rows that an attestation of it holds, with digests of their events.
+``make attest`` in a checkout writes the file: claims with their events, lemmas with their hashes and tests, exact
+audits, replays, attacks, other tools, kills, builds, versions, and what was not tested. `verify_attestation` checks it
+against the installed package: code and proofs must be the attested ones, every claimed epsilon must follow from its
+event, no row may have failed, and no row may be missing or charged differently. The package lists the rows of its
+attestation, with digests of their events.
 
-A file proves nothing about who wrote it. Whoever doubts it runs ``make attest``: that is what it is for.
+A file does not prove who wrote it. Run ``make attest`` to reproduce it.
 """
 
 from __future__ import annotations
@@ -34,46 +34,46 @@ FORMAT = "discreet-attestation"
 VERSION = 1
 _LARGEST = 1 << 26  # bytes
 _ROUNDING = 1e-9
-#: Lists of rows, and what must be true of each.
+#: Lists of rows, and the fields that must be true in each row.
 ROWS: Mapping[str, tuple[str, ...]] = {
     "exact": ("passed", "caught"),
     "replays": ("passed",),
     "attacks": ("sound", "caught"),
 }
-#: The same in numbers: of these two, the first may be at most the second; a word names a number of the row.
+#: The same for numbers: the first must be at most the second; a string names a field of the row.
 ORDERED: Mapping[str, tuple[tuple[str | float, str | float], ...]] = {
     "exact": (("ratio", 1.0), ("claimed", "twin")),
     "replays": ((0.95, "ratio"), ("ratio", 1.0)),
     "attacks": (("shown", "claimed"), ("claimed", "half_noise")),
 }
-#: Every claim and every exact audit that an attestation of this version holds: part, subject, relation and, of claims,
-#: delta and a digest of the event.
+#: Every claim and exact audit in an attestation of this version: part, subject, relation and, for claims, delta and a
+#: digest of the event.
 LIST = Path(__file__).with_name("attested_rows.tsv")
-#: How many kills and hostile inputs are tried, by the mode of the run.
+#: Least numbers of kills and hostile inputs, by the mode of the run.
 TRIED: Mapping[str, Mapping[str, int]] = {
     "short": {"kills": 1_000, "fuzz": 10_000},
     "full": {"kills": 10_000, "fuzz": 100_000},
 }
 SECOND = "dp-accounting"
-#: Tools of others, each of which has rows, if only with the reason why it was skipped.
+#: Other tools; each has rows, possibly only the reason why it was skipped.
 TOOLS = (SECOND, "opendp", "jax-privacy", "dp-recorder")
 _Key = tuple[str, str]
 
 
 class AttestationError(ValueError):
-    """The file is no attestation, or what it says is not so."""
+    """The file is not an attestation, or is damaged."""
 
 
 @dataclass(frozen=True)
 class Attested:
-    """What was checked in an attestation.
+    """The result of checking an attestation.
 
     Attributes
     ----------
-    version, made : of the package that was attested, and when.
-    counts : how many things of each kind the file holds.
-    problems : what is wrong; empty if the file is true of the installed package as far as it can be checked here.
-    not_tested : what the file itself says was not tested.
+    version, made : version of the attested package, and date.
+    counts : number of rows of each kind.
+    problems : failed checks; empty if the file matches the installed package.
+    not_tested : what was not tested, according to the file.
     """
 
     version: str
@@ -100,7 +100,7 @@ class Attested:
 
 
 def sealed(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The file for these contents."""
+    """Return the content of a file with this body."""
     return {"format": FORMAT, "format_version": VERSION, "body": dict(body), "digest": _digest(body)}
 
 
@@ -127,19 +127,19 @@ def verify_attestation(path: str | os.PathLike[str]) -> Attested:
 
 
 def sources() -> dict[str, str]:
-    """SHA-256 of every source file of the installed package."""
+    """Return the SHA-256 of every source file of the installed package."""
     folder = Path(discreet.__file__).parent
     return {path.relative_to(folder).as_posix(): _hash(path) for path in sorted(folder.rglob("*.py"))}
 
 
 def proof_hashes() -> dict[str, str]:
-    """SHA-256 of every file of proofs; empty where they are not installed."""
+    """Return the SHA-256 of every file of proofs; empty if they are not installed."""
     folder = proofs.home()
     return {} if folder is None else {path.name: _hash(path) for path in sorted(folder.glob("*.md"))}
 
 
 def claim(subject: str, event: Event, delta: float, relation: Neighboring) -> dict[str, Any]:
-    """One claim, with all that is needed to recompute it."""
+    """Return one claim with everything needed to recompute it."""
     return {
         "subject": subject,
         "relation": relation.value,
@@ -150,7 +150,7 @@ def claim(subject: str, event: Event, delta: float, relation: Neighboring) -> di
 
 
 def digest(value: Any) -> str:
-    """Twelve hexadecimal digits that tell plain values apart; of numbers six digits count, on which platforms agree."""
+    """Return a digest of plain values, with numbers rounded to six digits so that platforms agree."""
 
     def rounded(value: Any) -> Any:
         if isinstance(value, dict):
@@ -205,11 +205,11 @@ def _few(names: list[str]) -> str:
     return "; ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-# -- rows that must be there -------------------------------------------------------------------------------------------
+# -- required rows -----------------------------------------------------------------------------------------------------
 
 
 def list_of(body: Mapping[str, Any]) -> str:
-    """The list for these contents; ``python -m benchmarks.attest --write`` keeps it in the package."""
+    """Return the list of rows for this body; ``python -m benchmarks.attest --write`` stores it in the package."""
     lines = [("claims", *_key(row), *_charge(row)) for row in body["claims"]]
     lines += [("exact", *_key(row), "", "") for row in body["exact"]]
     return "".join("\t".join(line) + "\n" for line in sorted(lines))
@@ -220,7 +220,7 @@ def _charge(row: Mapping[str, Any]) -> _Key:
 
 
 def charged(claims: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Event, Neighboring]]:
-    """Every event of the claims once, with the subject and the relation that it is met with first."""
+    """Yield every event of the claims once, with the subject and relation of its first row."""
     seen = set()
     for row in claims:
         event = Event.from_dict(row["event"])
@@ -230,7 +230,7 @@ def charged(claims: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Event, N
 
 
 def missing(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what an attestation of this version holds and these contents do not, and the other way round."""
+    """Yield rows that this version requires and the body lacks, and rows that this version does not know."""
     lines = [line.split("\t") for line in LIST.read_text("utf-8").splitlines()]
     for part, like in (
         ("claims", "claims"),
@@ -243,7 +243,7 @@ def missing(body: Mapping[str, Any]) -> Iterator[str]:
     charges = {(subject, relation): (delta, event) for _, subject, relation, delta, event in lines}
     for row in body["claims"]:
         if charges.get(_key(row), _charge(row)) != _charge(row):
-            yield f"claims: {', '.join(_key(row))} is charged otherwise by this version"
+            yield f"claims: {', '.join(_key(row))} is charged differently by this version"
     lemmas = Counter({(lemma, ""): 1 for names in proofs.PROVED_BY.values() for lemma in names})
     yield from _uneven("lemmas", Counter((lemma, "") for lemma in body["lemmas"]), lemmas)
     yield from _not_asked(body)
@@ -265,20 +265,20 @@ def _uneven(part: str, found: Counter[_Key], wanted: Counter[_Key]) -> Iterator[
 
 
 def _not_asked(body: Mapping[str, Any]) -> Iterator[str]:
-    """Tools without a word, and events without a second opinion."""
+    """Yield tools without rows, and events that no second tool priced."""
     rows = [(str(row.get("tool")), str(row.get("subject"))) for row in body["outside"]]
-    yield from (f"outside: no word of {tool}" for tool in TOOLS if tool not in dict(rows))
+    yield from (f"outside: no rows of {tool}" for tool in TOOLS if tool not in dict(rows))
     try:
         wanted = Counter((subject, "") for subject, _, _ in charged(body["claims"]))
     except (KeyError, TypeError, ValueError):
-        return  # no event: told already
+        return  # malformed events are reported elsewhere
     yield from _uneven(
         f"outside, {SECOND}", Counter((name, "") for tool, name in rows if tool == SECOND), wanted
     )
 
 
 def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
-    """Claims whose events cost more."""
+    """Yield claims whose events cost more."""
     for row in claims:
         try:
             event, relation = Event.from_dict(row["event"]), Neighboring(row["relation"])
@@ -292,11 +292,11 @@ def _dear(claims: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def failures(body: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the contents of a file say of themselves is wrong."""
+    """Yield failures that the body itself records."""
     prices = {_key(row): row.get("epsilon") for row in body["claims"]}
     for part, musts in ROWS.items():
         for row in body[part]:
-            if part == "attacks":  # what it was held against is the claim, whatever the row says
+            if part == "attacks":  # compare with the claim, not with what the row says
                 row = {**row, "claimed": prices.get(_key(row))}
             wrong = [f"not {must}" for must in musts if row.get(must) is not True]
             wrong += [f"{low} above {high}" for low, high in ORDERED[part] if not _ordered(row, low, high)]
@@ -315,10 +315,10 @@ def failures(body: Mapping[str, Any]) -> Iterator[str]:
     if body["kills"].get("passed") is not True:
         yield "killed writers of a ledger lost charges, or spent beyond its cap"
     if body["fuzz"].get("passed") is not True:
-        yield "fuzzed inputs or hostile files were met with something other than a clear error or a result"
+        yield "some fuzzed inputs or hostile files gave neither a clear error nor a result"
     for name, figures in dict(body.get("figures") or {}).items():
         if not (isinstance(figures, dict) and figures.get("passed") is True):
-            yield f"{name}, at length: something was lost, or met with neither a clear error nor a result"
+            yield f"{name}, full run: something was lost, or gave neither a clear error nor a result"
     tests = body.get("tests")
     if not isinstance(tests, dict) or tests.get("failed") != 0:
         failed = tests.get("failed") if isinstance(tests, dict) else "all"
@@ -326,7 +326,7 @@ def failures(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ordered(row: Mapping[str, Any], low: str | float, high: str | float) -> bool:
-    """Whether two numbers of a row are numbers, the first at most the second."""
+    """Whether both are numbers, the first at most the second."""
     numbers = [row.get(what) if isinstance(what, str) else what for what in (low, high)]
     first, second = (number if isinstance(number, int | float) else math.nan for number in numbers)
     return first <= second * (1 + _ROUNDING)

@@ -1,6 +1,6 @@
-"""The content of a model file: which models it can hold, their released numbers, and all of it as JSON.
+"""The content of a model file: the models it can hold, their released numbers, and their JSON form.
 
-Values are written in JSON's own types, exactly, and read back without trust.
+Values are written exactly, in JSON's own types; what is read is checked.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from discreet.privacy.statement import PrivacyStatement, release_digest
 from discreet.records.bounds import Bounds, BoxBounds
 from discreet.tables.schema import Schema
 
-# Where the budget lies and how a split was seeded say nothing about the model; the statement names the charge. A file
-# that could set them would choose which budget later fits of its model are charged to.
+# Not part of the model; the statement names the charge. A file that could set the ledger would choose the budget that
+# later fits of its model are charged to.
 _NOT_SAVED = ("ledger", "random_state")
 _MULTI_CLASS = ("softmax", "ovr")
 _VERSION = re.compile(r"\d+(\.\d+){1,3}((a|b|rc|\.dev|\.post)\d+)?(\+[a-z0-9.]{1,40})?")
@@ -34,11 +34,11 @@ _LONGEST = 2000  # characters of one declaration
 # The only kinds of numbers a file can hold: fixed size, no objects, least significant byte first.
 _KINDS = frozenset({"<f8", "<f4", "<i8", "<i4", "|b1", "|u1", "|i1"})
 _MAX_ENTRIES = 1 << 31
-_MAX_LETTERS = 1 << 26  # of words, each as long as the longest: NumPy gives them equal room
+_MAX_LETTERS = 1 << 26  # number of words times the longest: NumPy stores them at equal length
 
 
 class CardError(ValueError):
-    """A model cannot be saved, or a model file cannot be trusted; the message says why."""
+    """A model cannot be saved, or a model file is not valid."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))  # which may quote the file
@@ -54,13 +54,13 @@ class Family:
 
     Attributes
     ----------
-    module : where the class lives; a name in a file is looked up here and nowhere else.
-    check : raises ``CardError`` where arrays and classes do not belong together; gives the number of features.
-    packed : whether the model itself turns into arrays and back (``to_arrays``, ``from_arrays``).
-    linear : whether its predictions are those of ``coef_`` and ``intercept_``, so that other tools can make them.
+    module : module of the class; names in files are looked up only here.
+    check : returns the number of features; raises ``CardError`` for inconsistent arrays and classes.
+    packed : whether the model itself converts to arrays and back (``to_arrays``, ``from_arrays``).
+    linear : whether it predicts by ``coef_`` and ``intercept_``, so that other tools can, too.
     probabilities : whether its raw predictions are log-odds.
-    tables : whether it reads tables itself, by the domains of a schema, and not encoded rows.
-    released : what was released, where the arrays also hold what was made of it.
+    tables : whether it reads tables by the domains of a schema, instead of encoded rows.
+    released : extracts what was released, if the arrays also hold what was computed from it.
     """
 
     module: str
@@ -92,7 +92,7 @@ def _regressor(arrays: Arrays, classes: NDArray[Any] | None) -> int:
 
 def _risk_minimizer(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     coef, intercept = arrays["coef_"], arrays["intercept_"]
-    shapes = ((), (0,)) if coef.ndim == 1 else (coef.shape[:1],)  # nothing where no prediction is linear
+    shapes = ((), (0,)) if coef.ndim == 1 else (coef.shape[:1],)  # (0,): predictions are not linear
     if not 1 <= coef.ndim <= 2 or intercept.shape not in shapes or classes is not None:
         raise CardError("coefficients and intercepts do not belong together")
     return int(coef.shape[-1])
@@ -185,7 +185,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family(estimator: str) -> Family:
-    """The family of an estimator's name; ``CardError`` if such models cannot be saved."""
+    """Return the family of an estimator's name; raise ``CardError`` if such models cannot be saved."""
     if estimator not in FAMILIES:
         raise CardError(
             f"{estimator!r} is not a model that can be saved; those that can: {', '.join(FAMILIES)}"
@@ -194,17 +194,17 @@ def family(estimator: str) -> Family:
 
 
 def kind_of(estimator: str) -> Any:
-    """The class of that name."""
+    """Return the class of that name."""
     return getattr(importlib.import_module(family(estimator).module), estimator)
 
 
 def numbers_of(estimator: str) -> tuple[str, ...]:
-    """The fitted attributes that hold released numbers, as the class lists them."""
+    """Return the fitted attributes that hold released numbers, as listed by the class."""
     return tuple(kind_of(estimator)._released)
 
 
 def checked(estimator: str, arrays: Arrays, classes: NDArray[Any] | None) -> int:
-    """The number of features of a model with these numbers, if it can be one."""
+    """Check the numbers of a model and return its number of features."""
     kind = family(estimator)
     if not kind.packed and set(arrays) != set(numbers_of(estimator)):
         raise CardError(
@@ -220,22 +220,22 @@ def checked(estimator: str, arrays: Arrays, classes: NDArray[Any] | None) -> int
 
 @dataclass(frozen=True)
 class About:
-    """What the holder of the data declares, checked by nobody; what is left empty is shown as not recorded.
+    """Declarations of the data holder, which are not checked; empty ones are shown as not recorded.
 
     Parameters
     ----------
-    title : of the model, in a few words.
-    purpose : what the model is for, and what it must not be used for.
-    data : which table it was trained on.
-    encoder : which fixed encoder made the features: its name, version, and the hash of its weights.
-    period : which time the table covers.
-    date : when the model was released.
-    owner : who answers for the model.
+    title : short title of the model.
+    purpose : intended uses of the model, and uses to avoid.
+    data : the training table.
+    encoder : the fixed encoder of the features: name, version, and hash of its weights.
+    period : the time covered by the table.
+    date : release date.
+    owner : who is responsible for the model.
     approval : who approved the release, and when.
 
     Privacy
     -------
-    Published with the model as it is written here: keep numbers that were counted in private data out of it.
+    Published with the model: do not include numbers computed from private data.
 
     Examples
     --------
@@ -258,7 +258,7 @@ class About:
                 raise CardError(f"{name} must be a text of at most {_LONGEST} characters, got {value!r:.80}")
 
     def to_dict(self) -> dict[str, str]:
-        """The declarations that were made."""
+        """Return the declarations that are not empty."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @staticmethod
@@ -266,7 +266,7 @@ class About:
         """Rebuild declarations; ``CardError`` for anything else."""
         strange = set(content) - {one.name for one in fields(About)}
         if strange:
-            raise CardError("it declares something about the model that is not known")
+            raise CardError("it has unknown declarations about the model")
         return About(**content)
 
 
@@ -277,19 +277,19 @@ class Card:
     Attributes
     ----------
     estimator : name of the estimator's class.
-    parameters : its constructor parameters when it was fitted, as far as JSON can hold them exactly.
-    described : the other parameters, as text for people; not restored.
-    arrays : the numbers that the model predicts with, by the name of the fitted attribute.
-    original : what was released in place of values that were edited afterwards, by the same names.
+    parameters : constructor parameters of the fit that JSON can hold exactly.
+    described : the other parameters as text; not restored.
+    arrays : the numbers that the model predicts with, by fitted attribute.
+    original : released values of attributes that were edited afterwards.
     classes : the public labels of a classifier.
     facts : other public fitted attributes.
-    feature_names : names of the columns the model was fitted on, if it had any.
-    privacy : the promise.
-    row_bounds : the bounds to which a linear model shrinks rows before it predicts; None for those that its parameters
-        declare, and for models of other kinds.
-    schema : public domains that turn a raw table into the model's rows, if it was fitted through one.
+    feature_names : names of the columns the model was fitted on, or None.
+    privacy : the privacy statement.
+    row_bounds : the bounds to which a linear model scales rows before predicting; None for those declared by its
+        parameters, and for other models.
+    schema : public domains that turn a raw table into the model's rows, or None.
     library : version of discreet that wrote the file.
-    about : what the holder declares: purpose, data, owner and so on.
+    about : declarations of the holder: purpose, data, owner and so on.
     """
 
     estimator: str
@@ -318,7 +318,7 @@ class Card:
             raise CardError("it names released values that such a model does not have")
 
     def _features_of(self, schema: Schema) -> int:
-        """How many columns a schema gives such a model, which reads the table itself or encoded rows."""
+        """Return the number of columns of a schema, encoded or of the table, as the model reads them."""
         return len(schema.columns) if family(self.estimator).tables else schema.n_features
 
     @cached_property
@@ -328,7 +328,7 @@ class Card:
 
     @property
     def release(self) -> dict[str, Any]:
-        """What was released, numbers and the public facts that go with them; later edits are not in it."""
+        """The released numbers and their public facts, without later edits."""
         made = family(self.estimator)
         if made.released is not None:
             return made.released(self.arrays)
@@ -347,7 +347,7 @@ class Card:
 
     @classmethod
     def of(cls, model: Any, schema: Schema | None = None, about: About | None = None) -> Card:
-        """The card of a fitted estimator."""
+        """Make the card of a fitted estimator."""
         if not hasattr(model, "privacy_"):
             raise CardError(_unsaved(model))
         name = type(model).__name__
@@ -383,7 +383,7 @@ class Card:
         )
 
     def model(self) -> Any:
-        """The fitted estimator, ready to predict; ``schema_`` is set if there is a schema."""
+        """Return the fitted estimator, ready to predict; with ``schema_`` if there is a schema."""
         made = family(self.estimator)
         kind = kind_of(self.estimator)
         try:
@@ -418,8 +418,8 @@ class Card:
         return model
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready values; numbers as their own bytes, so that no digit is lost."""
-        declared = self.about.to_dict()
+        """Return plain JSON-ready values; arrays as bytes, so that no digit is lost."""
+        declared, edited = self.about.to_dict(), self.original
         return {
             "library": self.library,
             "estimator": self.estimator,
@@ -432,18 +432,14 @@ class Card:
             "schema": None if self.schema is None else self.schema.to_dict(),
             "privacy": self.privacy.to_dict(),
             **({} if self.row_bounds is None else {"row_bounds": self.row_bounds.to_dict()}),
-            # files of models that were not edited look as they always did
-            **(
-                {"original": {name: _packed(value) for name, value in self.original.items()}}
-                if self.original
-                else {}
-            ),
+            # Later entries are left out where they are empty, as in older files.
+            **({"original": {name: _packed(value) for name, value in edited.items()}} if edited else {}),
             **({"about": declared} if declared else {}),
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Card:
-        """Rebuild a card; anything malformed raises ``CardError``."""
+        """Rebuild a card; raise ``CardError`` for anything malformed."""
         try:
             return cls(
                 estimator=typed(content["estimator"], str),
@@ -476,7 +472,7 @@ def _arrays_of(model: Any) -> dict[str, NDArray[Any]]:
 
 
 def _edited(released: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
-    """The released values that differ from the current ones."""
+    """Return the released values that differ from the current ones."""
     return {
         name: value
         for name, value in released.items()
@@ -485,7 +481,7 @@ def _edited(released: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str
 
 
 def _packed(value: Any) -> Any:
-    """A released value for a file: numbers as their own bytes, labels and names as they are."""
+    """Return a released value for a file: numbers as bytes, labels and names unchanged."""
     floats = isinstance(value, np.ndarray) and value.dtype.kind == "f"
     return {"array": from_array(value)} if floats else plain(value)
 
@@ -505,18 +501,18 @@ def _unpacked(values: dict[str, Any]) -> dict[str, Any]:
 def _settable(parameters: dict[str, Any]) -> dict[str, Any]:
     for name in _NOT_SAVED:
         if name in parameters:
-            raise CardError(f"a model file cannot set {name}: that is for who fits")
+            raise CardError(f"a model file cannot set {name}")
     return {name: unpaired(value) for name, value in parameters.items()}
 
 
 def _facts(facts: dict[str, Any]) -> dict[str, Any]:
     if not (set(facts) <= {"multi_class_"} and set(facts.values()) <= set(_MULTI_CLASS)):
-        raise ValueError(f"multi_class_ is one of {', '.join(_MULTI_CLASS)}, and no other fact is known")
+        raise ValueError(f"the only fact is multi_class_, one of {', '.join(_MULTI_CLASS)}")
     return facts
 
 
 def _row_bounds(content: Mapping[str, Any]) -> Bounds | None:
-    """The bounds on rows that a file names; files of 0.1.0 named them in the text of the statement alone."""
+    """Return the bounds on rows; files of 0.1.0 have them only in the text of the statement."""
     if "row_bounds" in content:
         return Bounds.from_dict(typed(content["row_bounds"], dict))
     if "row norm as largest entry (intercept included)" not in content["privacy"]["bounds"]:
@@ -532,20 +528,20 @@ def _version(library: str) -> str:
 
 
 def _unsaved(model: Any) -> str:
-    """Why something without a statement cannot be saved; of a pipeline, what can be."""
+    """Explain why something without a statement cannot be saved, and what to save of a pipeline."""
     if not hasattr(model, "steps") or not hasattr(model[-1], "privacy_"):
         return f"this {type(model).__name__} has no privacy_: only a fitted private model can be saved"
     whole = f"a {type(model).__name__} cannot be saved as a whole, but its last step can:"
     if len(model) == 2 and isinstance(getattr(model[0], "schema", None), Schema):
-        return f"{whole} card.save(pipe[-1], path, schema=pipe[0].schema); such a file reads raw tables too"
-    return f"{whole} card.save(pipe[-1], path); what the steps before it do to a row must then be done again"
+        return f"{whole} card.save(pipe[-1], path, schema=pipe[0].schema); the loaded model reads raw tables, too"
+    return f"{whole} card.save(pipe[-1], path); apply the steps before it to rows yourself"
 
 
 # -- values as JSON -----------------------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
-    """The same value in JSON's own types; ``TypeError`` where JSON cannot hold it exactly."""
+    """Convert a value to JSON's own types; raise ``TypeError`` if JSON cannot hold it exactly."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -560,7 +556,7 @@ def plain(value: Any) -> Any:
 
 
 def unpaired(value: Any) -> Any:
-    """A value as it was before ``plain`` wrote a dict as pairs."""
+    """Convert pairs written by ``plain`` back to dicts."""
     if not isinstance(value, dict):
         return value
     pairs = typed(value.get("pairs"), list)
@@ -572,7 +568,7 @@ def unpaired(value: Any) -> Any:
 
 
 def from_array(array: NDArray[Any]) -> dict[str, Any]:
-    """Shape, kind and bytes of an array of numbers; the words of an array of words."""
+    """Describe an array: shape, kind and bytes, or its words."""
     array = np.asarray(array)
     if array.dtype.kind == "U" and array.ndim <= 1:
         return {"shape": list(array.shape), "kind": "words", "words": array.ravel().tolist()}
@@ -584,7 +580,7 @@ def from_array(array: NDArray[Any]) -> dict[str, Any]:
 
 
 def to_array(fields: Any) -> NDArray[Any]:
-    """The array that ``from_array`` described; ``TypeError`` or ``ValueError`` for anything else."""
+    """Rebuild an array from ``from_array``; raise ``TypeError`` or ``ValueError`` for anything else."""
     fields = typed(fields, dict)
     if fields.get("kind") == "words":
         words = _words([typed(word, str) for word in typed(fields["words"], list)])
@@ -605,7 +601,7 @@ def to_array(fields: Any) -> NDArray[Any]:
 
 
 def labels(values: Any) -> NDArray[Any]:
-    """A label set: all text or all numbers of one type."""
+    """Return a label set: all text, or all numbers of one type."""
     kinds = {type(value) for value in typed(values, list)}
     if len(kinds) != 1 or not kinds <= {str, int, bool, float}:
         raise TypeError("the classes must be all text or all numbers")
@@ -613,31 +609,31 @@ def labels(values: Any) -> NDArray[Any]:
 
 
 def _words(words: list[str]) -> NDArray[Any]:
-    """An array of words; a small file with one long word and many others must not fill the memory."""
+    """Return an array of words; refuse sizes with which a small file could fill the memory."""
     if len(words) * max(map(len, words), default=0) > _MAX_LETTERS:
         raise ValueError("its words are too many, or one of them is too long")
     return np.array(words, dtype=np.str_)
 
 
 def typed(value: Any, kind: type) -> Any:
-    """``value``, if it is of this type; ``bool`` does not count as ``int``."""
+    """Return ``value`` if it has this type; ``bool`` does not count as ``int``."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"expected {kind.__name__}, found {type(value).__name__}")
     return value
 
 
 def strings(value: Any) -> tuple[str, ...] | None:
-    """A tuple of strings, or None."""
+    """Return a tuple of strings, or None."""
     return None if value is None else tuple(typed(item, str) for item in typed(value, list))
 
 
 def no_constant(text: str) -> float:
-    """For ``json.loads``: NaN and infinity are not JSON."""
+    """Refuse NaN and infinity, for ``json.loads``."""
     raise ValueError(f"{text} is not JSON")
 
 
 def no_duplicates(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
-    """For ``json.loads``: two entries of one name could show one thing to a reader and another to a machine."""
+    """Refuse duplicate names, which readers and programs could resolve differently, for ``json.loads``."""
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("an entry appears twice")

@@ -1,9 +1,9 @@
-"""A dossier of one model for those who must judge it: what is promised, why, who paid, and what was not shown.
+"""A dossier for reviewers of one model: its guarantee, the proof, the charge, and what was not shown.
 
-Answers are given in the terms of three documents: NIST SP 800-226 (evaluating differential privacy guarantees), EDPB
-Opinion 28/2024 (personal data and AI models), ISO/IEC 27559 (a de-identification framework). A dossier collects what
-the model file, its ledger and an audit say; whether that is enough for a purpose is for its readers to decide.
-Questions that only the controller can answer are left open, and marked so.
+It follows three documents: NIST SP 800-226 (evaluating differential privacy guarantees), EDPB Opinion 28/2024
+(personal data and AI models), ISO/IEC 27559 (a de-identification framework). A dossier collects facts from the model
+file, its ledger and an audit; its readers decide whether they suffice. Questions that only the controller can answer
+are marked as open.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NO_AUDIT = "none is attached; run `discreet audit MODEL --twin` and pass its re
 
 @dataclass(frozen=True)
 class Dossier:
-    """What can be said about a model, by document and by question.
+    """Answers about a model, by document and by question.
 
     Attributes
     ----------
     subject : the kind of model and the version that wrote it.
-    sections : answers by document, then by the question that the document asks.
+    sections : answers by document, then by question.
     registry : a record for a registry of deployments of differential privacy.
     """
 
@@ -42,13 +42,13 @@ class Dossier:
     registry: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """For a file."""
+        """Return plain JSON-ready values."""
         answers = {name: dict(section) for name, section in self.sections.items()}
         return {"subject": self.subject, "sections": answers, "registry": dict(self.registry)}
 
     @property
     def open_questions(self) -> list[str]:
-        """Questions that the controller has to answer."""
+        """Questions for the controller."""
         return [
             f"{name}: {question}"
             for name, section in self.sections.items()
@@ -81,26 +81,26 @@ def dossier(
     ----------
     path : model file.
     key, ledger : as in `verify`.
-    audit : the report of an audit of this model's configuration (`discreet.audit.audit`), if there is one.
-    about : what the controller declares; by default, what the file says.
+    audit : the report of an audit of this model's configuration (`discreet.audit.audit`), or None.
+    about : declarations of the controller; default: those in the file.
 
     Raises
     ------
     CardError
-        The file does not keep its own promise; then there is nothing to document.
+        The file does not pass `verify`.
     """
     checked = verify(path, key=key, ledger=ledger)
     card = read(path)
-    said = card.privacy
-    words = _NO_AUDIT if audit is None else " ".join(str(audit).split())
+    stated = card.privacy
+    report = _NO_AUDIT if audit is None else " ".join(str(audit).split())
     return Dossier(
         f"{card.estimator}, written by discreet {card.library}",
         {
-            "NIST SP 800-226": _evaluation(said, checked),
-            "EDPB Opinion 28/2024": _anonymity(said, words),
-            "ISO/IEC 27559": _framework(said, words),
+            "NIST SP 800-226": _evaluation(stated, checked),
+            "EDPB Opinion 28/2024": _anonymity(stated, report),
+            "ISO/IEC 27559": _framework(stated, report),
         },
-        _record(card.estimator, card.library, said, card.about if about is None else about),
+        _record(card.estimator, card.library, stated, card.about if about is None else about),
     )
 
 
@@ -113,7 +113,7 @@ def _listed(texts: tuple[str, ...]) -> str:
 
 
 def _evaluation(said: PrivacyStatement, checked: Verification) -> dict[str, str]:
-    """From the parameters of the guarantee up to what it rests on."""
+    """Answer the questions of NIST SP 800-226."""
     promise = said.guarantee
     paid = "no ledger paid for it" if said.paid is None else str(said.paid)
     proofs = (
@@ -122,10 +122,10 @@ def _evaluation(said: PrivacyStatement, checked: Verification) -> dict[str, str]
     return {
         "Privacy parameters": f"{_promised(promise)}; recomputed from the events: epsilon {checked.epsilon:.6g}",
         "Unit of privacy": f"{promise.unit}; neighboring: {promise.neighboring.value}, {said.relation}",
-        "Trust model": "central: whoever runs the fit sees the data; the release is what is protected",
+        "Trust model": "central: the party that runs the fit sees the data; only the release is protected",
         "Mechanism": said.mechanism,
         "Proof": f"{said.theorem}; lemmas: {proofs}",
-        "Composition and accounting": f"{paid}; releases that are not in one ledger add up without being counted",
+        "Composition and accounting": f"{paid}; releases outside one ledger add up without being counted",
         "Bounds and clipping": ", ".join(f"{name} {value}" for name, value in said.bounds.items()) or "none",
         "Assumptions": _listed(said.assumptions),
         "Hazards that are not covered": _listed(said.not_covered),
@@ -139,12 +139,12 @@ def _evaluation(said: PrivacyStatement, checked: Verification) -> dict[str, str]
 def _anonymity(said: PrivacyStatement, audit: str) -> dict[str, str]:
     promise = said.guarantee
     return {
-        "Likelihood of direct extraction": f"bounded by {_promised(promise)} per {promise.unit}, whatever the attacker "
-        "knows, for everything that is computed from the release",
+        "Likelihood of direct extraction": f"bounded by {_promised(promise)} per {promise.unit}, for any attacker and "
+        "everything computed from the release",
         "Likelihood of obtaining personal data by queries": "the same bound: predictions are functions of the release "
-        "and of the row that is asked about",
+        "and of the queried row",
         "Membership inference": f"a 50:50 guess about one {promise.unit} becomes at most "
-        f"{posterior(0.5, promise.epsilon):.0%} sure, but with probability {promise.delta:.3g}",
+        f"{posterior(0.5, promise.epsilon):.0%} sure, except with probability {promise.delta:.3g}",
         "Resistance to attacks": f"audit: {audit}",
         "Selection and minimization of sources": OPEN,
         "Documentation for data subjects and authorities": "this dossier, the model file, and its ledger",
@@ -155,7 +155,7 @@ def _anonymity(said: PrivacyStatement, audit: str) -> dict[str, str]:
 def _framework(said: PrivacyStatement, audit: str) -> dict[str, str]:
     return {
         "Context assessment (recipients, other data)": OPEN,
-        "Data assessment": f"unit: {said.guarantee.unit}; what must be true of the data: {_listed(said.assumptions)}",
+        "Data assessment": f"unit: {said.guarantee.unit}; assumptions about the data: {_listed(said.assumptions)}",
         "Identifiability assessment": f"formal: {_promised(said.guarantee)}; empirical: {audit}",
         "Identifiability mitigation": said.mechanism,
         "Governance before, during and after the release": OPEN,
@@ -163,9 +163,9 @@ def _framework(said: PrivacyStatement, audit: str) -> dict[str, str]:
 
 
 def _record(estimator: str, library: str, said: PrivacyStatement, about: About) -> dict[str, Any]:
-    """A draft in the fields of the Differential Privacy Deployments Registry (its schema of July 2026), tier 3.
+    """Draft a record for the Differential Privacy Deployments Registry (its schema of July 2026), tier 3.
 
-    What the model file does not know is left open: whoever submits the record fills it in.
+    Facts that are not in the model file are left open for the submitter.
     """
     promise = said.guarantee
     variant = "Pure DP" if promise.delta == 0 else "Approximate DP"
@@ -201,7 +201,7 @@ def _record(estimator: str, library: str, said: PrivacyStatement, about: About) 
                 "access_type": "Non-interactive",
             },
             "accounting": {
-                "post_processing": "predictions are functions of the release and of the row that is asked about",
+                "post_processing": "predictions are functions of the release and of the queried row",
                 "composition": "no ledger counted other releases" if said.paid is None else str(said.paid),
             },
             "implementation": {

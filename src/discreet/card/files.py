@@ -1,12 +1,12 @@
-"""Model files: one JSON document, sealed by a checksum over all of it and, if asked, by a signature.
+"""Model files: one JSON document with a checksum and, optionally, a signature.
 
 Reading a file parses JSON and checks it; nothing in it is ever executed, imported by name or unpickled. The checksum
-notices damage and careless edits. Who edits on purpose can recompute it, but not the signature (Ed25519), which says
+detects damage and careless edits. A deliberate editor can recompute it, but not the signature (Ed25519), which shows
 who made the claim.
 
-The events of a file that nobody vouches for are priced within a bound on the work, or not at all: a few lines can ask
-for hours, with many different mechanisms that each need a loss distribution. Plans of this library stay far below the
-limits, because calibrating them means pricing them many times over.
+Files are not trusted, so their events are priced only within a bound on the work: a few lines could take hours, with
+many different mechanisms that each need a loss distribution. Plans of this library stay far below the limits, because
+calibrating them prices them many times.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FORMAT_VERSION = 2
 
 @dataclass(frozen=True)
 class Sealed:
-    """A file whose checksum was right: its card, the bytes that were signed, the signature if there is one."""
+    """A file with a correct checksum: its card, the signed bytes, and the signature or None."""
 
     card: Card
     content: bytes
@@ -72,27 +72,26 @@ def save(
     about: About | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a fitted private model to a JSON file, whole or not at all.
+    """Write a fitted private model to a JSON file, atomically.
 
     Parameters
     ----------
     model : fitted estimator of this library.
     path : file to write.
-    schema : public domains through which the model was fitted; ``model.schema_`` by default, if there is one.
+    schema : public domains through which the model was fitted; default: ``model.schema_``, if any.
     key : file with the private key to sign with; ``new_key`` makes one.
-    about : what you declare about the model, for the readers of its page; it is signed with the rest.
-    overwrite : whether an existing file is replaced, once the new content is safely on disk.
+    about : your declarations about the model, for its page; they are signed, too.
+    overwrite : whether to replace an existing file, once the new content is on disk.
 
     Privacy
     -------
-    The file holds released values and public facts only: nothing of the data, no seed, no path of a ledger, whose
-    random identity and digest stand for the charge that paid. It may be published as far as the statement in it says.
+    The file holds only released values and public facts: no data, no seed, and no path of a ledger; the charge is named
+    by the ledger's random identity and a digest. It may be published under the conditions of its statement.
 
     Raises
     ------
     CardError, OSError
-        The model cannot be saved; the file exists, the disk is full or the place cannot be written. The old file is
-        kept.
+        The model cannot be saved; the file exists; the disk is full or the path is not writable. An old file is kept.
     """
     content = {"format": FORMAT, "format_version": FORMAT_VERSION, **Card.of(model, schema, about).to_dict()}
     if overwrite:
@@ -102,7 +101,7 @@ def save(
         with reserved(path):
             _write(path, content, key)
     except FileExistsError as error:
-        if error.filename is None:  # a ledger, say, which is never replaced
+        if error.filename is None:  # for example a ledger, which is never replaced
             raise
         raise FileExistsError(
             17, f"{str(path)!r} exists; name another file, or pass overwrite=True to replace it"
@@ -110,7 +109,7 @@ def save(
 
 
 def sign_file(path: Path_, signed: Path_, *, key: Path_) -> None:
-    """Write a signed copy of a model file; its content stays as it is, whichever version wrote it.
+    """Write a signed copy of a model file, with unchanged content.
 
     Parameters
     ----------
@@ -137,13 +136,13 @@ def load(path: Path_) -> Any:
     Returns
     -------
     estimator
-        With its released numbers, ``privacy_``, and ``schema_`` where there is a schema: then it predicts for raw
-        tables with the schema's columns, and an array holds rows that are encoded already.
+        With its released numbers, ``privacy_`` and, if saved with a schema, ``schema_``: then it predicts for raw
+        tables with the schema's columns; arrays are taken as encoded rows.
 
     Raises
     ------
     CardError
-        The file is not there, not a model file, damaged, edited, or of a format this version does not know.
+        The file is missing, not a model file, damaged, edited, or of an unknown format.
     """
     card = read(path)
     try:
@@ -158,7 +157,7 @@ def read(path: Path_) -> Card:
 
 
 def unsealed(path: Path_) -> Sealed:
-    """Read a model file whose checksum is right."""
+    """Read a model file and check its checksum."""
     name = repr(str(path))
     try:
         content = json.loads(read_file(path), parse_constant=no_constant, object_pairs_hook=no_duplicates)
@@ -191,7 +190,7 @@ def unsealed(path: Path_) -> Sealed:
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    """The content in its order, without blanks: what is hashed and signed."""
+    """Return the bytes that are hashed and signed: the content in its order, without blanks."""
     return json.dumps(content, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
@@ -199,7 +198,7 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
 
 
 def new_key(private: Path_, public: Path_) -> None:
-    """Make a key pair: ``private`` stays with the signer (readable by its owner only), ``public`` goes to readers.
+    """Make a key pair: the signer keeps ``private`` (readable by its owner only), readers get ``public``.
 
     Raises
     ------
@@ -226,7 +225,7 @@ def new_key(private: Path_, public: Path_) -> None:
 
 
 def sign(content: bytes, private: Path_) -> str:
-    """The signature of ``content``, in hexadecimal digits."""
+    """Return the signature of ``content``, in hexadecimal digits."""
     key = _key(private, lambda text: serialization.load_pem_private_key(text, password=None), "public")
     if not isinstance(key, Ed25519PrivateKey):
         raise CardError(f"{str(private)!r} is not an Ed25519 private key")
@@ -246,7 +245,7 @@ def is_signed_by(content: bytes, signature: str, public: Path_) -> bool:
 
 
 def _key(path: Path_, read: object, other: str) -> object:
-    """The key in a file, in which the ``other`` one of its pair may be by mistake."""
+    """Read a key; name the mistake if the file holds the ``other`` key of a pair."""
     try:
         return read(Path(path).read_bytes())  # type: ignore[operator]
     except OSError as error:
@@ -254,22 +253,24 @@ def _key(path: Path_, read: object, other: str) -> object:
     except (ValueError, TypeError):
         if f"-----BEGIN {other.upper()} KEY".encode() in Path(path).read_bytes():
             raise CardError(
-                f"{str(path)!r} is the {other} key of a pair, and the other one is needed here: files are signed with "
-                "the private key and checked with the public one"
+                f"{str(path)!r} is the {other} key of a pair; files are signed with the private key and checked "
+                "with the public one"
             ) from None
         raise CardError(
             f"{str(path)!r} is not an unencrypted key in PEM format; discreet.card.new_key makes a pair"
         ) from None
 
 
-MOST_WORK = 6.0  # seconds of one processor, or so
+# -- bounded pricing -----------------------------------------------------------------------------------------------
+
+MOST_WORK = 6.0  # approximate seconds of one processor
 MOST_PARTS = 10_000
-MOST_RECORDS = 1000  # of one person, and models that are perturbed at once
-MOST_PROFILES = 500_000  # Gaussian ones, that bound the profile of models that are perturbed at once
+MOST_RECORDS = 1000  # of one person; also models in one objective perturbation
+MOST_PROFILES = 500_000  # Gaussian profiles in the price of one objective perturbation
 MOST_RUNS = 2**20  # of mechanisms that are not Gaussian
-_LIGHT = 2.0  # seconds up to which epsilon is searched for; beyond, the claim is checked at one point
-_FAR = 8.0  # privacy loss of one mechanism, above which compositions take as long as those of perturbed objectives
-_SEARCH = 35  # points at which a search asks for delta
+_LIGHT = 2.0  # seconds; if a search for epsilon takes longer, the claim is checked at one point
+_FAR = 8.0  # privacy loss of one mechanism, above which compositions are as slow as those of perturbed objectives
+_SEARCH = 35  # points of a search for epsilon
 
 
 def check_size(statement: PrivacyStatement) -> None:
@@ -279,9 +280,9 @@ def check_size(statement: PrivacyStatement) -> None:
 
 
 def recomputed(statement: PrivacyStatement) -> float:
-    """The epsilon that follows from a statement's events at the claimed delta, infinite if it is not the claimed one.
+    """Return the epsilon of a statement's events at the claimed delta; infinite if the claim is false.
 
-    Where the exact number would take long, the claimed epsilon stands for any that is smaller.
+    If the exact number would take long, return the claimed epsilon, an upper bound.
     """
     promise, event = statement.guarantee, statement.event
     try:
@@ -294,9 +295,9 @@ def recomputed(statement: PrivacyStatement) -> float:
 
 
 def work(event: Event) -> float:
-    """How long it may take to ask for delta at one point, in seconds of one processor; infinite beyond all limits.
+    """Return the estimated seconds of one processor to compute delta at one point; infinite beyond the limits.
 
-    Measured, with room to spare. Of alternatives (`OneOf`) one is searched for, and the others are compared with it.
+    From measurements, with a margin. For alternatives (`OneOf`) one is searched for, and the others are compared.
     """
     if _count(event) > MOST_PARTS:
         return math.inf
@@ -304,7 +305,7 @@ def work(event: Event) -> float:
 
 
 def _work(counts: dict[Event, int]) -> float:
-    """The work of one composition at one point."""
+    """Return the work of one composition at one point."""
     if any(_size(leaf) > MOST_RECORDS or _profiles(leaf) > MOST_PROFILES for leaf in counts):
         return math.inf
     others = [leaf for leaf in counts if not isinstance(leaf, Gaussian)]
@@ -322,7 +323,7 @@ def _work(counts: dict[Event, int]) -> float:
 
 
 def _far(leaf: Event) -> bool:
-    """Whether losses are so large that a distribution of them has many points."""
+    """Whether losses are so large that their distribution has many points."""
     match leaf:
         case Pure(epsilon=epsilon) | Approximate(epsilon=epsilon) | BoundedRange(epsilon=epsilon):
             return epsilon > _FAR
@@ -333,7 +334,7 @@ def _far(leaf: Event) -> bool:
 
 
 def _compositions(event: Event, asked: int) -> Iterator[tuple[dict[Event, int], int]]:
-    """All lists of mechanisms that are composed with each other, inner ones too, and how often each is asked."""
+    """Yield all compositions of mechanisms, inner ones included, and the number of evaluations of each."""
     counts: dict[Event, int] = {}
     stack = [(event, 1)]
     while stack:
@@ -360,7 +361,7 @@ def _compositions(event: Event, asked: int) -> Iterator[tuple[dict[Event, int], 
 
 
 def _count(event: Event) -> int:
-    """How many events a tree consists of."""
+    """Return the number of events in a tree."""
     total, stack = 0, [event]
     while stack:
         node = stack.pop()
@@ -382,7 +383,7 @@ def _size(leaf: Event) -> int:
 
 
 def _profiles(leaf: Event) -> int:
-    """How many Gaussian profiles are added up to price perturbed objectives: see `accounting.objective`."""
+    """Return the number of Gaussian profiles in the price of perturbed objectives: see `accounting.objective`."""
     match leaf:
         case Grouped(event=inner) | Subsampled(event=inner):
             return _profiles(inner)

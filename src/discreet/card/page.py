@@ -1,4 +1,4 @@
-"""A model's card as one HTML page: for people first, the internals folded below."""
+"""A model's card as one HTML page: a summary for people, with the internals folded below."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def to_html(
     path : the page to write.
     schema : public domains through which the model was fitted; those of the model by default.
     about : purpose, data, owner and so on; what the model file says by default.
-    evaluation : of the model, by `evaluate`, which was paid for on its own.
-    intervals : those of `coefficient_intervals`, which were paid for on their own.
-    ledger : the ledger that paid, to show what the whole budget has spent.
+    evaluation : result of `evaluate` for the model, which was charged separately.
+    intervals : result of `coefficient_intervals`, which were charged separately.
+    ledger : the ledger that was charged, to show how much of the budget is spent.
     """
     if isinstance(model, str | os.PathLike):
         card = read(model)
@@ -57,7 +57,7 @@ def to_html(
 
 
 def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger: Ledger | None) -> Page:
-    """The page of a card."""
+    """Make the page of a card."""
     target = None if card.schema is None else card.schema.target
     kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", card.estimator).capitalize()
     kind = kind.replace("svc", "SVC")
@@ -66,7 +66,7 @@ def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger:
     if card.original:
         page.verdict(
             f"EDITED after the release: {', '.join(card.original)}.",
-            "Predictions and numbers on this page are as edited; the file holds the release beside them.",
+            "Predictions and numbers on this page are as edited; the file also holds the release.",
             "bad",
         )
     page.text(_summary(card, kind))
@@ -106,7 +106,7 @@ def card_page(card: Card, about: About, evaluation: Any, intervals: Any, ledger:
 
 
 def _summary(card: Card, kind: str) -> str:
-    """What it is, in two sentences."""
+    """Describe the model in two sentences."""
     columns = card.n_features if card.schema is None else len(card.schema.columns)
     target = None if card.schema is None else card.schema.target
     answer = repr(target.column) if target else "a number"
@@ -124,7 +124,7 @@ def _summary(card: Card, kind: str) -> str:
 
 
 def _charged(card: Card, ledger: Ledger | None) -> str:
-    """The day of the charge that paid, if it is one of the ledger's."""
+    """Return the day of the model's charge, if it is in this ledger."""
     paid = card.privacy.paid
     if ledger is None or paid is None or paid.ledger != ledger.identity:
         return ""
@@ -141,12 +141,12 @@ def _add_ledger(page: Page, card: Card, ledger: Ledger | None) -> None:
     elif paid is not None:
         page.text(
             f"Not recorded on this page. The model was paid for by charge {paid.charge} of the ledger "
-            f"{paid.ledger[:12]}; ask its keeper what all charges together have spent."
+            f"{paid.ledger[:12]}; that ledger shows the total of all charges."
         )
     else:
         page.text(
-            "No ledger: the model was fitted without one. Other releases from the same data add to its cost, and "
-            "nothing counts them."
+            "No ledger: the model was fitted without one. Other releases from the same data add to its cost, and are "
+            "not counted."
         )
 
 
@@ -173,7 +173,7 @@ def _add_numbers(page: Page, card: Card, intervals: Any) -> None:
 
 
 def _add_shapes(page: Page, card: Card) -> None:
-    """What each column adds, the most important columns first."""
+    """Show what each column adds, the most important columns first."""
     from discreet.additive.shapes import AdditiveModel, shape_spec
 
     model = AdditiveModel.from_arrays(card.arrays)
@@ -190,7 +190,7 @@ def _add_shapes(page: Page, card: Card) -> None:
                 f"What {shape.name} adds to the prediction. Gray: noisy counts of rows.",
             )
     if len(order) > _SHAPES:
-        page.text(f"Drawn are the {_SHAPES} most important of {len(order)} shapes.")
+        page.text(f"The {_SHAPES} most important of {len(order)} shapes are drawn.")
     if model.pairs:
         names = (" and ".join(model.shapes[place].name for place in pair.columns) for pair in model.pairs)
         page.text(f"Pairs of columns that add something together: {'; '.join(names)}.")
@@ -216,7 +216,7 @@ def _add_internals(page: Page, card: Card) -> None:
 
 
 def _in_words(domain: Mapping[str, Any]) -> str:
-    """A domain as people write it."""
+    """Describe a domain in words."""
     kind, *rest = domain.values()
     parts = [
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"

@@ -1,4 +1,4 @@
-"""Believe a model file only as far as it can be recomputed."""
+"""Verify a model file: recompute its epsilon, and check its signature and its charge."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from discreet.display.console import printable
 from discreet.privacy.guarantee import Guarantee
 from discreet.privacy.statement import Receipt
 
-# A calibrated price is computed twice, with the same formulas; only the last digits may differ.
+# A calibrated epsilon is computed twice with the same formulas; only the last digits may differ.
 _TOLERANCE = 1e-9
 _NOT_RECORDED = "not recorded by the ledger"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found true of a model file, and what was not looked at.
+    """The checks of a model file that passed, and those that were not made.
 
     Attributes
     ----------
-    estimator, library : what the file holds, and which version of discreet it says wrote it.
-    claimed : the promise in the file.
-    epsilon : the epsilon that follows from the file's events at the claimed delta, at most the claimed one.
+    estimator, library : the model in the file, and the version of discreet named in it.
+    claimed : the guarantee in the file.
+    epsilon : the epsilon of the file's events at the claimed delta, at most the claimed one.
     signed : True if the given key signed the file, None if no key was given.
-    receipt : the charge that the file says paid for the model; None if it names none.
-    charge : number of that charge in the given ledger, which knows it; None if no ledger was given.
-    matches : True if the given ledger recorded this very release under that charge; None if it recorded no release, or
-        no ledger was given.
-    unit_recorded : whether that charge says whom it protects, which charges made before version 0.2.0 do not.
+    receipt : the charge named in the file; None if it names none.
+    charge : number of that charge in the given ledger; None if no ledger was given.
+    matches : True if the ledger recorded this release under that charge; None if it recorded no release, or no ledger
+        was given.
+    unit_recorded : whether that charge records the protected unit; charges made before version 0.2.0 do not.
     edited : names of released values that were replaced in the model after the release.
     has_signature : whether the file holds a signature, checked or not.
-    made : whether the model predicts with numbers made of the release, such as a student, and not with the release.
+    made : whether the model predicts with something computed from the release, such as a student.
     """
 
     estimator: str
@@ -54,7 +54,7 @@ class Verification:
         promise = self.claimed
         signature = "by the given key" if self.signed else "not checked: no key was given"
         if not self.has_signature:
-            signature = "none: nothing shows who made this file"
+            signature = "none: the file does not show who made it"
         paid = "not checked, and the file names no charge"
         release = "not checked: no ledger was given"
         if self.receipt is not None:
@@ -64,8 +64,8 @@ class Verification:
             paid = f"charge {self.charge} of the given ledger, for these events and this relation{unit}"
             release = f"matches charge {self.charge} of the ledger" if self.matches else _NOT_RECORDED
         lines = [
-            ("Model", f"{self.estimator}; the file says it was written by discreet {self.library}"),
-            ("Checksum", "matches: detects accidents, anyone can recompute it"),
+            ("Model", f"{self.estimator}; written by discreet {self.library}, according to the file"),
+            ("Checksum", "matches: detects accidental damage; anyone can recompute it"),
             (
                 "Claimed",
                 f"epsilon {promise.epsilon:g}, delta {promise.delta:.3g}, {promise.neighboring.value}, "
@@ -73,7 +73,7 @@ class Verification:
             ),
             (
                 "Recomputed",
-                f"epsilon {self.epsilon:.6g} at the claimed delta, from the events that the file names",
+                f"epsilon {self.epsilon:.6g} at the claimed delta, from the events in the file",
             ),
             ("Signature", signature),
             ("Paid for", paid),
@@ -89,7 +89,7 @@ class Verification:
             lines.append(
                 (
                     "EDITED",
-                    f"{names}: predictions are not those of the release, which the file holds beside it",
+                    f"{names}: predictions are not those of the release, which the file also holds",
                 )
             )
         return "\n".join(f"{name:<12}{printable(text)}" for name, text in lines)
@@ -98,7 +98,7 @@ class Verification:
 def verify(
     path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None, ledger: Any = None
 ) -> Verification:
-    """Recompute what a model file claims, and refuse it if the claim does not follow.
+    """Recompute the epsilon of a model file, and raise if its claim does not follow.
 
     Parameters
     ----------
@@ -114,18 +114,17 @@ def verify(
     Raises
     ------
     CardError
-        The file is damaged, its noise was seeded, its events cost more than it claims, the signature is missing or
-        another's, the file does not name a charge of the given ledger that fits its events, relation, unit and kind, or
+        The file is damaged; its noise was seeded; its events cost more than it claims; the signature is missing or by
+        another key; the file names no charge of the given ledger that matches its events, relation, unit and kind; or
         the ledger recorded another release under that charge.
 
     Privacy
     -------
-    Events are what the writer of the file says was run; that they were run is for the ledger, a signature and an audit
-    to show. The checksum shows nothing of the kind: whoever changes a file can recompute it. A ledger that recorded the
-    release shows that these numbers, labels and column names are those that came out of the charged run. Parameters,
-    schema and declarations are no part of it, nor is the student of a transfer model: a signature covers them. Charges
-    made before version 0.2.0 name no release, no unit and no kind: there the file's word is all there is, and two files
-    that name one charge are each found paid for.
+    Events are what the file claims was run; a ledger, a signature and an audit can show that they were. The checksum
+    cannot: anyone who edits a file can recompute it. A ledger that recorded the release shows that these numbers,
+    labels and column names came out of the charged run. Only a signature covers parameters, schema, declarations, and
+    the student of a transfer model. Charges made before version 0.2.0 record no release, unit or kind: they are taken
+    from the file, and two files that name one charge are both accepted.
     """
     name = repr(str(path))
     sealed = unsealed(path)
@@ -174,7 +173,7 @@ def _recomputed(name: str, card: Card) -> float:
 
 
 def _charge(name: str, card: Card, ledger: Any) -> Any:
-    """The charge that the file names, if the ledger knows it and it was made for this promise and this release."""
+    """Return the charge named in the file; raise unless the ledger has it, for this guarantee and this release."""
     from discreet.privacy.ledger.ledger import Ledger
 
     account = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
@@ -184,9 +183,9 @@ def _charge(name: str, card: Card, ledger: Any) -> Any:
         equal = [str(charge.sequence) for charge in history if charge.event == event]
         found = f"holds an equal charge ({', '.join(equal)})" if equal else "holds no charge"
         raise CardError(
-            f"{name} does not say which charge paid for it: it was fitted without a ledger, or saved before files "
-            f"named their charge. The ledger {where} {found} for such events, but that does not show that it paid. "
-            "Verify it without a ledger to check all the rest"
+            f"{name} names no charge: it was fitted without a ledger, or saved before files named their charge. The "
+            f"ledger {where} {found} for such events, which does not show that it paid for this model. Verify it "
+            "without a ledger to check the rest"
         )
     if named.ledger != account.identity:
         raise CardError(
@@ -194,7 +193,7 @@ def _charge(name: str, card: Card, ledger: Any) -> Any:
         )
     older = (
         f"the ledger {where} is older than {name}: it ends before {{}}. It is a copy from before the fit, or was "
-        "restored from one; what it says is left of the budget is too much"
+        "restored from one, and overstates the remaining budget"
     )
     if named.charge > len(history):
         raise CardError(older.format(f"charge {named.charge}, which the file names"))

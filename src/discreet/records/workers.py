@@ -1,7 +1,7 @@
-"""Who computes on Dask collections: threads of this process, or the workers of a cluster.
+"""Compute on Dask collections, in threads of this process or on the workers of a cluster.
 
-Two ways to ask. Tasks go through Dask's queue, which makes what was lost again. A `Crew` holds all partitions of a fit
-on their workers and is told every question in one message, past the queue; what it cannot answer is asked by tasks.
+There are two ways. Tasks go through Dask's queue, which recomputes what was lost. A `Crew` keeps all partitions of a
+fit on their workers and sends each worker one message per pass, without the queue; if that fails, it uses tasks.
 """
 
 from __future__ import annotations
@@ -22,81 +22,81 @@ from discreet._checks import silently
 from discreet.records.partitioned import Keepers, WorkersLost, one_ending
 
 _RETRIES = 3  # of a partition whose worker died
-_MOST_LOST = 4  # workers that may die during one fit before it ends
-_LONGEST_PAUSE = 120  # seconds without any worker that is not out of memory before it ends
-_FAN_IN = 8  # sums that one worker adds up at a time
-_HELD = 0.4  # share of a worker's memory that opened partitions may fill and still be held: clipping may copy them once
+_MOST_LOST = 4  # a fit ends if more workers die
+_LONGEST_PAUSE = 120  # a fit ends after this many seconds with all workers paused
+_FAN_IN = 8  # sums that one worker adds at a time
+_HELD = 0.4  # largest share of a worker's memory for opened partitions, because clipping may copy them once
 
 
 class Workers(Keepers, Protocol):
-    """Who computes: threads of this process, or a cluster."""
+    """Threads of this process, or a cluster. ``entries`` are values that were kept, one per partition."""
 
     def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
-        """``form`` of delayed blocks, kept by whoever computes them."""
+        """Compute ``form`` of delayed blocks and keep the results where they are computed."""
 
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
-        """``function`` of entries that were kept, computed near them and kept there."""
+        """Compute ``function`` of entries near them and keep the result there."""
 
     def gathered(self, entries: Sequence[Any]) -> list[Any]:
-        """What was kept or combined, here and in order."""
+        """Return entries to this process, in order."""
 
     def shares(self, entries: Sequence[Any]) -> list[list[int]]:
-        """Places of what was kept, by the threads that are nearest to it."""
+        """Divide the indices of entries over the threads nearest to them."""
 
     def places(self, entries: Sequence[Any]) -> Mapping[str, list[int]]:
-        """Places of entries by the worker that holds them."""
+        """Return the indices of entries by the worker that holds them."""
 
     def holders(
         self, entries: Mapping[str, Sequence[Sequence[Any]]], numbers: Sequence[int]
     ) -> dict[str, Any]:
-        """What becomes a `Held` of these columns on every worker that has room for it."""
+        """Start a `Held` of these columns on every worker that has enough memory."""
 
     def finished(self, work: Any, worker: str) -> Any:
-        """What such a holder answers, or is when it is ready; raises if its worker is lost meanwhile."""
+        """Wait for a holder, or for its answer; raise if its worker is lost."""
 
 
 class Threads:
     """Dask's threads in this process."""
 
     def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
-        """Blocks in this process."""
+        """Compute blocks in this process."""
         return self.kept(form, blocks)
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """Results, in this process."""
+        """Return results kept in this process."""
         from dask import persist
 
         return list(persist(*self._tasks(function, columns), scheduler="threads"))
 
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """Results, in order."""
+        """Return results in order."""
         return self.gathered(self._tasks(function, columns))
 
     def gathered(self, entries: Sequence[Any]) -> list[Any]:
-        """Computed now."""
+        """Compute entries now."""
         from dask import compute
 
         return list(compute(*entries, scheduler="threads"))
 
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
-        """Computed when it is asked for."""
+        """Return a task, computed when it is gathered."""
         return self._tasks(function, [[entry] for entry in entries])[0]
 
     def shares(self, entries: Sequence[Any]) -> list[list[int]]:
-        """One share per processor."""
+        """Return one share per processor."""
         from dask.system import CPU_COUNT
 
         count = min(CPU_COUNT, len(entries))
         return [list(range(number, len(entries), count)) for number in range(count)]
 
     def places(self, entries: Sequence[Any]) -> dict[str, list[int]]:
-        """All are here."""
+        """Return all indices, under no name."""
         return {"": list(range(len(entries)))}
 
     def holders(
         self, entries: Mapping[str, Sequence[Sequence[Any]]], numbers: Sequence[int]
     ) -> dict[str, Any]:
-        """One, with a thread for every processor."""
+        """Return one holder, with a thread for every processor."""
         from dask.system import CPU_COUNT
 
         (columns,) = entries.values()
@@ -105,7 +105,7 @@ class Threads:
         }
 
     def finished(self, work: Any, worker: str) -> Any:
-        """The same: nothing is waited for here."""
+        """Return the work: there is nothing to wait for."""
         return work
 
     @staticmethod
@@ -119,9 +119,9 @@ class Threads:
 class Cluster:
     """The workers of a `distributed` client.
 
-    Answers are gathered in the order of the partitions; a partition that died with its worker is computed again from
-    its own source, and its answer still counts once. Workers that keep dying end the fit instead of being awaited for
-    ever: one that is killed because its partitions are too large is started again, and killed again.
+    Answers are gathered in the order of the partitions. A partition lost with its worker is computed again from its
+    source, and its answer still counts once. If workers keep dying, the fit ends: a worker that is killed because its
+    partitions are too large would be restarted and killed forever.
     """
 
     def __init__(self, client: Any) -> None:
@@ -130,18 +130,18 @@ class Cluster:
         self._lost = self._paused = 0
 
     def opened(self, blocks: Sequence[Any], form: Callable[[Any], Any]) -> list[Any]:
-        """Blocks in the memory of the workers."""
+        """Compute blocks in the memory of the workers."""
         from dask import delayed
 
         task = delayed(partial(silently, form), pure=False)
         return list(self._client.compute([task(block) for block in blocks], retries=_RETRIES))
 
     def kept(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """Results, in the memory of the workers."""
+        """Return results kept in the memory of the workers."""
         return list(self._client.map(partial(silently, function), *columns, pure=False, retries=_RETRIES))
 
     def answers(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """Results, in order: one task for all that a worker has of the first column."""
+        """Return results in order, by one task per worker that holds entries of the first column."""
         if not (columns and columns[0]):
             return []
         shares = list(self.places(columns[0]).values())
@@ -152,7 +152,7 @@ class Cluster:
         return _in_order(shares, self.gathered(tasks))
 
     def gathered(self, entries: Sequence[Any]) -> list[Any]:
-        """Results, in order; raises if workers keep dying meanwhile."""
+        """Return results in order; raise `WorkersLost` if workers keep dying."""
         from distributed import KilledWorker
 
         futures = list(entries)
@@ -173,7 +173,7 @@ class Cluster:
                 self._check_workers()
 
     def _check_workers(self) -> None:
-        """Count workers that were lost, and seconds in which all are paused because their memory is full."""
+        """Count lost workers, and seconds during which all workers are paused because their memory is full."""
         known = self._info()
         self._lost += len(self._alive - set(known))
         self._alive = set(known)
@@ -183,20 +183,20 @@ class Cluster:
             raise WorkersLost from None
 
     def _info(self) -> dict[str, dict[str, Any]]:
-        """What the scheduler knows of every worker."""
+        """Return the scheduler's facts about every worker."""
         try:
             return dict(self._client.scheduler_info(n_workers=-1)["workers"])
-        except TypeError:  # older versions give all without being asked to
+        except TypeError:  # older versions always return all workers
             return dict(self._client.scheduler_info()["workers"])
 
     def combined(self, function: Callable[..., Any], *entries: Any) -> Any:
-        """One result, in the memory of a worker."""
+        """Compute one result in the memory of a worker."""
         return self._client.submit(partial(silently, function), *entries, pure=False, retries=_RETRIES)
 
     def shares(self, entries: Sequence[Any]) -> list[list[int]]:
-        """One share per thread of the worker that holds the entries; the one who is to compute lost ones is open.
+        """Return one share per thread of the workers that hold the entries.
 
-        Entries that nobody holds yet would all be one share, and one worker would be sent everything: so wait.
+        Waits for all entries: those not computed yet would form one share, and go to one worker.
         """
         threads = self._client.nthreads()
         return [
@@ -207,7 +207,7 @@ class Cluster:
         ]
 
     def places(self, entries: Sequence[Any]) -> dict[str, list[int]]:
-        """Places of entries by the worker that holds them, of lost ones by none."""
+        """Return the indices of entries by the worker that holds them; "" for lost ones."""
         self._wait(list(entries))
         by_worker, where = defaultdict(list), self._client.who_has(list(entries))
         for place, entry in enumerate(entries):
@@ -217,7 +217,7 @@ class Cluster:
     def holders(
         self, entries: Mapping[str, Sequence[Sequence[Any]]], numbers: Sequence[int]
     ) -> dict[str, Any]:
-        """Futures of actors, but where the entries fill too much of a worker's memory."""
+        """Return futures of actors, on workers where the entries leave enough memory."""
         known, sizes = self._info(), self._client.nbytes(summary=False)
         started = {}
         for worker, columns in entries.items():
@@ -230,7 +230,7 @@ class Cluster:
         return started
 
     def finished(self, work: Any, worker: str) -> Any:
-        """What an actor answers or its future gives; raises if its worker is lost meanwhile."""
+        """Wait for an actor or its answer; raise if its worker is lost."""
         while True:
             try:
                 return work.result(timeout=1)
@@ -241,7 +241,7 @@ class Cluster:
 
 
 def workers() -> Workers:
-    """The cluster of the present `distributed` client, or else threads of this process."""
+    """Return the cluster of the current `distributed` client, or threads of this process."""
     try:
         from distributed import get_client
 
@@ -258,14 +258,14 @@ _numbers = itertools.count()
 
 @dataclass(eq=False)
 class Kept:
-    """One entry for every partition, where the partitions are: opened, or made of others when they are first needed.
+    """One entry per partition, kept with the partition: opened, or computed from others when first needed.
 
     Attributes
     ----------
-    function : makes an entry of those of ``columns``; None if the only column is what was opened.
-    columns : other columns of this kind, or lists of values that travel to the partitions.
-    number : what workers call it.
-    tasks : entries that were made by tasks, by their places.
+    function : computes an entry from those of ``columns``; None for an opened column, the only one in ``columns``.
+    columns : other columns of this kind, or lists of values that are sent to the partitions.
+    number : its identifier on the workers.
+    tasks : entries computed by tasks, by index.
     """
 
     function: Callable[..., Any] | None
@@ -276,13 +276,13 @@ class Kept:
 
 @dataclass(frozen=True)
 class Question:
-    """What a worker is told.
+    """One message to a worker.
 
     Attributes
     ----------
-    recipes : functions and columns of what it is to keep, by numbers; columns are numbers or lists of values.
-    forgotten : numbers that nobody will ask for again.
-    function, columns : what is asked of its partitions.
+    recipes : functions and columns of new kept columns, by number; columns are numbers or lists of values.
+    forgotten : numbers of columns to drop.
+    function, columns : what to compute for each of its partitions.
     """
 
     recipes: dict[int, tuple[Callable[..., Any], Sequence[Any]]]
@@ -292,7 +292,7 @@ class Question:
 
 
 class Held:
-    """Partitions in the memory of one process: what was opened, what was made of it, and threads to ask it."""
+    """Partitions in the memory of one process, with the columns computed from them, and threads."""
 
     def __init__(self, threads: int, numbers: Sequence[int], *entries: Any) -> None:
         self._height = len(entries) // len(numbers)
@@ -304,7 +304,7 @@ class Held:
         }
 
     def ask(self, question: Question) -> list[Any]:
-        """The answers of all partitions, in their order."""
+        """Return the answers of all partitions, in order."""
         self._recipes |= question.recipes
         for number in question.forgotten:
             self._recipes.pop(number, None)
@@ -331,7 +331,7 @@ class Held:
 
 @dataclass
 class _Member:
-    """One worker of a crew: the places that it has, what holds them there, if anything, and the numbers it was told."""
+    """One worker of a crew: the indices of its partitions, their holder (if any), and the columns it knows."""
 
     worker: str
     places: list[int]
@@ -340,14 +340,14 @@ class _Member:
 
 
 class Crew:
-    """Asks all partitions of a fit: those of each worker in one message, past the task queue.
+    """Computes on all partitions of a fit, with one message per worker instead of the task queue.
 
-    A holder dies with its worker, and may fail. Its partitions are then asked as tasks, which Dask makes again from
-    their sources, so that every partition still answers once; before the next question a new crew is found.
+    A holder dies with its worker, and may fail. Its partitions are then computed by tasks, which Dask recomputes from
+    their sources, so every partition still answers once; a new crew is formed before the next question.
 
     Attributes
     ----------
-    opened : the columns of what was opened.
+    opened : the opened columns.
     """
 
     def __init__(self, asked: Workers, *opened: Sequence[Any]) -> None:
@@ -357,13 +357,13 @@ class Crew:
         self._members: list[_Member] = []
 
     def kept(self, function: Callable[..., Any], *columns: Any) -> Kept:
-        """``function`` of each tuple of entries, made when it is first asked for and kept."""
+        """Return ``function`` of each tuple of entries, computed when first needed and kept."""
         made = Kept(function, columns)
         self._alive[made.number] = made
         return made
 
     def answers(self, function: Callable[..., Any], *columns: Any) -> list[Any]:
-        """``function`` of each tuple of entries, here and in order."""
+        """Return ``function`` of each tuple of entries to this process, in order."""
         members = self._members or self._found()
         sent = [self._sent(member, function, columns) for member in members]
         answers = [self._result(member, message) for member, message in zip(members, sent, strict=True)]
@@ -377,7 +377,7 @@ class Crew:
         return _in_order([member.places for member in members], answers)
 
     def _found(self) -> list[_Member]:
-        """Who has which partitions now."""
+        """Form a crew from the workers that hold the partitions now."""
         opened = [column.columns[0] for column in self.opened]
         members = [_Member(worker, own) for worker, own in self._workers.places(opened[0]).items()]
         theirs = {
@@ -394,7 +394,7 @@ class Crew:
         return members
 
     def _sent(self, member: _Member, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
-        """The answers of a member, yet to come; None where nothing holds its partitions or its worker is lost."""
+        """Send a question to a member; return its pending answers, or None without a holder or a worker."""
         if member.holder is None:
             return None
         recipes: dict[int, Any] = {}
@@ -407,7 +407,7 @@ class Crew:
             return None
 
     def _told(self, member: _Member, column: Any, recipes: dict[int, Any]) -> Any:
-        """A column as this member knows it, with recipes of all that it was not told before."""
+        """Return a column as this member knows it; add recipes of columns that it does not know."""
         if not isinstance(column, Kept):
             return [column[place] for place in member.places]
         if column.number not in member.known:
@@ -417,12 +417,12 @@ class Crew:
         return column.number
 
     def _result(self, member: _Member, work: Any) -> Any:
-        """What a holder gives, None if it does not."""
+        """Return a holder's answer, or None if it fails."""
         try:
             return None if work is None else self._workers.finished(work, member.worker)
         except WorkersLost:
             raise
-        except Exception:  # of the question, or because the worker is gone: tasks tell
+        except Exception:  # of the question, or because the worker is gone: tasks will show which
             return None
 
     def _task(
@@ -432,7 +432,7 @@ class Crew:
         columns: Sequence[Any],
         places: Sequence[int],
     ) -> Any:
-        """A task that answers for some places. Values travel inside of a function, where Dask looks for nothing."""
+        """Return a task for some indices. Values travel inside a function, where Dask does not inspect them."""
         entries = [
             self._entry(column, place) for column in columns if isinstance(column, Kept) for place in places
         ]
@@ -452,7 +452,7 @@ class Crew:
 def _rows(
     function: Callable[..., Any], given: Sequence[Sequence[Any] | None], height: int, *entries: Any
 ) -> list[Any]:
-    """``function`` of each row of columns: values that are given, or the next ``height`` entries."""
+    """Return ``function`` of each row of columns: given values, or the next ``height`` entries."""
     others = iter(entries)
     columns = [list(itertools.islice(others, height)) if values is None else values for values in given]
     return [function(*row) for row in zip(*columns, strict=True)]
@@ -465,7 +465,7 @@ def _row(
 
 
 def _in_order(shares: Sequence[Sequence[int]], answers: Sequence[Sequence[Any]]) -> list[Any]:
-    """Answers of shares in the order of the places that these name."""
+    """Merge the answers of shares into the order of their indices."""
     found = {
         place: one
         for share, own in zip(shares, answers, strict=True)
@@ -478,9 +478,9 @@ def _in_order(shares: Sequence[Sequence[int]], answers: Sequence[Sequence[Any]])
 
 
 class SummedParts:
-    """Parts on workers, asked by tasks and added up there; for integers, whose sum does not depend on the order.
+    """Parts on workers, summed there by tasks; for integers, whose sum does not depend on the order.
 
-    Whatever goes wrong on a worker ends in `WorkersLost`, because it may be after the charge.
+    Any failure on a worker raises `WorkersLost`, because it may be after the charge.
     """
 
     def __init__(self, parts: Sequence[Any], asked: Workers) -> None:
@@ -488,17 +488,17 @@ class SummedParts:
 
     @cached_property
     def _shares(self) -> list[list[int]]:
-        """Who adds up which parts."""
+        """The parts that each thread adds."""
         return self._workers.shares(self._list)
 
     def derived(self, make: Callable[[Any], Any]) -> SummedParts:
-        """``make`` of every part, kept by its worker."""
+        """Return ``make`` of every part, kept by its worker."""
         return SummedParts(self._workers.kept(make, self._list), self._workers)
 
     def total(self, question: Callable[..., Any], asked: Any) -> NDArray[np.int64]:
-        """The sum of ``question(asked, *parts)`` over the shares of the workers.
+        """Return the sum of ``question(asked, *parts)`` over the shares of the workers.
 
-        ``asked`` travels to one worker, and from there to the others; back comes one sum.
+        ``asked`` is sent to one worker, and from there to the others; one sum is returned.
         """
         with one_ending():
             (once,) = self._workers.kept(_same, [asked])
