@@ -85,7 +85,8 @@ def pulled(
     loss, labels = (Squared(1.0, 1.0), {}) if smooth else (Linear(1.0), {"label_bound": 1.0})
     found = fits(solver, loss, X, np.ones(len(X)), at.guarantee(delta), count, {"geometry": inside, **labels})
     missed, aside = np.array([(1 - theta @ corner, other @ theta) for theta in found]).T
-    return (planted * missed**2 / 2 + pairs * aside**2 if smooth else planted * missed) / at.rows
+    lost = planted * missed**2 / 2 + pairs * aside**2 if smooth else planted * missed
+    return np.asarray(lost / at.rows)
 
 
 def l2_ball(size: int, rng: np.random.Generator) -> tuple[Geometry, Array]:

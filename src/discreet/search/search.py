@@ -26,8 +26,8 @@ class PrivateSelection(PrivateSearch):
     best_estimator_, best_index_ : the released model, which carries the statement of the whole search, and the index of
         its candidate.
     best_score_ : its noisy share of right answers (or mean of 1 - squared error over squared range), included in the
-        price under "tries"; None under "split", and if people may have several rows. As the best of several scores it
-        is optimistic: evaluate on other data.
+        price under "tries"; None under "split", for one candidate, and if people may have several rows. As the best of
+        several scores it is optimistic: evaluate on other data.
     privacy_ : the `PrivacyStatement` of the whole search.
 
     Notes

@@ -68,9 +68,9 @@ _FEW = 6.0
 # Clip of residuals for squared errors with delta = 0, in half ranges of the targets, while signal over noise is at most
 # the second number.
 _NARROW_CLIP, _CLIPPED_MOST = 0.2, 5.0
-# Radius of the L1 ball for selecting single columns, with probabilities and without. The first is so short that a wrong
-# column costs little log loss, and no budget goes into evidence for a longer step. In so short a ball a hinge is a line,
-# which knows no threshold.
+# Radius of the L1 ball for selecting single columns, with probabilities and without. The first is so short that a
+# wrong column costs little log loss, and no budget goes into evidence for a longer step. In it a hinge is a line,
+# which tells no threshold.
 _L1_SIZE, _L1_SIZE_OF_HINGES = 0.5, 2.0
 
 
