@@ -29,6 +29,8 @@ _CURVES = {
     "movielens1m, 400 items": "MovieLens 1M, the 400 most-rated items (a choice declared public), 10% held out",
     "movielens1m, 400 items, 1%": "The protocol of the dissertation's chapter 6: MovieLens 1M (for 10M), the 400 "
     "most-rated items, 1% held out, a split per run; numbers of rounds and the radius are fixed, not cross-validated",
+    "movielens100k, 400 items, 1%": "The same protocol: MovieLens 100K, the 400 most-rated items",
+    "jester1, 100 items, 1%": "The same protocol: Jester 1, all 100 items",
     "block, 1200 x 1200, 77%": "Generated block, 1,200 users x 1,200 items, 77% rated (declared), 5% held out",
     "block, 3000 x 400, 60%": "Generated block, 3,000 users x 400 items, 60% rated (declared), 5% held out",
     "rank 1, 400 items": "Synthetic, rank 1, 500,000 users x 400 items, 80 ratings each",

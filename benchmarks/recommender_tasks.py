@@ -95,11 +95,11 @@ def dense_block(n_users: int, n_items: int, density: float, seed: int = 0) -> Ta
     return Task("block", train, users, items, ratings[held], (1.0, 5.0), per_user=declared)
 
 
-def own_means(train: Any, first: int, last: int) -> Array:
-    """What users can predict without any release: the mean of their own ratings, 3 without one."""
+def own_means(train: Any, first: int, last: int, middle: float) -> Array:
+    """What users can predict without any release: the mean of their own ratings, the middle without one."""
     rows = train[first:last]
     counts = np.diff(rows.indptr)
-    means = np.where(counts > 0, np.asarray(rows.sum(axis=1)).ravel() / np.maximum(counts, 1), 3.0)
+    means = np.where(counts > 0, np.asarray(rows.sum(axis=1)).ravel() / np.maximum(counts, 1), middle)
     return np.repeat(means[:, None], train.shape[1], axis=1)
 
 

@@ -108,19 +108,25 @@ def sparse_models(sets: list[str], n_splits: int) -> Iterator[str]:
         yield f"| {name} | {n_splits} | {refit} | {walk} |"
 
 
+def lasso(n: int, epsilon: float, seed: int) -> tuple[float, float, bool]:
+    """Mean squared errors of a fit and of no coefficient, one of 50 being 0.3, and whether the fit has any."""
+    rng = np.random.default_rng(seed)
+    X = rng.choice([-1.0, 1.0], size=(n, 50))
+    y = np.clip(0.3 * X[:, 0] + 0.15 * rng.normal(size=n), -1, 1)
+    model = PrivateLasso(epsilon, 1e-6, target_bounds=(-1, 1)).fit(X, y)
+    error = float(np.mean((X @ model.coef_ + model.intercept_ - y) ** 2))
+    return error, float(np.mean(y**2)), bool(np.any(model.coef_))
+
+
+#: Rows and epsilons at which noise rules over 50 columns, and one at which it does not.
+NOISY = (300, 0.1), (1000, 0.1), (300, 1.0), (3000, 0.1), (10_000, 1.0)
+
+
 def where_noise_rules(repeats: int = 10) -> Iterator[str]:
-    """The LASSO with one column of 0.3 among 50: mean squared errors beside those of no coefficient."""
-    for n, epsilon in ((300, 0.1), (1000, 0.1), (300, 1.0), (3000, 0.1), (10_000, 1.0)):
-        errors, centers, empty = [], [], 0
-        for seed in range(repeats):
-            rng = np.random.default_rng(seed)
-            X = rng.choice([-1.0, 1.0], size=(n, 50))
-            y = np.clip(0.3 * X[:, 0] + 0.15 * rng.normal(size=n), -1, 1)
-            model = PrivateLasso(epsilon, 1e-6, target_bounds=(-1, 1)).fit(X, y)
-            errors.append(np.mean((X @ model.coef_ + model.intercept_ - y) ** 2))
-            centers.append(np.mean(y**2))
-            empty += not np.any(model.coef_)
-        spread = np.std(errors, ddof=1) / repeats**0.5
+    """The LASSO beside no coefficient."""
+    for n, epsilon in NOISY:
+        errors, centers, used = zip(*(lasso(n, epsilon, seed) for seed in range(repeats)), strict=True)
+        spread, empty = np.std(errors, ddof=1) / repeats**0.5, repeats - sum(used)
         yield f"| {n} | {epsilon:g} | {np.mean(errors):.4f} ± {spread:.4f} | {np.mean(centers):.4f} | {empty} |"
 
 

@@ -149,18 +149,21 @@ def linear_truth(seed: int, n_rows: int) -> Data:
     return X, (X @ np.array([1.0, -1.0, 0.5, 0.0, 0.0]) > 0).astype(np.int64)
 
 
+def labeled_stream(seed: int, planned: int, aggregator: str) -> tuple[int, int, PrivateLabeler]:
+    """How many of 200 easy questions a labeler answers, and how many rightly."""
+    (X, y), (asked, truth) = linear_truth(seed, 20_000), linear_truth(seed + 50, 200)
+    labeler = PrivateLabeler(
+        LogisticRegression(), planned, aggregator=aggregator, delta=DELTA, classes=[0, 1]
+    ).fit(X, y)
+    answers = labeler.label(asked)
+    return sum(a is not None for a in answers), sum(answers == truth), labeler
+
+
 def labeler_defaults(seeds: Iterable[int] = range(1)) -> list[Row]:
     """Answers of a labeler to 200 easy questions, by aggregator; planned for as many, and for 1,000 (default)."""
     rows = []
     for planned, aggregator in product((200, 1_000), ("auto", "plurality", "sparse-vector", "confident")):
-        counts = []
-        for seed in seeds:
-            (X, y), (asked, truth) = linear_truth(seed, 20_000), linear_truth(seed + 50, 200)
-            labeler = PrivateLabeler(
-                LogisticRegression(), planned, aggregator=aggregator, delta=DELTA, classes=[0, 1]
-            ).fit(X, y)
-            answers = labeler.label(asked)
-            counts.append((sum(a is not None for a in answers), sum(answers == truth), labeler))
+        counts = [labeled_stream(seed, planned, aggregator) for seed in seeds]
         answered, right = (sum(column) for column in zip(*((a, r) for a, r, _ in counts), strict=True))
         rows.append(
             {
@@ -175,20 +178,24 @@ def labeler_defaults(seeds: Iterable[int] = range(1)) -> list[Row]:
     return rows
 
 
+def label_student(seed: int, n_rows: int, aggregator: str) -> tuple[float, PrivateTransferClassifier]:
+    """Accuracy of a student of easy labels, which alone are private."""
+    (X, y), (asked, truth) = linear_truth(seed, n_rows), linear_truth(seed + 50, 10_000)
+    model = PrivateTransferClassifier(
+        LogisticRegression(), aggregator=aggregator, delta=DELTA, classes=[0, 1], label_private=True
+    )
+    with warnings.catch_warnings(action="ignore"):
+        return float(model.fit(X, y).score(asked, truth)), model
+
+
 def label_private_defaults(seeds: Iterable[int] = range(1)) -> list[Row]:
     """Accuracy of a student where only labels are private, by number of rows and aggregator."""
     rows = []
     for n_rows, aggregator in product(
         (2_000, 20_000), ("auto", "shares", "sparse-vector", "plurality", "confident")
     ):
-        scores = []
-        for seed in seeds:
-            (X, y), (asked, truth) = linear_truth(seed, n_rows), linear_truth(seed + 50, 10_000)
-            model = PrivateTransferClassifier(
-                LogisticRegression(), aggregator=aggregator, delta=DELTA, classes=[0, 1], label_private=True
-            )
-            with warnings.catch_warnings(action="ignore"):
-                scores.append(model.fit(X, y).score(asked, truth))
+        found = [label_student(seed, n_rows, aggregator) for seed in seeds]
+        scores, model = [score for score, _ in found], found[-1][1]
         rows.append(
             {
                 "records": n_rows,
@@ -308,11 +315,12 @@ REMARK = (
 DEFAULTS = {"boosting": HistGradientBoostingClassifier(), "forest": RandomForestClassifier()}
 
 
-def student(name: str, kind: str, seed: int = 0, n_jobs: int | None = None) -> Row:
-    """Accuracy, in percent, of one student and of what it is compared with."""
+def student(name: str, kind: str, seed: int = 0, n_jobs: int | None = None, most: int | None = None) -> Row:
+    """Accuracy, in percent, of one student and of what it is compared with; ``most`` bounds the private rows."""
     X, y = _load(name)
     order = np.random.default_rng(seed).permutation(len(y))
     test, public, private = np.split(order, [N_TEST, N_TEST + N_QUERIES])
+    private = private[:most]
     teacher, learner = TEACHERS[kind], STUDENTS[kind]
     if name in NOISY and kind == "forest":
         teacher = clone(teacher).set_params(max_features=2)
@@ -340,7 +348,7 @@ def student(name: str, kind: str, seed: int = 0, n_jobs: int | None = None) -> R
         "student": _percent(model.score(X[test], y[test])),
         "same model, true labels": _percent(np.mean(same.predict(X[test]) == y[test])),
         "default model, true labels": _percent(default.score(X[test], y[test])),
-        "private logistic, all records": _percent(_convex(name, seed)),
+        "private logistic, all records": _percent(_convex(name, seed, most=most)),
         "majority": _percent(max(y[test].mean(), 1 - y[test].mean())),
         "seconds": round(seconds),
     }
@@ -355,11 +363,11 @@ def _load(name: str) -> Data:
 
 
 @lru_cache(maxsize=16)
-def _convex(name: str, seed: int, solver: str = "auto") -> float:
+def _convex(name: str, seed: int, solver: str = "auto", most: int | None = None) -> float:
     """The private logistic regression at the same budget, columns divided by constants treated as public."""
     X, y = _load(name)
     order = np.random.default_rng(seed).permutation(len(y))
-    test, train = order[:N_TEST], order[N_TEST + N_QUERIES :]
+    test, train = order[:N_TEST], order[N_TEST + N_QUERIES :][:most]
     scale = np.abs(X).max(axis=0)
     scale[scale == 0] = 1.0
     sparse = solver in ("frank-wolfe", "mirror-descent")

@@ -104,7 +104,7 @@ def linear(solver: Any, at: Point, delta: float, seed: int, count: int) -> Array
     X = np.vstack([np.tile(sign, (planted, 1)), np.tile(other, (pairs, 1)), np.tile(-other, (pairs, 1))])
     loss = Hinge() if delta == 0 else Linear(1.0)
     ball = {"geometry": L2Ball(1.0, at.columns), "label_bound": 1.0}
-    found = _fits(solver, loss, X, np.ones(len(X)), at.guarantee(delta), count, ball)
+    found = fits(solver, loss, X, np.ones(len(X)), at.guarantee(delta), count, ball)
     return np.array([planted * (1 - theta @ sign) / at.rows for theta in found])
 
 
@@ -119,7 +119,7 @@ def ridge(solver: Any, at: Point, delta: float, seed: int, count: int, loss: Any
     X = rng.choice([-1.0, 1.0], size=(at.rows, at.columns)) / np.sqrt(at.columns)
     chances = 1 / (1 + np.exp(-3 * X @ rng.choice([-1.0, 1.0], size=at.columns)))
     y = np.where(rng.random(at.rows) < chances, 1.0, -1.0)
-    found = _fits(solver, loss, X, y, at.guarantee(delta), count, {"l2": _RIDGE})
+    found = fits(solver, loss, X, y, at.guarantee(delta), count, {"l2": _RIDGE})
     objective = Objective(ArrayRecords(X, y, _bounds()), loss, _RIDGE * at.rows)
     lowest = objective.value_and_gradient(minimize(objective, 1e-6).theta)[0]
     return np.array([objective.value_and_gradient(theta)[0] - lowest for theta in found]) / at.rows
@@ -166,7 +166,7 @@ def _bounds() -> Any:
     return Bounds(1.0, intercept=False)
 
 
-def _fits(
+def fits(
     solver: Any, loss: Any, X: Array, y: Array, promise: Any, count: int, problem: dict[str, Any]
 ) -> list[Array]:
     """Several releases on the same rows."""

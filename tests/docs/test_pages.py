@@ -56,6 +56,15 @@ def test_every_solver_of_a_paper_is_on_the_page():
     assert printed <= set(re.findall(r'solver="([\w-]+)"', PAPERS))
 
 
+def test_names_of_the_papers_are_those_that_solvers_take():
+    sentence = PAPERS.partition("takes the names of the papers: ")[2].partition(". ")[0]
+    told = {}
+    for part in sentence.split(";"):
+        *names, solver = re.findall(r"`([\w-]+)`", part)
+        told |= dict.fromkeys(names, solver)
+    assert told == dict(base.ALIASES)
+
+
 def test_the_errata_compute_what_they_claim():
     scope = run("errata.md")
     table = (DOCS / "errata.md").read_text(encoding="utf-8")

@@ -77,6 +77,25 @@ def test_the_budget_of_one_try_is_used_up(data):
     assert split.fit_guarantee.epsilon < plan.fit_guarantee.epsilon
 
 
+@pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
+@pytest.mark.lemma("selection.md#section-5")
+def test_one_candidate_is_trained_on_all_records_at_its_own_price(data, method, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=3.0, delta=1e-4)
+    alone = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], solver="output")
+    search = PrivateSelection([MODEL], 1.0, 1e-6, method=method, ledger=ledger).fit(*data)
+    (charge,) = ledger.history()
+    assert charge.event == search.privacy_.event == alone.plan(6000, 3).event
+    assert search.privacy_.bounds["held-out records"] == 0.0
+    assert (search.best_index_, search.best_score_) == (0, None)
+    assert "number of tries" not in str(search.privacy_)
+
+
+def test_several_tries_of_one_candidate_are_paid_for(data):
+    plan = PrivateSelection([MODEL], 1.0, 1e-6, expected_tries=3.0).plan(6000, 3)
+    assert isinstance(plan.event, RandomTries)
+    assert plan.fit_guarantee.epsilon < 0.9
+
+
 def test_scikit_learn_surface(data):
     search = PrivateSearchCV(MODEL, GRID)
     assert is_classifier(search)

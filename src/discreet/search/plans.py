@@ -1,8 +1,8 @@
-"""Two ways to choose among candidates, each calibrated before any data is seen.
+"""Ways to choose among candidates, each calibrated before any data is seen.
 
 ``TriesPlan`` draws a candidate at random, trains it and scores it with noise, a random number of times, and releases
 the best. ``SplitPlan`` trains every candidate on one part of the records and chooses one by the exponential mechanism
-on the other part. Proofs: docs/proofs/selection.md.
+on the other part. ``OnePlan`` trains the only candidate on all records. Proofs: docs/proofs/selection.md.
 
 A score is an integer per held-out record, between 0 and a public unit. Integers add up exactly, so the sensitivity of
 a total is exactly that of one record.
@@ -206,7 +206,7 @@ _MIN_SHARE = 1e-3  # smallest share of epsilon for a fit
 
 
 class SelectionPlan(Stated, Protocol):
-    """Interface of both plans."""
+    """Interface of all plans."""
 
     @property
     def fit_guarantee(self) -> Guarantee: ...
@@ -386,6 +386,37 @@ def plan_split(
         return SplitPlan(guarantee, one, fits, training, max_rows)
 
     return _largest(planned, guarantee)
+
+
+@dataclass(frozen=True)
+class OnePlan(ShowsPlan):
+    """The only candidate, trained on all records with the whole guarantee: nothing is compared, so nothing held out.
+
+    Attributes
+    ----------
+    guarantee : guarantee of the search and of the fit.
+    event : event of the fit.
+    """
+
+    guarantee: Guarantee
+    event: Event
+
+    mechanism = "one fit of the only candidate on all records; there is nothing to choose"
+    theorem = "that of the fit: docs/proofs/selection.md, section 5"
+
+    @property
+    def fit_guarantee(self) -> Guarantee:
+        """The whole guarantee."""
+        return self.guarantee
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the run."""
+        return {"candidates": 1.0}
+
+    def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
+        """Train the candidate."""
+        return Chosen(0, trainer.fitted(0, self.event), None)
 
 
 def _largest(planned: Callable[[float], P], guarantee: Guarantee) -> P:

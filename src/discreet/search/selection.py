@@ -47,9 +47,11 @@ from discreet.release import (
 )
 from discreet.search.plans import (
     Chosen,
+    OnePlan,
     Records,
     SelectionPlan,
     Trainer,
+    TriesPlan,
     check_candidate,
     examine,
     plan_split,
@@ -94,7 +96,9 @@ class SearchParameters(Charged):
         "candidate on its own records, each with the whole budget.",
     )
     expected_tries: float | None = parameter(
-        None, "float", 'For "tries"; None is twice the number of candidates.'
+        None,
+        "float",
+        'For "tries"; None is twice the number of candidates, or a single fit on all records if there is one.',
     )
     tries: str = parameter(
         "geometric",
@@ -163,7 +167,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         if rows is not None:
             guarantee = replace(guarantee, unit="user")
         per_unit = rows or 1
-        n_train = size - per_unit * self._n_held_out(size // per_unit)
+        n_train = size - per_unit * self._n_held_out(size // per_unit, len(candidates))
         classifies = is_classifier(candidates[0])
         kinds = class_count(n_classes, self._declared(candidates[0])) if classifies else None
 
@@ -174,6 +178,8 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
             return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
 
         method = _checks.choice("method", self.method, METHODS)
+        if self._chooses_nothing(len(candidates)):
+            return OnePlan(guarantee, plan_candidate(0, guarantee, n_train))
         if method == "tries":
             mean = 2.0 * len(candidates) if self.expected_tries is None else self.expected_tries
             law = law_with_mean(
@@ -217,7 +223,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         ready = [prepared(one, plan.fit_guarantee, known, self.bad_rows, rows) for one in candidates]
         examine(ready, records)
         n_units = n_rows // (rows or 1)
-        n_held_out = self._n_held_out(n_units)
+        n_held_out = self._n_held_out(n_units, len(candidates))
 
         def split(entropy: Entropy) -> Trainer:
             order = permutation(n_units, entropy)
@@ -273,13 +279,17 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         rows = self.max_rows_per_group
         return None if rows is None else _checks.count("max_rows_per_group", rows)
 
-    def _n_held_out(self, n_rows: int) -> int:
+    def _chooses_nothing(self, n_candidates: int) -> bool:
+        """Whether there is one candidate, and nobody asked for several tries of it."""
+        return n_candidates == 1 and (self.method != "tries" or self.expected_tries is None)
+
+    def _n_held_out(self, n_rows: int, n_candidates: int) -> int:
         share = _checks.real("holdout", self.holdout, above=0)
         if share >= 1 or n_rows < 4:
             raise ParameterError(
                 "holdout", f"must lie between 0 and 1 and leave records to train on, got {self.holdout!r}"
             )
-        return min(n_rows - 2, max(1, round(share * n_rows)))
+        return 0 if self._chooses_nothing(n_candidates) else min(n_rows - 2, max(1, round(share * n_rows)))
 
     def _declared(self, first: Any) -> Any:
         """The public label set: that of the search, or of its first candidate; None if neither declares one."""
@@ -331,7 +341,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
             given += [fact for fact in foreign_parts(candidate.solver, inside) if fact not in given]
         time = (
             "HOW LONG THE SEARCH TOOK: it reveals the number of tries, which must stay secret for the guarantee to hold"
-            if self.method == "tries"
+            if isinstance(plan, TriesPlan)
             else "how long the search took and how much memory it used"
         )
         fit = carried.release.model.privacy_
@@ -339,7 +349,9 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
             bounds={
                 **fit.bounds,
                 "records": float(n_rows),
-                "held-out records": float((rows or 1) * self._n_held_out(n_rows // (rows or 1))),
+                "held-out records": float(
+                    (rows or 1) * self._n_held_out(n_rows // (rows or 1), len(self._checked()))
+                ),
             },
             assumptions=(*given, *storage, unit_assumption(plan.guarantee), *_ASSUMPTIONS),
             not_covered=(time, *_NOT_COVERED),
@@ -408,8 +420,8 @@ class PrivateSelection(PrivateSearch):
     best_estimator_, best_index_ : the released model, which carries the statement of the whole search, and the index of
         its candidate.
     best_score_ : its noisy share of right answers (or mean of 1 - squared error over squared range), included in the
-        price under "tries"; None under "split", and if people may have several rows. As the best of several scores it
-        is optimistic: evaluate on other data.
+        price under "tries"; None under "split", for one candidate, and if people may have several rows. As the best of
+        several scores it is optimistic: evaluate on other data.
     privacy_ : the `PrivacyStatement` of the whole search.
 
     Notes

@@ -68,9 +68,10 @@ _FEW = 6.0
 # Clip of residuals for squared errors with delta = 0, in half ranges of the targets, while signal over noise is at most
 # the second number.
 _NARROW_CLIP, _CLIPPED_MOST = 0.2, 5.0
-# Radius of the L1 ball for selecting single columns. It is so short that a wrong column costs little log loss, and no
-# budget goes into evidence for a longer step.
-_L1_SIZE = 0.5
+# Radius of the L1 ball for selecting single columns, with probabilities and without. The first is so short that a
+# wrong column costs little log loss, and no budget goes into evidence for a longer step. In it a hinge is a line,
+# which tells no threshold.
+_L1_SIZE, _L1_SIZE_OF_HINGES = 0.5, 2.0
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,8 @@ def _by_columns(problem: Problem) -> Problem:
     """Return the problem with bounded entries instead of bounded norms, and coefficients in an L1 ball."""
     intercept = problem.bounds.intercept
     bounds = BoxBounds.of(problem.n_features - int(intercept), intercept=intercept)
-    return replace(problem, bounds=bounds, geometry=L1Ball(_L1_SIZE, problem.n_features))
+    size = _L1_SIZE if "likelihood" in problem.loss.proved_for else _L1_SIZE_OF_HINGES
+    return replace(problem, bounds=bounds, geometry=L1Ball(size, problem.n_features))
 
 
 base.register(AutomaticChoice.name, AutomaticChoice)

@@ -125,15 +125,17 @@ class PerturbedObjectivePlan(base.Plan):
         """Largest accepted l2 x distance to the exact minimizer; without a constraint, the norm of the gradient.
 
         Small enough to keep the output noise below the noise of the objective, judging by the public bound on the
-        trace of the Hessian, and large enough to be reached in double precision.
+        trace of the Hessian, and below the size of the set, and large enough to be reached in double precision.
         """
         problem = self.problem
         stddev, norm = self.linear_norms
         hessian = (
             problem.n_samples * problem.loss.smoothness * problem.bounds.feature_norm**2 / problem.n_features
         )
-        wanted = _OUTPUT_NOISE_RATIO * stddev / (self.total_l2 + hessian)
-        wanted *= self.total_l2 / (2 * self.output_spread)
+        spread = stddev / (self.total_l2 + hessian)
+        if problem.geometry is not None:
+            spread = min(spread, problem.geometry.radius(2.0) / math.sqrt(problem.geometry.n_features))
+        wanted = _OUTPUT_NOISE_RATIO * spread * self.total_l2 / (2 * self.output_spread)
         return max(wanted, constrained.least_tolerance(problem, self.total_l2, norm))
 
     @property
