@@ -24,7 +24,7 @@ from discreet.solvers.class_sums.discriminant import (
     column_means,
     directions,
     hidden_share,
-    pooled_counts,
+    pooled_shares,
     ridge_direction,
     row_length,
 )
@@ -133,13 +133,35 @@ def test_negative_parts_are_dropped_only_where_they_are_few():
     assert np.allclose(none.counts, 50)
 
 
-def test_shares_are_the_counts_without_noise_and_even_where_noise_rules():
-    counts = np.array([899.0, 99.0])
-    assert np.allclose(class_shares(counts, 0.0), [0.9, 0.1])
-    assert np.allclose(class_shares(counts, 1e9), [0.5, 0.5])
-    # (900 - 500)^2 + (100 - 500)^2 = 320,000; a quarter of it is noise
-    assert np.allclose(class_shares(counts, 80_000.0), [0.5 + 0.75 * 0.4, 0.5 - 0.75 * 0.4])
-    assert class_shares(np.array([-5.0, 100.0]), 1.0).min() > 0
+def test_shares_are_those_released_without_noise():
+    for shares in ([0.9, 0.1], [0.5, 0.5], [0.999, 0.001], [0.7, 0.2, 0.1]):
+        assert class_shares(np.array(shares), 0.0) == pytest.approx(shares, rel=2e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_shares_are_posterior_means_under_the_prior_of_jeffreys(n_classes):
+    """Compare with weighted draws of the prior: a share is marginally Beta(1/2, (k - 1)/2)."""
+    drawn = np.random.default_rng(0).beta(0.5, (n_classes - 1) / 2, 400_000)
+    for seen in (-0.2, 0.05, 0.4):
+        noisy = np.full(n_classes, (1 - seen) / (n_classes - 1))
+        noisy[0] = seen
+        variance = 0.01 / (1 - 1 / n_classes)  # before errors that add up to 0
+        means = []
+        for one in noisy:
+            weights = np.exp(-((one - drawn) ** 2) / 0.02)
+            means.append(weights @ drawn / weights.sum())
+        assert class_shares(noisy, variance) == pytest.approx(np.array(means) / np.sum(means), rel=0.02)
+
+
+def test_a_share_that_vanishes_in_the_noise_costs_less_log_loss_than_even_odds():
+    noise = 0.1 * np.random.default_rng(1).normal(size=200)
+    for share in (0.005, 0.03, 0.1):
+        lost = []
+        for z in noise:
+            found = class_shares(np.array([1 - share - z, share + z]), 0.02)
+            assert 0 < found[1] < 1
+            lost.append(share * math.log(share / found[1]) + (1 - share) * math.log((1 - share) / found[0]))
+        assert np.mean(lost) < 0.05  # even odds cost 0.66, 0.56 and 0.37
 
 
 def noisy_sums(rng, lengths, n, noise):
@@ -159,18 +181,17 @@ def test_sums_of_rows_tell_the_sizes_of_classes_better_than_constants():
     errors = []
     for _ in range(200):
         sums = noisy_sums(rng, (1.0, 1.0), 1000, 50.0)
-        sizes, variance = pooled_counts(sums, 1000)
-        errors.append((sizes[1] - 200, sums.counts[1] - 200))
-        assert variance < sums.count_variance
-        assert sizes.sum() == pytest.approx(1000)
-        assert (sizes > 0).all()
+        shares, variance = pooled_shares(sums, 1000)
+        errors.append((1000 * shares[1] - 200, sums.counts[1] - 200))
+        assert variance < sums.count_variance / 1000**2
+        assert shares.sum() == pytest.approx(1.0)
     pooled, constants = np.sqrt(np.mean(np.square(errors), axis=0))
     assert pooled < constants / 2
 
 
 def test_without_noise_constants_tell_the_sizes_of_classes_of_long_and_short_rows():
     sums = noisy_sums(np.random.default_rng(0), (0.5, 1.0), 1000, 1e-3)
-    assert pooled_counts(sums, 1000)[0] == pytest.approx([800, 200], abs=0.1)
+    assert pooled_shares(sums, 1000)[0] == pytest.approx([0.8, 0.2], abs=1e-4)
 
 
 def test_what_noise_may_explain_of_a_contrast_along_the_mean_row_is_left_out():
@@ -363,8 +384,8 @@ def test_directions_survive_sums_that_say_nothing():
 def test_the_length_of_rows_shows_in_what_is_left_of_their_constants():
     for length in (1.0, 1.5, 10.0):
         left = math.sqrt((1 + CONSTANT**2) / (length**2 + CONSTANT**2))
-        assert row_length(left) == pytest.approx(length)
-    assert row_length(1.0) == 1.0
+        assert row_length(left, CONSTANT) == pytest.approx(length)
+    assert row_length(1.0, 1.0) == 1.0
 
 
 @pytest.mark.parametrize("length", [0.5, 1.0, 4.0])
@@ -392,7 +413,7 @@ def test_where_rows_were_shrunk_the_mean_row_scores_nothing(left):
     mean = sums.features.sum(axis=0) / 100
     assert found.means == pytest.approx(mean @ found.matrix)
     assert (abs(found.means[0]) < 1e-12) == (left < 0.9)
-    assert found.length == pytest.approx(row_length(left))
+    assert found.length == pytest.approx(row_length(left, CONSTANT))
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -412,6 +433,9 @@ def test_rows_are_taken_for_shrunk_only_where_their_number_is_public():
         found = mechanism(100, 2, 2, relation, noise=1e-6).read(half)
         assert found.left == pytest.approx(0.5 if relation.size_is_public else 1.0)
         assert np.allclose(found.counts, 25)
+        full = mechanism(100, 2, 2, relation, noise=10.0).read(half)  # noise may explain that half is missing
+        assert full.left == 1.0
+        assert np.allclose(full.counts, 50)
     nothing = mechanism(100, 2, 2, noise=1.0).read(0 * half)
     assert 0 < nothing.left < 0.2  # no less than noise could hide
 

@@ -26,7 +26,8 @@ class ColumnEvidence:
 
     def __init__(self, look: NoisyClassSums, n_samples: int) -> None:
         self.n_samples = n_samples
-        self.shares = class_shares(look.counts, look.count_variance)
+        total = max(float(look.counts.sum()), math.sqrt(len(look.counts) * look.count_variance))
+        self.shares = class_shares(look.counts / total, look.count_variance / total**2)
         self._n_classes, columns = len(self.shares), look.features.shape[1]
         self._of = [1] if self._n_classes == 2 else list(range(self._n_classes))
         self.weights = np.ones(columns)

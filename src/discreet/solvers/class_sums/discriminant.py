@@ -21,7 +21,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
 from discreet import _checks
 from discreet._checks import ParameterError
@@ -52,9 +51,9 @@ _SEEN = 3.0  # standard deviations of noise that a column's size must exceed to 
 _LEAST_RIDGE = 1300.0  # over the noise variance of a mean; below this, the choice of ridge follows the noise
 _RIDGES = 1e-12, 10.0  # moments sum to 1: the smallest ridge has no effect, the largest equalizes all columns
 _RIDGES_PER_DECADE = 4
-_UNEQUAL = (
-    0.03  # standard deviation of a class's share of the sum of all rows, about its share of the records
-)
+# Standard deviation of a class's share of the sum of all rows, about its share of the records.
+_UNEQUAL = 0.05
+_ANGLES = 2000  # of the grid on which shares are integrated
 _SHRUNK = 0.9  # if at most this fraction of the constants is left, rows are longer than the bound
 
 
@@ -81,7 +80,7 @@ class Directions:
 def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
     """Return one direction for two classes (towards the second), otherwise one for every class."""
     n_classes = len(sums.counts)
-    shares = class_shares(*pooled_counts(sums, n_samples))
+    shares = class_shares(*pooled_shares(sums, n_samples))
     means, seen = column_means(sums.sizes / n_samples, math.sqrt(n_classes * sums.variance) / n_samples)
     moments = means / means.sum()
     row = sums.features.sum(axis=0) / n_samples
@@ -104,7 +103,7 @@ def directions(sums: NoisyClassSums, n_samples: int) -> Directions:
     if n_classes == 2 and sums.left < _SHRUNK:
         # The constant of rows longer than the bound shrinks with their length, so the subtracted mean must too.
         matrix = matrix - np.outer(mean, mean @ matrix) / max(float(mean @ mean), 1e-300)
-    return Directions(matrix, mean @ matrix, row_length(sums.left), np.array(gaps), shares)
+    return Directions(matrix, mean @ matrix, row_length(sums.left, sums.constant), np.array(gaps), shares)
 
 
 def along(vector: Array, row: Array) -> Array:
@@ -122,17 +121,16 @@ def hidden_share(contrast: Array, row: Array, variance: float) -> float:
     return min(1.0, _SEEN**2 * variance / max(square, 1e-300))
 
 
-def row_length(left: float) -> float:
+def row_length(left: float, constant: float) -> float:
     """Return the length of rows that are clipped, with their constant, to this fraction."""
-    return math.sqrt((1 + CONSTANT**2) / left**2 - CONSTANT**2)
+    return math.sqrt((1 + constant**2) / left**2 - constant**2)
 
 
-def pooled_counts(sums: NoisyClassSums, n_samples: int) -> tuple[Array, float]:
-    """Return the sizes of the classes from their constants and from their sums of rows, and the variance.
+def pooled_shares(sums: NoisyClassSums, n_samples: int) -> tuple[Array, float]:
+    """Return noisy shares of the classes from their constants and from their sums of rows, and the variance of one.
 
     Where classes have rows of about the same length, they share the sum of all rows as they share the records, and long
-    rows rise higher above the noise than constants. A size is the posterior mean above 0: if a class vanishes in the
-    noise, it still has records.
+    rows rise higher above the noise than constants.
     """
     n_classes, columns = sums.features.shape
     features, found = sums.features / n_samples, sums.counts / (sums.left * n_samples)
@@ -144,20 +142,27 @@ def pooled_counts(sums: NoisyClassSums, n_samples: int) -> tuple[Array, float]:
         doubt = noise + 2 * columns * noise**2 + _UNEQUAL**2
         found = found + unsure / (unsure + doubt) * ((features @ row - columns * variance) / square - found)
         unsure *= doubt / (unsure + doubt)
-    stddev = max(math.sqrt(unsure), 1e-150)
-    ratios = found / stddev
-    found = found + stddev * np.exp(-np.square(ratios) / 2 - log_ndtr(ratios)) / math.sqrt(2 * math.pi)
-    return n_samples * found / found.sum(), n_samples**2 * unsure
+    total = max(float(found.sum()), math.sqrt(n_classes * unsure))
+    return found / total, unsure / total**2
 
 
-def class_shares(counts: Array, variance: float) -> Array:
-    """Return the class shares, shrunk towards equal shares by the amount that noise explains (James and Stein)."""
-    smoothed = np.maximum(counts, 0.0) + 1.0
-    even = smoothed.mean()
-    differences = smoothed - even
-    noise = (len(counts) - 1) * variance
-    kept = max(0.0, 1.0 - noise / max(float(differences @ differences), noise))
-    return np.asarray((even + kept * differences) / smoothed.sum())
+def class_shares(noisy: Array, variance: float) -> Array:
+    """Return the posterior means of class shares that add up to 1, given noisy ones with this ``variance`` each.
+
+    The prior is that of Jeffreys, under which rare classes are as likely as common ones: no share is 0, and a share
+    that vanishes in the noise is a fraction of it. An even share would cost much log loss there.
+    """
+    n_classes = len(noisy)
+    angles = (np.arange(_ANGLES) + 0.5) * (math.pi / 2 / _ANGLES)
+    shares, prior = np.sin(angles) ** 2, np.cos(angles) ** (n_classes - 2)
+    centers = np.clip(noisy, shares[0], shares[-1])
+    # Errors that add up to 0 are smaller. The grid is not finer than the last number.
+    least = 2 * angles[0] * np.sqrt(centers * (1 - centers))
+    stddev = np.maximum(math.sqrt(variance * (1 - 1 / n_classes)), 2 * least)
+    exponents = -np.square((noisy[:, None] - shares) / stddev[:, None]) / 2
+    weights = prior * np.exp(exponents - exponents.max(axis=1, keepdims=True))
+    found = (weights @ shares) / weights.sum(axis=1)
+    return np.asarray(found / found.sum())
 
 
 def column_means(noisy: Array, stddev: float) -> tuple[Array, NDArray[np.bool_]]:
@@ -203,7 +208,10 @@ _MOST_COLUMNS = 2**30  # a row is split by sign
 _SUMS_SHARES = 0.9, 0.7  # of the squared Gaussian-DP parameter: for two classes, for more
 _STEPS = 50
 _AVERAGED = 0.3
-_LONGEST = 2.0, 1.0  # bound on scores, times the root of their number, for one score and for several
+_LONGEST = 1.0, 2.0  # bound on scores, times the root of their number
+_SIGNAL = 20.0  # up to which the first one holds, for several classes always
+_CONSTANTS = CONSTANT, 2 * CONSTANT, 4 * CONSTANT
+_BLURRED = 0.14  # largest noise in a class share, unless the constant is the largest
 _STEEPEST = 1.0  # largest initial slope
 _LEAST_SLOPE = 0.05  # the direction points from the first class to the second
 
@@ -254,7 +262,7 @@ class NoisyDiscriminant:
         share = _SUMS_SHARES[_n_classes(problem) > 2] if self.sums_share is None else self.sums_share
         if not 0 < share < 1:
             raise ParameterError("sums_share", f"must lie between 0 and 1, got {share!r}")
-        scores = _scores(problem)
+        scores = _scores(problem, math.inf)  # bounds do not matter yet
         columns = problem.n_features - int(problem.bounds.intercept)
         sums = Part(share, _n_classes(problem) * (2 * columns + 1))
         unit = split_unit([sums, Part(1 - share, scores.n_coefficients, steps)], guarantee)
@@ -282,7 +290,7 @@ class NoisyDiscriminantPlan(base.Plan):
     @property
     def scores(self) -> Problem:
         """The remaining problem with known directions, which has few columns."""
-        return _scores(self.problem)
+        return _scores(self.problem, self.signal)
 
     @cached_property
     def sums(self) -> ClassSumsMechanism:
@@ -295,7 +303,16 @@ class NoisyDiscriminantPlan(base.Plan):
             problem.bounds.feature_norm,
             self.record_guarantee.neighboring,
             multiplier(self.unit, self.sums_share),
+            constant=self.constant,
         )
+
+    @property
+    def constant(self) -> float:
+        """The constant next to a row of norm 1: the least one with which class shares rise above the noise."""
+        relation = self.record_guarantee.neighboring
+        noise = multiplier(self.unit, self.sums_share) * math.sqrt(relation.contributions)
+        seen = (c for c in _CONSTANTS if noise * math.hypot(1.0, c) <= _BLURRED * c * self.problem.n_samples)
+        return next(seen, _CONSTANTS[-1])
 
     @property
     def radius(self) -> float:
@@ -401,11 +418,15 @@ def _n_classes(problem: Problem) -> int:
     return max(2, problem.loss.n_outputs)
 
 
-def _scores(problem: Problem) -> Problem:
-    """Return the problem for scores along the directions of all classes, and the constant."""
+def _scores(problem: Problem, signal: float) -> Problem:
+    """Return the problem for scores along the directions of all classes, and the constant.
+
+    While noise dominates, scores are clipped to their typical size: the threshold then needs less noise.
+    """
     n_scores = 1 if _n_classes(problem) == 2 else problem.loss.n_outputs
     constant = int(problem.bounds.intercept)
-    longest = _LONGEST[n_scores > 1]
+    shortest, longest = _LONGEST
+    longest = shortest if n_scores > 1 else min(longest, max(shortest, math.sqrt(signal / _SIGNAL)))
     bounds = Bounds(math.sqrt(longest**2 * n_scores + constant), intercept=False)
     return replace(problem, bounds=bounds, n_features=n_scores + constant)
 

@@ -25,8 +25,8 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gradient_rounding
 
-CONSTANT = 0.25  # next to a row of norm 1; a power of two, so that counts are multiples of it
-_DOUBT = 3.0  # standard deviations of noise by which the sum of all counts may miss the number of rows
+CONSTANT = 0.25  # next to a row of norm 1, unless a solver asks for another power of two
+_DOUBT = 3.0  # standard deviations by which the sum of all counts may miss the declared number of rows
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class NoisyClassSums:
     counts : number of rows in every class; a clipped row counts as the fraction that is left of it.
     left : mean fraction of a row that is left after clipping; 1 if the number of rows is private.
     variance, count_variance : variance of the noise in one number of ``features`` and of ``counts``.
+    constant : the constant next to a row of norm 1.
     """
 
     features: Array
@@ -48,6 +49,7 @@ class NoisyClassSums:
     left: float
     variance: float
     count_variance: float
+    constant: float = CONSTANT
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,12 @@ class ClassSumsMechanism:
     neighboring: Neighboring
     noise_multiplier: float
     row_error: float = 0.0  # bound on the rounding error of a row
+    constant: float = CONSTANT
 
     @property
     def bounds(self) -> Bounds:
         """The bounds of a row with its constant."""
-        return Bounds(self.row_norm * math.sqrt(1 + CONSTANT**2) * SLACK, intercept=False)
+        return Bounds(self.row_norm * math.sqrt(1 + self.constant**2) * SLACK, intercept=False)
 
     @property
     def width(self) -> int:
@@ -89,7 +92,7 @@ class ClassSumsMechanism:
 
     def release(self, records: Records, codes: NDArray[Any], entropy: Entropy) -> NoisyClassSums:
         """Release the noisy sums; ``codes`` are class numbers, ignored for null records."""
-        rows = split(records, self.row_norm * CONSTANT, self.bounds)
+        rows = split(records, self.row_norm * self.constant, self.bounds)
         exact = [rows.weighted_sum(codes == k) for k in range(self.n_classes)]
         noisy = self.gaussian.release(np.concatenate(exact), entropy) / self.row_norm
         return self.read(noisy.reshape(self.n_classes, self.width))
@@ -98,20 +101,19 @@ class ClassSumsMechanism:
         """Interpret released sums. Negative parts that sum to at most half of the positive ones count as noise."""
         positive, negative = noisy[:, : self.n_columns], noisy[:, self.n_columns : -1]
         variance = (self.gaussian.stddev / self.row_norm) ** 2
-        counts = noisy[:, -1] / CONSTANT
+        counts = noisy[:, -1] / self.constant
         left = 1.0
-        if self.neighboring.size_is_public:
-            missing = self.n_samples - float(counts.sum())
-            doubt = math.sqrt(self.n_classes * variance) / CONSTANT
-            if abs(missing) <= _DOUBT * doubt:
-                counts = counts + missing / self.n_classes
-            else:
-                left = min(1.0, max(float(counts.sum()), 2 * doubt) / self.n_samples)
+        missing = self.n_samples - float(counts.sum())
+        doubt = math.sqrt(self.n_classes * variance) / self.constant
+        if abs(missing) <= _DOUBT * doubt:
+            counts = counts + missing / self.n_classes
+        elif self.neighboring.size_is_public:
+            left = min(1.0, max(float(counts.sum()), 2 * doubt) / self.n_samples)
         features, sizes, terms = positive, positive, 1
         if 2 * negative.sum() > positive.sum():
             features, sizes, terms = positive - negative, positive + negative, 2
-        variances = terms * variance, variance / CONSTANT**2
-        return NoisyClassSums(features, sizes.sum(axis=0), counts, left, *variances)
+        variances = terms * variance, variance / self.constant**2
+        return NoisyClassSums(features, sizes.sum(axis=0), counts, left, *variances, self.constant)
 
 
 def split(records: Records, constant: float, bounds: Bounds) -> Records:
