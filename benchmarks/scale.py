@@ -32,7 +32,7 @@ from discreet.losses import Logistic
 from discreet.records import arrow
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.dask import DaskRows
+from discreet.records.clusters.dask import DaskRows
 
 STORE = Path(__file__).parent / "results" / "scale.json"
 RESULTS = STORE.with_suffix(".md")

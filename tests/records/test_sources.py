@@ -28,8 +28,9 @@ from discreet import (
     evaluate,
 )
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.records import arrow, batches, spark
-from discreet.records.dask import REPEATABLE
+from discreet.records import arrow, batches
+from discreet.records.clusters import spark
+from discreet.records.clusters.dask import REPEATABLE
 from discreet.records.open import open_rows
 from discreet.records.sources import OWN_ROWS, source_of
 from discreet.solvers import NoisyGradientDescent

@@ -24,8 +24,8 @@ from discreet import (
     describe,
 )
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.records import spark
-from discreet.records.partitioned import WorkersLost
+from discreet.records.clusters import spark
+from discreet.records.clusters.base import WorkersLost
 from discreet.solvers import NoisyGradientDescent
 from tests.records.one_table import ESTIMATORS, MODEL, NUMBERS, release, table_for
 

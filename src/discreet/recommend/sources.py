@@ -32,9 +32,9 @@ from discreet.estimators.groups import read_people
 from discreet.recommend import ratings as reading
 from discreet.recommend.ratings import ITEM, RATING, USER, Clicks, Ratings, Scale
 from discreet.records.clipped_rows import one_blas_thread
-from discreet.records.dask import REPEATABLE, is_dask_frame, row_blocks
+from discreet.records.clusters.dask import REPEATABLE, is_dask_frame, row_blocks
+from discreet.records.clusters.workers import SummedParts, workers
 from discreet.records.sources import Source, source_of
-from discreet.records.workers import SummedParts, workers
 from discreet.tables.reading import as_column
 
 _CHANGED = "{} gave other ratings when it was read for the second time; write them to a file first"

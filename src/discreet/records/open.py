@@ -33,7 +33,8 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords, RowGradients
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
-from discreet.records.partitioned import Column, PartitionedRecords
+from discreet.records.clusters.columns import Column
+from discreet.records.partitioned import PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.domains import cell_text
 from discreet.tables.reading import (
@@ -276,7 +277,7 @@ def open_rows(
 
         rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
         if there and is_from(X, "pyspark.sql", "DataFrame"):
-            from discreet.records.spark import SparkRows
+            from discreet.records.clusters.spark import SparkRows
 
             opened: Any = SparkRows(X, target, **rules)
         else:
@@ -292,7 +293,7 @@ def open_rows(
     if target is not None:
         X, y = split_target(X, target)
     if is_dask(X) or is_dask(y):
-        from discreet.records.dask import DaskRows, labels_of
+        from discreet.records.clusters.dask import DaskRows, labels_of
 
         beside = None  # labels that stay with the rows
         if is_dask(X):
