@@ -168,6 +168,15 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     )
 
 
+def refuse_row(row: int) -> NoReturn:
+    """Raise for a row that is not finite."""
+    raise ParameterError(
+        "X",
+        f"has rows that are not finite or beyond 2**300, the first is row {row} (counted from 0)",
+        *_advice(fitting=True),
+    )
+
+
 def refuse_label(row: int) -> NoReturn:
     """Raise for a label that is missing."""
     raise ParameterError(

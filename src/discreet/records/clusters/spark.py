@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -306,7 +306,8 @@ def _entry(question: Question, column: Any, key: Key, places: Places, made: Plac
         if column in places and entry.sheets[0].stream is not None:
             made[column] = entry.addresses
         return entry
-    for place in (question.places.get(column, {}).get(key), places.get(column)):
+    told: Any = question.places.get(column, {}).get(key)
+    for place in (told, cast(Any, places.get(column))):
         with contextlib.suppress(Gone):
             if place is not None:
                 made[column] = place
