@@ -32,7 +32,7 @@ from discreet.losses import Logistic
 from discreet.records import arrow
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.dask import DaskRows
+from discreet.records.clusters.dask import DaskRows
 
 STORE = Path(__file__).parent / "results" / "scale.json"
 RESULTS = STORE.with_suffix(".md")
@@ -223,8 +223,15 @@ def sections() -> dict[str, Section]:
         ),
         "clusters": Section(
             "Spark and Dask from two processes",
-            ("rows x columns, partitions", "Dask", "Spark", "ratio", "first fit, Dask / Spark"),
-            lambda rows: measure_clusters(rows or 1_000_000),
+            (
+                "rows x columns, partitions, passes",
+                "Dask",
+                "Spark",
+                "ratio",
+                "ratio of processor time",
+                "first fit, Dask / Spark",
+            ),
+            lambda rows: measure_clusters(((rows, 20, 4, 5),)) if rows else measure_clusters(),
         ),
         "model": Section(
             "Messages and seconds of a fit, by the model",

@@ -17,8 +17,8 @@ from unittest import mock
 import numpy as np
 
 from discreet import PrivateLogisticRegression
-from discreet.records import dask
-from discreet.records import workers as clusters
+from discreet.records.clusters import dask, held
+from discreet.records.clusters.workers import Cluster
 from discreet.solvers import NoisyGradientDescent
 
 _keys = itertools.count()
@@ -39,10 +39,10 @@ class Done:
 class Actor:
     """An object on a worker: every call is one message there and one back."""
 
-    def __init__(self, held: clusters.Held, count: Counter[str]) -> None:
+    def __init__(self, held: held.Held, count: Counter[str]) -> None:
         self._held, self._count = held, count
 
-    def ask(self, question: clusters.Question) -> Done:
+    def ask(self, question: held.Question) -> Done:
         """The answers, with the bytes of both messages counted."""
         from distributed.protocol.pickle import dumps
 
@@ -114,7 +114,7 @@ def _value(argument: Any) -> Any:
     return argument.value if isinstance(argument, Done) else argument
 
 
-class Simulated(clusters.Cluster):
+class Simulated(Cluster):
     """The library's cluster, with nothing to wait for."""
 
     def _wait(self, futures: list[Any]) -> None:

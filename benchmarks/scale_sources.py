@@ -118,51 +118,79 @@ def measure_raw(rows: int) -> list[tuple[str, ...]]:
     ]
 
 
-_SPARK_COLUMNS = 20
+def measure_clusters(
+    sizes: tuple[tuple[int, int, int, int], ...] = ((1_000_000, 20, 4, 5), (3_000_000, 40, 8, 30)),
+) -> list[tuple[str, ...]]:
+    """The same fit on Spark in local mode and on Dask, two processes each, from files; best of three, taken in turn.
 
-
-def measure_clusters(rows: int, parts: int = 4) -> list[tuple[str, ...]]:
-    """The same fit, five passes, on Spark in local mode and on Dask, two processes each; best of three."""
+    Processor time is that of all processes, Spark's Java included.
+    """
     import dask.dataframe as dd
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.log.level": "OFF",
+    }
+    found: list[tuple[str, ...]] = []
+    with processes(2):
+        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        try:
+            for rows, columns, parts, passes in sizes:
+                with tempfile.TemporaryDirectory() as folder:
+                    for number in range(parts):
+                        X, y = invented(rows // parts, number)
+                        names = [f"x{column}" for column in range(columns)]
+                        pq.write_table(
+                            pa.table([*X.T[:columns], y], [*names, "y"]), f"{folder}/{number}.parquet"
+                        )
+                    frames = {"Dask": dd.read_parquet(folder), "Spark": session.read.parquet(folder)}
+                    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in frames}
+                    for _ in range(4):
+                        for name, frame in frames.items():
+                            taken[name].append(_fit_times(frame, passes))
+                first = [taken[name][0][0] for name in frames]
+                (dask, spark), (busy_dask, busy_spark) = (
+                    [min(times[side] for times in taken[name][1:]) for name in frames] for side in (0, 1)
+                )
+                found.append(
+                    (
+                        f"{rows:,} x {columns}, {parts}, {passes}",
+                        f"{dask:.1f} s",
+                        f"{spark:.1f} s",
+                        f"{spark / dask:.1f}",
+                        f"{busy_spark / busy_dask:.1f}",
+                        f"{first[0]:.1f} / {first[1]:.1f} s",
+                    )
+                )
+        finally:
+            session.stop()
+    return found
+
+
+def _fit_times(frame: Any, passes: int) -> tuple[float, float]:
+    """Seconds of a fit, and processor seconds of this process and all that it started."""
+    import psutil
+
     model = PrivateLogisticRegression(
         epsilon=1.0,
         delta=1e-8,
         classes=[0, 1],
         feature_bound=4.0,
-        solver=NoisyGradientDescent(n_iterations=5),
+        solver=NoisyGradientDescent(n_iterations=passes),
     )
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(parts):
-            X, y = invented(rows // parts, number)
-            names = [f"x{column}" for column in range(_SPARK_COLUMNS)]
-            pq.write_table(pa.table([*X.T[:_SPARK_COLUMNS], y], [*names, "y"]), f"{folder}/{number}.parquet")
-        with processes(2):
-            frame = dd.read_parquet(folder)
-            dask = [best_time(lambda: model.fit(frame, target="y"), repeats=1) for _ in range(4)]
-        settings = {
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "2g",
-            "spark.log.level": "OFF",
-        }
-        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-        try:
-            table = session.read.parquet(folder)
-            spark = [best_time(lambda: model.fit(table, target="y"), repeats=1) for _ in range(4)]
-        finally:
-            session.stop()
-    one, other = min(dask[1:]), min(spark[1:])
-    return [
-        (
-            f"{rows:,} x {_SPARK_COLUMNS}, {parts}",
-            f"{one:.1f} s",
-            f"{other:.1f} s",
-            f"{max(one, other) / min(one, other):.1f}",
-            f"{dask[0]:.1f} / {spark[0]:.1f} s",
+
+    def busy() -> float:
+        own = psutil.Process()
+        return sum(
+            sum(one.cpu_times()[:2]) for one in [own, *own.children(recursive=True)] if one.is_running()
         )
-    ]
+
+    before = busy()
+    seconds = best_time(lambda: model.fit(frame, target="y"), repeats=1)
+    return seconds, busy() - before

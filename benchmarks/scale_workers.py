@@ -29,7 +29,7 @@ from discreet.recommend.plan import Facts
 from discreet.recommend.ratings import Scale, Users, read
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.dask import DaskRows
+from discreet.records.clusters.dask import DaskRows
 from discreet.solvers import NoisyGradientDescent
 from discreet.transfer.teachers import collect_votes
 

@@ -59,7 +59,7 @@ from discreet.recommend.ratings import Scale, opened
 from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds, BoxBounds
-from discreet.records.dask import DaskRows, labels_of
+from discreet.records.clusters.dask import DaskRows, labels_of
 from discreet.records.open import (
     as_numbers,
     checked_classes,
@@ -872,7 +872,7 @@ def test_dask_frames_are_read_cell_by_cell_as_frames_in_memory_are(kind):
     expected = as_numbers(frame)
     nulls = [] if kind == "bool" else [3]
     assert np.flatnonzero(~rows.valid(Bounds(1.0))).tolist() == nulls
-    read = np.concatenate(rows._crew.answers(_held_cells, rows._rows))
+    read = np.concatenate(rows._keepers.answers(_held_cells, rows._rows))
     assert read.dtype == np.float64
     assert np.array_equal(read, expected, equal_nan=True)
     with insecure_noise(5):
@@ -893,7 +893,7 @@ def test_the_type_of_dask_rows_is_the_declared_one():
         (blocks(X, words, dtype="f8"), np.float64),
     ):
         opened = DaskRows(rows)
-        assert [block.dtype for block in opened._crew.answers(_held_cells, opened._rows)] == [kind, kind]
+        assert [block.dtype for block in opened._keepers.answers(_held_cells, opened._rows)] == [kind, kind]
     sparse = [sp.csr_array(X), sp.csr_array(X)]
     sparse[1].data = sparse[1].data.astype(object)
     sparse[1].data[0] = "a word"

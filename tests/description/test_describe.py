@@ -28,7 +28,7 @@ from discreet.audit.replay import replay
 from discreet.description.columns import SPLITS, Places, Scale, columns_of
 from discreet.description.describe import plan_description
 from discreet.description.estimates import Counts, Law, count, quantile, ratio
-from discreet.description.plan import DescriptionPlan
+from discreet.description.plan import Counted, DescriptionPlan
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.recording import Recorder, recorded_by
 from discreet.mechanisms.samplers.entropy import fresh_entropy
@@ -121,7 +121,7 @@ def sums(plan, table):
     """The exact numbers that the plan would add noise to."""
     recorder, places = Recorder(), [part.read(column(table, part.name))[0] for part in plan.columns]
     with insecure_noise(0), recorded_by(recorder):
-        plan.run(places, fresh_entropy())
+        plan.run(Counted.of(plan.columns, plan.pairs, places), fresh_entropy())
     return recorder.calls[0].value
 
 
@@ -187,9 +187,9 @@ def test_sums_are_exact_whole_multiples():
     (part,) = columns_of(Schema({"a": Numeric(-3, 8)}), {"a": 5})
     values = np.random.default_rng(0).uniform(-4, 9, size=1000)
     places, _ = part.read(column({"a": values}, "a"))
-    sums = part.sums(places)
+    sums = part.sums(part.tally(places))
     assert np.array_equal(sums * 2**21, np.rint(sums * 2**21))
-    halves = [part.sums(places.take(np.arange(k, 1000, 2))) for k in range(2)]
+    halves = [part.sums(part.tally(places.take(np.arange(k, 1000, 2)))) for k in range(2)]
     assert np.array_equal(halves[0] + halves[1], sums)
     counts = np.bincount(places.codes, minlength=5 * SPLITS + 1)
     assert np.array_equal(part.design @ counts, sums[:-1])

@@ -12,7 +12,7 @@ import pytest
 import discreet
 from discreet import Ledger, card
 from discreet.privacy.ledger.ledger import BudgetExceeded
-from discreet.records import workers
+from discreet.records.clusters import workers
 
 N = 2000
 RNG = np.random.default_rng(0)

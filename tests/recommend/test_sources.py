@@ -17,6 +17,8 @@ from discreet.recommend.methods import METHODS
 from discreet.recommend.methods.clicks import IMPLICIT
 from discreet.recommend.ratings import Clicks, Ratings, Scale, read
 from discreet.records import files
+from discreet.records.clusters.base import WorkersLost
+from discreet.records.clusters.workers import SummedParts, Threads
 
 N_USERS, N_ITEMS = 400, 12
 SCALE = Scale(-1.0, 1.0)
@@ -312,3 +314,39 @@ def test_a_cluster_that_loses_a_worker_counts_every_user_once():
         os.kill(next(iter(local.workers.values())).pid, signal.SIGKILL)
         np.testing.assert_array_equal(users.total((3, N_ITEMS), count_and_sum), expected)
         np.testing.assert_array_equal(users.as_clicks().total((3, N_ITEMS), count_and_sum), clicks)
+
+
+def drifting_users():
+    """Other ratings whenever they are computed."""
+    return [
+        sp.csr_matrix((np.random.default_rng().uniform(-1, 1, R.nnz), R.indices, R.indptr), shape=R.shape)
+    ]
+
+
+def test_ratings_that_change_when_they_are_made_again_end_the_fit():
+    one, other = (
+        sources._Read(read(ratings, SCALE, None)[0], np.empty(0, np.int64)) for ratings in (R, R[::-1])
+    )
+    asked = Threads()
+    for part, expected in ((one, one), (other, other)):
+        parts = SummedParts(asked.kept(sources._rows, [part], [expected.checksum]), asked)
+        assert parts.total(sources._total, ((3, N_ITEMS), count_and_sum)).any()
+    changed = SummedParts([asked.combined(sources._rows, other, one.checksum)], asked)
+    with pytest.raises(WorkersLost):
+        changed.total(sources._total, ((3, N_ITEMS), count_and_sum))
+
+
+@pytest.mark.nightly
+def test_a_lost_worker_whose_ratings_change_ends_the_fit():
+    import dask.bag as db
+    from dask import delayed
+    from distributed import Client
+
+    with local_cluster(processes=True) as local, Client(local):
+        bag = db.from_delayed([delayed(drifting_users, pure=False)() for _ in range(4)])
+        users, _ = sources.opened_collection(bag, SCALE, None)
+        assert users.total((3, N_ITEMS), count_and_sum).any()
+        for worker in list(local.workers.values()):
+            os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(WorkersLost):
+            users.total((3, N_ITEMS), count_and_sum)

@@ -1,4 +1,4 @@
-"""What `discreet.records.spark` asks of PySpark, in one process and without Java.
+"""What `discreet.records.clusters.spark` asks of PySpark, in one process and without Java.
 
 Partitions are lists of Arrow batches. Functions and broadcasts travel as bytes, as they do to executors, and every
 partition is computed by itself. A session can be told to run tasks twice, to let them fail at first, or to forget
@@ -6,13 +6,16 @@ what it keeps, so that everything is made again from the source.
 """
 
 import contextlib
+import functools
 import sys
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import cloudpickle
 import pyarrow as pa
+
+from discreet.records.clusters import spark
 
 
 @dataclass
@@ -34,7 +37,6 @@ class Session:
     doubled: bool = False
     tasks: int = 0
     here: int = 0
-    sparkContext: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(broadcast=_Broadcast))
 
     def frame(self, *parts):
         """A frame of Arrow tables, one per partition; a function stands for one that is made again each time."""
@@ -42,35 +44,28 @@ class Session:
             self, [part if callable(part) else lambda part=part: part.to_batches() for part in parts]
         )
 
+    def runJob(self, rdd, function, partitions):
+        """The answers of some partitions, each in a task of its own."""
+        asked = rdd.mapPartitions(function)
+        return [row for place in partitions for row in asked._made(place)]
+
     def run(self, place, function, batches):
-        """One task."""
+        """One task; if nothing is kept, it runs in a process of its own."""
         message, failed = cloudpickle.dumps(function), 0
         while True:
             self.tasks, self.here = self.tasks + 1, place
+            rows = list(batches())
+            if self.forgetful and isinstance(function, _Composed):
+                spark._held.clear()
             if failed < self.failing:
                 failed += 1
                 if failed == 4:
                     raise RuntimeError("a task failed four times")
                 continue
-            made = list(cloudpickle.loads(message)(iter(batches())))
+            made = list(cloudpickle.loads(message)(iter(rows)))
             if self.twice:
-                made = list(cloudpickle.loads(message)(iter(batches())))
+                made = list(cloudpickle.loads(message)(iter(rows)))
             return made * 2 if self.doubled else made
-
-
-class _Broadcast:
-    def __init__(self, value):
-        self._message = cloudpickle.dumps(value)
-
-    def __reduce__(self):
-        return _Broadcast, (self.value,)
-
-    @property
-    def value(self):
-        return cloudpickle.loads(self._message)
-
-    def destroy(self):
-        self._message = None
 
 
 class DataFrame:
@@ -96,30 +91,60 @@ class DataFrame:
             [lambda place=place, make=make: change(place, make) for place, make in enumerate(self._parts)],
         )
 
+    @property
+    def rdd(self):
+        rows = [
+            lambda make=make: [SimpleNamespace(**row) for batch in make() for row in batch.to_pylist()]
+            for make in self._parts
+        ]
+        return RDD(self.sparkSession, rows)
+
+    def toLocalIterator(self):
+        return iter(
+            [SimpleNamespace(**row) for make in self._parts for batch in make() for row in batch.to_pylist()]
+        )
+
+    def toArrow(self):
+        return pa.Table.from_batches([batch for make in self._parts for batch in make()])
+
+
+class RDD:
+    """Partitions, each a function that makes its rows, and functions of one partition that run in one task."""
+
+    def __init__(self, session, parts, functions=()):
+        self.context, self._parts, self._functions = session, parts, functions
+
+    def mapPartitions(self, function):
+        return RDD(self.context, self._parts, (*self._functions, function))
+
     def persist(self, level):
-        if self.sparkSession.forgetful:
-            return self
-        known = {}
-
-        def kept(place, make):
-            if place not in known:
-                known[place] = make()
-            return known[place]
-
-        return self._each(kept)
+        if not self.context.forgetful:
+            made = RDD(self.context, self._parts, self._functions)
+            kept = functools.cache(made._made)
+            self._parts, self._functions = (
+                [functools.partial(kept, place) for place in range(len(self._parts))],
+                (),
+            )
+        return self
 
     def unpersist(self):
         return self
 
     def collect(self):
-        batches = [batch for make in self._parts for batch in make()]
-        return [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
+        return [row for place in range(len(self._parts)) for row in self._made(place)]
 
-    def toLocalIterator(self):
-        return iter(self.collect())
+    def _made(self, place):
+        return self.context.run(place, _Composed(self._functions), self._parts[place])
 
-    def toArrow(self):
-        return pa.Table.from_batches([batch for make in self._parts for batch in make()])
+
+@dataclass(frozen=True)
+class _Composed:
+    functions: tuple
+
+    def __call__(self, rows):
+        for function in self.functions:
+            rows = function(rows)
+        return rows
 
 
 @contextlib.contextmanager

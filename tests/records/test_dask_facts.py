@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.tree import DecisionTreeClassifier
 
 from discreet import PrivateLogisticRegression, PrivateMatrixCompletion, PrivateTransferClassifier
-from discreet.records.dask import REPEATABLE
+from discreet.records.clusters.dask import REPEATABLE
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(400, 2)) / 2
 Y = (X[:, 0] > 0).astype(int)

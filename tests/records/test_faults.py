@@ -17,11 +17,14 @@ import pytest
 
 from benchmarks.scale_model import counted, expected
 from discreet import Ledger, PrivateLogisticRegression, insecure_noise
-from discreet.records import dask, workers
 from discreet.records.bounds import Bounds
-from discreet.records.dask import DaskRows
-from discreet.records.partitioned import Column, WorkersLost, checksum, joined, small_labels
-from discreet.records.workers import Cluster, Crew, SummedParts, Threads
+from discreet.records.clusters import dask, kept_rows, workers
+from discreet.records.clusters.base import WorkersLost, checksum
+from discreet.records.clusters.columns import Column, joined, small_labels
+from discreet.records.clusters.crew import Crew
+from discreet.records.clusters.dask import DaskRows
+from discreet.records.clusters.kept_rows import unchanged
+from discreet.records.clusters.workers import Cluster, SummedParts, Threads
 
 N, P, PARTS = 2000, 3, 4
 RNG = np.random.default_rng(5)
@@ -129,7 +132,7 @@ def test_a_partition_that_changes_is_noticed(change):
     assert checksum(other) != checksum(X)
     told = lambda rows: rows, BOUNDS, [None, None], []
     with pytest.raises(ValueError, match="other rows than before"):
-        dask._records(told, dask._matrix(other, np.float64), checksum(X))
+        kept_rows._records(told, dask._matrix(other, np.float64), checksum(X))
 
 
 def test_labels_travel_as_bytes_where_they_can():
@@ -240,7 +243,7 @@ def test_a_column_answers_as_an_array_does():
 
 def test_a_label_that_changes_ends_the_fit():
     with pytest.raises(ValueError, match="other rows than before"):
-        dask.unchanged(dask._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
+        unchanged(dask._cells(np.array([0, 1, 1])), checksum(np.array([0, 1, 0])))
     for one, other in ([["a", None], ["a", "b"]], [["a", 1], ["a", "1"]]):
         assert checksum(np.array(one, dtype=object)) != checksum(np.array(other, dtype=object))
     assert joined([np.array([2**60]), np.array([np.nan])]).tolist()[0] == 2**60

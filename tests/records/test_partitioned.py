@@ -22,7 +22,7 @@ from discreet.losses import Logistic, Softmax
 from discreet.records import arrow, batches
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
-from discreet.records.dask import DaskRows
+from discreet.records.clusters.dask import DaskRows
 from discreet.records.open import is_dask
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 

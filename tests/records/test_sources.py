@@ -22,14 +22,18 @@ from discreet import (
     Ledger,
     Numeric,
     PrivateLogisticRegression,
+    PrivateSearchCV,
+    PrivateSelection,
     Schema,
     SchemaEncoder,
     Target,
+    describe,
     evaluate,
 )
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.records import arrow, batches, spark
-from discreet.records.dask import REPEATABLE
+from discreet.records import arrow, batches
+from discreet.records.clusters import spark
+from discreet.records.clusters.dask import REPEATABLE
 from discreet.records.open import open_rows
 from discreet.records.sources import OWN_ROWS, source_of
 from discreet.solvers import NoisyGradientDescent
@@ -291,6 +295,91 @@ def test_a_fit_on_raw_cells_holds_three_batches_at_most(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert heights == [height] * 4
     assert peak + max(cells) <= 3 * BATCH + 8 * model.coef_.size
+
+
+def peak_of(work):
+    """Bytes of arrays and objects at their peak; Arrow's, a row group of the file, come on top."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def wide(folder, n_rows, columns=16, group=1000):
+    """A file of numbers in row groups of the same height, with its schema."""
+    rng = np.random.default_rng(2)
+    cells = {f"x{number}": rng.uniform(-1, 1, size=n_rows) for number in range(columns)}
+    path = folder / f"{n_rows}.parquet"
+    pq.write_table(pa.table(cells | {"y": rng.integers(0, 2, size=n_rows)}), path, row_group_size=group)
+    return path, Schema(dict.fromkeys(cells, Numeric(-1, 1)), Target("y", (0, 1)))
+
+
+def test_a_description_holds_batches_not_rows(tmp_path):
+    """Eight times the rows need no more memory."""
+    (few, schema), (many, _) = wide(tmp_path, 8000), wide(tmp_path, 64_000)
+    describe(few, schema, delta=1e-9)  # code and libraries
+    small, large = (peak_of(lambda path=path: describe(path, schema, delta=1e-9)) for path in (few, many))
+    assert large <= 1.1 * small
+    with insecure_noise(3):
+        found = describe(many, schema, delta=1e-9).released
+    with insecure_noise(3):
+        assert np.array_equal(found, describe(pq.read_table(many), schema, delta=1e-9).released)
+
+
+@pytest.mark.parametrize("method", ["tries", "split", "split-parallel"])
+def test_a_search_leaves_rows_in_a_file(method, tmp_path, monkeypatch):
+    """It holds a batch, and labels, places and scores of rows; and finds what it finds in memory."""
+    monkeypatch.setattr(batches, "PART_BYTES", 1 << 19)
+    path, schema = wide(tmp_path, 48_000)
+    rows, labels = schema.encode(pq.read_table(path))
+    told = {"epsilon": 4.0, "delta": 1e-9, "classes": [0, 1], "method": method}
+    search = PrivateSearchCV(LINEAR, {"feature_bound": [1.0, 3.0]}, **told)
+    with insecure_noise(3):
+        expected = clone(search).fit(rows, labels)
+    with insecure_noise(3):
+        found = clone(search).fit(path, schema=schema)
+    assert found.best_index_ == expected.best_index_
+    assert found.best_score_ == expected.best_score_
+    assert np.allclose(found.best_estimator_.coef_, expected.best_estimator_.coef_, atol=1e-9)
+    assert (
+        peak_of(lambda: clone(search).fit(path, schema=schema))
+        <= 4 * (1 << 19) + 80 * len(rows)
+        < rows.nbytes
+    )
+
+
+@pytest.mark.parametrize("bad_rows", ["error", "null"])
+def test_a_search_of_a_file_treats_bad_rows_as_one_in_memory(bad_rows, tmp_path):
+    ledger = Ledger(tmp_path / "budget", 10.0, 1e-3)
+    features, labels = RNG.normal(size=(400, 2)), RNG.integers(0, 2, size=400)
+    features[5, 1] = np.nan
+    pq.write_table(pa.table([*features.T, labels], ["a", "b", "y"]), tmp_path / "t.parquet")
+    told = {"epsilon": 4.0, "delta": 1e-9, "classes": [0, 1], "bad_rows": bad_rows, "ledger": ledger}
+    search = PrivateSearchCV(LINEAR, {"feature_bound": [1.0, 3.0]}, **told)
+    if bad_rows == "error":
+        with pytest.raises(ValueError, match="row 5"):
+            search.fit(tmp_path / "t.parquet", target="y")
+        assert ledger.history() == []
+        return
+    with insecure_noise(3):
+        expected = clone(search).fit(features, labels).best_estimator_.coef_
+    with insecure_noise(3):
+        assert np.array_equal(
+            clone(search).fit(tmp_path / "t.parquet", target="y").best_estimator_.coef_, expected
+        )
+
+
+def test_a_search_brings_rows_to_memory_for_solvers_that_read_single_ones(tmp_path):
+    path, schema = wide(tmp_path, 400)
+    told = {"epsilon": 4.0, "delta": 1e-9, "classes": [0, 1]}
+    candidates = [clone(LINEAR), clone(LINEAR).set_params(solver="psgd", l2=0.1)]
+    with insecure_noise(3):
+        expected = PrivateSelection(candidates, **told).fit(*schema.encode(pq.read_table(path)))
+    with insecure_noise(3):
+        found = PrivateSelection(candidates, **told).fit(path, schema=schema)
+    assert np.array_equal(found.best_estimator_.coef_, expected.best_estimator_.coef_)
 
 
 # --- an object store ---

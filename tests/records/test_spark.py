@@ -24,8 +24,8 @@ from discreet import (
     describe,
 )
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.records import spark
-from discreet.records.partitioned import WorkersLost
+from discreet.records.clusters import spark
+from discreet.records.clusters.base import WorkersLost
 from discreet.solvers import NoisyGradientDescent
 from tests.records.one_table import ESTIMATORS, MODEL, NUMBERS, release, table_for
 
@@ -160,9 +160,3 @@ def test_a_killed_process_counts_once_and_a_failing_one_says_nothing(frame, arra
         assert "somebody" not in str(lost.value)
         assert lost.value.__cause__ is None
         assert lost.value.__suppress_context__
-
-
-def test_a_part_with_other_rows_is_refused():
-    rows, key = np.ones((3, 2)), (0, 0)
-    with pytest.raises(ValueError, match="other rows than before"):
-        spark._records(key, (rows, 5), lambda rows: rows, None, {key: 6}, None, None)

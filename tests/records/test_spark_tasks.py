@@ -10,9 +10,9 @@ import pytest
 
 from discreet import Ledger, PrivateLogisticRegression, PrivateRidge, Schema, Target, describe
 from discreet.mechanisms.samplers.entropy import insecure_noise
-from discreet.records import spark
 from discreet.records.bounds import Bounds
-from discreet.records.partitioned import WorkersLost
+from discreet.records.clusters import spark
+from discreet.records.clusters.base import WorkersLost
 from discreet.solvers import NoisyGradientDescent
 from discreet.tables.domains import Numeric
 from tests.records.pretended_spark import pretended
@@ -67,10 +67,9 @@ def test_answers_that_come_twice_count_for_nothing():
 
 def test_a_partition_that_is_missing_ends_the_pass():
     with pretended() as session, spark.SparkRows(session.frame(*CUTS), "y", bad_rows="error") as rows:
-        parts = rows._blocks
-        gone = spark.SparkParts(parts.frame, [*parts._keys, (9, 0)], [])
+        rows._crew._keys.append((0, 5))
         with pytest.raises(WorkersLost):
-            gone.ask(spark._valid, Bounds())
+            rows._crew.answers(np.shape, [0] * (PARTS + 1))
 
 
 @pytest.mark.parametrize("change", ["cell", "rows", "order"])

@@ -47,7 +47,9 @@ def test_a_search_for_people_costs_what_it_says(people, method, tmp_path):
 
 def test_one_row_of_everybody_gives_a_share(people):
     X, y, ids = people
-    search = PrivateSelection([MODEL], 8.0, 1e-6, expected_tries=2.0, max_rows_per_group=1).fit(X, y, groups=ids)
+    search = PrivateSelection([MODEL], 8.0, 1e-6, expected_tries=2.0, max_rows_per_group=1).fit(
+        X, y, groups=ids
+    )
     assert 0 <= search.best_score_ <= 1
 
 

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from sklearn.tree import DecisionTreeClassifier
 
 from discreet import Ledger, PrivateTransferClassifier, insecure_noise
-from discreet.records import dask
-from discreet.records.partitioned import WorkersLost, checksum
-from discreet.records.workers import Threads
+from discreet.records.clusters import dask
+from discreet.records.clusters.base import WorkersLost, checksum
+from discreet.records.clusters.workers import Threads
 from discreet.transfer import teachers
 
 N = 3000

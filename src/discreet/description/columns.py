@@ -49,18 +49,27 @@ class Places:
     excess: Codes | None = None
 
     @staticmethod
-    def joined(parts: Sequence[Places]) -> Places:
-        """Those of several batches of rows."""
-        if len(parts) == 1:
-            return parts[0]
-        steps = [part.excess for part in parts if part.excess is not None]
-        return Places(
-            np.concatenate([part.codes for part in parts]), np.concatenate(steps) if steps else None
-        )
+    def joined(parts: Sequence[Places], n_places: int) -> Places:
+        """Those of several batches of rows, in as few bytes as numbers below ``n_places`` need."""
+        kind = np.min_scalar_type(n_places)
+        steps = [part.excess.astype(np.int32) for part in parts if part.excess is not None]
+        codes = np.concatenate([part.codes.astype(kind) for part in parts])
+        return Places(codes, np.concatenate(steps) if steps else None)
 
     def take(self, rows: Codes) -> Places:
         """Those of some rows."""
         return Places(self.codes[rows], None if self.excess is None else self.excess[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """How many rows have every place, and by how many steps all their numbers together exceed the centers."""
+
+    counts: Codes
+    excess: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.counts + other.counts, self.excess + other.excess)
 
 
 @dataclass(frozen=True)
@@ -99,10 +108,14 @@ class Column(ABC):
     def read(self, cells: Any) -> tuple[Places, Mask]:
         """The place of every cell, and which cells have no meaning here; they count as missing."""
 
-    def sums(self, places: Places) -> Array:
+    def tally(self, places: Places) -> Tally:
+        """The rows of every place."""
+        excess = 0 if places.excess is None else int(places.excess.sum(dtype=np.int64))
+        return Tally(np.bincount(places.codes, minlength=len(self.shown)), excess)
+
+    def sums(self, tally: Tally) -> Array:
         """The exact sums that noise is added to."""
-        counts = np.bincount(places.codes, minlength=len(self.shown))
-        return np.asarray(self.design @ counts.astype(np.float64))
+        return np.asarray(self.design @ tally.counts.astype(np.float64))
 
     def apart(self, norm: float) -> float:
         """The ``norm``-th power of the largest distance of two rows' vectors."""
@@ -247,12 +260,11 @@ class Scale(Column):
         excess = np.where(missing, 0, np.clip(excess, -farthest, farthest))
         return Places(np.where(missing, parts, codes), excess), malformed
 
-    def sums(self, places: Places) -> Array:
+    def sums(self, tally: Tally) -> Array:
         """The exact sums that noise is added to."""
-        counts = np.bincount(places.codes, minlength=self._parts + 1)
-        parts, missing = counts[:-1], counts[-1:]
+        parts, missing = tally.counts[:-1], tally.counts[-1:]
         bins = parts.reshape(self.bins, SPLITS).sum(axis=1)
-        steps = np.array([parts @ self._steps[0], 0 if places.excess is None else places.excess.sum()])
+        steps = np.array([parts @ self._steps[0], tally.excess])
         weighted = steps / _UNITS * [_SUM_WEIGHT, self.remainder_weight]
         return np.concatenate([parts, bins, missing, weighted]).astype(np.float64)
 

@@ -16,7 +16,7 @@ from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet.description.columns import Column, Places, Scale, columns_of
 from discreet.description.estimates import Law
-from discreet.description.plan import DescriptionPlan
+from discreet.description.plan import Counted, DescriptionPlan
 from discreet.description.report import Description, described, released_numbers
 from discreet.estimators.groups import bounded_rows
 from discreet.privacy.guarantee import Guarantee, guarantee_of, refuse_large_default, relation_of
@@ -111,15 +111,20 @@ def describe(
     levels = [_share("quantiles", level) for level in quantiles]
     source = source_of(table, bad_rows=bad_rows)
     of_schema = groups is None and schema.group is not None
-    places, own_ids = _places(columns, schema, source or table, strict, with_ids=of_schema)
-    n_rows = len(places[0].codes)
+    batches = _batches(columns, schema, source or table, strict, with_ids=of_schema)
     relation = relation_of(neighboring)
     rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
-    ids = own_ids if of_schema else groups
-    # Where the number of people is public each has the same number of places, so that it tells nothing more.
-    slots = bounded_rows(ids, rows, n_rows, strict=strict, padded=relation.size_is_public)
-    if slots is not None:
-        places = [part.take(slots.rows[~slots.empty]) for part in places]
+    slots = None
+    if groups is None and rows is None and not of_schema:
+        n_rows, counted = _counted(columns, crossed, batches)
+    else:
+        n_rows, places, own_ids = _held(columns, batches)
+        ids = own_ids if of_schema else groups
+        # Where the number of people is public each has the same number of places, so that it tells nothing more.
+        slots = bounded_rows(ids, rows, n_rows, strict=strict, padded=relation.size_is_public)
+        if slots is not None:
+            places = [part.take(slots.rows[~slots.empty]) for part in places]
+        counted = Counted.of(columns, crossed, places)
     n_places = n_rows if slots is None else len(slots.rows)
     guarantee, size = guarantee_of(epsilon, delta, neighboring, n_places, n_samples)
     plan = _plan(guarantee, columns, crossed, rows, delta, size)
@@ -131,7 +136,7 @@ def describe(
         plan.max_rows,
     )
     total = float(n_rows) if relation.size_is_public and slots is None else None
-    carried = carry_out(plan, places, ledger, "describe", published=released_numbers)
+    carried = carry_out(plan, counted, ledger, "describe", published=released_numbers)
     statement = carried.state(
         bounds={"rows per unit": float(plan.max_rows)},
         assumptions=(
@@ -237,23 +242,49 @@ def _share(name: str, value: Any) -> float:
     return found
 
 
-def _places(
+Batch = tuple[
+    int, list[Places], NDArray[Any]
+]  # rows, their places by columns, and ids of people if asked for
+
+
+def _batches(
     columns: Sequence[Column], schema: Schema, table: TableLike | Source, strict: bool, *, with_ids: bool
-) -> tuple[list[Places], NDArray[Any]]:
-    """The places of all columns, and ids of people if asked for: batch by batch, each cell by itself."""
-    found, ids, start = [], [np.empty(0, dtype=object)], 0
-    for batch in _batches(table, schema.needed):
+) -> Iterator[Batch]:
+    """The rows of a table in memory all at once, or those of a source batch by batch; each cell by itself."""
+    start = 0
+    for batch in _tables(table, schema.needed):
         own = [_read(part, batch, strict, start) for part in columns]
-        start += _same_length(columns, own)
-        found.append(own)
-        if with_ids:
-            ids.append(schema.groups(batch))
+        n_rows = _same_length(columns, own)
+        start += n_rows
+        yield n_rows, own, schema.groups(batch) if with_ids else np.empty(0, dtype=object)
     if not start:
         raise TableError("the table has no rows")
-    return [Places.joined(parts) for parts in zip(*found, strict=True)], np.concatenate(ids)
 
 
-def _batches(table: TableLike | Source, needed: Sequence[str]) -> Iterator[TableLike]:
+def _counted(
+    columns: Sequence[Column], pairs: Sequence[tuple[int, int]], batches: Iterable[Batch]
+) -> tuple[int, Counted]:
+    """How many rows there are, and what is counted of them; no batch is kept."""
+    total, parts = 0, None
+    for n_rows, places, _ in batches:
+        total += n_rows
+        own = Counted.of(columns, pairs, places)
+        parts = own if parts is None else parts + own
+    assert parts is not None  # a table without rows was refused
+    return total, parts
+
+
+def _held(columns: Sequence[Column], batches: Iterable[Batch]) -> tuple[int, list[Places], NDArray[Any]]:
+    """How many rows there are, their places and ids: which rows of a person count is known when all are read."""
+    sizes, found, ids = zip(*batches, strict=True)
+    joined = [
+        Places.joined(parts, len(column.shown))
+        for column, parts in zip(columns, zip(*found, strict=True), strict=True)
+    ]
+    return sum(sizes), joined, np.concatenate(ids)
+
+
+def _tables(table: TableLike | Source, needed: Sequence[str]) -> Iterator[TableLike]:
     """A table in memory as one batch, or those of a source."""
     if not isinstance(table, Source):
         require_columns(table, needed)

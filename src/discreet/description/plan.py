@@ -12,10 +12,39 @@ from functools import cached_property
 import numpy as np
 
 from discreet._typing import Array
-from discreet.description.columns import Categories, Column, Places, Scale
+from discreet.description.columns import Categories, Codes, Column, Places, Scale, Tally
 from discreet.mechanisms.noisy_vector import NoisyVectorPlan
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """All rows of a table in whole numbers: how many have each place of a column, and each cell of a two-way table."""
+
+    columns: tuple[Tally, ...]
+    tables: tuple[Codes, ...]
+
+    @staticmethod
+    def of(columns: Sequence[Column], pairs: Sequence[tuple[int, int]], places: Sequence[Places]) -> Counted:
+        """Those of some rows, by the places of each column."""
+        shown = [column.shown[of.codes] for column, of in zip(columns, places, strict=True)]
+        sizes = [len(column.labels) for column in columns]
+        return Counted(
+            tuple(column.tally(of) for column, of in zip(columns, places, strict=True)),
+            tuple(
+                np.bincount(
+                    shown[first] * sizes[second] + shown[second], minlength=sizes[first] * sizes[second]
+                )
+                for first, second in pairs
+            ),
+        )
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(
+            tuple(one + another for one, another in zip(self.columns, other.columns, strict=True)),
+            tuple(one + another for one, another in zip(self.tables, other.tables, strict=True)),
+        )
 
 
 @dataclass(frozen=True)
@@ -97,14 +126,10 @@ class DescriptionPlan(NoisyVectorPlan):
             "noise stddev of one of them": self.stddev,
         }
 
-    def run(self, places: Sequence[Places], entropy: Entropy) -> Array:
+    def run(self, counted: Counted, entropy: Entropy) -> Array:
         """The noisy numbers of all columns and tables, one after the other."""
-        sums = [column.sums(of) for column, of in zip(self.columns, places, strict=True)]
-        shown = [column.shown[of.codes] for column, of in zip(self.columns, places, strict=True)]
-        for (first, second), (rows, columns) in zip(self.pairs, self.shapes, strict=True):
-            cells = shown[first] * columns + shown[second]
-            sums.append(np.bincount(cells, minlength=rows * columns).astype(np.float64))
-        return self.release.release(np.concatenate(sums), entropy)
+        sums = [column.sums(of) for column, of in zip(self.columns, counted.columns, strict=True)]
+        return self.release.release(np.concatenate([*sums, *counted.tables]).astype(np.float64), entropy)
 
     def split(self, released: Array) -> list[Array]:
         """The released numbers of every column, then of every table."""

@@ -32,9 +32,10 @@ from discreet.estimators.groups import read_people
 from discreet.recommend import ratings as reading
 from discreet.recommend.ratings import ITEM, RATING, USER, Clicks, Ratings, Scale
 from discreet.records.clipped_rows import one_blas_thread
-from discreet.records.dask import REPEATABLE, is_dask_frame, row_blocks
+from discreet.records.clusters.base import checksum
+from discreet.records.clusters.dask import REPEATABLE, is_dask_frame, row_blocks
+from discreet.records.clusters.workers import SummedParts, workers
 from discreet.records.sources import Source, source_of
-from discreet.records.workers import SummedParts, workers
 from discreet.tables.reading import as_column
 
 _CHANGED = "{} gave other ratings when it was read for the second time; write them to a file first"
@@ -235,13 +236,14 @@ def opened_collection(
         form = partial(_from_matrix, scale=scale, catalog=catalog, **rules)
     parts = asked.opened(blocks, form)
     described = asked.answers(_described, parts)  # errors in ratings show before anything is charged
-    _check_apart([buckets for _, _, buckets in described])
+    sizes, widths, buckets, checksums = (list(facts) for facts in zip(*described, strict=True))
+    _check_apart(buckets)
     if not is_dask_frame(data):
-        items = _columns({width for _, width, _ in described}, catalog)
-    n_users = sum(size for size, _, _ in described)
+        items = _columns(set(widths), catalog)
+    n_users = sum(sizes)
     if n_users == 0:
         raise ParameterError("user_items", "must have at least one user")
-    return DaskRatings(SummedParts(asked.kept(_rows, parts), asked), n_users, len(items)), items
+    return DaskRatings(SummedParts(asked.kept(_rows, parts, checksums), asked), n_users, len(items)), items
 
 
 # -- in the process that runs the fit ----------------------------------------------------------------------------
@@ -276,12 +278,12 @@ def _columns(widths: set[int], catalog: Any) -> NDArray[Any]:
 # -- on the workers ----------------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
 class _Read:
-    """A partition's rows, and the buckets of its users if it came out of a shuffle."""
+    """A partition's rows, the buckets of its users if it came out of a shuffle, and a checksum of what was read."""
 
-    rows: Ratings
-    buckets: NDArray[np.int64]
+    def __init__(self, rows: Ratings, buckets: NDArray[np.int64]) -> None:
+        self.rows, self.buckets = rows, buckets
+        self.checksum = [checksum(part) for part in (rows.starts, rows.items, rows.values)]
 
 
 def _with_buckets(frame: Any, n_buckets: int) -> Any:
@@ -328,12 +330,14 @@ def _nobody(n_items: int, scale: Scale | Clicks) -> Ratings:
     return Ratings(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0), n_items, scale)
 
 
-def _described(part: _Read) -> tuple[int, int, NDArray[np.int64]]:
-    return part.rows.n_users, part.rows.n_items, part.buckets
+def _described(part: _Read) -> tuple[int, int, NDArray[np.int64], list[int]]:
+    return part.rows.n_users, part.rows.n_items, part.buckets, part.checksum
 
 
-def _rows(part: _Read) -> Ratings:
+def _rows(part: _Read, expected: list[int]) -> Ratings:
     """Rows for one thread: the cluster gives every thread of a worker a share of its own."""
+    if part.checksum != expected:
+        raise ValueError("a partition has other ratings than before")
     # What came over a network may lie anywhere in memory.
     items = np.require(part.rows.items, requirements=["C", "A", "W"])
     return dataclasses.replace(part.rows, items=items, n_threads=1)

@@ -33,7 +33,8 @@ from discreet.privacy.guarantee import PrivacyWarning
 from discreet.records.arrays import ArrayRecords, RowGradients
 from discreet.records.base import Records
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
-from discreet.records.partitioned import Column, PartitionedRecords
+from discreet.records.clusters.columns import Column
+from discreet.records.partitioned import PartitionedRecords
 from discreet.records.sources import is_source, source_of
 from discreet.tables.domains import cell_text
 from discreet.tables.reading import (
@@ -167,6 +168,15 @@ def refuse_infinite(X: Any, rows: Any, largest: float, *, fitting: bool) -> None
     )
 
 
+def refuse_row(row: int) -> NoReturn:
+    """Raise for a row that is not finite."""
+    raise ParameterError(
+        "X",
+        f"has rows that are not finite or beyond 2**300, the first is row {row} (counted from 0)",
+        *_advice(fitting=True),
+    )
+
+
 def refuse_label(row: int) -> NoReturn:
     """Raise for a label that is missing."""
     raise ParameterError(
@@ -276,7 +286,7 @@ def open_rows(
 
         rules: dict[str, Any] = {"schema": schema, "classes": classes, "bad_rows": bad_rows}
         if there and is_from(X, "pyspark.sql", "DataFrame"):
-            from discreet.records.spark import SparkRows
+            from discreet.records.clusters.spark import SparkRows
 
             opened: Any = SparkRows(X, target, **rules)
         else:
@@ -292,7 +302,7 @@ def open_rows(
     if target is not None:
         X, y = split_target(X, target)
     if is_dask(X) or is_dask(y):
-        from discreet.records.dask import DaskRows, labels_of
+        from discreet.records.clusters.dask import DaskRows, labels_of
 
         beside = None  # labels that stay with the rows
         if is_dask(X):

@@ -213,7 +213,7 @@ class DaskTable(Source):
 
 
 def _spark(frame: Any) -> Source:
-    from discreet.records.spark import SparkTable
+    from discreet.records.clusters.spark import SparkTable
 
     return SparkTable(frame)
 

@@ -10,8 +10,9 @@ a total is exactly that of one record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -31,8 +32,11 @@ from discreet.privacy.events import Composed, Discretized, Event, Gaussian, OneO
 from discreet.privacy.guarantee import Guarantee, Sensitivity
 from discreet.privacy.page import ShowsPlan
 from discreet.privacy.statement import Stated
-from discreet.records.open import class_codes
+from discreet.records.arrow import FileRows
+from discreet.records.open import blanked, class_codes, take
+from discreet.solvers.base import Plan
 
+_SCORED = 1 << 16  # rows of a file that are scored at a time
 UNIT = 2**20  # the best score of one record; totals of 2^33 records are exact in float64
 
 
@@ -126,14 +130,12 @@ def examine(candidates: list[Any], records: Records) -> None:
         model._read(records.X, records.y)
 
 
-def planned_event(
-    candidate: Any, n_samples: int, n_columns: int, n_classes: int | None, *, sparse: bool
-) -> Event:
-    """Return the event that a fit of a prepared candidate would charge."""
+def planned(
+    candidate: Any, n_samples: int, n_columns: int, n_classes: int | None, *, sparse: bool = False
+) -> Plan:
+    """Return what a fit of a prepared candidate would run and charge."""
     sizes = (n_samples, n_columns) if n_classes is None else (n_samples, n_columns, n_classes)
-    event = candidate.plan(*sizes, sparse=sparse).event
-    assert isinstance(event, Event)
-    return event
+    return candidate.plan(*sizes, sparse=sparse)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +144,7 @@ class Records:
 
     Attributes
     ----------
-    X, y : rows, and labels or targets, as a fit takes them.
+    X, y : rows, in memory or in a mapped file, and labels or targets, as a fit takes them.
     truth : what predictions are compared with: class indices, or targets; -1 or NaN for none.
     empty : places without a row; None if rows are protected.
     """
@@ -151,6 +153,13 @@ class Records:
     y: NDArray[Any]
     truth: NDArray[Any]
     empty: NDArray[np.bool_] | None = None
+
+    def in_memory(self) -> Records:
+        """Return the same records, for fits that read single rows."""
+        if not isinstance(self.X, FileRows):
+            return self
+        null = (self.truth < 0) | np.isnan(self.truth)
+        return replace(self, X=blanked(self.X.matrix(np.float64), null))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,16 +179,15 @@ class Trainer:
     train: Indices
     held_out: Indices
     rows_per_group: int | None = None
+    _parts: dict[int, tuple[Any, NDArray[Any], dict[str, Any]]] = field(default_factory=dict, init=False)
 
     def fitted(self, index: int, event: Event, shares: int = 1) -> Any:
         """Fit candidate ``index``, on all training records or on its own one of ``shares`` equal shares."""
-        size = len(self.train) // shares
-        units = self.train if shares == 1 else self.train[index * size : (index + 1) * size]
-        rows, people = self._places(units), {}
-        if self.rows_per_group is not None and self.records.empty is not None:
-            rows = rows[~self.records.empty[rows]]  # a fit creates its own empty places
-            people = {"groups": rows // self.rows_per_group}
-        model = clone(self.candidates[index]).fit(self.records.X[rows], self.records.y[rows], **people)
+        share = 0 if shares == 1 else index
+        if share not in self._parts:  # which is the same for all tries
+            self._parts[share] = self._part(share, shares)
+        X, y, people = self._parts[share]
+        model = clone(self.candidates[index]).fit(X, y, **people)
         if model.privacy_.event != event:
             raise RuntimeError(
                 f"candidate {index} ran {model.privacy_.event} and not what was planned and paid for, {event}; "
@@ -190,7 +198,26 @@ class Trainer:
     def score(self, model: Any) -> float:
         """Return the exact score on the held-out records, for a mechanism to add noise to."""
         rows = self._places(self.held_out)
-        return total_score(model, self.records.X[rows], self.records.truth[rows])
+        if not isinstance(self.records.X, FileRows):
+            return total_score(model, self.records.X[rows], self.records.truth[rows])
+        rows.sort()
+        blocks = (rows[start : start + _SCORED] for start in range(0, len(rows), _SCORED))
+        return math.fsum(self._score(model, self.records.X, block) for block in blocks)
+
+    def _score(self, model: Any, X: FileRows, rows: Indices) -> float:
+        """Return the score on a few rows of a file; null ones may hold anything."""
+        truth = self.records.truth[rows]
+        return total_score(model, blanked(X.take(rows), (truth < 0) | np.isnan(truth)), truth)
+
+    def _part(self, share: int, shares: int) -> tuple[Any, NDArray[Any], dict[str, Any]]:
+        """Return the rows and labels of one share of the training records, and whose they are if that matters."""
+        size = len(self.train) // shares
+        units = self.train if shares == 1 else self.train[share * size : (share + 1) * size]
+        rows, people = self._places(units), {}
+        if self.rows_per_group is not None and self.records.empty is not None:
+            rows = rows[~self.records.empty[rows]]  # a fit creates its own empty places
+            people = {"groups": rows // self.rows_per_group}
+        return take(self.records.X, rows), self.records.y[rows], people
 
     def _places(self, units: Indices) -> Indices:
         """Return all places of these units."""

@@ -33,6 +33,7 @@ from discreet.records.open import (
     class_count,
     open_rows,
     read_labels,
+    refuse_row,
     refuse_target,
     take,
 )
@@ -56,11 +57,10 @@ from discreet.search.plans import (
     examine,
     plan_split,
     plan_tries,
-    planned_event,
+    planned,
     prepared,
 )
 from discreet.tables.reading import as_cells, to_numbers
-from discreet.tables.schema import named
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event
@@ -175,7 +175,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
             # Labels decide nothing but their number, so a plan may use any label set of this size.
             labels = None if kinds is None else np.arange(kinds)
             ready = prepared(candidates[index], one, labels, self.bad_rows, rows)
-            return planned_event(ready, n_each, n_features, kinds, sparse=sparse)
+            return planned(ready, n_each, n_features, kinds, sparse=sparse).event
 
         method = _checks.choice("method", self.method, METHODS)
         if self._chooses_nothing(len(candidates)):
@@ -199,7 +199,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         Parameters
         ----------
         X : array, data frame or SciPy sparse matrix of shape (n_samples, n_features); or a source of rows, such as a
-            folder or a query (docs/scale.md), whose rows are read into memory as numbers.
+            folder or a query (docs/scale.md), whose rows stay in a mapped file unless a candidate reads single rows.
         y : labels or targets, one per row.
         groups : ids of people, one per row, with ``max_rows_per_group``.
         target, schema : the column of labels, if they are a column of X, and what makes rows of a raw table.
@@ -214,16 +214,24 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
     def _search(self, X: Any, y: Any, groups: Any) -> None:
         candidates = self._checked()
         storage = X.assumptions if isinstance(X, Rows) else ()
-        records, labels = self._records(candidates[0], self._in_memory(X), y, groups)
+        if isinstance(X, Rows) and not isinstance(X, FileRows):
+            raise ValueError(
+                "a search needs rows in memory or in a source: compute the collection, or write files"
+            )
+        records, labels = self._records(candidates[0], X, y, groups)
         n_rows, n_columns = records.X.shape
         known = None if labels is None else labels.classes
         n_classes = 2 if known is None else len(known)
         plan = self.plan(n_rows, n_columns, n_classes, sparse=bool(sp.issparse(records.X)))
         rows = self._rows_per_group()
         ready = [prepared(one, plan.fit_guarantee, known, self.bad_rows, rows) for one in candidates]
-        examine(ready, records)
         n_units = n_rows // (rows or 1)
         n_held_out = self._n_held_out(n_units, len(candidates))
+        n_each = (n_units - n_held_out) // (len(ready) if self.method == "split-parallel" else 1)
+        sizes = n_each * (rows or 1), n_columns, None if known is None else n_classes
+        if not all(planned(one, *sizes).sums_only for one in ready):
+            records = records.in_memory()
+        examine(ready, records)
 
         def split(entropy: Entropy) -> Trainer:
             order = permutation(n_units, entropy)
@@ -248,16 +256,6 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         # The chosen model carries the statement of the whole search.
         self.best_estimator_.privacy_ = self.privacy_
         self.best_estimator_.set_params(ledger=self.ledger)  # another fit would be charged again
-
-    def _in_memory(self, rows: Any) -> Any:
-        """The rows as one matrix, because training and held-out rows are drawn from all of them."""
-        if not isinstance(rows, Rows):
-            return rows
-        if not isinstance(rows, FileRows):
-            raise ValueError(
-                "a search needs rows in memory or in a source: compute the collection, or write files"
-            )
-        return named(rows.matrix(np.float64), rows.feature_names)
 
     def _checked(self) -> list[Any]:
         candidates = self._all()
@@ -312,17 +310,23 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         empty = np.zeros(len(cells), dtype=bool) if slots is None else slots.empty
         if slots is not None:
             rows, cells = take(rows, slots.rows), cells[slots.rows]
-        usable = Bounds().valid_rows(rows) & ~empty
+        there = isinstance(rows, Rows)
+        usable = rows.valid(Bounds()) if there else Bounds().valid_rows(rows)
+        if there and strict and not usable.all():
+            refuse_row(int(np.argmin(usable)))
+        usable = usable & ~empty
         if is_classifier(first):
             labels = read_labels(cells, self._declared(first), self.bad_rows)
             codes = np.where(usable, labels.codes, -1)
             known = labels.classes if strict else np.array([*labels.classes.tolist(), None], dtype=object)
-            return Records(blanked(rows, codes < 0), known[codes], codes, empty), labels
+            return Records(rows if there else blanked(rows, codes < 0), known[codes], codes, empty), labels
         numbers = to_numbers(cells)
         if strict and not np.all(finite := np.isfinite(numbers)):
             refuse_target(int(np.argmin(finite)))
         truth = np.where(usable & np.isfinite(numbers), numbers, np.nan)
-        return Records(blanked(rows, np.isnan(truth)), np.where(empty, numbers, truth), truth, empty), None
+        return Records(
+            rows if there else blanked(rows, np.isnan(truth)), np.where(empty, numbers, truth), truth, empty
+        ), None
 
     def _state(
         self,

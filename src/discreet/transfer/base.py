@@ -23,7 +23,7 @@ from discreet.privacy.statement import (
     UNPREDICTABLE,
     PrivacyStatement,
 )
-from discreet.records.dask import labels_of
+from discreet.records.clusters.dask import labels_of
 from discreet.records.open import Labels, Rows, check_people, is_dask, open_rows, split_target
 from discreet.release import Carried
 from discreet.tables.domains import cell_text

@@ -45,9 +45,10 @@ from discreet.display import console
 from discreet.estimators.groups import read_people
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.records.arrow import FileRows
-from discreet.records.dask import DaskRows, Noted, declared_types, unchanged
+from discreet.records.clusters.base import one_ending
+from discreet.records.clusters.dask import DaskRows, declared_types
+from discreet.records.clusters.kept_rows import Noted, unchanged
 from discreet.records.open import class_codes
-from discreet.records.partitioned import one_ending
 from discreet.tables.reading import as_cells, is_from
 
 Codes = NDArray[np.int64]

@@ -1,25 +1,22 @@
 """Compute on Dask collections, in threads of this process or on the workers of a cluster.
 
-There are two ways. Tasks go through Dask's queue, which recomputes what was lost. A `Crew` keeps all partitions of a
-fit on their workers and sends each worker one message per pass, without the queue; if that fails, it uses tasks.
+Tasks go through Dask's queue, which recomputes what was lost. `discreet.records.clusters.crew` sends each worker one
+message per pass, without the queue.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet._checks import silently
-from discreet.records.partitioned import Keepers, WorkersLost, one_ending
+from discreet.records.clusters.base import Keepers, WorkersLost, one_ending
+from discreet.records.clusters.held import Held, in_order, rows_of
 
 _RETRIES = 3  # of a partition whose worker died
 _MOST_LOST = 4  # a fit ends if more workers die
@@ -148,8 +145,10 @@ class Cluster:
         tasks = []
         for share in shares:
             entries = [column[place] for column in columns for place in share]
-            tasks.append(self.combined(partial(_rows, function, [None] * len(columns), len(share)), *entries))
-        return _in_order(shares, self.gathered(tasks))
+            tasks.append(
+                self.combined(partial(rows_of, function, [None] * len(columns), len(share)), *entries)
+            )
+        return in_order(shares, self.gathered(tasks))
 
     def gathered(self, entries: Sequence[Any]) -> list[Any]:
         """Return results in order; raise `WorkersLost` if workers keep dying."""
@@ -248,230 +247,6 @@ def workers() -> Workers:
         return Cluster(get_client())
     except (ImportError, ValueError):
         return Threads()
-
-
-# -- one message to each worker ----------------------------------------------------------------------------------
-
-
-_numbers = itertools.count()
-
-
-@dataclass(eq=False)
-class Kept:
-    """One entry per partition, kept with the partition: opened, or computed from others when first needed.
-
-    Attributes
-    ----------
-    function : computes an entry from those of ``columns``; None for an opened column, the only one in ``columns``.
-    columns : other columns of this kind, or lists of values that are sent to the partitions.
-    number : its identifier on the workers.
-    tasks : entries computed by tasks, by index.
-    """
-
-    function: Callable[..., Any] | None
-    columns: Sequence[Any]
-    number: int = field(default_factory=lambda: next(_numbers))
-    tasks: dict[int, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Question:
-    """One message to a worker.
-
-    Attributes
-    ----------
-    recipes : functions and columns of new kept columns, by number; columns are numbers or lists of values.
-    forgotten : numbers of columns to drop.
-    function, columns : what to compute for each of its partitions.
-    """
-
-    recipes: dict[int, tuple[Callable[..., Any], Sequence[Any]]]
-    forgotten: Sequence[int]
-    function: Callable[..., Any]
-    columns: Sequence[Any]
-
-
-class Held:
-    """Partitions in the memory of one process, with the columns computed from them, and threads."""
-
-    def __init__(self, threads: int, numbers: Sequence[int], *entries: Any) -> None:
-        self._height = len(entries) // len(numbers)
-        self._threads = min(threads, self._height)
-        self._recipes: dict[int, tuple[Callable[..., Any], Sequence[Any]]] = {}
-        self._made: dict[int, dict[int, Any]] = {
-            number: dict(enumerate(entries[column * self._height : (column + 1) * self._height]))
-            for column, number in enumerate(numbers)
-        }
-
-    def ask(self, question: Question) -> list[Any]:
-        """Return the answers of all partitions, in order."""
-        self._recipes |= question.recipes
-        for number in question.forgotten:
-            self._recipes.pop(number, None)
-            self._made.pop(number, None)
-        for number in self._recipes:
-            self._made.setdefault(number, {})
-        answer = partial(silently, self._answer, question.function, question.columns)
-        if self._threads == 1:
-            return [answer(place) for place in range(self._height)]
-        with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(answer, range(self._height)))
-
-    def _answer(self, function: Callable[..., Any], columns: Sequence[Any], place: int) -> Any:
-        return function(*(self._entry(column, place) for column in columns))
-
-    def _entry(self, column: Any, place: int) -> Any:
-        if isinstance(column, list):
-            return column[place]
-        made = self._made[column]
-        if place not in made:
-            made[place] = self._answer(*self._recipes[column], place)
-        return made[place]
-
-
-@dataclass
-class _Member:
-    """One worker of a crew: the indices of its partitions, their holder (if any), and the columns it knows."""
-
-    worker: str
-    places: list[int]
-    holder: Any = None
-    known: set[int] = field(default_factory=set)
-
-
-class Crew:
-    """Computes on all partitions of a fit, with one message per worker instead of the task queue.
-
-    A holder dies with its worker, and may fail. Its partitions are then computed by tasks, which Dask recomputes from
-    their sources, so every partition still answers once; a new crew is formed before the next question.
-
-    Attributes
-    ----------
-    opened : the opened columns.
-    """
-
-    def __init__(self, asked: Workers, *opened: Sequence[Any]) -> None:
-        self._workers = asked
-        self.opened = [Kept(None, [list(entries)]) for entries in opened]
-        self._alive = WeakValueDictionary({column.number: column for column in self.opened})
-        self._members: list[_Member] = []
-
-    def kept(self, function: Callable[..., Any], *columns: Any) -> Kept:
-        """Return ``function`` of each tuple of entries, computed when first needed and kept."""
-        made = Kept(function, columns)
-        self._alive[made.number] = made
-        return made
-
-    def answers(self, function: Callable[..., Any], *columns: Any) -> list[Any]:
-        """Return ``function`` of each tuple of entries to this process, in order."""
-        members = self._members or self._found()
-        sent = [self._sent(member, function, columns) for member in members]
-        answers = [self._result(member, message) for member, message in zip(members, sent, strict=True)]
-        late = [number for number, found in enumerate(answers) if found is None]
-        if late:
-            tasks = [self._task(_rows, function, columns, members[number].places) for number in late]
-            for number, found in zip(late, self._workers.gathered(tasks), strict=True):
-                answers[number] = found
-        lost = any(members[number].holder is not None for number in late)
-        self._members = [] if lost else members
-        return _in_order([member.places for member in members], answers)
-
-    def _found(self) -> list[_Member]:
-        """Form a crew from the workers that hold the partitions now."""
-        opened = [column.columns[0] for column in self.opened]
-        members = [_Member(worker, own) for worker, own in self._workers.places(opened[0]).items()]
-        theirs = {
-            member.worker: [[column[place] for place in member.places] for column in opened]
-            for member in members
-        }
-        numbers = [column.number for column in self.opened]
-        started = self._workers.holders(theirs, numbers)
-        for member in members:
-            member.known.update(numbers)
-            member.holder = self._result(member, started.get(member.worker))
-        for column in self._alive.values():
-            column.tasks.clear()
-        return members
-
-    def _sent(self, member: _Member, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
-        """Send a question to a member; return its pending answers, or None without a holder or a worker."""
-        if member.holder is None:
-            return None
-        recipes: dict[int, Any] = {}
-        asked = [self._told(member, column, recipes) for column in columns]
-        forgotten = [number for number in member.known if number not in self._alive]
-        member.known.difference_update(forgotten)
-        try:
-            return member.holder.ask(Question(recipes, forgotten, function, asked))
-        except Exception:  # RuntimeError of Dask's
-            return None
-
-    def _told(self, member: _Member, column: Any, recipes: dict[int, Any]) -> Any:
-        """Return a column as this member knows it; add recipes of columns that it does not know."""
-        if not isinstance(column, Kept):
-            return [column[place] for place in member.places]
-        if column.number not in member.known:
-            told = [self._told(member, other, recipes) for other in column.columns]
-            recipes[column.number] = column.function, told
-            member.known.add(column.number)
-        return column.number
-
-    def _result(self, member: _Member, work: Any) -> Any:
-        """Return a holder's answer, or None if it fails."""
-        try:
-            return None if work is None else self._workers.finished(work, member.worker)
-        except WorkersLost:
-            raise
-        except Exception:  # of the question, or because the worker is gone: tasks will show which
-            return None
-
-    def _task(
-        self,
-        run: Callable[..., Any],
-        function: Callable[..., Any],
-        columns: Sequence[Any],
-        places: Sequence[int],
-    ) -> Any:
-        """Return a task for some indices. Values travel inside a function, where Dask does not inspect them."""
-        entries = [
-            self._entry(column, place) for column in columns if isinstance(column, Kept) for place in places
-        ]
-        given = [
-            None if isinstance(column, Kept) else [column[place] for place in places] for column in columns
-        ]
-        return self._workers.combined(partial(run, function, given, len(places)), *entries)
-
-    def _entry(self, column: Kept, place: int) -> Any:
-        if column.function is None:
-            return column.columns[0][place]
-        if place not in column.tasks:
-            column.tasks[place] = self._task(_row, column.function, column.columns, [place])
-        return column.tasks[place]
-
-
-def _rows(
-    function: Callable[..., Any], given: Sequence[Sequence[Any] | None], height: int, *entries: Any
-) -> list[Any]:
-    """Return ``function`` of each row of columns: given values, or the next ``height`` entries."""
-    others = iter(entries)
-    columns = [list(itertools.islice(others, height)) if values is None else values for values in given]
-    return [function(*row) for row in zip(*columns, strict=True)]
-
-
-def _row(
-    function: Callable[..., Any], given: Sequence[Sequence[Any] | None], height: int, *entries: Any
-) -> Any:
-    return _rows(function, given, height, *entries)[0]
-
-
-def _in_order(shares: Sequence[Sequence[int]], answers: Sequence[Sequence[Any]]) -> list[Any]:
-    """Merge the answers of shares into the order of their indices."""
-    found = {
-        place: one
-        for share, own in zip(shares, answers, strict=True)
-        for place, one in zip(share, own, strict=True)
-    }
-    return [found[place] for place in range(len(found))]
 
 
 # -- sums of integers, added up on the workers -------------------------------------------------------------------

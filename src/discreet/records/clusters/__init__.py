@@ -1,0 +1,1 @@
+"""Rows on clusters: parts stay with the processes that made them, and only sums travel."""

@@ -1,0 +1,154 @@
+"""One message to each worker of a Dask cluster for every question, past the task queue."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from weakref import WeakValueDictionary
+
+from discreet.records.clusters.base import WorkersLost
+from discreet.records.clusters.held import Question, in_order, row_of, rows_of
+from discreet.records.clusters.workers import Workers
+
+_numbers = itertools.count()
+
+
+@dataclass(eq=False)
+class Kept:
+    """One entry for every partition, where the partitions are: opened, or made of others when they are first needed.
+
+    Attributes
+    ----------
+    function : makes an entry of those of ``columns``; None if the only column is what was opened.
+    columns : other columns of this kind, or lists of values that travel to the partitions.
+    number : what workers call it.
+    tasks : entries that were made by tasks, by their places.
+    """
+
+    function: Callable[..., Any] | None
+    columns: Sequence[Any]
+    number: int = field(default_factory=lambda: next(_numbers))
+    tasks: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Member:
+    """One worker of a crew: the places that it has, what holds them there, if anything, and the numbers it was told."""
+
+    worker: str
+    places: list[int]
+    holder: Any = None
+    known: set[int] = field(default_factory=set)
+
+
+class Crew:
+    """Asks all partitions of a fit: those of each worker in one message, past the task queue.
+
+    A holder dies with its worker, and may fail. Its partitions are then asked as tasks, which Dask makes again from
+    their sources, so that every partition still answers once; before the next question a new crew is found.
+
+    Attributes
+    ----------
+    opened : the columns of what was opened.
+    """
+
+    def __init__(self, asked: Workers, *opened: Sequence[Any]) -> None:
+        self._workers = asked
+        self.opened = [Kept(None, [list(entries)]) for entries in opened]
+        self._alive = WeakValueDictionary({column.number: column for column in self.opened})
+        self._members: list[_Member] = []
+
+    def kept(self, function: Callable[..., Any], *columns: Any) -> Kept:
+        """``function`` of each tuple of entries, made when it is first asked for and kept."""
+        made = Kept(function, columns)
+        self._alive[made.number] = made
+        return made
+
+    def answers(self, function: Callable[..., Any], *columns: Any) -> list[Any]:
+        """``function`` of each tuple of entries, here and in order."""
+        members = self._members or self._found()
+        sent = [self._sent(member, function, columns) for member in members]
+        answers = [self._result(member, message) for member, message in zip(members, sent, strict=True)]
+        late = [number for number, found in enumerate(answers) if found is None]
+        if late:
+            tasks = [self._task(rows_of, function, columns, members[number].places) for number in late]
+            for number, found in zip(late, self._workers.gathered(tasks), strict=True):
+                answers[number] = found
+        lost = any(members[number].holder is not None for number in late)
+        self._members = [] if lost else members
+        return in_order([member.places for member in members], answers)
+
+    def _found(self) -> list[_Member]:
+        """Who has which partitions now."""
+        opened = [column.columns[0] for column in self.opened]
+        members = [_Member(worker, own) for worker, own in self._workers.places(opened[0]).items()]
+        theirs = {
+            member.worker: [[column[place] for place in member.places] for column in opened]
+            for member in members
+        }
+        numbers = [column.number for column in self.opened]
+        started = self._workers.holders(theirs, numbers)
+        for member in members:
+            member.known.update(numbers)
+            member.holder = self._result(member, started.get(member.worker))
+        for column in self._alive.values():
+            column.tasks.clear()
+        return members
+
+    def _sent(self, member: _Member, function: Callable[..., Any], columns: Sequence[Any]) -> Any:
+        """The answers of a member, yet to come; None where nothing holds its partitions or its worker is lost."""
+        if member.holder is None:
+            return None
+        recipes: dict[int, Any] = {}
+        asked = [self._told(member, column, recipes) for column in columns]
+        forgotten = [number for number in member.known if number not in self._alive]
+        member.known.difference_update(forgotten)
+        try:
+            return member.holder.ask(Question(recipes, forgotten, function, asked))
+        except Exception:  # RuntimeError of Dask's
+            return None
+
+    def _told(self, member: _Member, column: Any, recipes: dict[int, Any]) -> Any:
+        """A column as this member knows it, with recipes of all that it was not told before."""
+        if not isinstance(column, Kept):
+            return [column[place] for place in member.places]
+        if column.number not in member.known:
+            told = [self._told(member, other, recipes) for other in column.columns]
+            recipes[column.number] = column.function, told
+            member.known.add(column.number)
+        return column.number
+
+    def _result(self, member: _Member, work: Any) -> Any:
+        """What a holder gives, None if it does not."""
+        try:
+            return None if work is None else self._workers.finished(work, member.worker)
+        except WorkersLost:
+            raise
+        except Exception:  # of the question, or because the worker is gone: tasks tell
+            return None
+
+    def _task(
+        self,
+        run: Callable[..., Any],
+        function: Callable[..., Any],
+        columns: Sequence[Any],
+        places: Sequence[int],
+    ) -> Any:
+        """A task that answers for some places. Values travel inside of a function, where Dask looks for nothing."""
+        entries = [
+            self._entry(column, place) for column in columns if isinstance(column, Kept) for place in places
+        ]
+        given = [
+            None if isinstance(column, Kept) else [column[place] for place in places] for column in columns
+        ]
+        return self._workers.combined(partial(run, function, given, len(places)), *entries)
+
+    def _entry(self, column: Kept, place: int) -> Any:
+        if column.function is None:
+            return column.columns[0][place]
+        if place not in column.tasks:
+            column.tasks[place] = self._task(row_of, column.function, column.columns, [place])
+        return column.tasks[place]
