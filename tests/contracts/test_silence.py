@@ -372,8 +372,8 @@ def test_every_kind_of_rows_is_opened():
 
 
 def concrete(kind):
-    """The classes below this one that no other refines."""
-    below = kind.__subclasses__()
+    """The classes of `discreet.records` below this one that none of them refines. Teachers, elsewhere, ask no sums."""
+    below = [one for one in kind.__subclasses__() if one.__module__.startswith("discreet.records")]
     return set().union(*map(concrete, below)) if below else {kind}
 
 
