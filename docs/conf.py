@@ -43,6 +43,7 @@ napoleon_custom_sections = ["Privacy", ("Attributes", "params_style")]
 napoleon_use_param = False
 napoleon_use_rtype = False
 
+highlight_language = "text"  # blocks of code name their language
 html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = "discreet"
