@@ -55,7 +55,7 @@ def test_by_command(toy, capsys, tmp_path):
     assert "THE GUARANTEE IS FALSE" in capsys.readouterr().out
     assert "THE GUARANTEE IS FALSE" in (tmp_path / "a.html").read_text()
     assert main([*command, "--twin"]) == 1
-    assert "nobody can halve" in capsys.readouterr().err
+    assert "cannot halve the noise" in capsys.readouterr().err
 
 
 def test_a_program_cannot_forge_a_line_of_the_report(tmp_path, capsys):
