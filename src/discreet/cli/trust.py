@@ -292,8 +292,7 @@ def verify(arguments: argparse.Namespace) -> None:
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Attack and print; return 1 if the guarantee is refuted."""
-    from discreet._files import write_atomically
-    from discreet.audit.report import bars, histogram, page
+    from discreet.audit.report import bars, histogram
     from discreet.display.charts import require
     from discreet.display.console import say
 
@@ -306,9 +305,10 @@ def audit(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         require()
     with options.output(arguments):
-        report = _attacked(arguments)
+        with _many_fits(arguments.runs):
+            report = _audited(arguments)
         if arguments.output is not None:
-            write_atomically(arguments.output, page(report).encode())
+            report.to_html(arguments.output)
     say(report)
     say(bars(report))
     if arguments.plot:
@@ -316,11 +316,6 @@ def audit(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         say(f"Written to {arguments.output}")
     return 0 if report.passed else 1
-
-
-def _attacked(arguments: argparse.Namespace) -> Any:
-    with _many_fits(arguments.runs):
-        return _audited(arguments)
 
 
 def attack_file(path: str, runs: int) -> Any:
