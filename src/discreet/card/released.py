@@ -130,8 +130,7 @@ def _median(card: Card) -> Coefficients:
     if card.schema is not None:
         for name, domain in card.schema.columns.items():
             if isinstance(domain, Numeric) and not domain.logarithmic:
-                middle, half = domain.lower / 2 + domain.upper / 2, domain.upper / 2 - domain.lower / 2
-                units[name] = middle + half * units[name]
+                units[name] = domain.middle + domain.half_width * units[name]
     rows = tuple(
         (name, f"{value:.4g}", f"{units[name]:.4g}") for name, value in zip(names, values, strict=True)
     )

@@ -226,10 +226,10 @@ def demo(arguments: argparse.Namespace) -> None:
 
     if arguments.output is not None:
         Path(arguments.output).mkdir(parents=True, exist_ok=True)
-        demonstration.run(Path(arguments.output), n_people=arguments.people, keep=True)
+        demonstration.run(Path(arguments.output), arguments.people, keep=True)
         return
     with tempfile.TemporaryDirectory(prefix="discreet-demo-") as folder:
-        demonstration.run(Path(folder), n_people=arguments.people, keep=False)
+        demonstration.run(Path(folder), arguments.people)
 
 
 @command(

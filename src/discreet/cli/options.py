@@ -380,13 +380,13 @@ def read_grouped(
     return table, None if schema.group is None else schema.groups(table)
 
 
-def read_both(arguments: argparse.Namespace, schema: Any, public: Any) -> tuple[Any, Any, Any, Any]:
-    """Read the private table as rows, labels and person ids, and the public table that teachers label."""
+def read_both(arguments: argparse.Namespace, schema: Any) -> tuple[Any, Any, Any, Any]:
+    """Read the private table as rows, labels and person ids, and the table --public that teachers label."""
     from discreet.tables.reading import read_table
 
     table = read(arguments, schema.needed)
     groups = None if schema.group is None else schema.groups(table)
-    asked = read_table(public, list(schema.columns), separator=arguments.separator)
+    asked = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
     return *schema.encode(table), groups, asked
 
 

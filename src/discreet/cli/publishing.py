@@ -109,9 +109,8 @@ def card(arguments: argparse.Namespace) -> None:
             report = None if arguments.audit is None else attack_file(arguments.model, arguments.audit)
             text = dossier(arguments.model, ledger=ledger, audit=report, about=about)
             write_atomically(arguments.output, f"{text}\n".encode())
-            say(f"Written to {arguments.output}")
-            return
-        cards.to_html(read, arguments.output, about=about, ledger=ledger)
+        else:
+            cards.to_html(read, arguments.output, about=about, ledger=ledger)
     say(f"Written to {arguments.output}")
 
 
