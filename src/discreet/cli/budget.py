@@ -21,6 +21,7 @@ from discreet.cli.options import (
     input_file,
     one_of,
     real,
+    schema_file,
     section,
 )
 from discreet.cli.session import opened
@@ -291,9 +292,7 @@ def _part(event: Any, times: int) -> str:
     ),
     one_of(
         argument("--columns", type=columns, metavar="P", help="number of columns after encoding"),
-        argument(
-            "--schema", type=input_file("schema file"), metavar="FILE", help="public domains and target"
-        ),
+        schema_file("public domains and target"),
         argument("--items", type=columns, metavar="M", help="items of the catalog, for a recommender"),
     ),
     argument("--classes", type=count, metavar="K", help="default: the schema's, otherwise 2"),

@@ -19,16 +19,13 @@ from discreet.cli.options import (
     command,
     count,
     fraction,
-    input_file,
+    schema_file,
     to_write,
 )
 from discreet.cli.session import fitting
 
-_FIT_SCHEMA = argument(
-    "--schema",
-    type=input_file("schema file"),
-    metavar="FILE",
-    help="public domains and target, .toml, .json or .yaml; for all models but the recommender",
+_FIT_SCHEMA = schema_file(
+    "public domains and target, .toml, .json or .yaml; for all models but the recommender"
 )
 
 

@@ -24,6 +24,7 @@ from discreet.cli.options import (
     epsilon,
     fraction,
     input_file,
+    ledger_file,
     to_write,
 )
 from discreet.cli.session import check_visible, fitting, opened, release
@@ -91,17 +92,11 @@ def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: A
             model,
             rows,
             labels,
-            epsilon=arguments.epsilon,
-            delta=arguments.delta,
-            neighboring=arguments.neighboring,
             confidence=arguments.confidence,
             bins=arguments.bins,
             by=by,
             by_values=values,
-            groups=groups,
-            max_rows_per_group=arguments.max_rows_per_group,
-            n_samples=arguments.max_rows,
-            ledger=ledger,
+            **options.budget_of(arguments, groups=groups, ledger=ledger),
         )
 
 
@@ -158,16 +153,11 @@ def intervals(arguments: argparse.Namespace) -> None:
                 model,
                 rows,
                 labels,
-                epsilon=arguments.epsilon,
-                delta=arguments.delta,
                 level=arguments.level,
                 robust=arguments.robust,
                 steps=arguments.steps,
                 levels=schema.levels,
-                n_samples=arguments.max_rows,
-                groups=groups,
-                max_rows_per_group=arguments.max_rows_per_group,
-                ledger=ledger,
+                **options.budget_of(arguments, groups=groups, ledger=ledger),
             )
         release(_Named(found, schema.feature_names), arguments, "intervals")
     options.print_balance(arguments, ledger, found.privacy_)
@@ -231,12 +221,7 @@ class _Named:
         metavar="FILE",
         help="public key (PEM) that must have signed the model",
     ),
-    argument(
-        "--ledger",
-        type=input_file("ledger"),
-        metavar="FILE",
-        help="ledger that must contain the charge named in the model file",
-    ),
+    ledger_file("ledger that must contain the charge named in the model file"),
     examples=("discreet verify model.json --ledger budget.ledger --key public.pem",),
 )
 def verify(arguments: argparse.Namespace) -> None:

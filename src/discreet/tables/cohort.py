@@ -12,7 +12,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from discreet._checks import count
 from discreet._typing import Array
 from discreet.tables.schema import Boolean, Categorical, Numeric, Schema, Target
 
@@ -84,7 +83,8 @@ def make_cohort(n_people: int = 50_000, seed: int = COHORT_SEED) -> Any:
     """
     import pyarrow as pa
 
-    count("n_people", n_people)
+    if isinstance(n_people, bool) or not isinstance(n_people, int) or n_people < 1:
+        raise ValueError(f"n_people must be a whole number of at least 1, got {n_people!r}")
     # Public synthetic data, not privacy noise: the only place where a known seed is right.
     rng = np.random.default_rng(seed)
     people = _people(rng, n_people)
