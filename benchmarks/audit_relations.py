@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
 from sklearn.neighbors import KNeighborsClassifier
 
 import discreet
 from discreet.audit.catalog import played
-from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, planned_as, subject_of, unfitted
+from discreet.audit.subjects import DELTA, EPSILON, Subject, brief, planned_as, subject_of
 from discreet.audit.trace import trace
 from discreet.audit.workflow import _Given
 from discreet.audit.worst_pairs import neighbors_of
@@ -68,7 +69,7 @@ def _components(relation: Neighboring) -> Subject:
     plan = model.plan(_ROWS, 2)
 
     def directions(data: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(data[0]).components_.ravel())
+        return np.asarray(planned_as(clone(model), plan).fit(data[0]).components_.ravel())
 
     return subject_of("", directions, *_alone(relation, [1.0, 0.0]), plan.event)
 
@@ -85,7 +86,7 @@ def _minimized(relation: Neighboring) -> Subject:
     plan = model.plan(_ROWS, 2)
 
     def minimizer(data: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(*data).coef_)
+        return np.asarray(planned_as(clone(model), plan).fit(*data).coef_)
 
     return subject_of("", minimizer, *_alone(relation, [1.0, 0.0]), plan.event)
 
@@ -96,7 +97,7 @@ def _median(relation: Neighboring) -> Subject:
     plan = model.plan(_ROWS, 2)
 
     def center(data: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(data[0]).median_)
+        return np.asarray(planned_as(clone(model), plan).fit(data[0]).median_)
 
     return subject_of("", center, *_alone(relation, [1.0, 0.0]), plan.event)
 
@@ -119,7 +120,7 @@ def _additive(kind: Any, **told: Any) -> Callable[[Neighboring], Subject]:
         pair = neighbors_of(rows, y, 0, relation)
 
         def shapes(data: Any) -> ArrayLike:
-            return np.asarray(planned_as(unfitted(model), plan).fit(*data).predict(rows[:4]), np.float64)
+            return np.asarray(planned_as(clone(model), plan).fit(*data).predict(rows[:4]), np.float64)
 
         return subject_of("", shapes, pair.first, pair.second, plan.event)
 
@@ -174,7 +175,7 @@ def _users(relation: Neighboring) -> Subject:
     other = rows[1:] if relation is Neighboring.ADD_REMOVE_ONE else np.vstack([np.zeros((1, 4)), rows[1:]])
 
     def items(ratings: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(ratings).model_.base)
+        return np.asarray(planned_as(clone(model), plan).fit(ratings).model_.base)
 
     return subject_of("", items, sp.csr_array(rows), sp.csr_array(other), plan.event)
 
@@ -226,7 +227,7 @@ def _searched(relation: Neighboring) -> Subject:
     plan = search.plan(10, 2, 2)
 
     def choose(data: Any) -> ArrayLike:
-        found = planned_as(unfitted(search), plan).fit(*data)
+        found = planned_as(clone(search), plan).fit(*data)
         return np.concatenate([[found.best_index_], found.best_estimator_.coef_.ravel()])
 
     pair = neighbors_of(rows, labels, 0, relation)
@@ -240,7 +241,7 @@ def _voters(relation: Neighboring) -> Subject:
     plan = model.plan(5, 1, 2)
 
     def answers(data: Any) -> ArrayLike:
-        found = planned_as(unfitted(model), plan).fit(*data, np.zeros((1, 1)))
+        found = planned_as(clone(model), plan).fit(*data, np.zeros((1, 1)))
         return np.asarray(found.labels_, dtype=np.float64)
 
     return _voted(
@@ -278,7 +279,7 @@ def _mean_voters(relation: Neighboring) -> Subject:
     plan = model.plan(40, 1)
 
     def means(data: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(*data, np.zeros((1, 1))).labels_)
+        return np.asarray(planned_as(clone(model), plan).fit(*data, np.zeros((1, 1))).labels_)
 
     return _voted(relation, means, np.eye(40)[0], plan, plan.run)
 

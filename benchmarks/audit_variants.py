@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
 import discreet
 from benchmarks.audit_relations import relations
@@ -27,7 +28,6 @@ from discreet.audit.subjects import (
     of,
     planned_as,
     subject_of,
-    unfitted,
 )
 from discreet.audit.trace import trace
 from discreet.audit.worst_pairs import neighbors_of, worst_pair
@@ -208,7 +208,7 @@ def _additive(name: str) -> Subject:
     plan = model.plan(60, 2, 2) if classifies else model.plan(60, 2)
 
     def shapes(data: Any) -> ArrayLike:
-        fitted = planned_as(unfitted(model), plan).fit(*data)
+        fitted = planned_as(clone(model), plan).fit(*data)
         return np.asarray(fitted.predict(rows[:4]), dtype=np.float64)
 
     return subject_of(name, shapes, (rows, y), (other, labels), plan.event)
@@ -235,7 +235,7 @@ def _labels(name: str) -> Subject:
     first, second = np.array([1, 0, 0, 0, 0]), np.zeros(5, dtype=int)
 
     def answers(labels: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(rows, labels).labels_, dtype=np.float64)
+        return np.asarray(planned_as(clone(model), plan).fit(rows, labels).labels_, dtype=np.float64)
 
     votes = [trace(answers, side).calls[0].value.astype(np.int64) for side in (first, second)]
 
@@ -277,7 +277,7 @@ def _components(name: str) -> Subject:
     plan = model.plan(4, 2)
 
     def directions(rows: Any) -> ArrayLike:
-        fitted = planned_as(unfitted(model), plan).fit(rows)
+        fitted = planned_as(clone(model), plan).fit(rows)
         return np.concatenate([fitted.components_.ravel(), fitted.explained_variance_])
 
     cosine = 0.125 if method == "centered" else 0.0
@@ -300,7 +300,7 @@ def _minimized(name: str) -> Subject:
     y = np.ones(4)
 
     def minimizer(rows: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(model), plan).fit(rows, y).coef_)
+        return np.asarray(planned_as(clone(model), plan).fit(rows, y).coef_)
 
     return subject_of(name, minimizer, first, second, plan.event)
 

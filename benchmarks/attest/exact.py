@@ -282,7 +282,7 @@ def _largest(scores: Array, scale: float) -> Array:
 
 def votes() -> Iterator[ExactRow]:
     """Two classes: the winner is decided by one normal variable, a check by another."""
-    plain = NoisyPlurality(catalog._multiplier(catalog._votes_gaussian), 2, n_queries=1)
+    plain = NoisyPlurality(catalog._multiplier(lambda m: catalog._gaussian(m, 2)), 2, n_queries=1)
 
     def winner(share: float) -> Iterator[Laws]:
         for lead in range(1, 40):

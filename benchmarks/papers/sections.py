@@ -9,11 +9,12 @@ import numpy as np
 
 from benchmarks.papers.audits import Audits
 from benchmarks.papers.cells import Cell, cells, half_width
+from benchmarks.papers.charts import bars, curves, dots, slopes
 from benchmarks.papers.methods import METHODS
 from benchmarks.papers.rates import Rates, current, predicted, slope
 from benchmarks.papers.results import Row
 from benchmarks.papers.runs import Table
-from discreet.display.charts import COLORS, bars, curves, dots, slopes
+from discreet.display.charts import COLORS
 from discreet.display.page import Page
 
 _AXES = {"accuracy": "accuracy (%)"}

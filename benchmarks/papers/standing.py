@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.papers.cells import Cell, cells
+from benchmarks.papers.charts import dots
 from benchmarks.papers.datasets import GENERATED
 from benchmarks.papers.results import Row
 from benchmarks.papers.tables import TABLES
-from discreet.display.charts import COLORS, dots
+from discreet.display.charts import COLORS
 from discreet.display.page import Page
 
 _NOT_PRIVATE = "NP baseline"

@@ -9,7 +9,7 @@ import pytest
 import discreet
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.audit.attack import (
-    attack,
+    attacked,
     exact_losses,
     judged,
     log_ratio,
@@ -19,8 +19,11 @@ from discreet.audit.attack import (
 )
 from discreet.audit.estimates import loss_bound
 from discreet.audit.report import audit, histogram
+from discreet.audit.subjects import subject_of
 from discreet.audit.worst_pairs import audit_cases
 from discreet.cli import main
+from discreet.privacy.accounting import accountants
+from discreet.privacy.events import Gaussian
 from discreet.sets import GroupedL1Ball, L2Ball, Simplex
 
 DELTA = 1e-2
@@ -30,6 +33,13 @@ def case(kind, neighboring, others=300):
     model = kind(1.0, DELTA, neighboring=neighboring, classes=[0, 1], solver="objective")
     estimator, pair = audit_cases(model, others)[0]  # the worst for objective perturbation
     return prepared(estimator, pair.first), prepared(estimator, pair.second)
+
+
+def attack(first, second, *, runs, seed, share=1.0, likelihood=True):
+    """Run the plan of two prepared runs, and bound its epsilon from below."""
+    found = planned_runs(first, second, runs, seed=seed, share=share, likelihood=likelihood)
+    claimed = accountants.epsilon(first.plan.event, DELTA, first.plan.guarantee.neighboring)
+    return judged(found, claimed, delta=DELTA)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,7 @@ def logistic():
 
 
 def test_the_svm_keeps_its_promise_and_the_attack_is_not_blind(svm):
-    found = attack(*svm, runs=200, delta=DELTA, seed=11)
+    found = attack(*svm, runs=200, seed=11)
     assert found.claimed == pytest.approx(1.0, rel=1e-3)
     assert not found.refuted
     assert found.bound.epsilon <= found.claimed
@@ -51,19 +61,19 @@ def test_the_svm_keeps_its_promise_and_the_attack_is_not_blind(svm):
 
 
 def test_an_svm_with_half_the_noise_is_caught(svm):
-    found = attack(*svm, runs=200, delta=DELTA, seed=12, share=0.5)
+    found = attack(*svm, runs=200, seed=12, share=0.5)
     assert found.refuted
     assert found.exact.epsilon > found.claimed
 
 
 def test_logistic_regression_keeps_its_promise_and_the_attack_is_not_blind(logistic):
-    found = attack(*logistic, runs=200, delta=DELTA, seed=13)
+    found = attack(*logistic, runs=200, seed=13)
     assert not found.refuted
     assert 0.5 < found.exact.epsilon <= found.claimed
 
 
 def test_a_logistic_regression_with_half_the_noise_is_caught(logistic):
-    assert attack(*logistic, runs=150, delta=DELTA, seed=14, share=0.5).refuted
+    assert attack(*logistic, runs=150, seed=14, share=0.5).refuted
 
 
 @pytest.mark.parametrize("kind", [PrivateLinearSVC, PrivateLogisticRegression])
@@ -126,19 +136,19 @@ def test_every_planned_look_pays_for_its_thresholds_but_not_for_its_losses(svm):
 
 
 def test_projections_alone_see_a_leak_of_any_solver(svm):
-    found = attack(*svm, runs=400, delta=DELTA, seed=1, share=0.02, likelihood=False)
+    found = attack(*svm, runs=400, seed=1, share=0.02, likelihood=False)
     assert found.refuted
     assert found.score == "best linear projection"
 
 
 def test_weakened_noise_is_never_secure(svm):
     with pytest.raises(ValueError, match="seed"):
-        attack(*svm, runs=20, share=0.5)
+        planned_runs(*svm, 20, seed=None, share=0.5)
 
 
-def test_what_cannot_be_audited_is_refused(svm):
+def test_what_cannot_be_audited_is_refused():
     with pytest.raises(ValueError, match="at least 20"):
-        attack(*svm, runs=19)
+        attacked(subject_of("one number", lambda data: [data], 0.0, 1.0, Gaussian(1.0)), 19)
     with pytest.raises(ValueError, match="linear models"):
         audit(discreet.PrivateMatrixCompletion("bias", 1.0, 1e-3))
 

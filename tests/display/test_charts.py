@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from discreet.display.charts import bars, svg
+from benchmarks.papers.charts import bars
+from discreet.display.charts import svg
 from discreet.display.page import Bar, Page
 
 HOSTILE = ["<!--<script>", "</script><img src=x onerror=alert(1)>", "a\u202eb\x1b[8m"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.attest.page import page as attestation_page
+from benchmarks.papers.charts import bars, curves, dots, slopes
 from discreet import (
     Ledger,
     PrivateAdditiveClassifier,
@@ -18,7 +19,6 @@ from discreet import (
     evaluate,
 )
 from discreet.audit.report import audit
-from discreet.display.charts import bars, curves, dots, slopes
 from discreet.display.page import Page
 from discreet.tables.cohort import CARE_SCHEMA, COHORT_SCHEMA, make_cohort
 from discreet.tables.schema import Schema

@@ -85,7 +85,7 @@ def test_the_command_finds_mistakes_and_says_that_its_output_is_private(tmp_path
     shown = capsys.readouterr().out
     assert shown.startswith("PRIVATE")
     assert "Do not publish" in shown
-    assert "'age': most cells are not what the schema declares" in shown
+    assert "'age': most cells do not match the schema" in shown
     assert "'sex': most cells" in shown
     assert "'ill'" not in shown
     assert "want of a label: 1." in " ".join(shown.split())

@@ -116,7 +116,7 @@ def test_none_is_a_category_among_words_and_missing_elsewhere():
 def test_the_command_writes_a_schema_that_reads_back(sample_file, tmp_path, capsys):
     assert main(["schema", "template", str(sample_file), "--target", "ill", "--group", "patient"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("# A template, read off a sample that must be PUBLIC")
+    assert text.startswith("# A template from a sample that must be PUBLIC")
     path = tmp_path / "schema.toml"
     path.write_text(text)
     assert Schema.from_file(path) == Schema.from_dict(tomllib.loads(text))

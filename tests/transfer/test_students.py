@@ -176,7 +176,7 @@ def test_a_regressor_too(tmp_path):
 def test_a_file_that_says_something_else_is_refused(changes, tmp_path):
     model = fitted(DecisionTreeClassifier(max_depth=1), student=DecisionTreeClassifier(max_depth=1))
     made = card.read(_saved(model, tmp_path))
-    with pytest.raises(CardError, match="not a student"):
+    with pytest.raises(CardError, match="not those of a PrivateTransfer"):
         type(made)(**{**vars_of(made), "arrays": {**made.arrays, **changes}})
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ from discreet._typing import Array
 from discreet.audit import estimates
 from discreet.audit.estimates import LowerBound
 from discreet.audit.sensitivity import perturbs_objective
-from discreet.audit.trace import PlannedRun, Trace, Weakener, fitting, trace
-from discreet.audit.transcripts import Run, transcripts
+from discreet.audit.trace import PlannedRun, Weakener, fitting, trace
+from discreet.audit.transcripts import Run, noise_seed, numbers, places, transcripts
 from discreet.mechanisms.recording import recorded_by, releasing
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
 from discreet.privacy.accounting import accountants
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 ALARM = 1e-6  # probability that an alarm is false
 PROJECTION = "best linear projection"
 FEWEST = 20  # smallest number of runs
-FOREVER = float("inf")
 _SURE = 0.99  # above this confidence the joint region of two probabilities is smaller than the box
 
 
@@ -71,7 +69,7 @@ class Attack:
 
 def prepared(estimator: Any, data: Any) -> PlannedRun:
     """Fit an estimator once, and return its plan and its records."""
-    seen: Trace = trace(fitting(estimator), data)
+    seen = trace(fitting(estimator), data)
     if seen.error is not None or len(seen.runs) != 1:
         raise ValueError(
             f"the estimator did not run one plan on the canary data: {seen.error or len(seen.runs)}"
@@ -122,22 +120,24 @@ def judged(
     looks, bounds from exact losses hold at any time (`estimates.loss_bound`).
     """
     projected = projections(*evidence.shown)
-    scores = projected if evidence.scores is None else evidence.scores
+    scores, losses = evidence.scores or projected, evidence.losses
     each = 1 - (1 - confidence) / looks
-    joint = each > _SURE
-    exact = None
-    if evidence.losses is not None:
-        exact = estimates.loss_bound(evidence.losses[0], delta, confidence, reverse=evidence.losses[1])
+    exact = None if losses is None else estimates.loss_bound(losses[0], delta, confidence, reverse=losses[1])
+
+    def by_threshold(sides: tuple[Array, Array]) -> LowerBound:
+        bound = estimates.threshold_bound(*sides, delta, each, joint=each > _SURE)
+        return dataclasses.replace(bound, confidence=confidence)
+
     return Attack(
         claimed=claimed,
         delta=delta,
         runs=len(scores[0]),
         sees=evidence.sees,
         score=evidence.score,
-        bound=_stated(estimates.threshold_bound(*scores, delta, each, joint=joint), confidence),
-        alarm=_alarm(scores, evidence.losses, delta, looks),
+        bound=by_threshold(scores),
+        alarm=_alarm(scores, losses, delta, looks),
         exact=exact,
-        model=_stated(estimates.threshold_bound(*projected, delta, each, joint=joint), confidence),
+        model=by_threshold(projected),
         scores=scores,
     )
 
@@ -150,43 +150,8 @@ def _alarm(
     bounds = [estimates.threshold_bound(*scores, delta, 1 - share / looks, joint=True)]
     if losses is not None:
         bounds.append(estimates.loss_bound(losses[0], delta, 1 - share, reverse=losses[1]))
-    return _stated(max(bounds, key=lambda bound: bound.epsilon), 1 - ALARM)
-
-
-def _stated(bound: LowerBound, confidence: float) -> LowerBound:
-    return dataclasses.replace(bound, confidence=confidence)
-
-
-def attack(
-    first: PlannedRun,
-    second: PlannedRun,
-    *,
-    runs: int,
-    delta: float = 1e-2,
-    confidence: float = 0.95,
-    seed: int | None = None,
-    share: float = 1.0,
-    likelihood: bool = True,
-) -> Attack:
-    """Run the first run's plan ``runs`` times on each of the two sets of records, and bound epsilon from below.
-
-    Parameters
-    ----------
-    first, second : prepared runs on neighboring data sets; see `prepared`.
-    runs : number of runs on each data set.
-    delta : where epsilon is bounded. The small deltas of real guarantees cannot be measured with feasible numbers of
-        runs; the charged event makes a claim at every delta.
-    seed : seed for repeatable, insecure noise; None for real noise, without exact losses (the exact minimizer is not
-        observable).
-    share : fraction of the noise that is kept. Less than 1 makes a broken twin, which the attack should catch; needs a
-        seed.
-    likelihood : whether to score by likelihood ratios where they are known, instead of a projection.
-    """
-    if runs < FEWEST:
-        raise ValueError(f"runs must be at least {FEWEST}, got {runs}")
-    found = planned_runs(first, second, runs, seed=seed, share=share, likelihood=likelihood)
-    claimed = accountants.epsilon(first.plan.event, delta, first.plan.guarantee.neighboring)
-    return judged(found, claimed, delta=delta, confidence=confidence)
+    best = max(bounds, key=lambda bound: bound.epsilon)
+    return dataclasses.replace(best, confidence=1 - ALARM)
 
 
 def planned_runs(
@@ -198,33 +163,35 @@ def planned_runs(
     share: float = 1.0,
     likelihood: bool = True,
     start: int = 0,
-    seconds: float = float("inf"),
+    seconds: float = math.inf,
     fewest: int = FEWEST,
 ) -> Evidence:
-    """Run a plan ``runs`` times on each set of records; include exact losses where they are known.
+    """Run a plan on each of two sets of records, in the order of `transcripts.places`.
 
-    ``start`` is the number of earlier runs with the same seed. Stop after ``seconds`` of processor time, but not before
-    ``fewest`` runs.
+    Parameters
+    ----------
+    first, second : prepared runs on neighboring data sets; see `prepared`.
+    seed : seed for repeatable, insecure noise; None for real noise, without exact losses (the exact minimizer is not
+        observable).
+    share : fraction of the noise that is kept. Less than 1 makes a broken twin, which the attack should catch; needs a
+        seed.
+    likelihood : whether to score by likelihood ratios where they are known, instead of a projection.
     """
-    if share != 1.0 and seed is None:
-        raise ValueError("weakened noise is never secure: pass a seed")
+    _require_seed(seed, share)
     sides = (first, second), (second, first)
     known = likelihood and minimizer_law_known(first.plan)
     shown: tuple[list[Array], list[Array]] = ([], [])
     scores: tuple[list[float], list[float]] = ([], [])
     losses: tuple[list[float], list[float]] = ([], [])
-    begin = time.process_time()
-    for place in range(start, start + runs):
+    for place in places(start, runs, seconds, fewest):
         for side, (own, other) in enumerate(sides):
-            number = None if seed is None else (seed << 40) + (place << 1) + side
+            number = None if seed is None else noise_seed(seed, place, side)
             theta, inside = _one_run(own, number, share)
             shown[side].append(theta.ravel())
             if known:
                 scores[side].append(log_ratio(first, second, theta))
             if known and inside is not None:
                 losses[side].append(_loss(own, other, inside, share))
-        if place + 1 >= start + fewest and time.process_time() - begin > seconds:
-            break
     return Evidence(
         sees="released model",
         score="likelihood ratio of the perturbed objective" if known else PROJECTION,
@@ -287,11 +254,10 @@ def exact_losses(first: PlannedRun, second: PlannedRun, runs: int, *, seed: int,
         raise ValueError(
             f"exact likelihood ratios are known for perturbed objectives, not for {first.plan.mechanism}"
         )
-    found = minimizers(first, runs, seed=seed, share=share)
-    return np.array([_loss(first, second, inside, share) for inside in found])
+    return np.array([_loss(first, second, inside, share) for inside in minimizers(first, runs, seed, share)])
 
 
-def minimizers(prepared: PlannedRun, runs: int, *, seed: int, share: float = 1.0) -> Iterator[Array]:
+def minimizers(prepared: PlannedRun, runs: int, seed: int, share: float = 1.0) -> Iterator[Array]:
     """Yield the minimizers of a perturbed objective before the output stage, one array of all models per run."""
     for place in range(runs):
         inside = _one_run(prepared, (seed << 40) + place, share)[1]
@@ -301,12 +267,10 @@ def minimizers(prepared: PlannedRun, runs: int, *, seed: int, share: float = 1.0
 
 def log_ratio(first: PlannedRun, second: PlannedRun, theta: Array, share: float = 1.0) -> float:
     """log density of minimizers ``theta`` (one per model) under the first data set, minus that under the second."""
-    plan = first.plan
-    total = 0.0
-    for point, a, b in zip(theta, first.records, second.records, strict=True):
-        parts = [_log_density(records, plan, point, share) for records in (a, b)]
-        total += parts[0] - parts[1]
-    return total
+    return sum(
+        _log_density(a, first.plan, point, share) - _log_density(b, first.plan, point, share)
+        for point, a, b in zip(theta, first.records, second.records, strict=True)
+    )
 
 
 def _log_density(records: Any, plan: Any, theta: Array, share: float) -> float:
@@ -350,12 +314,16 @@ def attacked(
     confidence: float = 0.95,
     seed: int | None = 0,
     share: float = 1.0,
-    seconds: float = FOREVER,
+    seconds: float = math.inf,
 ) -> Attack:
     """Run a subject, or its twin with ``share`` of the noise, ``runs`` times per data set, and bound epsilon.
 
-    Without a seed, only what is released is scored; likelihoods of transcripts, and twins, need a seed.
+    Epsilon is bounded at ``delta``: the small deltas of real guarantees cannot be measured with feasible numbers of
+    runs, and the charged event makes a claim at every delta. Without a seed, only what is released is scored;
+    likelihoods of transcripts, and twins, need a seed.
     """
+    if runs < FEWEST:
+        raise ValueError(f"runs must be at least {FEWEST}, got {runs}")
     found = gathered(subject, runs, seed=seed, share=share, seconds=seconds)
     return judged(found, claimed(subject, delta), delta=delta, confidence=confidence)
 
@@ -372,13 +340,10 @@ def gathered(
     seed: int | None,
     share: float = 1.0,
     start: int = 0,
-    seconds: float = FOREVER,
+    seconds: float = math.inf,
     fewest: int = FEWEST,
 ) -> Evidence:
-    """Make ``runs`` runs per data set, fewer (but at least ``fewest``) if they take more than ``seconds``.
-
-    ``start`` is the number of earlier runs with the same seed, from which these runs are independent.
-    """
+    """Run a subject on each data set, in the order of `transcripts.places`, and collect what an attacker may see."""
     options: dict[str, Any] = {"share": share, "start": start, "seconds": seconds, "fewest": fewest}
     if isinstance(subject.first, PlannedRun) and perturbs_objective(subject.first.plan):
         return planned_runs(subject.first, subject.second, runs, seed=seed, **options)
@@ -399,13 +364,10 @@ def _shown(
 ) -> Evidence:
     """Collect only what is released, alternating between the data sets."""
     shown: tuple[list[Array], list[Array]] = ([], [])
-    begin = time.process_time()
-    for place in range(start, start + runs):
+    for place in places(start, runs, seconds, fewest):
         for side, data in enumerate((subject.first, subject.second)):
-            number = None if seed is None else (seed << 40) + (place << 1) + side
+            number = None if seed is None else noise_seed(seed, place, side)
             shown[side].append(released(subject.run, data, 1, seed=number, share=share)[0])
-        if place + 1 >= start + fewest and time.process_time() - begin > seconds:
-            break
     rows = np.stack(shown[0]), np.stack(shown[1])
     density = subject.log_density
     if density is None:
@@ -414,24 +376,24 @@ def _shown(
         np.array([density(subject.first, row, share) - density(subject.second, row, share) for row in side])
         for side in rows
     ]
-    losses = (ratios[0], -ratios[1])
-    return Evidence("released numbers", "their likelihood ratio", rows, (ratios[0], ratios[1]), losses)
+    scores, losses = (ratios[0], ratios[1]), (ratios[0], -ratios[1])
+    return Evidence("released numbers", "their likelihood ratio", rows, scores, losses)
 
 
 def released(run: Run, data: Any, runs: int, *, seed: int | None, share: float = 1.0) -> Array:
     """Return the numbers released in ``runs`` runs, one row each; with real noise if ``seed`` is None."""
-    if share != 1.0 and seed is None:
-        raise ValueError("weakened noise is never secure: pass a seed")
+    _require_seed(seed, share)
     if seed is None:
         with releasing("audit"):
-            return np.stack([_numbers(run(data)) for _ in range(runs)])
+            return np.stack([numbers(run(data)) for _ in range(runs)])
+    rows = []
     with insecure_noise(seed), releasing("audit"):  # of synthetic people, without a ledger
-        rows = []
         for _ in range(runs):
             with recorded_by(Weakener(share)):
-                rows.append(_numbers(run(data)))
+                rows.append(numbers(run(data)))
     return np.stack(rows)
 
 
-def _numbers(published: Any) -> Array:
-    return np.nan_to_num(np.ravel(np.asarray(published, dtype=np.float64)))
+def _require_seed(seed: int | None, share: float) -> None:
+    if share != 1.0 and seed is None:
+        raise ValueError("weakened noise is never secure: pass a seed")

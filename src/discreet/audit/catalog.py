@@ -9,10 +9,12 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
 from discreet.audit.subjects import (
     DELTA,
@@ -24,7 +26,6 @@ from discreet.audit.subjects import (
     planned_as,
     regressors,
     subject_of,
-    unfitted,
 )
 from discreet.audit.workflow import transfer, workflow
 from discreet.mechanisms.additive import GaussianMechanism, LaplaceMechanism, SymmetricGaussianMechanism
@@ -55,8 +56,8 @@ _KINDS = {  # prefixes of the names in every part, so that looking up a name mak
     "classifiers": ("privatelinearsvc", "privatelogisticregression"),
 }
 _ALIASES = {"privateselection": "privatesearchcv"}
-ANY = Neighboring.REPLACE_ONE
 _PROMISE = Guarantee(EPSILON, DELTA)
+_worst = partial(subject_of, exact=True)
 
 
 def parts(solvers: Sequence[str] = (), others: int = 300, match: str = "") -> dict[str, Iterator[Subject]]:
@@ -105,7 +106,7 @@ def mechanisms() -> Iterator[Subject]:
     tree = TreeMechanism(
         Sensitivity(1.0), _multiplier(lambda m: Repeated(_gaussian(m), 3)), size=1, horizon=4
     )
-    yield _subject(
+    yield _worst(
         "TreeMechanism, 4 steps", lambda data: _prefixes(tree, data), [1.0, 0, 0, 0], [0.0] * 4, tree.event
     )
 
@@ -120,13 +121,13 @@ def _additive() -> Iterator[Subject]:
         def run(value: float, tested: Any = mechanism) -> ArrayLike:
             return np.asarray(tested.release([value], fresh_entropy()))
 
-        yield _subject(type(mechanism).__name__, run, 1.0, 0.0, mechanism.event)
+        yield _worst(type(mechanism).__name__, run, 1.0, 0.0, mechanism.event)
     symmetric = SymmetricGaussianMechanism(Sensitivity(1.0), _multiplier(_gaussian), order=2)
 
     def matrix(value: float) -> ArrayLike:
         return float(symmetric.release(np.diag([value, 0.0]), fresh_entropy())[0, 0])
 
-    yield _subject(type(symmetric).__name__, matrix, 1.0, 0.0, symmetric.event)
+    yield _worst(type(symmetric).__name__, matrix, 1.0, 0.0, symmetric.event)
 
 
 def _selections() -> Iterator[Subject]:
@@ -146,7 +147,7 @@ def _selections() -> Iterator[Subject]:
         pairs = [([0.0] + [-lead] * (size - 1), [-1.0] + [-lead] * (size - 1)) for lead in leads]
         if kind is ExponentialMechanism:
             pairs = [([0.0, -lead], [0.0, -lead - 1.0]) for lead in leads]
-        yield most_different([_subject(kind.__name__, run, *pair, mechanism.event) for pair in pairs])
+        yield most_different([_worst(kind.__name__, run, *pair, mechanism.event) for pair in pairs])
 
     leveled = LeveledSelection(largest_range(EPSILON, 6), EPSILON, 1)
 
@@ -155,7 +156,7 @@ def _selections() -> Iterator[Subject]:
 
     # Two candidates, +-G: the likely one loses as much as the rare one gains.
     half = leveled.step_range // 2
-    yield _subject("LeveledSelection", choose, [110], [110 - half], leveled.event)
+    yield _worst("LeveledSelection", choose, [110], [110 - half], leveled.event)
 
 
 def _votes() -> Iterator[Subject]:
@@ -164,7 +165,7 @@ def _votes() -> Iterator[Subject]:
     def decide(distance: int) -> ArrayLike:
         return float(stable.release(1, distance, fresh_entropy()) is not None)
 
-    yield _subject("StableRelease", decide, 3, 2, stable.event)
+    yield _worst("StableRelease", decide, 3, 2, stable.event)
 
     vector = SparseVector.calibrated(EPSILON, DELTA, max_unstable=1, n_queries=8, refresh=False)
 
@@ -172,9 +173,9 @@ def _votes() -> Iterator[Subject]:
         return vector.start(fresh_entropy()).ask_many(np.array(distances) + vector.margin)
 
     # Three questions become easier while the last one becomes harder: the worst direction of the proof.
-    yield _subject("SparseVector, 4 questions", ask, [2, 2, 2, 0], [1, 1, 1, 1], vector.event, exact=False)
+    yield subject_of("SparseVector, 4 questions", ask, [2, 2, 2, 0], [1, 1, 1, 1], vector.event)
 
-    plain = NoisyPlurality(_multiplier(_votes_gaussian), 2, n_queries=1)
+    plain = NoisyPlurality(_multiplier(lambda m: _gaussian(m, 2)), 2, n_queries=1)
     checked = ConfidentPlurality(10, _multiplier(_checked), _multiplier(_checked), 2, 1, 1)
     for mechanism in (plain, checked):
 
@@ -185,12 +186,8 @@ def _votes() -> Iterator[Subject]:
         # One voter changes sides where both the winner and whether it has enough votes are uncertain.
         pairs = [([top, low], [top - 1, low + 1]) for top in range(6, 15) for low in range(4, top)]
         yield most_different(
-            [_subject(type(mechanism).__name__, vote, *pair, mechanism.event) for pair in pairs]
+            [_worst(type(mechanism).__name__, vote, *pair, mechanism.event) for pair in pairs]
         )
-
-
-def _subject(name: str, run: Any, first: Any, second: Any, event: Event, *, exact: bool = True) -> Subject:
-    return Subject(name, ANY, run, (first, second), run, first, second, event, exact)
 
 
 def _prefixes(tree: TreeMechanism, vectors: Any) -> ArrayLike:
@@ -204,12 +201,8 @@ def _prefixes(tree: TreeMechanism, vectors: Any) -> ArrayLike:
     return np.array(shown)
 
 
-def _gaussian(multiplier: float) -> Event:
-    return Discretized(Gaussian(multiplier), 1)
-
-
-def _votes_gaussian(multiplier: float) -> Event:
-    return Discretized(Gaussian(multiplier), 2)
+def _gaussian(multiplier: float, size: int = 1) -> Event:
+    return Discretized(Gaussian(multiplier), size)
 
 
 def _checked(multiplier: float) -> Event:
@@ -289,23 +282,18 @@ def _users(method: str) -> Iterator[Subject]:
 
     def run(ratings: Any) -> ArrayLike:
         released = plan.run(ratings, fresh_entropy())
-        return np.asarray(
-            next(
-                vars(released)[name]
-                for name in ("base", "directions", "bases", "factors")
-                if name in vars(released)
-            )
-        )
+        names = ("base", "directions", "bases", "factors")
+        return np.asarray(next(vars(released)[name] for name in names if name in vars(released)))
 
     def program(data: Any) -> Any:
-        return unfitted(model).fit(data)
+        return clone(model).fit(data)
 
     for one, two in (
         ([5.0, 1.0, 0.0, 0.0], [0.0, 0.0, 5.0, 1.0]),
         ([5.0, 1.0, 5.0, 1.0], [1.0, 5.0, 1.0, 5.0]),
         ([5.0, 1.0, 5.0, 1.0], [5.0, 5.0, 1.0, 1.0]),
     ):
-        tables = tuple(sp.csr_array(np.vstack([[row], others])) for row in (one, two))
-        sides = [read(part, Scale(1.0, 5.0), None)[0] for part in tables]
+        first, second = (sp.csr_array(np.vstack([[row], others])) for row in (one, two))
+        one_side, other = (read(table, Scale(1.0, 5.0), None)[0] for table in (first, second))
         name, relation = f"PrivateMatrixCompletion, {method}", plan.guarantee.neighboring
-        yield Subject(name, relation, program, (tables[0], tables[1]), run, sides[0], sides[1], plan.event)
+        yield Subject(name, relation, program, (first, second), run, one_side, other, plan.event)

@@ -7,7 +7,7 @@ They hold for every attack; a poor attack gives a small bound, never a false one
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,9 +97,7 @@ def threshold_bound(
     if joint:
         epsilon = _joint_epsilon(p_hits, len(p_scores), q_hits, len(q_scores), delta, confidence)
         return LowerBound(epsilon, delta, confidence, "held-out threshold, joint Chernoff region", details)
-    share = 1 - (1 - confidence) / 2
-    p_low = clopper_pearson(p_hits, len(p_scores), share)[0]
-    q_high = clopper_pearson(q_hits, len(q_scores), share)[1]
+    p_low, q_high = _box(p_hits, len(p_scores), q_hits, len(q_scores), confidence)
     epsilon = _log_ratio(p_low - delta, q_high)
     return LowerBound(epsilon, delta, confidence, "held-out threshold, Clopper-Pearson", details)
 
@@ -119,18 +117,12 @@ def gaussian_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence
     level = float(np.median(np.concatenate([a_choice, b_choice])))
     swap = bool(np.mean(b_choice) > np.mean(a_choice))
     p_scores, q_scores = (b_test, a_test) if swap else (a_test, b_test)
-    share = 1 - (1 - confidence) / 2
-    p_low = clopper_pearson(_hits(p_scores, True, level), len(p_scores), share)[0]
-    q_high = clopper_pearson(_hits(q_scores, True, level), len(q_scores), share)[1]
+    hits = _hits(p_scores, True, level), _hits(q_scores, True, level)
+    p_low, q_high = _box(hits[0], len(p_scores), hits[1], len(q_scores), confidence)
     mu = 0.0 if p_low <= 0 or q_high >= 1 else max(0.0, float(ndtri(p_low) - ndtri(q_high)))
     details = {"mu": mu, "threshold": level, "p_low": p_low, "q_high": q_high}
-    return LowerBound(
-        gaussian_epsilon(mu, delta),
-        delta,
-        confidence,
-        "Gaussian trade-off curve assumed, Clopper-Pearson",
-        details,
-    )
+    method = "Gaussian trade-off curve assumed, Clopper-Pearson"
+    return LowerBound(gaussian_epsilon(mu, delta), delta, confidence, method, details)
 
 
 def loss_bound(
@@ -165,11 +157,9 @@ def loss_bound(
     def excess(epsilon: float) -> float:
         return _log_wealth([_tail(way, epsilon) for way in ways], delta) - needed
 
-    epsilon = 0.0
-    if excess(0.0) > 0:
-        epsilon = _MOST if excess(_MOST) > 0 else float(brentq(excess, 0.0, _MOST, xtol=1e-8)) - 1e-7
+    epsilon = _crossing(excess, 1e-8)
     details = {f"mean {k + 1}": float(np.mean(_tail(way, epsilon))) for k, way in enumerate(ways)}
-    return LowerBound(max(0.0, epsilon), delta, confidence, "exact likelihood ratios, betting", details)
+    return LowerBound(epsilon, delta, confidence, "exact likelihood ratios, betting", details)
 
 
 def one_run_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -219,13 +209,26 @@ def one_run_bound(
     right = int(np.sum(truth[order[-each:]])) + int(np.sum(~truth[order[:each]]))
 
     def excess(epsilon: float) -> float:
-        return one_run_p_value(values.size, 2 * each, right, epsilon, delta) - (1 - confidence)
+        return (1 - confidence) - one_run_p_value(values.size, 2 * each, right, epsilon, delta)
 
-    epsilon = 0.0
-    if excess(0.0) < 0:
-        epsilon = _MOST if excess(_MOST) < 0 else float(brentq(excess, 0.0, _MOST, xtol=1e-10)) * (1 - 1e-9)
+    epsilon = _crossing(excess, 1e-10)
     details = {"canaries": float(values.size), "guesses": float(2 * each), "correct": float(right)}
     return LowerBound(epsilon, delta, confidence, "many canaries in one run", details)
+
+
+def _crossing(excess: Callable[[float], float], tolerance: float) -> float:
+    """Return a number from 0 to `_MOST`, safely below where a decreasing function becomes negative."""
+    if excess(0.0) <= 0:
+        return 0.0
+    if excess(_MOST) > 0:
+        return _MOST
+    return max(0.0, float(brentq(excess, 0.0, _MOST, xtol=tolerance)) - 10 * tolerance)
+
+
+def _box(p_hits: int, n: int, q_hits: int, m: int, confidence: float) -> tuple[float, float]:
+    """Return a lower bound on p and an upper bound on q, each with half of the error."""
+    share = 1 - (1 - confidence) / 2
+    return clopper_pearson(p_hits, n, share)[0], clopper_pearson(q_hits, m, share)[1]
 
 
 def _best_event(a: Array, b: Array, delta: float, confidence: float) -> tuple[bool, bool, float]:
@@ -300,12 +303,10 @@ def _kl_low(mean: float, budget: float) -> float:
     def excess(m: float) -> float:
         return float(xlogy(mean, mean / m) + xlogy(1 - mean, (1 - mean) / (1 - m))) - budget
 
+    if budget <= 0:
+        return mean
     floor = 1e-300
-    return (
-        float(brentq(excess, floor, mean, xtol=1e-15))
-        if excess(floor) > 0 and budget > 0
-        else mean * (budget <= 0)
-    )
+    return float(brentq(excess, floor, mean, xtol=1e-15)) if excess(floor) > 0 else 0.0
 
 
 def _joint_epsilon(p_hits: int, n: int, q_hits: int, m: int, delta: float, confidence: float) -> float:

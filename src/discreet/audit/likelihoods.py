@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
@@ -21,6 +21,7 @@ from discreet.mechanisms.recording import Call
 from discreet.mechanisms.sparse_vector import HALTED, RELEASED, UNSTABLE, StableRelease
 
 LogLaw = Callable[[Call, Any, float], float]
+Entry = TypeVar("Entry")
 Draw = Callable[[Call, float, np.random.Generator], Any]
 
 _NODES = 401  # of an integral over one variable
@@ -55,32 +56,30 @@ def log_likelihood(calls: Sequence[Call], share: float = 1.0) -> float:
     return total + sum(_log_stream(stream, share) for stream in streams.values())
 
 
+def by_kind(table: Mapping[str, Entry], call: Call) -> Entry | None:
+    """Return the entry of a call's mechanism, or of its nearest parent class; None without one."""
+    return next((table[kind.__name__] for kind in type(call.law).__mro__ if kind.__name__ in table), None)
+
+
 def law_of(call: Call) -> Law:
-    """Return the distribution of a call's mechanism, or that of its parent class."""
-    for kind in type(call.law).__mro__:
-        if kind.__name__ in LAWS:
-            return LAWS[kind.__name__]
-    raise ValueError(f"no likelihood is known for {call.mechanism}")
+    """Return the distribution of a call's mechanism."""
+    law = by_kind(LAWS, call)
+    if law is None:
+        raise ValueError(f"no likelihood is known for {call.mechanism}")
+    return law
 
 
 def known(calls: Sequence[Call]) -> bool:
     """Whether the likelihood of every answer is known."""
     return all(
-        call.value is None
-        or call.mechanism == "SparseVector"
-        or any(kind.__name__ in LAWS for kind in type(call.law).__mro__)
-        for call in calls
+        call.value is None or call.mechanism == "SparseVector" or by_kind(LAWS, call) for call in calls
     )
 
 
 def is_gaussian(call: Call) -> bool:
     """Whether a call adds Gaussian noise to an input."""
-    return (
-        call.value is not None
-        and known([call])
-        and call.mechanism != "SparseVector"
-        and law_of(call) in _GAUSSIAN
-    )
+    law = by_kind(LAWS, call)
+    return call.value is not None and law is not None and law.log is _log_gaussian
 
 
 # -- additive noise -----------------------------------------------------------------------------------------------
@@ -335,4 +334,3 @@ LAWS: dict[str, Law] = {
     "ConfidentPlurality": Law(_log_votes, _draw_votes),
     "StableRelease": Law(_log_stable, _draw_stable),
 }
-_GAUSSIAN = [LAWS[name] for name in ("GaussianMechanism", "SymmetricGaussianMechanism", "TreeMechanism")]

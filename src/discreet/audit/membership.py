@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet._checks import real
 from discreet._typing import Array
 from discreet.audit.estimates import LowerBound, clopper_pearson, one_run_bound
 from discreet.privacy.statement import PrivacyStatement
@@ -139,17 +138,16 @@ def _allowed(statement: PrivacyStatement | None) -> float:
 def record_losses(model: Any, X: Any, y: ArrayLike) -> Array:
     """Return the loss of every record: minus the log probability of its label, its margin, or its squared error."""
     labels = np.asarray(y)
+    if not hasattr(model, "predict_proba") and not hasattr(model, "decision_function"):
+        return np.asarray((np.asarray(model.predict(X), dtype=np.float64) - labels.astype(np.float64)) ** 2)
+    own = np.arange(len(labels)), np.searchsorted(np.asarray(model.classes_), labels)
     if hasattr(model, "predict_proba"):
         chances = np.asarray(model.predict_proba(X), dtype=np.float64)
-        columns = np.searchsorted(np.asarray(model.classes_), labels)
-        return np.asarray(-np.log(np.maximum(chances[np.arange(len(labels)), columns], 1e-300)))
-    if hasattr(model, "decision_function"):
-        margins = np.asarray(model.decision_function(X), dtype=np.float64)
-        if margins.ndim == 1:
-            return np.asarray(np.where(labels == model.classes_[1], -margins, margins))
-        columns = np.searchsorted(np.asarray(model.classes_), labels)
-        return np.asarray(-margins[np.arange(len(labels)), columns])
-    return np.asarray((np.asarray(model.predict(X), dtype=np.float64) - labels.astype(np.float64)) ** 2)
+        return np.asarray(-np.log(np.maximum(chances[own], 1e-300)))
+    margins = np.asarray(model.decision_function(X), dtype=np.float64)
+    if margins.ndim == 1:
+        return np.asarray(np.where(labels == model.classes_[1], -margins, margins))
+    return np.asarray(-margins[own])
 
 
 def _best_level(inside: Array, outside: Array) -> float:
@@ -163,7 +161,7 @@ def _area(inside: Array, outside: Array) -> float:
     ordered = np.sort(outside)
     below = np.searchsorted(ordered, inside, side="left")
     equal = np.searchsorted(ordered, inside, side="right") - below
-    return real("area", float(np.mean(1 - (below + equal / 2) / len(ordered))))
+    return float(np.mean(1 - (below + equal / 2) / len(ordered)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -136,30 +136,23 @@ def _compare(one: Trace, two: Trace) -> list[Finding]:
     """Compare what must be equal in both traces."""
     found = []
     if len(one.calls) != len(two.calls):
-        found.append(
-            Finding("calls", f"{len(one.calls)} calls on one data set, {len(two.calls)} on the other")
-        )
+        found.append(_differ("calls", f"{len(one.calls)} calls", len(two.calls)))
     for index, (a, b) in enumerate(zip(one.calls, two.calls, strict=False)):
         if a.public != b.public:
-            found.append(
-                Finding("calls", f"call {index} is {a.public} on one data set, {b.public} on the other")
-            )
+            found.append(_differ("calls", f"call {index} is {a.public}", b.public))
     for a_run, b_run in zip(one.runs, two.runs, strict=False):
         exempt = any(call.exact_tries for call in one.calls[a_run.first_call : a_run.last_call])
         if _words(a_run, one) != _words(b_run, two) and not exempt:
             found.append(Finding("words", f"{sum(a_run.words)} random words against {sum(b_run.words)}"))
     if one.error != two.error:
-        found.append(Finding("errors", f"{one.error} on one data set, {two.error} on the other"))
+        found.append(_differ("errors", one.error, two.error))
     elif one.error is not None:
         found.append(Finding("errors", f"the program failed on both data sets: {one.error}"))
     if one.warnings != two.warnings:
-        found.append(Finding("warnings", f"{one.warnings} on one data set, {two.warnings} on the other"))
-    if one.error is None and two.error is None:
-        where = difference(one.state, two.state)
-        if where is not None:
-            found.append(Finding("state", f"{where} depends on the data beyond the mechanisms' answers"))
-    repeated = _repeated(one)
-    if repeated:
+        found.append(_differ("warnings", one.warnings, two.warnings))
+    if one.error is None and two.error is None and (where := difference(one.state, two.state)) is not None:
+        found.append(Finding("state", f"{where} depends on the data beyond the mechanisms' answers"))
+    if repeated := _repeated(one):
         found.append(Finding("reuse", f"calls {repeated} added the same noise"))
     return found
 
@@ -230,7 +223,11 @@ def _compare_repeat(one: Trace, again: Trace) -> list[Finding]:
 def _compare_plans(a: PlannedRun, b: PlannedRun) -> list[Finding]:
     if _same_plan(a.plan, b.plan):
         return []
-    return [Finding("plan", f"{a.plan.event} on one data set, {b.plan.event} on the other")]
+    return [_differ("plan", a.plan.event, b.plan.event)]
+
+
+def _differ(check: str, one: object, two: object) -> Finding:
+    return Finding(check, f"{one} on one data set, {two} on the other")
 
 
 def _recorded(run: PlannedRun, one: Trace, last_call: int) -> list[Finding]:

@@ -9,6 +9,7 @@ import subprocess
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ INSIDE = (
     "exact likelihood ratios are those of the transcript (of the exact minimizer, if the objective is perturbed) under "
     "repeatable noise, and assume that the noise has the stated distribution"
 )
+_MISSED = "NOT caught: too few runs to detect this error"
 NOT_SEEN = (
     "the attacker did not see running times, memory use, or the state of the random generator",
     "only one pair of data sets was attacked: a worse pair, unknown to theory, would have gone unnoticed",
@@ -93,7 +95,7 @@ class AuditReport:
             f"epsilon is {found.alarm.epsilon:.4f} or more, with confidence 1 - 1e-6"
         )
         if self.twin is not None:
-            caught = "caught" if self.twin.refuted else "NOT caught: too few runs to detect this error"
+            caught = "caught" if self.twin.refuted else _MISSED
             lines.append(f"  half-noise twin      {caught} (epsilon {self.twin.alarm.epsilon:.4f} or more)")
         if self.replayed is not None:
             lines.append(
@@ -109,7 +111,7 @@ class AuditReport:
         return "\n".join(lines)
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as an HTML page; needs the extra ``report``."""
+        """Write the report as one HTML page that loads nothing; needs the extra ``report``."""
         _page(self).write(path)
 
 
@@ -143,27 +145,37 @@ def audit(
     >>> report.passed, report.attacked.bound.epsilon <= report.attacked.claimed
     (True, True)
     """
-    options: dict[str, Any] = {"delta": delta, "confidence": confidence, "seed": seed, "share": share}
-    subject = subjects.of(estimator, others)
-    named = dataclasses.replace(subject, name=f"{subject.name}, solver {_name(estimator)}")
-    return audit_subject(named, runs=runs, with_twin=with_twin, **options)
+    subject, solver = subjects.of(estimator, others), getattr(estimator, "solver", "")
+    solver = solver if isinstance(solver, str) else getattr(solver, "name", type(solver).__name__)
+    return audit_subject(
+        dataclasses.replace(subject, name=f"{subject.name}, solver {solver!r}"),
+        runs=runs,
+        delta=delta,
+        confidence=confidence,
+        seed=seed,
+        with_twin=with_twin,
+        share=share,
+    )
 
 
 def audit_subject(
-    subject: subjects.Subject, *, runs: int = 2000, with_twin: bool = False, **options: Any
+    subject: subjects.Subject,
+    *,
+    runs: int = 2000,
+    delta: float = 1e-2,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    with_twin: bool = False,
+    share: float = 1.0,
 ) -> AuditReport:
-    """Audit a mechanism, stream, recommender or model on the neighbors that its subject names.
-
-    ``options`` are delta, confidence, seed and share as for `audit`.
-    """
-    seed = options.pop("seed", None)
-    twin = {**options, "share": 0.5, "seed": 0 if seed is None else seed}
+    """Audit a mechanism, stream, recommender or model on the neighbors that its subject names; as `audit`."""
+    attack = partial(attacked, subject, runs, delta=delta, confidence=confidence)
     return AuditReport(
         subject=subject.name,
         guarantee=subject.guarantee,
         replayed=replay(subject.program, *subject.strained),
-        attacked=attacked(subject, runs, seed=seed, **options),
-        twin=attacked(subject, runs, **twin) if with_twin else None,
+        attacked=attack(seed=seed, share=share),
+        twin=attack(seed=seed or 0, share=0.5) if with_twin else None,
         mechanism=getattr(getattr(subject.first, "plan", None), "mechanism", ""),
     )
 
@@ -210,11 +222,6 @@ def audit_program(command: Sequence[str], *, runs: int = 2000, confidence: float
     return AuditReport(printable(claim.get("name", command[0])), promise, None, found)
 
 
-def page(report: AuditReport) -> str:
-    """Return the report as one HTML page that loads nothing; needs the extra ``report``."""
-    return _page(report).html()
-
-
 def _page(report: AuditReport) -> Page:
     """Make the page: the verdict, what was tried, what was not, and the printed report."""
     from discreet.display import charts
@@ -257,7 +264,7 @@ def _page(report: AuditReport) -> Page:
         "What the attacker saw on the two data sets: the more they overlap, the less it reveals.",
     )
     out.heading("What was not tried")
-    out.items(f"{text[0].upper()}{text[1:]}." for text in NOT_SEEN)
+    out.items(map(_sentence, NOT_SEEN))
     with out.folded("The printed report"):
         out.preformatted(str(report))
     return out
@@ -280,8 +287,7 @@ def _tried(report: AuditReport) -> list[tuple[str, str, str]]:
     lines = [
         (
             "attack",
-            f"{SEEN.format(SIGHTS[found.sees])[0].upper()}{SEEN.format(SIGHTS[found.sees])[1:]}. Runs are scored by "
-            f"{found.score}.",
+            f"{_sentence(SEEN.format(SIGHTS[found.sees]))} Runs are scored by {found.score}.",
             "alarm RAISED" if found.refuted else "no alarm",
         )
     ]
@@ -299,10 +305,14 @@ def _tried(report: AuditReport) -> list[tuple[str, str, str]]:
             (
                 "half-noise twin",
                 "Would an error have been detected? The same attack on a copy with half the noise.",
-                "caught" if report.twin.refuted else "NOT caught: too few runs to detect this error",
+                "caught" if report.twin.refuted else _MISSED,
             )
         )
     return lines
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _binned(found: Attack, bins: int) -> tuple[Any, list[Any]]:
@@ -338,8 +348,3 @@ def bars(report: AuditReport) -> str:
 
 def _folded(name: str, text: str) -> list[str]:
     return textwrap.wrap(f"  {name + ':':<21}{text}", _WIDTH, subsequent_indent=" " * 23)
-
-
-def _name(estimator: Any) -> str:
-    solver = getattr(estimator, "solver", "")
-    return repr(solver) if isinstance(solver, str) else repr(getattr(solver, "name", type(solver).__name__))

@@ -380,17 +380,9 @@ def _claimed(event: Event, relation: Neighboring) -> float:
     return accountants.epsilon(event, DELTA, relation)
 
 
-REPLACED = Neighboring.REPLACE_ONE
-
-
 def subject_of(name: str, run: Any, first: Any, second: Any, event: Event, **options: Any) -> Subject:
     """Return a program that is replayed and attacked on the same two neighbors under replace-one."""
-    return Subject(name, REPLACED, run, (first, second), run, first, second, event, **options)
-
-
-def unfitted(model: Any) -> Any:
-    """Return an unfitted copy of a model."""
-    return clone(model)
+    return Subject(name, Neighboring.REPLACE_ONE, run, (first, second), run, first, second, event, **options)
 
 
 def planned_as(model: Any, plan: Any) -> Any:

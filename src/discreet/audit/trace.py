@@ -60,7 +60,6 @@ def trace(
     seed: int = 0,
     answers: Sequence[Call] | None = None,
     samples: Sequence[Sample] = (),
-    recorder: Recorder | None = None,
 ) -> Trace:
     """Run ``program(data)`` under insecure noise and record everything.
 
@@ -72,8 +71,7 @@ def trace(
     answers : calls of an earlier trace, whose answers the mechanisms then repeat for any input.
     samples : samples of that trace; the same people are then sampled again.
     """
-    if recorder is None:
-        recorder = Recorder() if answers is None else Replayer(answers, samples)
+    recorder = Recorder() if answers is None else Replayer(answers, samples)
     notes = _Notes(recorder)
     token = _notes.set(notes)
     published, error = None, None
@@ -128,7 +126,8 @@ class Replayer(Recorder):
         place = len(self.calls)
         self.calls.append(call)
         if place < len(self._answers) and self._answers[place].shape == call.shape:
-            return _copied(self._answers[place].output)
+            answer = self._answers[place].output
+            return answer.copy() if isinstance(answer, np.ndarray) else answer
         return call.output
 
     def sampled(self, indices: Any, size: int, rate: float) -> Any:
@@ -176,7 +175,7 @@ class Weakener(Recorder):
 def _charges(recorder: Recorder) -> list[PlannedRun]:
     ends = [first for _, first in recorder.charges[1:]] + [len(recorder.calls)]
     return [
-        PlannedRun(_unwatched(plan), None, first, last, ())
+        PlannedRun(plan._inner if isinstance(plan, WatchedPlan) else plan, None, first, last, ())
         for (plan, first), last in zip(recorder.charges, ends, strict=False)
     ]
 
@@ -241,10 +240,6 @@ def innermost(plan: Any) -> Any:
     while hasattr(getattr(plan, "plan", None), "run"):
         plan = plan.plan
     return plan
-
-
-def _unwatched(plan: Any) -> Any:
-    return plan._inner if isinstance(plan, WatchedPlan) else plan
 
 
 class _Counted(Entropy):
@@ -319,7 +314,3 @@ def difference(first: Any, second: Any, path: str = "") -> str | None:
             if a != b:
                 return difference(a, b, step) if isinstance(a, tuple) else (path or f"part {place}")
     return path or "its structure"
-
-
-def _copied(answer: Any) -> Any:
-    return answer.copy() if isinstance(answer, np.ndarray) else answer

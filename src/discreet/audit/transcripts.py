@@ -14,8 +14,9 @@ data sets. Then delta(epsilon) of the pair is a finite sum, and no attack on thi
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet._typing import Array
-from discreet.audit.likelihoods import gibbs_nodes, log_likelihood
+from discreet.audit.likelihoods import by_kind, gibbs_nodes, log_likelihood
 from discreet.audit.trace import Replayer, Weakener
 from discreet.mechanisms.gibbs import GibbsMechanism
 from discreet.mechanisms.recording import Call, Recorder, Sample, recorded_by
@@ -73,6 +74,28 @@ class _Forced(Replayer):
         return np.concatenate([[0], others]).astype(others.dtype) if self._included else others
 
 
+def places(start: int, runs: int, seconds: float, fewest: int) -> Iterator[int]:
+    """Yield the numbers of ``runs`` runs, after ``start`` earlier ones with the same seed.
+
+    Yield fewer, but at least ``fewest``, if they take more than ``seconds`` of processor time.
+    """
+    begin = time.process_time()
+    for place in range(start, start + runs):
+        yield place
+        if place + 1 >= start + fewest and time.process_time() - begin > seconds:
+            return
+
+
+def noise_seed(seed: int, place: int, side: int) -> int:
+    """Return the seed of one run on one of the two data sets."""
+    return (seed << 40) + (place << 1) + side
+
+
+def numbers(published: Any) -> Array:
+    """Return what a program publishes as one row of numbers."""
+    return np.nan_to_num(np.ravel(np.asarray(published, dtype=np.float64)))
+
+
 def transcripts(
     run: Run,
     first: Any,
@@ -82,30 +105,25 @@ def transcripts(
     seed: int,
     share: float = 1.0,
     start: int = 0,
-    seconds: float = float("inf"),
+    seconds: float = math.inf,
     fewest: int = 20,
 ) -> Transcripts:
-    """Run ``run`` on two neighbors that differ in their first record, ``runs`` times on each.
+    """Run ``run`` on each of two neighbors that differ in their first record, in the order of `places`.
 
     Parameters
     ----------
     run : the program; returns what it publishes, as numbers.
     first, second : neighboring data sets.
-    runs : runs on each data set, fewer (but at least ``fewest``) if they take more than ``seconds`` of processor time.
     seed : seed of repeatable noise, because every mechanism call is recorded.
     share : fraction of the noise that is kept; less than 1 is the broken twin.
-    start : number of earlier runs with the same seed, whose noise is not used again.
     """
     ratios: tuple[list[float], list[float]] = ([], [])
     shown: tuple[list[Array], list[Array]] = ([], [])
-    begin = time.process_time()
-    for place in range(start, start + runs):
+    for place in places(start, runs, seconds, fewest):
         for side, (data, other) in enumerate(((first, second), (second, first))):
             ratio, published = _log_ratio(run, data, other, (seed, place, side), share)
             ratios[side].append(-ratio if side else ratio)
-            shown[side].append(np.nan_to_num(np.ravel(np.asarray(published, dtype=np.float64))))
-        if place + 1 >= start + fewest and time.process_time() - begin > seconds:
-            break
+            shown[side].append(numbers(published))
     a, b = (np.clip(part, -_LARGEST, _LARGEST) for part in ratios)
     return Transcripts(a, b, (np.stack(shown[0]), np.stack(shown[1])))
 
@@ -136,8 +154,7 @@ class _Recorded:
         return [_answered(*both) for both in zip(forced.calls, self.answers, strict=True)]
 
     def _record(self, data: Any, recorder: Recorder) -> ArrayLike:
-        number = (self._seed[0] << 40) + (self._seed[1] << 1) + self._seed[2]
-        with insecure_noise(number), recorded_by(recorder):
+        with insecure_noise(noise_seed(*self._seed)), recorded_by(recorder):
             return self._run(data)
 
 
@@ -178,7 +195,7 @@ def _answered(call: Call, answer: Call) -> Call:
 
 
 def pair_epsilon(
-    run: Callable[[Any], Any], first: Any, second: Any, delta: float, *, share: float = 1.0, most: int = MOST
+    run: Run, first: Any, second: Any, delta: float, *, share: float = 1.0, most: int = MOST
 ) -> float | None:
     """Return the exact epsilon of ``run`` on this pair at ``delta``, the larger of both directions.
 
@@ -210,7 +227,7 @@ def exact_delta(p: Array, q: Array, epsilon: float) -> float:
 
 
 def transcript_laws(
-    run: Callable[[Any], Any], first: Any, second: Any, *, share: float = 1.0, most: int = MOST
+    run: Run, first: Any, second: Any, *, share: float = 1.0, most: int = MOST
 ) -> tuple[Array, Array] | None:
     """Return the probabilities of all transcripts on each data set, or None; see `pair_epsilon`."""
     try:
@@ -222,7 +239,7 @@ def transcript_laws(
 
 
 def _leaves(
-    run: Callable[[Any], Any], sides: tuple[Any, Any], share: float, given: Answers, most: float
+    run: Run, sides: tuple[Any, Any], share: float, given: Answers, most: float
 ) -> Iterator[tuple[float, float]]:
     """Yield log-probabilities on both sides of all transcripts that begin with the ``given`` answers."""
     parts = [_replayed(run, side, [answer for answer, _ in given]) for side in sides]
@@ -244,7 +261,7 @@ def _leaves(
 
 
 def _last(
-    run: Callable[[Any], Any], sides: tuple[Any, Any], share: float, given: Answers, answers: Answers
+    run: Run, sides: tuple[Any, Any], share: float, given: Answers, answers: Answers
 ) -> Iterator[tuple[float, float]]:
     """Do the same for a last question with many answers: run once, and exchange the last answer."""
     parts = [_replayed(run, side, [answer for answer, _ in [*given, answers[0]]]) for side in sides]
@@ -259,10 +276,15 @@ def _last(
 
 def answers_to(call: Call) -> Answers:
     """Return all possible answers to a call."""
-    for kind in type(call.law).__mro__:
-        if kind.__name__ in _ANSWERS and call.value is not None:
-            return _ANSWERS[kind.__name__](call)
-    raise _NotEnumerable
+    if call.value is None:
+        raise _NotEnumerable
+    if isinstance(call.law, GibbsMechanism):
+        nodes, log_weights = gibbs_nodes(call)
+        return list(zip(nodes, log_weights.tolist(), strict=True))
+    values = by_kind(_ANSWERS, call)
+    if values is None:
+        raise _NotEnumerable
+    return [(value, 0.0) for value in values(call)]
 
 
 class _NotEnumerable(BaseException):
@@ -298,7 +320,7 @@ class _Scripted(Recorder):
         raise _NotEnumerable
 
 
-def _replayed(run: Callable[[Any], Any], data: Any, answers: Sequence[Any]) -> tuple[list[Call], Call | None]:
+def _replayed(run: Run, data: Any, answers: Sequence[Any]) -> tuple[list[Call], Call | None]:
     """Run with these answers; return the calls that were answered, and the next one, if there is one."""
     recorder = _Scripted(answers)
     with insecure_noise(0), recorded_by(recorder):
@@ -309,28 +331,19 @@ def _replayed(run: Callable[[Any], Any], data: Any, answers: Sequence[Any]) -> t
     return recorder.calls, None
 
 
-def _choices(call: Call) -> Answers:
-    return [(place, 0.0) for place in range(np.size(call.value))]
+def _choices(call: Call) -> Iterable[Any]:
+    return range(np.size(call.value))
 
 
-def _cells(call: Call) -> Answers:
-    return [(place, 0.0) for place in call.law.places]
-
-
-def _votes(call: Call) -> Answers:
+def _votes(call: Call) -> Iterable[Any]:
     if np.ndim(call.value) == 1:
-        checks = itertools.product((False, True), repeat=len(call.value))
-        return [(np.array(option), 0.0) for option in checks]
+        return map(np.array, itertools.product((False, True), repeat=len(call.value)))
     rows, classes = np.shape(call.value)
     winners = itertools.product(range(classes), repeat=rows)
-    return [(np.array(option, dtype=np.int64), 0.0) for option in winners]
+    return (np.array(option, dtype=np.int64) for option in winners)
 
 
-def _decisions(call: Call) -> Answers:
-    return [(False, 0.0), (True, 0.0)]
-
-
-def _streams(call: Call) -> Answers:
+def _streams(call: Call) -> Iterable[Any]:
     """List the outcomes of one call's questions, up to the last refusal; for one call per stream."""
     found = set()
     for option in itertools.product((RELEASED, UNSTABLE), repeat=len(call.value)):
@@ -338,22 +351,16 @@ def _streams(call: Call) -> Answers:
         over = np.cumsum(outcomes == UNSTABLE) >= call.law.max_unstable
         outcomes[1:][over[:-1]] = HALTED
         found.add(tuple(outcomes.tolist()))
-    return [(np.array(option, dtype=np.int8), 0.0) for option in sorted(found)]
+    return [np.array(option, dtype=np.int8) for option in sorted(found)]
 
 
-def _vectors(call: Call) -> Answers:
-    nodes, log_weights = gibbs_nodes(call)
-    return list(zip(nodes, log_weights.tolist(), strict=True))
-
-
-_ANSWERS: dict[str, Callable[[Call], Answers]] = {
+_ANSWERS: dict[str, Callable[[Call], Iterable[Any]]] = {
     "ExponentialMechanism": _choices,
     "LeveledSelection": _choices,
     "LaplaceNoisyMax": _choices,
-    "WalkEnd": _cells,
+    "WalkEnd": lambda call: call.law.places,
     "NoisyPlurality": _votes,
     "ConfidentPlurality": _votes,
-    "StableRelease": _decisions,
+    "StableRelease": lambda call: (False, True),
     "SparseVector": _streams,
-    "GibbsMechanism": _vectors,
 }

@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
+from sklearn.base import clone
 
 from discreet.audit.subjects import (
     DELTA,
     EPSILON,
-    REPLACED,
     Subject,
     brief,
     most_different,
     planned_as,
     subject_of,
-    unfitted,
 )
 from discreet.audit.trace import trace
 from discreet.mechanisms.samplers.entropy import fresh_entropy, insecure_noise
@@ -45,7 +44,7 @@ def workflow() -> Iterator[Subject]:
     planned = median.plan(4, 2)
 
     def center(rows: Any) -> ArrayLike:
-        return np.asarray(planned_as(unfitted(median), planned).fit(rows).median_)
+        return np.asarray(planned_as(clone(median), planned).fit(rows).median_)
 
     rows = np.vstack([[[1.0, 0.0]], np.zeros((3, 2))])
     yield subject_of("PrivateMedian", center, rows, rows * [[-1.0, 1.0]], planned.event)
@@ -77,11 +76,11 @@ def _bounds() -> Iterator[Subject]:
     values = np.array([99.0, 19.5])
     other = np.array([0.1, 19.5])
 
-    def quantile(values: Any) -> ArrayLike:
-        return private_quantiles(values, 0.5, candidates=grid, epsilon=EPSILON).values
+    def quantile(values: Any) -> Any:
+        return private_quantiles(values, 0.5, candidates=grid, epsilon=EPSILON)
 
-    event = private_quantiles(values, 0.5, candidates=grid, epsilon=EPSILON).privacy_.event
-    yield subject_of("private_quantiles", quantile, values, other, event)
+    event = quantile(values).privacy_.event
+    yield subject_of("private_quantiles", lambda values: quantile(values).values, values, other, event)
 
     def norm(rows: Any) -> ArrayLike:
         options: dict[str, Any] = {"level": 0.5, "candidates": grid, "intercept": False}
@@ -90,15 +89,16 @@ def _bounds() -> Iterator[Subject]:
     yield subject_of("private_norm_bound", norm, values[:, None], other[:, None], event)
 
     # Both ends are quantiles near the middle, and the record moves both.
-    options: dict[str, Any] = {"candidates": {"a": grid[:12]}, "coverage": 0.02, "epsilon": EPSILON}
     column, moved = np.array([99.0, 8.5, 8.5]), np.array([0.1, 8.5, 8.5])
 
-    def domain(column: Any) -> ArrayLike:
-        found = private_domains({"a": column}, **options)[0]["a"]
+    def domains(column: Any) -> Any:
+        return private_domains({"a": column}, candidates={"a": grid[:12]}, coverage=0.02, epsilon=EPSILON)
+
+    def ends(column: Any) -> ArrayLike:
+        found = domains(column)[0]["a"]
         return np.array([found.lower, found.upper])
 
-    price = private_domains({"a": column}, **options)[1].event
-    yield subject_of("private_domains", domain, column, moved, price)
+    yield subject_of("private_domains", ends, column, moved, domains(column)[1].event)
 
 
 def _description() -> Subject:
@@ -108,12 +108,12 @@ def _description() -> Subject:
     schema = Schema({"a": Numeric(0, 1), "b": Boolean()})
     options: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "bins": 2, "pairs": [("a", "b")]}
 
-    def numbers(values: Any) -> ArrayLike:
-        return describe({"a": values, "b": values > 0.5}, schema, **options).released
+    def described(values: Any) -> Any:
+        return describe({"a": values, "b": values > 0.5}, schema, **options)
 
     values, other = np.array([0.0, 0.5, 0.5, 0.5]), np.array([1.0, 0.5, 0.5, 0.5])
-    event = describe({"a": values, "b": values > 0.5}, schema, **options).privacy_.event
-    return subject_of("describe", numbers, values, other, event)
+    event = described(values).privacy_.event
+    return subject_of("describe", lambda values: described(values).released, values, other, event)
 
 
 class _Given:
@@ -140,20 +140,24 @@ def _evaluations() -> Iterator[Subject]:
     X, y, y6 = np.ones((4, 1)), np.array([1, 1, 1, 1]), np.array([1, 0, 0, 0, 0, 0])
     options: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
 
-    def accuracy(labels: Any) -> ArrayLike:
-        return np.array([evaluate(_Given(), X, labels, **options)["accuracy"].value])
+    def checked(labels: Any) -> Any:
+        return evaluate(_Given(), X, labels, **options)
 
-    event = evaluate(_Given(), X, y, **options).privacy_.event
-    yield subject_of("evaluate, classifier", accuracy, y, np.array([0, 1, 1, 1]), event)
+    def accuracy(labels: Any) -> ArrayLike:
+        return np.array([checked(labels)["accuracy"].value])
+
+    yield subject_of("evaluate, classifier", accuracy, y, np.array([0, 1, 1, 1]), checked(y).privacy_.event)
+
+    def compared(data: Any) -> Any:
+        return evaluate(_First(), *data, target_bounds=(-1.0, 1.0), **options)
 
     def error(data: Any) -> ArrayLike:
-        found = evaluate(_First(), *data, target_bounds=(-1.0, 1.0), **options)
-        return np.array([found["mean squared error"].value])
+        return np.array([compared(data)["mean squared error"].value])
 
     def answered(guess: float, truth: float) -> tuple[Any, Any]:
         return np.array([[guess], [0.0], [0.0], [0.0]]), np.array([truth, 0.0, 0.0, 0.0])
 
-    price = evaluate(_First(), *answered(0.0, 1.0), target_bounds=(-1.0, 1.0), **options).privacy_.event
+    price = compared(answered(0.0, 1.0)).privacy_.event
     # Equal predictions at one end, targets at both ends: the records that are farthest apart.
     yield subject_of("evaluate, regressor", error, answered(1, -1), answered(1, 1), price)
 
@@ -203,7 +207,7 @@ def _searches() -> Iterator[Subject]:
         plan = search.plan(10, 2, 2)
 
         def choose(data: Any) -> ArrayLike:
-            found = planned_as(unfitted(search), plan).fit(*data)
+            found = planned_as(clone(search), plan).fit(*data)
             return np.concatenate([[found.best_index_], found.best_estimator_.coef_.ravel()])
 
         return choose, plan
@@ -273,7 +277,11 @@ def transfer() -> Iterator[Subject]:
         return np.asarray(made.fit(rows, labels).label(rows[:1]), dtype=np.float64)
 
     sides = np.array([1, 0, 0, 0, 0]), np.zeros(5, dtype=int)
-    yield _voted("PrivateLabeler, plurality", label, sides, planned.event, planned.start)
+
+    def voted(counts: Any) -> ArrayLike:
+        return np.asarray(planned.start(fresh_entropy()).answer(counts))
+
+    yield _voted("PrivateLabeler, plurality", label, sides, voted, planned.event)
 
     regressor = PrivateTransferRegressor(
         DummyRegressor(), (0.0, 1.0), n_teachers=4, epsilon=EPSILON, delta=DELTA, random_state=0
@@ -281,28 +289,24 @@ def transfer() -> Iterator[Subject]:
     averaged = regressor.plan(4, 4)
 
     def means(targets: Any) -> ArrayLike:
-        return np.asarray(
-            planned_as(unfitted(regressor), averaged).fit(np.zeros((4, 1)), targets, _QUERIES).labels_
-        )
+        model = planned_as(clone(regressor), averaged)
+        return np.asarray(model.fit(np.zeros((4, 1)), targets, _QUERIES).labels_)
 
-    yield _voted(
-        "PrivateTransferRegressor",
-        means,
-        (np.eye(4)[0], np.zeros(4)),
-        averaged.event,
-        lambda e: _Mean(averaged, e),
-    )
+    def averages(sums: Any) -> ArrayLike:
+        return np.asarray(averaged.run(sums, fresh_entropy()))
 
-    def rate(labels: Any) -> ArrayLike:
-        options: dict[str, Any] = {"epsilon": EPSILON, "n_teachers": 2, "classes": [0, 1], "random_state": 0}
-        found = private_error_rate(teacher, np.zeros((5, 1)), labels, **options)
-        return np.array([found.rate])
+    yield _voted("PrivateTransferRegressor", means, (np.eye(4)[0], np.zeros(4)), averages, averaged.event)
+
+    options: dict[str, Any] = {"epsilon": EPSILON, "n_teachers": 2, "classes": [0, 1], "random_state": 0}
+
+    def rate(labels: Any) -> Any:
+        return private_error_rate(teacher, np.zeros((5, 1)), labels, **options)
 
     labels = np.zeros(5, dtype=int)
-    price = private_error_rate(
-        teacher, np.zeros((5, 1)), labels, epsilon=EPSILON, n_teachers=2, classes=[0, 1]
-    ).privacy_.event
-    yield subject_of("private_error_rate", rate, np.array([0, 0, 0, 0, 1]), labels, price)
+    price = rate(labels).privacy_.event
+    yield subject_of(
+        "private_error_rate", lambda labels: [rate(labels).rate], np.array([0, 0, 0, 0, 1]), labels, price
+    )
 
 
 def _answers(teacher: Any, aggregator: str) -> Iterator[Subject]:
@@ -344,21 +348,7 @@ def _answers(teacher: Any, aggregator: str) -> Iterator[Subject]:
     yield from (subject_of(name, answer, first, second, plan.event) for first, second in pairs)
 
 
-@dataclass(frozen=True)
-class _Mean:
-    plan: Any
-    entropy: Any
-
-    def answer(self, sums: Any) -> ArrayLike:
-        """Return the noisy means."""
-        return np.asarray(self.plan.run(sums, self.entropy))
-
-
-def _voted(name: str, program: Any, data: tuple[Any, Any], event: Event, start: Any) -> Subject:
+def _voted(name: str, program: Any, data: tuple[Any, Any], run: Any, event: Event) -> Subject:
     """Return a program that is replayed from its records, and attacked from their votes, because teachers are slow."""
     votes = [trace(program, side).calls[0].value.astype(np.int64) for side in data]
-
-    def run(counts: Any) -> ArrayLike:
-        return np.asarray(start(fresh_entropy()).answer(counts))
-
-    return Subject(name, REPLACED, program, data, run, votes[0], votes[1], event)
+    return Subject(name, Neighboring.REPLACE_ONE, program, data, run, votes[0], votes[1], event)

@@ -173,12 +173,8 @@ def audit_cases(estimator: Any, others: int = 1000) -> list[tuple[Any, Pair]]:
 def _case(
     estimator: Any, relation: Neighboring, n_rest: int, n_steady: int, share: float, ridge: float
 ) -> tuple[Any, Pair]:
-    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+    classes = _classes(estimator)
     intercept = bool(estimator.fit_intercept)
-    case = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null")
-    n_samples = n_rest + n_steady + 1
-    # Solvers raise a small ridge coefficient to the least one that their proof allows.
-    case.set_params(n_samples=n_samples, l2=max(ridge / n_samples, 1e-12))
     pair = worst_pair(
         relation,
         n_columns=1 if intercept else 2,
@@ -188,7 +184,20 @@ def _case(
         labels=(classes[0], classes[1]),
         common=share,
     )
+    case = _variant(estimator, n_rest + n_steady + 1, ridge)
     return case, _steadied(pair, n_steady, (classes[0], classes[1]))
+
+
+def _classes(estimator: Any) -> list[Any]:
+    return [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+
+
+def _variant(estimator: Any, n_samples: int, ridge: float, **changes: Any) -> Any:
+    """Return a copy without a ledger for so many rows, with ``ridge`` in all of them together."""
+    # Solvers raise a small ridge coefficient to the least one that their proof allows.
+    least = {"n_samples": n_samples, "l2": max(ridge / n_samples, 1e-12)}
+    fixed = {"classes": _classes(estimator), "ledger": None, "bad_rows": "null"}
+    return clone(estimator).set_params(**fixed, **(least | changes))
 
 
 def _steadied(pair: Pair, count: int, labels: tuple[Any, Any]) -> Pair:
@@ -225,18 +234,13 @@ def adversarial_points(problem: Problem) -> list[Array]:
             directions = [np.array(sign) for sign in (-far, far)]
         else:
             pairs = itertools.islice(itertools.permutations(range(problem.loss.n_outputs), 2), 12)
-            directions = [far * _between(problem.loss.n_outputs, up, down) for up, down in pairs]
+            unit = np.eye(problem.loss.n_outputs)
+            directions = [far * (unit[up] - unit[down]) for up, down in pairs]
         for direction in directions:
             point = np.zeros(problem.shape)
             point[axis] = direction
             points.append(point)
     return points
-
-
-def _between(size: int, up: int, down: int) -> Array:
-    vector = np.zeros(size)
-    vector[up], vector[down] = 1.0, -1.0
-    return vector
 
 
 # In units of R^2 / epsilon: keeps a noisy minimizer where the record's gradient is steepest.
@@ -267,13 +271,11 @@ def ball_cases(estimator: Any) -> list[tuple[Any, Pair]]:
 
 
 def _ball_case(estimator: Any, solver: Any, others: int, ridge: float = 0.0) -> tuple[Any, Pair]:
-    size, count = float(estimator.feature_bound), others + 1
-    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
-    rows, labels = np.full((count, 1), size), np.full(count, classes[1])
-    pair = neighbors_of(rows, labels, 0, estimator.neighboring, [-size], classes[1])
-    model = clone(estimator).set_params(classes=classes, ledger=None, bad_rows="null", fit_intercept=False)
-    l2 = ridge * size**2 / min(1.0, estimator.epsilon) / count
-    return model.set_params(n_samples=count, solver=solver, l2=max(l2, 1e-12)), pair
+    size, count, label = float(estimator.feature_bound), others + 1, _classes(estimator)[1]
+    rows, labels = np.full((count, 1), size), np.full(count, label)
+    pair = neighbors_of(rows, labels, 0, estimator.neighboring, [-size], label)
+    total = ridge * size**2 / min(1.0, estimator.epsilon)
+    return _variant(estimator, count, total, solver=solver, fit_intercept=False), pair
 
 
 _OTHERS = 6000  # rows at epsilon 1; more for smaller epsilon
@@ -292,7 +294,7 @@ def sums_classes(estimator: Any) -> bool:
 def class_case(estimator: Any) -> tuple[Any, Pair]:
     """Return a variant of a linear classifier whose solver releases class sums, with its pair."""
     relation, size = Neighboring(estimator.neighboring), float(estimator.feature_bound)
-    classes = [0, 1] if estimator.classes is None else list(np.unique(np.asarray(estimator.classes)))
+    classes = _classes(estimator)
     noise = 1 / min(1.0, max(_LEAST_EPSILON, float(estimator.epsilon)))
     count, telling = math.ceil(_OTHERS * noise), math.ceil(_TELLING * noise)
     logistic = type(estimator).__name__ != "PrivateLinearSVC"
@@ -304,5 +306,4 @@ def class_case(estimator: Any) -> tuple[Any, Pair]:
     codes = (np.arange(count + 1) <= count * (1 - _CROWD if both else 0.5)).astype(int)
     codes[0] = int(both)
     pair = neighbors_of(X, np.array(classes)[codes], 0, relation, long, classes[1 - codes[0]])
-    changes = {"classes": classes, "ledger": None, "bad_rows": "null", "n_samples": count + 1, "l2": None}
-    return clone(estimator).set_params(**changes), pair
+    return _variant(estimator, count + 1, 0.0, l2=None), pair

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet import __version__
+from discreet._api import HOMES
 from discreet.display.console import printable
 from discreet.estimators.linear import FACTS, PrivateLinearModel, released
 from discreet.privacy.statement import PrivacyStatement, release_digest
@@ -54,8 +55,7 @@ class Family:
 
     Attributes
     ----------
-    module : module of the class; names in files are looked up only here.
-    check : returns the number of features; raises ``CardError`` for inconsistent arrays and classes.
+    check : returns the number of features; raises an error for inconsistent arrays and classes.
     packed : whether the model itself converts to arrays and back (``to_arrays``, ``from_arrays``).
     linear : whether it predicts by ``coef_`` and ``intercept_``, so that other tools can, too.
     probabilities : whether its raw predictions are log-odds.
@@ -63,7 +63,6 @@ class Family:
     released : extracts what was released, if the arrays also hold what was computed from it.
     """
 
-    module: str
     check: Check
     packed: bool = False
     linear: bool = False
@@ -119,31 +118,22 @@ def _components(arrays: Arrays, classes: NDArray[Any] | None) -> int:
 def _recommender(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     from discreet.recommend.item_models import unpacked
 
-    try:
-        return len(unpacked(arrays)[1])
-    except (KeyError, ValueError, TypeError) as error:
-        raise CardError(f"the arrays are not a recommender: {error}") from None
+    return len(unpacked(arrays)[1])
 
 
 def _additive(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     from discreet.additive.shapes import AdditiveModel
 
-    try:
-        return len(AdditiveModel.from_arrays(arrays).shapes)
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        raise CardError(f"the arrays are not an additive model: {error}") from None
+    return len(AdditiveModel.from_arrays(arrays).shapes)
 
 
 def _transfer(arrays: Arrays, classes: NDArray[Any] | None) -> int:
     from discreet.transfer.students import released_of, student_of
 
-    try:
-        released_of(arrays)
-        if (classes is None) != ("classes" not in arrays):
-            raise ValueError("its classes are missing")
-        return student_of(arrays).n_features_in_
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        raise CardError(f"the arrays are not a student: {error}") from None
+    released_of(arrays)
+    if (classes is None) != ("classes" not in arrays):
+        raise ValueError("its classes are missing")
+    return student_of(arrays).n_features_in_
 
 
 def _answers(arrays: Arrays) -> dict[str, Any]:
@@ -152,35 +142,33 @@ def _answers(arrays: Arrays) -> dict[str, Any]:
     return released_of(arrays)
 
 
+_CLASSIFIER = Family(_classifier, linear=True)
+_LOGISTIC = Family(_classifier, linear=True, probabilities=True)
+_REGRESSOR = Family(_regressor, linear=True)
+_ADDITIVE = Family(_additive, packed=True, tables=True)
+_TRANSFER = Family(_transfer, packed=True, released=_answers)
+#: Every model that can be saved; names in files are looked up only here.
 FAMILIES: Mapping[str, Family] = {
-    "PrivateLogisticRegression": Family(
-        "discreet.estimators.classifiers", _classifier, linear=True, probabilities=True
-    ),
-    "PrivateLinearSVC": Family("discreet.estimators.classifiers", _classifier, linear=True),
-    "PrivateSparseLinearSVC": Family("discreet.estimators.l1", _classifier, linear=True),
-    "PrivateSparseLogisticRegression": Family(
-        "discreet.estimators.l1", _classifier, linear=True, probabilities=True
-    ),
-    "PrivateSimplexClassifier": Family("discreet.estimators.mixtures", _classifier),
-    "PrivateRidge": Family("discreet.estimators.regressors", _regressor, linear=True),
-    "PrivateLinearRegression": Family("discreet.estimators.regressors", _regressor, linear=True),
-    "PrivateHuberRegressor": Family("discreet.estimators.regressors", _regressor, linear=True),
-    "PrivateQuantileRegressor": Family("discreet.estimators.regressors", _regressor, linear=True),
-    "PrivateLasso": Family("discreet.estimators.l1", _regressor, linear=True),
-    "PrivateSimplexRegressor": Family("discreet.estimators.mixtures", _regressor),
-    "PrivatePoissonRegressor": Family("discreet.estimators.regressors", _regressor),
-    "PrivateERM": Family("discreet.estimators.erm", _risk_minimizer),
-    "PrivateMedian": Family("discreet.estimators.median", _center),
-    "PrivatePCA": Family("discreet.estimators.components", _components),
-    "PrivateAdditiveClassifier": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
-    "PrivateAdditiveRegressor": Family("discreet.additive.estimators", _additive, packed=True, tables=True),
-    "PrivateTransferClassifier": Family(
-        "discreet.transfer.classifier", _transfer, packed=True, released=_answers
-    ),
-    "PrivateTransferRegressor": Family(
-        "discreet.transfer.regressor", _transfer, packed=True, released=_answers
-    ),
-    "PrivateMatrixCompletion": Family("discreet.recommend.completion", _recommender, packed=True),
+    "PrivateLogisticRegression": _LOGISTIC,
+    "PrivateLinearSVC": _CLASSIFIER,
+    "PrivateSparseLinearSVC": _CLASSIFIER,
+    "PrivateSparseLogisticRegression": _LOGISTIC,
+    "PrivateSimplexClassifier": Family(_classifier),
+    "PrivateRidge": _REGRESSOR,
+    "PrivateLinearRegression": _REGRESSOR,
+    "PrivateHuberRegressor": _REGRESSOR,
+    "PrivateQuantileRegressor": _REGRESSOR,
+    "PrivateLasso": _REGRESSOR,
+    "PrivateSimplexRegressor": Family(_regressor),
+    "PrivatePoissonRegressor": Family(_regressor),
+    "PrivateERM": Family(_risk_minimizer),
+    "PrivateMedian": Family(_center),
+    "PrivatePCA": Family(_components),
+    "PrivateAdditiveClassifier": _ADDITIVE,
+    "PrivateAdditiveRegressor": _ADDITIVE,
+    "PrivateTransferClassifier": _TRANSFER,
+    "PrivateTransferRegressor": _TRANSFER,
+    "PrivateMatrixCompletion": Family(_recommender, packed=True),
 }
 
 
@@ -193,26 +181,27 @@ def family(estimator: str) -> Family:
     return FAMILIES[estimator]
 
 
-def kind_of(estimator: str) -> Any:
-    """Return the class of that name."""
-    return getattr(importlib.import_module(family(estimator).module), estimator)
+def _kind_of(estimator: str) -> Any:
+    """Return the class of a model that can be saved."""
+    family(estimator)
+    return getattr(importlib.import_module(HOMES[estimator]), estimator)
 
 
-def numbers_of(estimator: str) -> tuple[str, ...]:
-    """Return the fitted attributes that hold released numbers, as listed by the class."""
-    return tuple(kind_of(estimator)._released)
-
-
-def checked(estimator: str, arrays: Arrays, classes: NDArray[Any] | None) -> int:
+def _checked(estimator: str, arrays: Arrays, classes: NDArray[Any] | None) -> int:
     """Check the numbers of a model and return its number of features."""
-    kind = family(estimator)
-    if not kind.packed and set(arrays) != set(numbers_of(estimator)):
+    made, kind = family(estimator), _kind_of(estimator)
+    if not made.packed and set(arrays) != set(kind._released):
         raise CardError(
-            f"{estimator} consists of {', '.join(numbers_of(estimator))}; found {sorted(arrays) or 'none'}"
+            f"{estimator} consists of {', '.join(kind._released)}; found {sorted(arrays) or 'none'}"
         )
     if not all(array.dtype.kind == "U" or np.isfinite(array).all() for array in arrays.values()):
         raise CardError("the coefficients are not all finite")
-    return kind.check(arrays, classes)
+    try:
+        return made.check(arrays, classes)
+    except CardError:
+        raise
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        raise CardError(f"the arrays are not those of a {estimator}: {error}") from None
 
 
 # -- the card ----------------------------------------------------------------------------------------------------
@@ -324,13 +313,13 @@ class Card:
     @cached_property
     def n_features(self) -> int:
         """Number of columns the model predicts from."""
-        return checked(self.estimator, self.arrays, self.classes)
+        return _checked(self.estimator, self.arrays, self.classes)
 
     @property
     def release(self) -> dict[str, Any]:
         """The released numbers and their public facts, without later edits."""
         made = family(self.estimator)
-        if made.released is not None:
+        if made.released:
             return made.released(self.arrays)
         names = None if self.feature_names is None else list(self.feature_names)
         facts = {
@@ -363,15 +352,16 @@ class Card:
             except TypeError:
                 described[parameter] = repr(value)
         names = fitted.get("feature_names_in_")
-        current = _arrays_of(model) if made.packed else released(model)
+        try:
+            current = dict(model.to_arrays()) if made.packed else released(model)
+        except ValueError as error:
+            raise CardError(str(error)) from None
         return cls(
             estimator=name,
             parameters=exact,
             described=described,
-            arrays=current if made.packed else {number: current[number] for number in numbers_of(name)},
-            original={}
-            if made.released is not None
-            else _edited(getattr(model, "released_", current), current),
+            arrays=current if made.packed else {number: current[number] for number in type(model)._released},
+            original={} if made.released else _edited(getattr(model, "released_", current), current),
             classes=np.asarray(model.classes_) if hasattr(model, "classes_") else None,
             facts={fact: fitted[fact] for fact in ("multi_class_",) if fact in fitted},
             feature_names=None if names is None else tuple(str(name) for name in names),
@@ -385,21 +375,22 @@ class Card:
     def model(self) -> Any:
         """Return the fitted estimator, ready to predict; with ``schema_`` if there is a schema."""
         made = family(self.estimator)
-        kind = kind_of(self.estimator)
+        kind = _kind_of(self.estimator)
         try:
             if made.packed:
                 known = {"schema": self.schema} if made.tables and self.schema is not None else {}
                 model = kind.from_arrays(self.arrays, self.privacy, **self.parameters, **known)
-                model.released_ = self.release
-                if self.schema is not None:
-                    model.schema_ = self.schema
-                if self.feature_names is not None:
-                    model.feature_names_in_ = np.array(self.feature_names, dtype=object)
-                return model
-            model = kind(**self.parameters)
+            else:
+                model = kind(**self.parameters)
         except TypeError as error:
             raise CardError(f"the parameters do not fit this version of {self.estimator}: {error}") from None
         model.released_ = self.release
+        if self.schema is not None:
+            model.schema_ = self.schema
+        if self.feature_names is not None:
+            model.feature_names_in_ = np.array(self.feature_names, dtype=object)
+        if made.packed:
+            return model
         model.fitted_parameters_ = dict(self.parameters)
         for name, array in self.arrays.items():
             setattr(model, name, float(array) if array.ndim == 0 else array.copy())
@@ -408,13 +399,9 @@ class Card:
         if "multi_class_" in self.facts:
             model.multi_class_ = self.facts["multi_class_"]
         model.n_features_in_ = self.n_features
-        if self.feature_names is not None:
-            model.feature_names_in_ = np.array(self.feature_names, dtype=object)
         model.privacy_ = self.privacy
         if isinstance(model, PrivateLinearModel):
             model.row_bounds_ = self.row_bounds or model._bounds(self.n_features)
-        if self.schema is not None:
-            model.schema_ = self.schema
         return model
 
     def to_dict(self) -> dict[str, Any]:
@@ -462,13 +449,6 @@ class Card:
             raise CardError(f"it has no entry {error}") from None
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise CardError(f"its content is malformed: {error}") from None
-
-
-def _arrays_of(model: Any) -> dict[str, NDArray[Any]]:
-    try:
-        return dict(model.to_arrays())
-    except ValueError as error:
-        raise CardError(str(error)) from None
 
 
 def _edited(released: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,14 +85,8 @@ def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     ``score`` (probabilities of a logistic or additive model, decision values otherwise), a regressor the output
     ``prediction``. Needs the extra ``onnx``.
     """
-    try:
-        import onnx
-        from onnx import helper
-    except ImportError:
-        raise ImportError("ONNX export needs the package onnx: pip install 'discreet[onnx]'") from None
-
-    card = Card.of(model)
-    graph = _Graph()
+    card, graph = Card.of(model), _Graph()
+    onnx, helper = graph.onnx, graph.onnx.helper
     outputs = _additive_outputs(graph, card) if _is_additive(card) else _linear_outputs(graph, card)
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _TEXTS_OPSET)]
     made = helper.make_model(
@@ -107,6 +101,12 @@ class _Graph:
     """The inputs, constants and nodes of a graph. Names of its own begin with a slash, those of inputs are free."""
 
     def __init__(self) -> None:
+        try:
+            import onnx
+        except ImportError:
+            raise ImportError("ONNX export needs the package onnx: pip install 'discreet[onnx]'") from None
+        self.onnx: Any = onnx
+        self.kinds = onnx.TensorProto
         self._inputs: list[Any] = []
         self._constants: list[Any] = []
         self._nodes: list[Any] = []
@@ -117,25 +117,23 @@ class _Graph:
 
     def input(self, name: str, kind: int, *shape: int | str) -> str:
         """An input."""
-        from onnx import helper
-
-        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        self._inputs.append(self.output(name, kind, *shape))
         return name
+
+    def output(self, name: str, kind: int, *shape: int | str) -> Any:
+        """The description of an output."""
+        return self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
 
     def constant(self, value: Any) -> str:
         """A number or an array."""
-        from onnx import numpy_helper
-
         name = self._unused()
-        self._constants.append(numpy_helper.from_array(np.asarray(value), name))
+        self._constants.append(self.onnx.numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def node(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         """The answer of an operator."""
-        from onnx import helper
-
         name = self._unused() if output is None else output
-        self._nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
+        self._nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
     def codes_of_texts(self, texts: str, codes: dict[str, int], other: int) -> str:
@@ -150,9 +148,7 @@ class _Graph:
 
     def made(self, card: Card, outputs: list[Any]) -> Any:
         """The graph."""
-        from onnx import helper
-
-        return helper.make_graph(
+        return self.onnx.helper.make_graph(
             self._nodes, card.estimator, self._inputs, outputs, self._constants, doc_string=str(card.privacy)
         )
 
@@ -162,11 +158,9 @@ class _Graph:
 
 def _linear_outputs(graph: _Graph, card: Card) -> list[Any]:
     """Shrink rows, multiply, decide."""
-    from onnx import TensorProto
-
     node, constant = graph.node, graph.constant
     names = _linear(card)
-    rows = graph.input("X", TensorProto.DOUBLE, "rows", card.n_features)
+    rows = graph.input("X", graph.kinds.DOUBLE, "rows", card.n_features)
     coef = np.atleast_2d(card.arrays[names[0]])
     intercept = np.atleast_1d(card.arrays[names[1]])
     middle = 0.0 if card.classes is not None else float(np.mean(card.parameters["target_bounds"]))
@@ -214,8 +208,6 @@ def _is_additive(card: Card) -> bool:
 
 def _additive_outputs(graph: _Graph, card: Card) -> list[Any]:
     """Find the bin of every cell, add up the shapes in their order, decide."""
-    from onnx import TensorProto
-
     from discreet.additive.shapes import AdditiveModel
 
     node, constant = graph.node, graph.constant
@@ -226,7 +218,7 @@ def _additive_outputs(graph: _Graph, card: Card) -> list[Any]:
     if card.arrays["reads_tables"]:
         cells = [_table_cells(graph, shape) for shape in model.shapes]
     else:
-        rows = graph.input("X", TensorProto.DOUBLE, "rows", len(model.shapes))
+        rows = graph.input("X", graph.kinds.DOUBLE, "rows", len(model.shapes))
         cells = [
             node("Gather", rows, constant(np.int64(place)), axis=1) for place in range(len(model.shapes))
         ]
@@ -252,10 +244,8 @@ def _additive_outputs(graph: _Graph, card: Card) -> list[Any]:
 
 def _table_cells(graph: _Graph, shape: Shape) -> str:
     """The input of one column."""
-    from onnx import TensorProto
-
     texts = isinstance(shape.column.domain, Categorical)
-    return graph.input(shape.name, TensorProto.STRING if texts else TensorProto.DOUBLE, "rows")
+    return graph.input(shape.name, graph.kinds.STRING if texts else graph.kinds.DOUBLE, "rows")
 
 
 def _code(graph: _Graph, shape: Shape, cells: str) -> str:
@@ -303,23 +293,19 @@ def _pair_code(graph: _Graph, pair: PairShape, codes: list[str]) -> str:
 
 def _prediction(graph: _Graph, raw: str) -> list[Any]:
     """The output of a regressor."""
-    from onnx import TensorProto, helper
-
     graph.node("Reshape", raw, graph.constant(np.array([-1])), output="prediction")
-    return [helper.make_tensor_value_info("prediction", TensorProto.DOUBLE, ["rows"])]
+    return [graph.output("prediction", graph.kinds.DOUBLE, "rows")]
 
 
 def _decide(graph: _Graph, card: Card, raw: str, scores: str) -> list[Any]:
     """Labels and scores of a classifier; ``scores`` are "raw", of one "softmax", or of one model per class."""
-    from onnx import TensorProto, helper
-
     assert card.classes is not None
     node, constant = graph.node, graph.constant
     text = card.classes.dtype.kind == "U"
     labels = card.classes.astype(object) if text else card.classes
     if labels.dtype == bool:
         labels = labels.astype(np.int64)
-    kind = TensorProto.STRING if text else helper.np_dtype_to_tensor_dtype(labels.dtype)
+    kind = graph.kinds.STRING if text else graph.onnx.helper.np_dtype_to_tensor_dtype(labels.dtype)
     decided = raw
     if len(card.classes) == 2:
         decided = node("Concat", node("Neg", raw), raw, axis=1)
@@ -338,7 +324,5 @@ def _decide(graph: _Graph, card: Card, raw: str, scores: str) -> list[Any]:
         node("Div", chances, total, output="score")
     index = node("ArgMax", decided, axis=1, keepdims=0)
     node("Gather", constant(labels), index, output="label", axis=0)
-    return [
-        helper.make_tensor_value_info("label", kind, ["rows"]),
-        helper.make_tensor_value_info("score", TensorProto.DOUBLE, ["rows", len(card.classes)]),
-    ]
+    scored = graph.output("score", graph.kinds.DOUBLE, "rows", len(card.classes))
+    return [graph.output("label", kind, "rows"), scored]

@@ -135,9 +135,10 @@ def _add_ledger(page: Page, card: Card, ledger: Ledger | None) -> None:
     paid = card.privacy.paid
     if ledger is not None:
         add_budget(page, ledger)
-        by = "this ledger" if paid is not None and paid.ledger == ledger.identity else None
-        known = f"The model was paid for by charge {paid.charge} of {by}." if paid and by else ""
-        page.text(known or "The model does not name a charge of this ledger.")
+        if paid is not None and paid.ledger == ledger.identity:
+            page.text(f"The model was paid for by charge {paid.charge} of this ledger.")
+        else:
+            page.text("The model does not name a charge of this ledger.")
     elif paid is not None:
         page.text(
             f"Not recorded on this page. The model was paid for by charge {paid.charge} of the ledger "
@@ -157,15 +158,8 @@ def _add_numbers(page: Page, card: Card, intervals: Any) -> None:
     elif card.estimator.startswith("PrivateAdditive"):
         _add_shapes(page, card)
     elif "median_" in arrays:
-        values = arrays["median_"][:_MOST]
-        page.bars(
-            {
-                "": [
-                    Bar(name, float(value), f"{value:.4g}")
-                    for name, value in zip(columns_of(card), values, strict=False)
-                ]
-            }
-        )
+        places = zip(columns_of(card), arrays["median_"][:_MOST], strict=False)
+        page.bars({"": [Bar(name, float(value), f"{value:.4g}") for name, value in places]})
     else:
         page.table(
             ("released numbers", "shape"), [(name, str(array.shape)) for name, array in arrays.items()]
@@ -200,16 +194,11 @@ def _add_internals(page: Page, card: Card) -> None:
     add_details(page, card.privacy)
     if card.schema is not None:
         with page.folded("The public schema"):
-            declared = card.schema.to_dict()["columns"]
-            page.table(
-                ("column", "declared domain"), [(name, _in_words(one)) for name, one in declared.items()]
-            )
+            declared = card.schema.to_dict()["columns"].items()
+            page.table(("column", "declared domain"), [(name, _in_words(one)) for name, one in declared])
     with page.folded("Settings and released numbers"):
-        settings = {**card.parameters, **card.described}
-        page.table(
-            ("parameter", "value"),
-            [(name, str(value)) for name, value in settings.items() if value is not None],
-        )
+        settings = {**card.parameters, **card.described}.items()
+        page.table(("parameter", "value"), [(name, str(one)) for name, one in settings if one is not None])
         if not family(card.estimator).packed:
             for name, array in card.arrays.items():
                 page.preformatted(f"{name} = {np.array2string(array, threshold=200, max_line_width=100)}")
@@ -217,9 +206,8 @@ def _add_internals(page: Page, card: Card) -> None:
 
 def _in_words(domain: Mapping[str, Any]) -> str:
     """Describe a domain in words."""
-    kind, *rest = domain.values()
+    (_, kind), *rest = domain.items()
     parts = [
-        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-        for name, value in zip(list(domain)[1:], rest, strict=True)
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}" for name, value in rest
     ]
     return f"{kind}: {'; '.join(parts)}" if parts else str(kind)

@@ -111,18 +111,12 @@ def _linear(card: Card) -> Coefficients:
 def _changes(card: Card, coef: Array, text: Callable[[float], str]) -> Iterator[str]:
     """One word for each feature, in order; reference levels have none of their own."""
     found = {max(effect.weights): effect.of(coef) for effect in effects(card)}
-    names, columns = columns_of(card), card.schema.columns if card.schema else {}
-    words = {
-        name
-        for key, domain in columns.items()
-        if isinstance(domain, Text)
-        for name in domain.feature_names(key)
-    }
-    for place, name in enumerate(names):
-        if place in found or name in words:
-            yield text(found.get(place, float(coef[place])))
-        else:
-            yield "reference"
+    columns = card.schema.columns if card.schema else {}
+    texts = [(key, domain) for key, domain in columns.items() if isinstance(domain, Text)]
+    words = {name for key, domain in texts for name in domain.feature_names(key)}
+    for place, name in enumerate(columns_of(card)):
+        known = place in found or name in words
+        yield text(found.get(place, float(coef[place]))) if known else "reference"
 
 
 def _ratio(log_odds: float) -> str:
@@ -136,17 +130,12 @@ def _median(card: Card) -> Coefficients:
     if card.schema is not None:
         for name, domain in card.schema.columns.items():
             if isinstance(domain, Numeric) and not domain.logarithmic:
-                middle, half = domain.lower / 2 + domain.upper / 2, domain.upper / 2 - domain.lower / 2
-                units[name] = middle + half * units[name]
+                units[name] = domain.middle + domain.half_width * units[name]
     rows = tuple(
         (name, f"{value:.4g}", f"{units[name]:.4g}") for name, value in zip(names, values, strict=True)
     )
-    return Coefficients(
-        "The geometric median",
-        ("column", "as encoded", "in its unit"),
-        rows,
-        "" if card.schema is None else _ENCODED,
-    )
+    header, remark = ("column", "as encoded", "in its unit"), "" if card.schema is None else _ENCODED
+    return Coefficients("The geometric median", header, rows, remark)
 
 
 def _components(card: Card) -> Coefficients:
@@ -163,8 +152,8 @@ def _components(card: Card) -> Coefficients:
 
 def _size(row: tuple[str, ...]) -> float:
     try:
-        return max(abs(float(cell)) for cell in row[1:2])
-    except ValueError:
+        return abs(float(row[1]))
+    except ValueError:  # a shape, not a number
         return 0.0
 
 
@@ -199,15 +188,7 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
     found = list(effects(card))
     if card.schema is None and len(found) > _MOST:
         found.sort(key=lambda effect: -max(abs(effect.of(row)) for row in coef))
-    hidden = (
-        []
-        if card.schema is None
-        else [
-            (name, domain.n_features)
-            for name, domain in card.schema.columns.items()
-            if isinstance(domain, Text)
-        ]
-    )
+    columns = {} if card.schema is None else card.schema.columns
     shown = found[:_MOST] if card.schema is None else found
     labels = [] if card.classes is None else [str(label) for label in card.classes]
     if len(coef) == 1:
@@ -220,8 +201,10 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
         )
     if len(found) > len(shown):
         page.text(f"The {len(shown)} largest of {len(found)}; the model file has them all.")
-    for name, count in hidden:
-        page.text(f"Left out: {count} hashed words of {name!r}, which stand for no word in particular.")
+    for name, domain in columns.items():
+        if isinstance(domain, Text):
+            count = domain.n_features
+            page.text(f"Left out: {count} hashed words of {name!r}, which stand for no word in particular.")
     if card.schema is not None and card.schema.normalize:
         page.text(
             "Rows are scaled to length 1 before they are multiplied, so effects in one row are smaller."

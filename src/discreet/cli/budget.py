@@ -21,6 +21,7 @@ from discreet.cli.options import (
     input_file,
     one_of,
     real,
+    schema_file,
     section,
 )
 from discreet.cli.session import opened
@@ -85,6 +86,7 @@ def create(arguments: argparse.Namespace) -> None:
 def show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
     from discreet.display.console import say, table
+    from discreet.privacy.page import shares
 
     ledger = opened(arguments.path)
     sizes = "may depend on earlier results" if ledger.adaptive else "were all fixed in advance"
@@ -93,31 +95,15 @@ def show(arguments: argparse.Namespace) -> None:
     say(f"Sizes      {sizes}")
     say(f"Spent      {ledger.spent()}")
     say(f"Remaining  {ledger.remaining()}")
-    charges = ledger.history()
     say(f"Head       {ledger.head}")
+    charges = ledger.history()
     if charges:
         say()
         table(
             "Who spent what: the increase of the total by each person's charges, in order of the charges",
             ("who", "charges", "epsilon"),
-            shares(ledger, charges),
+            [(who, count, f"{raised:.4g}") for who, count, raised in shares(ledger, charges)],
         )
-
-
-def shares(ledger: Any, charges: list[Any]) -> list[tuple[str, int, str]]:
-    """Return every person in the ledger, their number of charges, and by how much these raised the total."""
-    from discreet.privacy.page import shares as raised
-
-    return [(who or "(unknown)", count, f"{epsilon:.4g}") for who, count, epsilon in raised(ledger, charges)]
-
-
-def by_person(ledger: Any) -> list[tuple[str, int, str]]:
-    """Return every person in the ledger, with the number and the price of their charges, largest first."""
-    from discreet.privacy.page import by_person as priced
-
-    return [
-        (who or "(unknown)", count, f"{price:.4g}") for who, count, price in priced(ledger, ledger.history())
-    ]
 
 
 @command("history", "every charge, in order", None, _LEDGER)
@@ -226,16 +212,17 @@ def policy(arguments: argparse.Namespace) -> None:
     """Print the caps and the spending."""
     from discreet.display.console import table
     from discreet.privacy.ledger.policy import Policy
+    from discreet.privacy.page import price_by_person
 
     shared = Policy.read(arguments.path)
     rows: list[tuple[str, str, str, str]] = []
     for name in shared.data:
         whole = shared.dataset(name)
-        spent = {who: price for who, _, price in by_person(whole)}
+        spent = price_by_person(whole)
         rows.append((name, "(everybody)", f"{whole.epsilon:g}", f"{whole.spent().epsilon:.4g}"))
         for who, shares in shared.people.items():
             if name in shares:
-                rows.append((name, who, str(shares[name]), spent.get(who, "0")))
+                rows.append((name, who, str(shares[name]), f"{spent.get(who, 0.0):.4g}"))
     table(f"Budgets of {arguments.path}", ("data set", "who", "cap", "spent"), rows)
 
 
@@ -305,9 +292,7 @@ def _part(event: Any, times: int) -> str:
     ),
     one_of(
         argument("--columns", type=columns, metavar="P", help="number of columns after encoding"),
-        argument(
-            "--schema", type=input_file("schema file"), metavar="FILE", help="public domains and target"
-        ),
+        schema_file("public domains and target"),
         argument("--items", type=columns, metavar="M", help="items of the catalog, for a recommender"),
     ),
     argument("--classes", type=count, metavar="K", help="default: the schema's, otherwise 2"),

@@ -7,10 +7,10 @@ spelled out because help must not import NumPy; a test compares them with the pa
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from discreet.cli.options import (
@@ -45,18 +45,11 @@ class Model:
     reads: str = "rows"
 
 
-def _classes(name: str, help: str, *options: str, reads: str = "rows") -> Model:
-    return Model(help, MappingProxyType({"classes": name}), options, reads)
+def _model_of(target: str, name: str, help: str, *options: str, reads: str = "rows") -> Model:
+    return Model(help, {target: name}, options, reads)
 
 
-def _number(name: str, help: str, *options: str, reads: str = "rows") -> Model:
-    return Model(help, MappingProxyType({"number": name}), options, reads)
-
-
-def _no_target(name: str, help: str, *options: str, reads: str = "points") -> Model:
-    return Model(help, MappingProxyType({"none": name}), options, reads)
-
-
+_classes, _number, _no_target = (partial(_model_of, target) for target in ("classes", "number", "none"))
 _LINEAR = ("feature_bound", "fit_intercept", "solver")
 _WEIGHTED = ("multi_class", "class_weight")
 _SHAPES = ("pairs", "max_bins", "n_iterations", "monotonic", "loss", "least_mean")
@@ -97,11 +90,14 @@ MODELS: Mapping[str, Model] = {
         _SHAPES,
         "table",
     ),
-    "median": _no_target("PrivateMedian", "the geometric median of the columns, without a target", "radius"),
+    "median": _no_target(
+        "PrivateMedian", "the geometric median of the columns, without a target", "radius", reads="points"
+    ),
     "components": _no_target(
         "PrivatePCA",
         "principal components of the columns, without a target",
         *("n_components", "feature_bound", "method"),
+        reads="points",
     ),
     "transfer": Model(
         "teachers label public rows, and a student learns from the labels",
@@ -229,13 +225,24 @@ def takers(parameter: str) -> list[str]:
     return [name for name, model in MODELS.items() if parameter in model.options]
 
 
-def _option(parameter: str) -> Argument:
-    """Declare the option that sets a parameter; its help names the models that have it."""
+def check_options(given: Iterable[str], name: str) -> None:
+    """Raise for options that the named model does not have."""
+    for parameter in given:
+        if parameter not in MODELS[name].options:
+            raise ValueError(f"{flag(parameter)} is for {', '.join(takers(parameter))}, not for {name}")
+
+
+def option(parameter: str, **more: Any) -> Argument:
+    """Declare the option that sets a parameter."""
     settings = {name: value for name, value in OPTIONS[parameter].items() if name != "flag"}
+    return argument(flag(parameter), dest=_destination(parameter), **settings | more)
+
+
+def _scoped(parameter: str) -> Argument:
+    """Declare the option that sets a parameter; its help names the models that have it."""
     names = takers(parameter)
     scope = "most models" if len(names) > 5 else ", ".join(names)
-    settings |= {"dest": _destination(parameter), "help": f"{settings['help']} [{scope}]"}
-    return argument(flag(parameter), **settings)
+    return option(parameter, help=f"{OPTIONS[parameter]['help']} [{scope}]")
 
 
 def _destination(parameter: str) -> str:
@@ -249,7 +256,7 @@ MODEL = section(
     argument(
         "--model", type=_model, metavar="NAME", help="default: logistic for classes, ridge for a number"
     ),
-    *map(_option, OPTIONS),
+    *map(_scoped, OPTIONS),
     text="\n".join(f"{name:<16}{model.help}" for name, model in MODELS.items()),
 )
 
@@ -283,24 +290,17 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
 
     name = name_of(arguments, schema)
     model, target = MODELS[name], kind_of_target(schema)
-    given = {
-        parameter: getattr(arguments, _destination(parameter))
-        for parameter in OPTIONS
-        if getattr(arguments, _destination(parameter)) is not None
-    }
-    for parameter in given:
-        if parameter not in model.options:
-            raise ValueError(f"{flag(parameter)} is for {', '.join(takers(parameter))}, not for {name}")
+    options = {parameter: getattr(arguments, _destination(parameter), None) for parameter in OPTIONS}
+    given = {parameter: value for parameter, value in options.items() if value is not None}
+    check_options(given, name)
     kind = getattr(discreet, _estimator_name(name, target, schema))
     values = _values(given, schema.classes.tolist() if target == "classes" else ())
     facts = {**_public_facts(model, target, schema, given), **shared}
     facts |= {one: getattr(arguments, one) for one in ("epsilon", "delta", "neighboring")}
     known = set(kind._get_param_names())
+    kinds = "classes, and this target is a number" if target == "number" else "numbers, and this is none"
     for parameter in given:
         if parameter not in (*known, *_OF_TEACHERS):
-            kinds = (
-                "classes, and this target is a number" if target == "number" else "numbers, and this is none"
-            )
             raise ValueError(f"{flag(parameter)} is for {kinds}")
     for parameter, value in shared.items():
         if parameter not in known and value not in (None, "error"):

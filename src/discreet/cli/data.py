@@ -28,6 +28,9 @@ from discreet.display.console import printable
 
 FORMATS = ("toml", "json", "yaml")  # spelled out: help must not import NumPy
 
+_SCHEMA_FILE = argument(
+    "schema", type=input_file("schema file"), metavar="SCHEMA", help="schema, .toml, .json or .yaml"
+)
 _HEADER = """\
 # A template from a sample that must be PUBLIC. Correct it from public knowledge, not from the private data:
 # lower and upper should hold for everyone who could be in the table; categories should list all that are possible.
@@ -78,7 +81,7 @@ def template(arguments: argparse.Namespace) -> None:
     "show",
     "check a schema file and show the features it makes",
     None,
-    argument("schema", type=input_file("schema file"), metavar="FILE", help="schema, .toml, .json or .yaml"),
+    _SCHEMA_FILE,
 )
 def show(arguments: argparse.Namespace) -> None:
     """Print what the schema declares."""
@@ -94,9 +97,7 @@ def show(arguments: argparse.Namespace) -> None:
     "Compare a private table with its schema before a budget is spent: a misspelled category or a wrong bound raises "
     "no error in a fit. Nothing is charged and nothing is protected: the counts are exact, describe individuals, and "
     "MUST NOT BE PUBLISHED. Correct the schema from public knowledge, not from the counts.",
-    argument(
-        "schema", type=input_file("schema file"), metavar="SCHEMA", help="schema, .toml, .json or .yaml"
-    ),
+    _SCHEMA_FILE,
     *DATA,
 )
 def check(arguments: argparse.Namespace) -> None:
@@ -191,18 +192,12 @@ def describe(arguments: argparse.Namespace) -> None:
             found = described(
                 table,
                 schema,
-                epsilon=arguments.epsilon,
-                delta=arguments.delta,
-                neighboring=arguments.neighboring,
                 pairs=[tuple(pair) for pair in arguments.pair],
                 bins=arguments.bins,
                 intervals="population" if arguments.population else "table",
                 confidence=arguments.confidence,
-                groups=groups,
-                max_rows_per_group=arguments.max_rows_per_group,
-                n_samples=arguments.max_rows,
-                ledger=ledger,
                 bad_rows=arguments.bad_rows,
+                **options.budget_of(arguments, groups=groups, ledger=ledger),
             )
         release(found, arguments, "numbers")
     options.print_balance(arguments, ledger, found.privacy_)
@@ -226,10 +221,10 @@ def demo(arguments: argparse.Namespace) -> None:
 
     if arguments.output is not None:
         Path(arguments.output).mkdir(parents=True, exist_ok=True)
-        demonstration.run(Path(arguments.output), n_people=arguments.people, keep=True)
+        demonstration.run(Path(arguments.output), arguments.people, keep=True)
         return
     with tempfile.TemporaryDirectory(prefix="discreet-demo-") as folder:
-        demonstration.run(Path(folder), n_people=arguments.people, keep=False)
+        demonstration.run(Path(folder), arguments.people)
 
 
 @command(

@@ -19,16 +19,13 @@ from discreet.cli.options import (
     command,
     count,
     fraction,
-    input_file,
+    schema_file,
     to_write,
 )
 from discreet.cli.session import fitting
 
-_FIT_SCHEMA = argument(
-    "--schema",
-    type=input_file("schema file"),
-    metavar="FILE",
-    help="public domains and target, .toml, .json or .yaml; for all models but the recommender",
+_FIT_SCHEMA = schema_file(
+    "public domains and target, .toml, .json or .yaml; for all models but the recommender"
 )
 
 
@@ -125,16 +122,13 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
             return estimator.fit(rows)
     unused = getattr(schema.target, "column", None) if reads == "points" else None
     needed = [name for name in schema.needed if name != unused]
-    given: tuple[Any, ...]
     with fitting("reading the table"):
         table, groups = options.read_grouped(arguments, schema, needed)
         if reads == "table":
-            given = (table,)
-        elif reads == "points":
-            given = (schema.transform(table, bad_rows=arguments.bad_rows),)
-        else:
-            given = schema.encode(table, bad_rows=arguments.bad_rows)
-        return estimator.fit(*given, groups=groups)
+            return estimator.fit(table, groups=groups)
+        if reads == "points":
+            return estimator.fit(schema.transform(table, bad_rows=arguments.bad_rows), groups=groups)
+        return estimator.fit(*schema.encode(table, bad_rows=arguments.bad_rows), groups=groups)
 
 
 def _fitted_by_teachers(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
@@ -144,9 +138,8 @@ def _fitted_by_teachers(arguments: argparse.Namespace, schema: Any, estimator: A
             "--public is required: the public rows that teachers label and the student learns from"
         )
     with fitting("reading the tables"):
-        rows, labels, groups, asked = options.read_both(arguments, schema, arguments.X_public)
-        public = schema.transform(asked)
-        return estimator.fit(rows, labels, public, groups=groups)
+        rows, labels, groups, asked = options.read_both(arguments, schema)
+        return estimator.fit(rows, labels, schema.transform(asked), groups=groups)
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -237,11 +230,7 @@ def search(arguments: argparse.Namespace) -> None:
     grid = dict(arguments.vary)
     if catalog.MODELS[name].reads not in ("rows", "entries"):
         raise ValueError(f"a search compares linear models, not {name}; use `discreet fit`")
-    for parameter in grid:
-        if parameter not in catalog.MODELS[name].options:
-            raise ValueError(
-                f"{catalog.flag(parameter)} is for {', '.join(catalog.takers(parameter))}, not for {name}"
-            )
+    catalog.check_options(grid, name)
     with options.output(arguments, size=size, reason=_ONCE):
         ledger = arguments.outcome.ledger(arguments.ledger)
         found = PrivateSearchCV(

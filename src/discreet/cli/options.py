@@ -297,13 +297,21 @@ GUARANTEE = (
         help="which data sets must be indistinguishable",
     ),
 )
+
+
+def ledger_file(help: str) -> Argument:
+    """The option ``--ledger``."""
+    return argument("--ledger", type=input_file("ledger"), metavar="FILE", help=help)
+
+
+def schema_file(help: str, *, required: bool = False) -> Argument:
+    """The option ``--schema``."""
+    kind = input_file("schema file")
+    return argument("--schema", type=kind, required=required, metavar="FILE", help=help)
+
+
 LEDGER = (
-    argument(
-        "--ledger",
-        type=input_file("ledger"),
-        metavar="FILE",
-        help="ledger to charge, see `discreet ledger create`",
-    ),
+    ledger_file("ledger to charge, see `discreet ledger create`"),
     argument("--max-rows", type=count, metavar="N", help="public bound on the rows, under add-remove-one"),
 )
 DATA = (
@@ -316,13 +324,7 @@ DATA = (
         help="what separates the fields of a CSV file: ';', 'tab', ... (default: a comma)",
     ),
 )
-SCHEMA = argument(
-    "--schema",
-    type=input_file("schema file"),
-    required=True,
-    metavar="FILE",
-    help="public domains and target, .toml, .json or .yaml",
-)
+SCHEMA = schema_file("public domains and target, .toml, .json or .yaml", required=True)
 MODEL_FILE = argument(
     "model", type=input_file("model file"), metavar="MODEL", help="model file written by `discreet fit`"
 )
@@ -359,6 +361,13 @@ def several_rows(group: str) -> str:
     )
 
 
+def budget_of(arguments: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """Return what a release may spend, and on how many rows, as parameters of the function that makes it."""
+    names = ("epsilon", "delta", "neighboring", "max_rows_per_group")
+    given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+    return {**given, "n_samples": arguments.max_rows, **more}
+
+
 def read(arguments: argparse.Namespace, columns: list[str] | None = None) -> Any:
     """Read these columns of the command's table."""
     from discreet.tables.reading import read_table
@@ -380,13 +389,13 @@ def read_grouped(
     return table, None if schema.group is None else schema.groups(table)
 
 
-def read_both(arguments: argparse.Namespace, schema: Any, public: Any) -> tuple[Any, Any, Any, Any]:
-    """Read the private table as rows, labels and person ids, and the public table that teachers label."""
+def read_both(arguments: argparse.Namespace, schema: Any) -> tuple[Any, Any, Any, Any]:
+    """Read the private table as rows, labels and person ids, and the table --public that teachers label."""
     from discreet.tables.reading import read_table
 
     table = read(arguments, schema.needed)
     groups = None if schema.group is None else schema.groups(table)
-    asked = read_table(public, list(schema.columns), separator=arguments.separator)
+    asked = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
     return *schema.encode(table), groups, asked
 
 

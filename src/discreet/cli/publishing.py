@@ -6,7 +6,16 @@ import argparse
 from typing import Any
 
 from discreet.cli import options
-from discreet.cli.options import MODEL_FILE, argument, command, count, input_file, section, to_write
+from discreet.cli.options import (
+    MODEL_FILE,
+    argument,
+    command,
+    count,
+    input_file,
+    ledger_file,
+    section,
+    to_write,
+)
 from discreet.cli.session import opened
 
 FORMATS = {"onnx": ".onnx", "scikit-learn": ".joblib"}
@@ -59,12 +68,7 @@ def show(arguments: argparse.Namespace) -> None:
     "loads nothing from a network. What you declare is published with it. Shapes of additive models need the extra "
     "`report`.",
     MODEL_FILE,
-    argument(
-        "--ledger",
-        type=input_file("ledger"),
-        metavar="FILE",
-        help="ledger that paid, to show the total spent",
-    ),
+    ledger_file("ledger that paid, to show the total spent"),
     argument(
         "--dossier",
         action="store_true",
@@ -109,9 +113,8 @@ def card(arguments: argparse.Namespace) -> None:
             report = None if arguments.audit is None else attack_file(arguments.model, arguments.audit)
             text = dossier(arguments.model, ledger=ledger, audit=report, about=about)
             write_atomically(arguments.output, f"{text}\n".encode())
-            say(f"Written to {arguments.output}")
-            return
-        cards.to_html(read, arguments.output, about=about, ledger=ledger)
+        else:
+            cards.to_html(read, arguments.output, about=about, ledger=ledger)
     say(f"Written to {arguments.output}")
 
 

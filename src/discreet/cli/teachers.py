@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from discreet.cli import catalog, options
-from discreet.cli.catalog import AGGREGATORS, TEACHERS
+from discreet.cli.catalog import AGGREGATORS
 from discreet.cli.options import (
     DATA,
     GUARANTEE,
@@ -16,7 +16,6 @@ from discreet.cli.options import (
     command,
     count,
     fraction,
-    input_file,
     to_write,
 )
 from discreet.cli.session import fitting
@@ -31,23 +30,7 @@ from discreet.cli.session import fitting
     "schema has a group column, all rows of a person go to one teacher, and people are protected.",
     *DATA,
     SCHEMA,
-    argument(
-        "--public",
-        type=input_file("file"),
-        required=True,
-        metavar="FILE",
-        help="public rows with the columns of the schema, .csv or .parquet",
-    ),
-    argument("--teacher", choices=tuple(TEACHERS), default="linear", help="kind of model (default: linear)"),
-    argument("--teachers", type=count, metavar="B", help="how many (default: by public rule)"),
-    argument("--aggregator", choices=AGGREGATORS, default="auto", help="of classes (default: auto)"),
-    argument(
-        "--expected-unstable",
-        type=fraction,
-        metavar="S",
-        help="guessed share of rows on which teachers disagree (default: nothing is known)",
-    ),
-    argument("--jobs", type=count, metavar="N", help="processes that train teachers (default: 1)"),
+    *(catalog.option(name, required=name == "X_public") for name in catalog.MODELS["transfer"].options),
     *GUARANTEE,
     *LEDGER,
     *to_write("labels to write, one line per public row (CSV)", required=True),
@@ -71,11 +54,13 @@ def label(arguments: argparse.Namespace) -> None:
         options.output(beside, reason=", and a statement belongs to its labels"),
     ):
         ledger = arguments.outcome.ledger(arguments.ledger)
+        arguments.model = "transfer"
+        teachers = catalog.estimator(arguments, schema, ledger=ledger, n_samples=arguments.max_rows)
         with working("reading the tables"):
-            rows, labels, groups, asked = options.read_both(arguments, schema, arguments.public)
+            rows, labels, groups, asked = options.read_both(arguments, schema)
             public = schema.transform(asked)
         with fitting():
-            found = _transfer(arguments, schema, ledger).fit(rows, labels, public, groups=groups)
+            found = teachers.fit(rows, labels, public, groups=groups)
         try:
             write_csv(arguments.output, _released(found, asked))
             if arguments.statement is not None:
@@ -86,32 +71,6 @@ def label(arguments: argparse.Namespace) -> None:
     say(found.privacy_)
     say(f"\nLabels of {len(public)} public rows written to {arguments.output}")
     options.print_balance(arguments, ledger, found.privacy_)
-
-
-def _transfer(arguments: argparse.Namespace, schema: Any, ledger: Any) -> Any:
-    """Return the unfitted transfer model that the options describe."""
-    from discreet import PrivateTransferClassifier, PrivateTransferRegressor
-
-    target = catalog.kind_of_target(schema)
-    number, teacher = target == "number", catalog.teacher(arguments.teacher, target)
-    shared = {
-        "n_teachers": arguments.teachers or "auto",
-        "epsilon": arguments.epsilon,
-        "delta": arguments.delta,
-        "neighboring": arguments.neighboring,
-        "n_samples": arguments.max_rows,
-        "n_jobs": arguments.jobs,
-        "ledger": ledger,
-    }
-    if number:
-        return PrivateTransferRegressor(teacher, schema.target_bounds, **shared)
-    return PrivateTransferClassifier(
-        teacher,
-        classes=schema.classes.tolist(),
-        aggregator=arguments.aggregator,
-        expected_unstable=arguments.expected_unstable,
-        **shared,
-    )
 
 
 def _released(found: Any, public: Any) -> dict[str, Any]:

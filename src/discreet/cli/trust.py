@@ -24,6 +24,7 @@ from discreet.cli.options import (
     epsilon,
     fraction,
     input_file,
+    ledger_file,
     to_write,
 )
 from discreet.cli.session import check_visible, fitting, opened, release
@@ -91,17 +92,11 @@ def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: A
             model,
             rows,
             labels,
-            epsilon=arguments.epsilon,
-            delta=arguments.delta,
-            neighboring=arguments.neighboring,
             confidence=arguments.confidence,
             bins=arguments.bins,
             by=by,
             by_values=values,
-            groups=groups,
-            max_rows_per_group=arguments.max_rows_per_group,
-            n_samples=arguments.max_rows,
-            ledger=ledger,
+            **options.budget_of(arguments, groups=groups, ledger=ledger),
         )
 
 
@@ -158,16 +153,11 @@ def intervals(arguments: argparse.Namespace) -> None:
                 model,
                 rows,
                 labels,
-                epsilon=arguments.epsilon,
-                delta=arguments.delta,
                 level=arguments.level,
                 robust=arguments.robust,
                 steps=arguments.steps,
                 levels=schema.levels,
-                n_samples=arguments.max_rows,
-                groups=groups,
-                max_rows_per_group=arguments.max_rows_per_group,
-                ledger=ledger,
+                **options.budget_of(arguments, groups=groups, ledger=ledger),
             )
         release(_Named(found, schema.feature_names), arguments, "intervals")
     options.print_balance(arguments, ledger, found.privacy_)
@@ -231,12 +221,7 @@ class _Named:
         metavar="FILE",
         help="public key (PEM) that must have signed the model",
     ),
-    argument(
-        "--ledger",
-        type=input_file("ledger"),
-        metavar="FILE",
-        help="ledger that must contain the charge named in the model file",
-    ),
+    ledger_file("ledger that must contain the charge named in the model file"),
     examples=("discreet verify model.json --ledger budget.ledger --key public.pem",),
 )
 def verify(arguments: argparse.Namespace) -> None:
@@ -292,8 +277,7 @@ def verify(arguments: argparse.Namespace) -> None:
 )
 def audit(arguments: argparse.Namespace) -> int:
     """Attack and print; return 1 if the guarantee is refuted."""
-    from discreet._files import write_atomically
-    from discreet.audit.report import bars, histogram, page
+    from discreet.audit.report import bars, histogram
     from discreet.display.charts import require
     from discreet.display.console import say
 
@@ -306,9 +290,10 @@ def audit(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         require()
     with options.output(arguments):
-        report = _attacked(arguments)
+        with _many_fits(arguments.runs):
+            report = _audited(arguments)
         if arguments.output is not None:
-            write_atomically(arguments.output, page(report).encode())
+            report.to_html(arguments.output)
     say(report)
     say(bars(report))
     if arguments.plot:
@@ -316,11 +301,6 @@ def audit(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         say(f"Written to {arguments.output}")
     return 0 if report.passed else 1
-
-
-def _attacked(arguments: argparse.Namespace) -> Any:
-    with _many_fits(arguments.runs):
-        return _audited(arguments)
 
 
 def attack_file(path: str, runs: int) -> Any:

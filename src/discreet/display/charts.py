@@ -18,7 +18,6 @@ Records = Sequence[Mapping[str, Any]]
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#882255", "#F0E442")
 _HEIGHT = 260
-_FEW = 8  # ticks at the measured places
 _HALF = 360  # narrower charts have names of two lines
 _TWO_COLUMNS = 600  # narrower charts have one column of legend
 #: Around a picture of a document, which is cut off at its edges: the letters of the reader's machine may be wider than
@@ -39,15 +38,16 @@ def require() -> None:
             )
 
 
-def _altair() -> Any:
+def altair() -> Any:
+    """Return the library that makes specifications; ``ImportError`` without the extra ``report``."""
     require()
-    import altair
+    import altair as alt
 
-    altair.data_transformers.disable_max_rows()
-    return altair
+    alt.data_transformers.disable_max_rows()
+    return alt
 
 
-def _color(alt: Any, records: Records, series: str, colors: Mapping[str, str] | None) -> Any:
+def color_of(alt: Any, records: Records, series: str, colors: Mapping[str, str] | None = None) -> Any:
     """The color of each series: as given, or in the order of appearance."""
     names = list(dict.fromkeys(str(record[series]) for record in records))
     known = {name: color for name, color in (colors or {}).items() if name in names}
@@ -63,140 +63,23 @@ def _color(alt: Any, records: Records, series: str, colors: Mapping[str, str] | 
     )
 
 
-def _shape(alt: Any, records: Records, series: str) -> Any:
-    names = list(dict.fromkeys(str(record[series]) for record in records))
-    return alt.Shape(f"{series}:N", scale=alt.Scale(domain=names), legend=None)
-
-
-def _logarithmic(alt: Any, records: Records, x: str) -> Any:
-    """A logarithmic axis, with ticks where something was measured if there are few such places."""
-    places = sorted({float(record[x]) for record in records})
-    axis = alt.Axis(values=places, format="~g") if len(places) <= _FEW else alt.Axis(format="~g")
-    return alt.X(f"{x}:Q", scale=alt.Scale(type="log", nice=False), title=x, axis=axis)
-
-
-def curves(
-    records: Records,
-    *,
-    x: str,
-    y: str,
-    band: tuple[str, str],
-    series: str,
-    log_y: bool = False,
-    colors: Mapping[str, str] | None = None,
-) -> Spec:
-    """Lines of ``y`` against ``x``, on a logarithmic axis, with their bands, one per ``series``."""
-    alt = _altair()
-    vertical = alt.Scale(type="log") if log_y else alt.Scale(zero=False)
-    base = alt.Chart(alt.Data(values=list(records))).encode(
-        x=_logarithmic(alt, records, x), color=_color(alt, records, series, colors)
-    )
-    area = base.mark_area(opacity=0.18).encode(
-        y=alt.Y(f"{band[0]}:Q", scale=vertical, title=y), y2=f"{band[1]}:Q"
-    )
-    line = base.mark_line(point=alt.OverlayMarkDef(size=60, filled=True)).encode(
-        y=alt.Y(f"{y}:Q", scale=vertical, title=y),
-        shape=_shape(alt, records, series),
-        tooltip=[
-            f"{series}:N",
-            alt.Tooltip(f"{x}:Q", format=".3g"),
-            *(alt.Tooltip(f"{name}:Q", format=".4g") for name in dict.fromkeys((y, *band))),
-        ],
-    )
-    return _finished(area + line)
-
-
-def bars(
-    records: Records,
-    *,
-    category: str,
-    value: str,
-    group: str,
-    format: str = ".3g",
-    colors: Mapping[str, str] | None = None,
-) -> Spec:
-    """Horizontal bars of ``value``, grouped."""
-    alt = _altair()
-    chart = (
-        alt.Chart(alt.Data(values=list(records)))
-        .mark_bar()
-        .encode(
-            y=alt.Y(f"{category}:N", title=None, sort=None),
-            yOffset=alt.YOffset(f"{group}:N", sort=None),
-            x=alt.X(f"{value}:Q", title=value),
-            color=_color(alt, records, group, colors),
-            tooltip=[f"{category}:N", f"{group}:N", alt.Tooltip(f"{value}:Q", format=format)],
-        )
-    )
-    groups = {record[group] for record in records}
-    categories = {record[category] for record in records}
-    return _finished(chart, height=max(120, 12 * len(groups) * len(categories)))
-
-
-def dots(
-    records: Records,
-    *,
-    category: str,
-    value: str,
-    group: str,
-    log: bool = False,
-    colors: Mapping[str, str] | None = None,
-) -> Spec:
-    """One line per ``category`` with the ``value`` of every ``group`` on it, to be compared at a glance."""
-    alt = _altair()
-    scale = (
-        alt.Scale(type="log", padding=12, nice=False)
-        if log
-        else alt.Scale(zero=False, nice=False, padding=12)
-    )
-    base = alt.Chart(alt.Data(values=list(records))).encode(
-        y=alt.Y(f"{category}:N", title=None, sort=None, axis=alt.Axis(grid=True))
-    )
-    span = base.mark_rule(strokeWidth=2, color="#9a9aa5").encode(
-        x=alt.X(f"min({value}):Q", scale=scale, title=value), x2=f"max({value}):Q"
-    )
-    points = base.mark_point(filled=True, size=110, opacity=1).encode(
-        x=alt.X(f"{value}:Q", scale=scale, title=value),
-        color=_color(alt, records, group, colors),
-        shape=_shape(alt, records, group),
-        tooltip=[f"{category}:N", f"{group}:N", alt.Tooltip(f"{value}:Q", format=".4g")],
-    )
-    categories = {record[category] for record in records}
-    return _finished(span + points, height=max(90, 30 * len(categories)))
-
-
-def slopes(records: Records, *, x: str, y: str, series: str, theory: str) -> Spec:
-    """Points on logarithmic axes, with the line that theory predicts for each series dashed beside them."""
-    alt = _altair()
-    logarithmic = alt.Scale(type="log")
-    base = alt.Chart(alt.Data(values=list(records))).encode(
-        x=_logarithmic(alt, records, x), color=_color(alt, records, series, None)
-    )
-    points = base.mark_point(filled=True, size=60).encode(
-        y=alt.Y(f"{y}:Q", scale=logarithmic, title=y, axis=alt.Axis(format="~g")),
-        shape=_shape(alt, records, series),
-        tooltip=[f"{series}:N", alt.Tooltip(f"{x}:Q", format=".3g"), alt.Tooltip(f"{y}:Q", format=".3g")],
-    )
-    line = base.mark_line(strokeDash=[6, 4]).encode(y=alt.Y(f"{theory}:Q", scale=logarithmic))
-    return _finished(line + points)
-
-
 def steps(records: Records, *, x: str, y: str, series: str) -> Spec:
     """Histograms over each other: ``y`` from every place of ``x`` to the next."""
-    alt = _altair()
+    alt = altair()
     chart = (
         alt.Chart(alt.Data(values=list(records)))
         .mark_area(interpolate="step-after", opacity=0.35, line=True)
         .encode(
             x=alt.X(f"{x}:Q", title=x, scale=alt.Scale(nice=False, zero=False)),
             y=alt.Y(f"{y}:Q", title=y, stack=None),
-            color=_color(alt, records, series, None),
+            color=color_of(alt, records, series),
         )
     )
-    return _finished(chart)
+    return finished(chart)
 
 
-def _finished(chart: Any, height: float = _HEIGHT) -> Spec:
+def finished(chart: Any, height: float = _HEIGHT) -> Spec:
+    """The specification of a chart of this height."""
     return dict(chart.properties(height=height).to_dict())
 
 

@@ -26,9 +26,7 @@ class Event:
     """Base of all events; comparable, hashable, and preserved exactly by ``to_dict`` / ``from_dict``."""
 
     kinds: ClassVar[dict[str, type[Event]]] = {}
-    depth: ClassVar[int] = (
-        0  # how many events an event is nested in, at the deepest; set by those that hold events
-    )
+    depth: ClassVar[int] = 0  # of the deepest nesting inside; set by those that hold events
 
     def __init_subclass__(cls) -> None:
         Event.kinds[cls.__name__] = cls
@@ -94,6 +92,12 @@ def _check_fraction(**values: float) -> None:
     for name, value in values.items():
         if not _is_number(value) or not 0 <= value <= 1:
             raise ValueError(f"{name} must lie between 0 and 1, got {value!r}")
+
+
+def _check_count(**values: int) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -229,8 +233,7 @@ class Discretized(Event):
     variates: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.variates, bool) or not isinstance(self.variates, int) or self.variates < 1:
-            raise ValueError(f"variates must be a whole number of at least 1, got {self.variates!r}")
+        _check_count(variates=self.variates)
         _nest(self, self.event)
 
 
@@ -257,8 +260,7 @@ class Repeated(Event):
     times: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.times, bool) or not isinstance(self.times, int) or self.times < 1:
-            raise ValueError(f"times must be a whole number of at least 1, got {self.times!r}")
+        _check_count(times=self.times)
         _nest(self, self.event)
 
 
@@ -328,8 +330,7 @@ class Grouped(Event):
     size: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
-            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        _check_count(size=self.size)
         _nest(self, self.event)
 
 
@@ -408,13 +409,11 @@ def leaves_of(event: Event) -> Leaves:
         case Subsampled(event=inner, rate=1):
             return leaves_of(inner)
         case OneOf() | RandomTries():
-            from discreet.privacy.accounting.repetition import (
-                summarized,  # calls accountants, which call this module
-            )
+            # It calls accountants, which call this module.
+            from discreet.privacy.accounting.repetition import summarized
 
-            return replace(
-                leaves_of(summarized(event)), relations=frozenset({Neighboring(event.neighboring)})
-            )
+            relations = frozenset({Neighboring(event.neighboring)})
+            return replace(leaves_of(summarized(event)), relations=relations)
         case NonPrivate() | Pure(epsilon=math.inf) | BoundedRange(epsilon=math.inf):
             return Leaves(private=False)
         case Approximate(epsilon=math.inf) | Approximate(delta=1):

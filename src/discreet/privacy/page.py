@@ -7,22 +7,17 @@ left, who spent the rest, when and on what.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from discreet.display.page import Bar, Page
-from discreet.privacy.guarantee import Guarantee
-
-if TYPE_CHECKING:
-    from discreet.privacy.statement import PrivacyStatement, Stated
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 from discreet.privacy.events import Composed, Event
+from discreet.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.file import Charge
     from discreet.privacy.ledger.ledger import Ledger
-
+    from discreet.privacy.statement import PrivacyStatement, Stated
 
 _PRIORS = (0.5, 0.1, 0.01)  # how sure somebody was before the release
 _SUBJECTS = {
@@ -62,8 +57,7 @@ def in_short(promise: Guarantee) -> str:
     >>> in_short(Guarantee(1.0, 1e-6))
     '(1, 1e-06)-differential privacy, replace-one, for each record'
     """
-    kind = "joint differential privacy" if promise.kind == "joint-dp" else "differential privacy"
-    return f"({promise.epsilon:g}, {promise.delta:.3g})-{kind}, {promise.neighboring.value}, for each {promise.unit}"
+    return f"{promise.words}, {promise.neighboring.value}, for each {promise.unit}"
 
 
 def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release") -> None:
@@ -170,6 +164,7 @@ class ShowsPlan:
         return plan_page(cast("Stated", self)).fragment()
 
 
+_UNKNOWN = "(unknown)"  # who
 _SHOWN = 60  # charges of a long history that are listed, the latest
 _MOST = 64  # further releases that are counted
 
@@ -192,8 +187,12 @@ def ledger_page(ledger: Ledger) -> Page:
         }
     )
     page.heading("Who spent it")
+    people = [
+        Bar(who, spent, f"{spent:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
+        for who, count, spent in shares(ledger, charges)
+    ]
     page.bars(
-        {"": _people(ledger, charges)},
+        {"": people},
         ("person", "epsilon", f"of the cap of {ledger.epsilon:g}"),
         ends=(0, ledger.epsilon),
     )
@@ -252,13 +251,12 @@ def _further(ledger: Ledger, last: Sequence[Charge]) -> str:
     return f"{many} more release{'' if count == 1 else 's'} like {name} would fit."
 
 
-def by_person(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
-    """Everybody with the number of their charges and the price of these alone, largest first."""
+def price_by_person(ledger: Ledger) -> dict[str, float]:
+    """The price of each person's charges alone."""
     events: dict[str, list[Event]] = {}
-    for charge in charges:
+    for charge in ledger.history():
         events.setdefault(charge.who, []).append(charge.event)
-    prices = {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
-    return [(who, len(events[who]), prices[who]) for who in sorted(events, key=lambda who: -prices[who])]
+    return {who: ledger.price(Composed(tuple(of_one))) for who, of_one in events.items()}
 
 
 def shares(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
@@ -270,19 +268,13 @@ def shares(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, fl
     raised: dict[str, float] = {}
     before = 0.0
     for place, charge in enumerate(charges, 1):
-        counts[charge.who] = counts.get(charge.who, 0) + 1
+        who = charge.who or _UNKNOWN
+        counts[who] = counts.get(who, 0) + 1
         if place == len(charges) or charges[place].who != charge.who:
             spent = ledger.spent(first=charge.sequence).epsilon
-            raised[charge.who] = raised.get(charge.who, 0.0) + spent - before
+            raised[who] = raised.get(who, 0.0) + spent - before
             before = spent
     return [(who, counts[who], raised[who]) for who in sorted(raised, key=lambda who: -raised[who])]
-
-
-def _people(ledger: Ledger, charges: Sequence[Charge]) -> list[Bar]:
-    return [
-        Bar(who or "(unknown)", spent, f"{spent:.3g}", note=f"{count} charge{'' if count == 1 else 's'}")
-        for who, count, spent in shares(ledger, charges)
-    ]
 
 
 def _history(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, ...]]:
@@ -292,7 +284,7 @@ def _history(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, ...]]
             f"{charge.sequence}. {charge.label or '(no label)'}",
             f"{ledger.price(charge.event):.3g}",
             f"{spent[charge.sequence - 1]:.3g}",
-            charge.who or "(unknown)",
+            charge.who or _UNKNOWN,
             _moment(charge.time),
             "not recorded" if charge.released is None else charge.released[:12],
         )

@@ -207,10 +207,10 @@ class PrivacyStatement:
         """The neighboring relation of the protected unit, in words."""
         promise, unit = self.guarantee, self.guarantee.unit
         if unit in LABEL_UNITS:
-            whose = ("the label of one record is", "other", "records")
+            what, others, counted = ("the label of one record is", "other", "records")
             if unit == LABEL_UNITS[1]:
-                whose = ("all labels of one person are", "others", "people")
-            return "{} exchanged for any {}; all columns and the number of {} are public".format(*whose)
+                what, others, counted = ("all labels of one person are", "others", "people")
+            return f"{what} exchanged for any {others}; all columns and the number of {counted} are public"
         text = promise.neighboring.meaning
         if unit != "user":
             return text
@@ -226,8 +226,7 @@ class PrivacyStatement:
                 "",
             ]
         promise = self.guarantee
-        kind = "joint differential privacy" if promise.kind == "joint-dp" else "differential privacy"
-        lines += _entry("Guarantee", f"({promise.epsilon:g}, {promise.delta:.3g})-{kind}")
+        lines += _entry("Guarantee", promise.words)
         lines += _entry("Neighboring", f"{promise.neighboring.value}: {self.relation}")
         lines += _entry("Unit", promise.unit)
         lines += _entry("Meaning", _in_words(promise))

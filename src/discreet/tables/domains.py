@@ -89,6 +89,16 @@ class Numeric:
         if self.default is not None and not self.lower <= self.default <= self.upper:
             raise SchemaError(f"default must be between {self.lower} and {self.upper}, got {self.default}")
 
+    @property
+    def middle(self) -> float:
+        """The middle of the interval; halves of huge bounds do not overflow."""
+        return self.lower / 2 + self.upper / 2
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width of the interval."""
+        return self.upper / 2 - self.lower / 2
+
     def feature_names(self, column: str) -> list[str]:
         """Return one feature, named like its column, and one for missing cells if requested."""
         return [column, f"{column} missing"] if self.missing_feature else [column]
@@ -97,8 +107,7 @@ class Numeric:
         """Return the scaled numbers, and which cells are not numbers."""
         values, malformed = read_numbers(cells)
         missing = np.isnan(values)
-        default = self.lower / 2 + self.upper / 2 if self.default is None else self.default
-        scaled = self.scaled(np.where(missing, default, values))
+        scaled = self.scaled(np.where(missing, self.middle if self.default is None else self.default, values))
         if not self.missing_feature:
             return scaled[:, None], malformed
         return np.column_stack([np.where(missing, 0.0, scaled), missing.astype(np.float64)]), malformed
@@ -107,12 +116,10 @@ class Numeric:
         """Clip numbers to the interval and scale them: its ends become -1 and 1."""
         values = np.clip(values, self.lower, self.upper)
         if self.logarithmic:
-            # Halved before subtracting, because the width of an interval of huge numbers would overflow.
             inside = np.log1p(2 * (values / 2 - self.lower / 2))
-            scaled = 2 * inside / math.log1p(2 * (self.upper / 2 - self.lower / 2)) - 1
+            scaled = 2 * inside / math.log1p(2 * self.half_width) - 1
         else:
-            middle, half_width = self.lower / 2 + self.upper / 2, self.upper / 2 - self.lower / 2
-            scaled = (values - middle) / half_width
+            scaled = (values - self.middle) / self.half_width
         return np.asarray(np.clip(scaled, -1.0, 1.0))
 
 

@@ -54,9 +54,8 @@ def as_cells(values: Any) -> NDArray[Any]:
     """
     if is_from(values, "pandas", "Series", "Index") and not isinstance(values.dtype, np.dtype):
         values = values.array
-    if is_from(
-        values, "pandas.api.extensions", "ExtensionArray"
-    ):  # nullable columns, categories, Arrow's types
+    # Nullable columns, categories, Arrow's types.
+    if is_from(values, "pandas.api.extensions", "ExtensionArray"):
         arrow = is_from(values.dtype, "pandas", "ArrowDtype")
         values = values.__arrow_array__() if arrow else values.astype(object)
     if is_from(values, "polars", "Series"):
@@ -65,11 +64,8 @@ def as_cells(values: Any) -> NDArray[Any]:
         from pyarrow.types import is_primitive
 
         if values.null_count or not is_primitive(values.type):
-            decoded = (
-                cell.decode(errors="replace") if isinstance(cell, bytes) else cell
-                for cell in values.to_pylist()
-            )
-            values = list(decoded)
+            cells = values.to_pylist()
+            values = [cell.decode(errors="replace") if isinstance(cell, bytes) else cell for cell in cells]
     try:
         return np.asarray(values) if isinstance(values, _HasArray) else np.asarray(values, dtype=object)
     except ValueError:
@@ -120,8 +116,8 @@ def read_table(
     separator : the character between the fields of a CSV file.
     """
     path = Path(path)
-    readers: dict[str, Callable[..., Any]] = {".parquet": _read_parquet, ".pq": _read_parquet}
-    readers = {".csv": partial(_read_csv, separator=separator), **readers}
+    read_csv: Callable[..., Any] = partial(_read_csv, separator=separator)
+    readers = {".csv": read_csv, ".parquet": _read_parquet, ".pq": _read_parquet}
     if path.suffix.lower() not in readers:
         raise TableError(f"{str(path)!r}: the name must end in one of {', '.join(readers)}")
     if not path.exists():
@@ -199,7 +195,6 @@ def as_column(values: Any, name: str, text: Callable[[Any], str | None] = cell_t
 
     No cell content raises an error; types that fit no domain, such as lists, do.
     """
-    import numpy as np
     import pyarrow as pa
 
     if is_from(values, "polars", "Series"):
@@ -262,10 +257,8 @@ def legible(cells: Any) -> Any:
     import pyarrow as pa
 
     if pa.types.is_binary(cells.type) or pa.types.is_large_binary(cells.type):
-        return pa.array(
-            [None if raw is None else raw.decode(errors="replace") for raw in cells.to_pylist()],
-            pa.large_string(),
-        )
+        texts = [None if raw is None else raw.decode(errors="replace") for raw in cells.to_pylist()]
+        return pa.array(texts, pa.large_string())
     if not (pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type)):
         return cells
     try:
@@ -278,7 +271,6 @@ def legible(cells: Any) -> Any:
 
 def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     """Write named columns of equal length as a CSV file that only its owner can read, completely or not at all."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.csv as csv
 
@@ -288,7 +280,7 @@ def write_csv(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> None:
     write_atomically(path, stream.getvalue(), private=True)  # predictions reveal something about the rows
 
 
-def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str = ",") -> Any:
+def _read_csv(path: Path, columns: Sequence[str] | None, bad_rows: str, separator: str) -> Any:
     """Read text cells; malformed lines are an error, or each is one row of missing cells."""
     import pyarrow as pa
     import pyarrow.csv as csv
@@ -422,7 +414,7 @@ class CsvFile:
             )
 
 
-def _fields(line: bytes, separator: str = ",") -> list[str] | None:
+def _fields(line: bytes, separator: str) -> list[str] | None:
     """The fields of one line, None if it is not one well-formed line of text."""
     # What is not UTF-8 becomes characters that match no domain.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
@@ -452,9 +444,8 @@ def _require_in_header(file: str, names: Sequence[str], columns: Sequence[str] |
     """Raise unless the first line of a CSV file names the columns; the line is not quoted, it may be a record."""
     if len(set(names)) < len(names):
         twice = [name for name in columns or [] if list(names).count(name) > 1]
-        which = (
-            f"more than one column is named {_quoted(twice)}" if twice else "two columns have the same name"
-        )
+        named = f"more than one column is named {_quoted(twice)}"
+        which = named if twice else "two columns have the same name"
         raise TableError(f"{file!r}: {which} in its first line; rename all but one")
     missing = [name for name in columns or [] if name not in names]
     if not missing:
@@ -494,10 +485,11 @@ def _require_in_file(path: Path, names: Sequence[str], columns: Sequence[str] | 
 
 _LINES = 1 << 14  # of one batch
 _LONGEST_LINE = 1 << 20  # Arrow reads blocks of this size, and no line may be longer
+_UTF16 = "it is UTF-16 text; save it as UTF-8, for instance by `iconv -f utf-16 -t utf-8 OLD > NEW`"
 _OTHER_FORMATS = {
     b"PAR1": "it is a Parquet file, whose name must end in .parquet",
-    b"\xff\xfe": "it is UTF-16 text; save it as UTF-8, for instance by `iconv -f utf-16 -t utf-8 OLD > NEW`",
-    b"\xfe\xff": "it is UTF-16 text; save it as UTF-8, for instance by `iconv -f utf-16 -t utf-8 OLD > NEW`",
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
     b"PK\x03\x04": "it is an archive or a spreadsheet; save the table in it as CSV",
     b"\x1f\x8b": "it is compressed; unpack it first",
     b"\x89PNG": "it is a picture",

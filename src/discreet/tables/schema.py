@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet._checks import Setting
+from discreet._checks import Setting, choice
 from discreet._files import write_atomically
 from discreet._typing import Array
 from discreet.tables.domains import (
@@ -251,7 +251,7 @@ class Schema:
             and names the column, for the data holder; "null" gives a row of NaN, which an estimator with
             ``bad_rows="null"`` treats as a record that contributes nothing.
         """
-        _check_bad_rows(bad_rows)
+        choice("bad_rows", bad_rows, _BAD_ROWS)
         require_columns(table, list(self.columns))
         rows, malformed, place = np.zeros((0, 0)), np.zeros(0, dtype=bool), 0
         for name, domain in self.columns.items():
@@ -284,7 +284,7 @@ class Schema:
 
     def target_codes(self, table: TableLike, *, bad_rows: BadRows = "error") -> NDArray[np.int64]:
         """Return the position of each row's label among the classes; -1 for invalid ones if ``bad_rows="null"``."""
-        _check_bad_rows(bad_rows)
+        choice("bad_rows", bad_rows, _BAD_ROWS)
         target = self._target()
         require_columns(table, [target.column])
         codes = category_codes(column(table, target.column), target.classes)
@@ -309,7 +309,7 @@ class Schema:
             if bad_rows == "error":
                 return self.classes[codes]
             return np.array([*target.classes, None], dtype=object)[codes]  # code -1 is the last entry
-        _check_bad_rows(bad_rows)
+        choice("bad_rows", bad_rows, _BAD_ROWS)
         require_columns(table, [target.column])
         try:
             values = numbers(column(table, target.column), target.bounds)
@@ -333,7 +333,7 @@ class Schema:
         if len(rows) != len(values):
             raise TableError(f"the target has {len(values)} rows, the other columns {len(rows)}")
         if bad_rows == "null" and self._target().bounds is None:
-            rows[self.target_codes(table, bad_rows=bad_rows) < 0] = np.nan
+            rows[[label is None for label in values]] = np.nan
         return rows, values
 
     def groups(self, table: TableLike) -> NDArray[Any]:
@@ -413,11 +413,7 @@ class Schema:
 
 
 _CELLS = {"numeric": "numbers", "binned": "numbers", "boolean": "true or false"}
-
-
-def _check_bad_rows(bad_rows: str) -> None:
-    if bad_rows not in ("error", "null"):
-        raise ValueError(f"bad_rows must be 'error' or 'null', got {bad_rows!r}")
+_BAD_ROWS = ("error", "null")
 
 
 def _domain_to_dict(domain: Domain) -> dict[str, Any]:

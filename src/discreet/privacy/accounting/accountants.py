@@ -266,12 +266,7 @@ class ProfileAccountant(Accountant):
 
     def _epsilon(self, counts: Counts, delta: float, neighboring: Neighboring) -> float:
         if delta == 0 and counts:
-            leaf = counts[0][0]
-            width = (
-                leaf.epsilon
-                if isinstance(leaf, Approximate) and leaf.delta == 0
-                else PureAccountant.width(leaf)
-            )
+            width = None if _failure(counts) else _stated_epsilon(counts[0][0])
             return math.inf if width is None else width
         return smallest_epsilon(lambda e: self._delta(counts, e, neighboring), delta)
 
@@ -427,9 +422,8 @@ class LossDistributionAccountant(Accountant):
         if self._too_many(counts):
             return 1.0
         merged = _merge_gaussians(counts)
-        return self._delta_on_grid(
-            merged, epsilon, neighboring, _interval(merged, _scale(epsilon), neighboring)
-        )
+        interval = _interval(merged, _scale(epsilon), neighboring)
+        return self._delta_on_grid(merged, epsilon, neighboring, interval)
 
     def _epsilon(self, counts: Counts, delta: float, neighboring: Neighboring) -> float:
         if not counts:
@@ -510,9 +504,8 @@ def accountants_for(event: Event, neighboring: Neighboring) -> tuple[Accountant,
     if all(isinstance(leaf, Pure | Laplace | BoundedRange | Approximate) for leaf, _ in counts):
         every = (BasicAccountant(), *every)  # cheap here, and the only one for delta = 0 with Approximate
     found = tuple(accountant for accountant in every if accountant.supports(event, neighboring))
-    if sum(times for _, times in counts) > _MANY_RUNS and any(
-        isinstance(accountant, RenyiCurveAccountant) for accountant in found
-    ):
+    by_order = any(isinstance(accountant, RenyiCurveAccountant) for accountant in found)
+    if by_order and sum(times for _, times in counts) > _MANY_RUNS:
         found = tuple(other for other in found if not isinstance(other, LossDistributionAccountant))
     if leaves.private and not found:
         for leaf, _ in counts:

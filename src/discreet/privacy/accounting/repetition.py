@@ -122,24 +122,19 @@ def law_with_mean(name: str, mean: float) -> TriesLaw:
 
 def profile_of(event: Event, neighboring: Neighboring) -> Profile:
     """Return delta as a function of epsilon; for several alternatives, the largest at every epsilon."""
-    if isinstance(event, OneOf) and _is_under(event, neighboring):
-        parts = [profile_of(part, neighboring) for part in dict.fromkeys(event.events)]
-        return lambda epsilon: max(part(epsilon) for part in parts)
+    if parts := _alternatives(event, neighboring):
+        profiles = [profile_of(part, neighboring) for part in parts]
+        return lambda epsilon: max(profile(epsilon) for profile in profiles)
     return lambda epsilon: accountants.delta(event, epsilon, neighboring)
 
 
 def epsilon_of(event: Event, delta: float, neighboring: Neighboring) -> float:
     """Return the smallest epsilon at ``delta``; for several alternatives, the largest."""
-    if isinstance(event, OneOf) and _is_under(event, neighboring):
-        return _largest_epsilon(list(dict.fromkeys(event.events)), delta, neighboring)
+    if parts := _alternatives(event, neighboring):
+        return _largest_epsilon(parts, delta, neighboring)
     if isinstance(event, RandomTries) and _is_under(event, neighboring):
         law = TriesLaw(event.law, event.shape, event.scale)
-        inner = event.event
-        parts = (
-            list(dict.fromkeys(inner.events))
-            if isinstance(inner, OneOf) and _is_under(inner, neighboring)
-            else [inner]
-        )
+        parts = _alternatives(event.event, neighboring) or [event.event]
         overhead = law.largest_overhead([profile_of(part, neighboring) for part in parts])
         return (overhead + epsilon_of(event.event, delta / law.mean, neighboring)) * _UP
     return accountants.epsilon(event, delta, neighboring)
@@ -169,6 +164,13 @@ def summarized(event: OneOf | RandomTries) -> Event:
     if math.isinf(epsilon):
         return NonPrivate()
     return Pure(epsilon) if event.delta == 0 and epsilon > 0 else Approximate(epsilon, event.delta)
+
+
+def _alternatives(event: Event, neighboring: Neighboring) -> list[Event]:
+    """Return the different parts of an event that is one of several; empty for any other event."""
+    if isinstance(event, OneOf) and _is_under(event, neighboring):
+        return list(dict.fromkeys(event.events))
+    return []
 
 
 def _is_under(event: OneOf | RandomTries, neighboring: Neighboring) -> bool:

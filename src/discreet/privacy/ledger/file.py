@@ -119,13 +119,8 @@ class Charge:
     released: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.sequence:>5}",
-            self.time,
-            printable(self.who),
-            printable(self.label),
-            str(self.event),
-        ]
+        remarks = printable(self.who), printable(self.label)
+        parts = [f"{self.sequence:>5}", self.time, *remarks, str(self.event)]
         return "  ".join([part for part in parts if part] + ["(closes the ledger)"] * self.closes)
 
 
@@ -240,13 +235,12 @@ class LedgerFile:
 
         def write(connection: sqlite3.Connection) -> tuple[Links, Charge]:
             news = self._read(connection, after)
-            closes = decide(news.charges)
             charge = Charge(
                 news.tail.sequence + 1,
                 utc_now(),
                 event=event,
                 neighboring=self.terms.neighboring,
-                closes=closes,
+                closes=decide(news.charges),
                 **remarks,
             )
             fields = _fields(charge)
@@ -256,10 +250,8 @@ class LedgerFile:
                 )
             self._upgrade(connection)
             digest = _insert(connection, "charges", fields, news.tail.digest)
-            charge, tail = (
-                replace(charge, digest=digest),
-                replace(news.tail, sequence=charge.sequence, digest=digest),
-            )
+            charge = replace(charge, digest=digest)
+            tail = replace(news.tail, sequence=charge.sequence, digest=digest)
             return replace(news, charges=[*news.charges, charge], tail=tail), charge
 
         return self._database.transact("BEGIN IMMEDIATE", write)

@@ -19,7 +19,7 @@ from typing import Any
 
 from discreet.privacy.events import Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring
-from discreet.privacy.ledger.file import Charge, LedgerFile, Tail, Terms
+from discreet.privacy.ledger.file import Charge, LedgerFile, Links, Tail, Terms
 from discreet.privacy.ledger.refusals import binding
 from discreet.privacy.ledger.rules import (
     Account,
@@ -48,9 +48,9 @@ class Spent:
     n_charges: int
 
     def __str__(self) -> str:
-        charges = f"{self.n_charges} charge{'' if self.n_charges == 1 else 's'}"
         if self.n_charges == 0:
             return "nothing spent"
+        charges = f"{self.n_charges} charge{'' if self.n_charges == 1 else 's'}"
         return (
             f"epsilon {number(self.epsilon)} at delta {self.delta:g} spent by {charges} ({self.neighboring})"
         )
@@ -220,11 +220,11 @@ class Ledger:
             "adaptive": adaptive,
             "unit": unit,
         }
-        stored = {name: getattr(self._file.terms, name) for name in asked}
         for name, value in asked.items():
-            if value is not None and value != stored[name]:
+            stored = getattr(self._file.terms, name)
+            if value is not None and value != stored:
                 raise LedgerError(
-                    f"{where} was created with {name}={_plain(stored[name])} and opened with "
+                    f"{where} was created with {name}={_plain(stored)} and opened with "
                     f"{name}={_plain(value)}; leave {name} out to use it as it is, or choose another path"
                 )
 
@@ -234,8 +234,7 @@ class Ledger:
         terms = self._file.terms
         cap = Filter(terms.epsilon, terms.delta, terms.neighboring, terms.order)
         self._rule: Rule = AdaptiveRule(cap) if terms.adaptive else FixedRule(cap)
-        found = self._file.verify()
-        self._known = (Account().with_charges(found.charges, cap), found.tail)
+        self.verify()
 
     @property
     def path(self) -> Path:
@@ -335,7 +334,7 @@ class Ledger:
             news, charge = self._file.append(tail, decide, event, who=who, label=label, unit=unit, kind=kind)
         except Refused as refused:
             raise BudgetExceeded(self._refusal(refused.account, event, label)) from None
-        self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
+        self._learn(account, news)
         return charge
 
     def bind(self, receipt: Receipt, released: str) -> Receipt:
@@ -349,7 +348,7 @@ class Ledger:
             news = self._file.bind(tail, receipt.charge, receipt.digest, released)
         except Exception:  # no failure may cost a release that is paid for
             return receipt
-        self._known = (account.with_charges(news.charges, self._rule.cap), news.tail)
+        self._learn(account, news)
         return replace(receipt, released=released, head=news.tail.digest)
 
     def admits(self, event: Event) -> bool:
@@ -379,12 +378,9 @@ class Ledger:
         at = self.delta if delta is None else float(delta)
         if not 0 <= at < 1:
             raise ValueError(f"delta must be at least 0 and less than 1, got {delta!r}")
-        account = (
-            self._refreshed()
-            if first is None
-            else Account().with_charges(self.history()[:first], self._rule.cap)
-        )
-        return self._spent(account, at)
+        if first is None:
+            return self._spent(self._refreshed(), at)
+        return self._spent(Account().with_charges(self.history()[:first], self._rule.cap), at)
 
     def spent_after(self) -> list[float]:
         """The epsilon that had been used after each charge, at the cap's delta, by the quick accountants."""
@@ -407,8 +403,7 @@ class Ledger:
         return replace(left, like_last=self.further(last[0].event)) if last else left
 
     def _remaining(self, account: Account | None = None) -> Remaining:
-        delta = self.delta
-        account = self._refreshed() if account is None else account
+        delta, account = self.delta, account or self._refreshed()
         noise = least_noise(self._rule, account) if delta > 0 else math.inf
         pure = largest_pure(self._rule, account)
         epsilon = pure if math.isinf(noise) else price(Gaussian(noise), delta, self.neighboring)
@@ -458,21 +453,22 @@ class Ledger:
 
     def verify(self) -> None:
         """Check the whole file again: structure, schema, terms, all charges and releases. Raises ``LedgerError``."""
-        found = self._file.verify()
-        self._known = (Account().with_charges(found.charges, self._rule.cap), found.tail)
+        self._learn(Account(), self._file.verify())
 
     def _refreshed(self) -> Account:
         account, tail = self._known
-        news = self._file.read(tail)
+        return self._learn(account, self._file.read(tail))
+
+    def _learn(self, account: Account, news: Links) -> Account:
+        """Keep, and return, the account after what was read and checked."""
         account = account.with_charges(news.charges, self._rule.cap)
         self._known = (account, news.tail)
         return account
 
     def _refusal(self, account: Account, event: Event, label: str) -> str:
         alone = price(event, self.delta, self.neighboring, quickly=True)
-        at = (
-            f" at delta {self.delta:g}" if self.delta > 0 else ""
-        )  # not that of the release: prices are compared
+        # At the cap's delta, not that of the release, because prices are compared.
+        at = f" at delta {self.delta:g}" if self.delta > 0 else ""
         asked = f"{f'the charge {label!r}' if label else event} (epsilon {number(alone)} alone{at})"
         cap = f"the cap of epsilon {self.epsilon:g} at delta {self.delta:g}"
         if account.closed:

@@ -139,15 +139,11 @@ class Policy:
 
     def _check(self) -> None:
         for name, settings in self.data.items():
-            missing = {"ledger", "epsilon", "delta"} - set(settings)
-            strange = set(settings) - _SETTINGS
-            if missing or strange:
-                what = (
-                    f"lacks {', '.join(sorted(missing))}"
-                    if missing
-                    else f"knows no {', '.join(sorted(strange))}"
-                )
-                raise LedgerError(f"the policy {self.path}: [data.{name}] {what}")
+            missing, strange = {"ledger", "epsilon", "delta"} - set(settings), set(settings) - _SETTINGS
+            for what, names in (("lacks", missing), ("knows no", strange)):
+                if names:
+                    listed = ", ".join(sorted(names))
+                    raise LedgerError(f"the policy {self.path}: [data.{name}] {what} {listed}")
         for person, shares in self.people.items():
             for name, share in shares.items():
                 if name not in self.data:
