@@ -177,9 +177,8 @@ class OutputPerturbationPlan(base.Plan):
     @property
     def numbers(self) -> Mapping[str, float | str]:
         """The public numbers of the run."""
-        scale = self.output.stddev if isinstance(self.output, GaussianMechanism) else self.output.scale
         return {
-            "output noise scale": scale,
+            "output noise scale": self.output.scale,
             "sensitivity of the minimizer": self.sensitivity.value,
             "total l2 (sum scale)": self.total_l2,
             "verified gradient norm": self.gradient_tolerance,
@@ -210,12 +209,7 @@ class OutputPerturbationPlan(base.Plan):
         """Bound on the excess risk in a set, from public numbers; None in all of space."""
         output, problem = self.output, self.problem
         pure = isinstance(output, GammaNormMechanism)
-        unit = (
-            output.noise.effective_scale
-            if isinstance(output, GammaNormMechanism)
-            else output.noise.effective_stddev
-        )
-        moved = NoiseNorm(problem.n_coefficients, unit, pure)
+        moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure)
         return perturbed_minimizer(problem, self.total_l2, None, moved, self.gradient_tolerance)
 
     @property

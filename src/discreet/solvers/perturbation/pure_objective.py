@@ -105,14 +105,9 @@ class PerturbedObjectivePlan(base.Plan):
         """Bound on the excess risk in a set, from public numbers; None in all of space."""
         noise, output, problem = self.objective_noise, self.output, self.problem
         size = problem.n_features * problem.loss.n_outputs
-        if isinstance(noise, GammaNormNoise) and isinstance(output, GammaNormMechanism):
-            linear = NoiseNorm(size, noise.effective_scale, pure=True)
-            moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure=True)
-        else:
-            assert isinstance(noise, GaussianNoise)
-            assert isinstance(output, GaussianMechanism)
-            linear = NoiseNorm(size, noise.effective_stddev, pure=False)
-            moved = NoiseNorm(problem.n_coefficients, output.noise.effective_stddev, pure=False)
+        pure = isinstance(noise, GammaNormNoise)
+        linear = NoiseNorm(size, noise.effective_scale, pure)
+        moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure)
         return perturbed_minimizer(problem, self.total_l2, linear, moved, self.gradient_tolerance)
 
     @property
