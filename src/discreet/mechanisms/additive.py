@@ -278,7 +278,6 @@ class GaussianMechanism(AdditiveMechanism):
 
     @cached_property
     def noise(self) -> GaussianNoise:
-        """The noise that is added."""
         return GaussianNoise(self.stddev)
 
     @cached_property
@@ -327,7 +326,6 @@ class LaplaceMechanism(PureMechanism):
 
     @cached_property
     def noise(self) -> LaplaceNoise:
-        """The noise that is added."""
         return LaplaceNoise(self.scale)
 
 

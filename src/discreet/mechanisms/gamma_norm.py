@@ -287,7 +287,6 @@ class GammaNormMechanism(PureMechanism):
 
     @cached_property
     def noise(self) -> GammaNormNoise:
-        """The noise that is added."""
         return GammaNormNoise(self.scale)
 
     def release_or_uniform(self, value: ArrayLike | None, entropy: Entropy) -> Array:

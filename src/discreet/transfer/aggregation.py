@@ -33,9 +33,7 @@ from discreet.mechanisms.voting import (
 from discreet.privacy.accounting.renyi import renyi_epsilon
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Sensitivity
-from discreet.transfer.teachers import STEPS
-
-Codes = NDArray[np.int64]
+from discreet.transfer.teachers import STEPS, Codes
 
 
 class VoteRun(Protocol):
@@ -64,7 +62,6 @@ class StableVotes:
 
     @property
     def event(self) -> Event:
-        """The event of the whole stream."""
         return self.vector.event
 
     def start(self, entropy: Entropy) -> StableVotesRun:

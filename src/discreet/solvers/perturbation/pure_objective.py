@@ -76,7 +76,6 @@ class PerturbedObjectivePlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
         joint = PerturbedMinimizer(self.objective_noise, self.output, self.joint_event)
         return (base.PlannedRelease(joint, "minimizers of perturbed objectives"),)
 
@@ -112,7 +111,6 @@ class PerturbedObjectivePlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
         return stated(self.certificate)
 
     @cached_property
@@ -293,7 +291,6 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @cached_property
     def objective_noise(self) -> GammaNormNoise:
-        """Noise of the linear term of one model, on its public grid."""
         return GammaNormNoise(self.scale)
 
     @property
@@ -326,20 +323,17 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @property
     def joint_event(self) -> Event:
-        """The price of both noises together."""
         relation = self.record_guarantee.neighboring
         return _event(self.problem, relation, self.scale, self.total_l2, self.output_epsilon)
 
     @property
     def how(self) -> str:
-        """A description of how noise is added."""
         return f"objective perturbation with gamma-norm noise and a noisy output stage{self.suffix}"
 
     proof = "triangle inequality and determinant (Theorem 4), output stage (Theorem 5); docs/proofs/gamma-noise.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "objective noise scale (sum scale)": self.objective_noise.effective_scale,
             "total l2 (sum scale)": self.total_l2,
