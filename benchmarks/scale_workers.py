@@ -31,7 +31,7 @@ from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.clusters.dask import DaskRows
 from discreet.solvers import NoisyGradientDescent
-from discreet.transfer.teachers import collect_votes
+from discreet.transfer.teachers import Poll, collect_votes
 
 WORKERS = (1, 2)
 _PARTS = 8
@@ -122,8 +122,8 @@ def teachers(rows: int, jobs: int) -> Work:
     X, y = invented(rows, 0)
     chunks, queries = np.arange(rows) % _TEACHERS, invented(1000, 1)[0]
     seed, codes = np.random.SeedSequence(0), y.astype(np.int64)
-    model, classes = DecisionTreeClassifier(max_depth=6), np.array([0, 1])
-    return lambda: collect_votes(model, X, codes, chunks, queries, classes, _TEACHERS, seed, n_jobs=jobs)
+    poll = Poll(DecisionTreeClassifier(max_depth=6), queries, np.array([0, 1]), _TEACHERS, seed)
+    return lambda: collect_votes(poll, X, codes, chunks, jobs)
 
 
 # What is measured, and the largest number of rows, users or records: on a cluster, and by threads or jobs from here.

@@ -52,7 +52,7 @@ from discreet.privacy.guarantee import Guarantee
 from discreet.transfer.aggregation import SharedVotes, StableVotes
 from discreet.transfer.classifier import fit_student, one_hot
 from discreet.transfer.plan import plan_transfer
-from discreet.transfer.teachers import assign, collect_votes, seeded
+from discreet.transfer.teachers import Poll, assign, collect_votes, seeded
 
 EPSILON, DELTA, BETA = 1.0, 1e-6, 0.05
 SETTINGS = ((1, 100, 1.0), (10, 1_000, 1.0), (20, 1_000, 0.5), (50, 2_000, 3.0), (100, 10_000, 1.0))
@@ -222,16 +222,9 @@ def error_by_queries(seeds: Iterable[int] = range(1), teachers_of: int = 50) -> 
         (X, y), (asked, truth) = linear_truth(seed, 20_000), linear_truth(seed + 50, max(lengths))
         n_teachers = len(y) // teachers_of
         chunks = assign(len(y), None, n_teachers, fresh_entropy())
-        counts = collect_votes(
-            LogisticRegression(),
-            X,
-            y,
-            chunks,
-            asked,
-            np.array([0, 1]),
-            n_teachers,
-            np.random.SeedSequence(seed),
-        )
+        own = np.random.SeedSequence(seed)
+        poll = Poll(LogisticRegression(), asked, np.array([0, 1]), n_teachers, own)
+        counts = collect_votes(poll, X, y, chunks)
         for length in lengths:
             promise = Guarantee(EPSILON, DELTA)
             for name in ("plurality", "sparse-vector"):

@@ -399,7 +399,7 @@ def recorded(program: Callable[[Any], Any], first: Any, second: Any, recorder: A
 
     auditor = recorder.Auditor()
     try:
-        GaussianMechanism.release = release  # type: ignore[method-assign]
+        GaussianMechanism.release = release  # type: ignore[method-assign,assignment]
         for begin, data in ((auditor.set_record, first), (auditor.set_replay, second)):
             begin()
             with insecure_noise(0), auditor:

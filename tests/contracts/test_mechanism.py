@@ -21,6 +21,7 @@ from scipy import stats
 
 from discreet import mechanisms
 from discreet.mechanisms.additive import (
+    AdditiveMechanism,
     GaussianMechanism,
     LaplaceMechanism,
     PureMechanism,
@@ -298,4 +299,5 @@ def test_every_mechanism_is_listed():
                 and isinstance(getattr(kind, "event", None), property | cached_property)
             ):
                 found.add(kind)
-    assert found - {PureMechanism, NoisyVectorPlan} == {type(case.mechanism) for case in CASES}  # the bases
+    bases = {AdditiveMechanism, PureMechanism, NoisyVectorPlan}
+    assert found - bases == {type(case.mechanism) for case in CASES}

@@ -81,7 +81,7 @@ def test_command_line(capsys):
         == 0
     )
     out = capsys.readouterr().out
-    assert "where 0.85 is the best possible" in out
+    assert "0.85 for the best model" in out
     assert out.count("epsilon ") >= 4
     assert main(["plan", "--rows", "100", "--columns", "40", "--epsilon", "0.2"]) == 0
     assert "mostly noise" in capsys.readouterr().err

@@ -81,9 +81,8 @@ def test_without_noise_worth_mentioning_it_is_distillation():
         fitted = model(epsilon=100_000.0, **settings).fit(X, y, public)
     with insecure_noise(1):
         chunks = assign_rows(2000, 25, fresh_entropy())
-    votes = teachers.collect_votes(
-        TREE, X, y, chunks, public, np.array([0, 1]), 25, np.random.SeedSequence(0)
-    )
+    poll = teachers.Poll(TREE, public, np.array([0, 1]), 25, np.random.SeedSequence(0))
+    votes = teachers.collect_votes(poll, X, y, chunks)
     winners, distances = stability(votes)
     known = np.array([label is not None for label in fitted.labels_])
     assert fitted.plan_.aggregator.vector.margin <= 2
@@ -369,16 +368,9 @@ def test_one_record_moves_at_most_one_vote_of_every_question():
             from discreet.mechanisms.samplers.entropy import fresh_entropy
 
             chunks = assign_rows(1500, 30, fresh_entropy())
-        return teachers.collect_votes(
-            RandomForestClassifier(3),
-            rows,
-            labels,
-            chunks,
-            PUBLIC,
-            np.array([0, 1]),
-            30,
-            np.random.SeedSequence(1),
-        ).astype(int)
+        seed = np.random.SeedSequence(1)
+        poll = teachers.Poll(RandomForestClassifier(3), PUBLIC, np.array([0, 1]), 30, seed)
+        return teachers.collect_votes(poll, rows, labels, chunks).astype(int)
 
     moved = np.abs(votes(X, y) - votes(other, label)).sum(axis=1)
     assert moved.max() <= 2

@@ -173,9 +173,8 @@ def opinions(estimator, X, codes, mode):
     n_jobs, backend = MODES[mode]
     seed_everything()
     with backend():
-        found = teachers.train_all(
-            estimator, X, codes, CHUNKS, CLASSES, N_TEACHERS, np.random.SeedSequence(3), n_jobs
-        )
+        poll = teachers.Poll(estimator, None, CLASSES, N_TEACHERS, np.random.SeedSequence(3))
+        found = teachers.train_all(poll, X, codes, CHUNKS, n_jobs)
     return [(teacher.vote(QUERIES, CLASSES), teacher.opinion(QUERIES, CLASSES)) for teacher in found]
 
 
@@ -234,8 +233,8 @@ def test_one_label_moves_one_vote_after_a_seeded_generator(opinion):
 
     def votes(codes):
         seed_everything()
-        last = QUERIES, CLASSES, 60, np.random.SeedSequence(3)
-        return teachers.collect_votes(GlobalFeatures(), X, codes, chunks, *last, opinions=opinion)
+        poll = teachers.Poll(GlobalFeatures(), QUERIES, CLASSES, 60, np.random.SeedSequence(3), opinion)
+        return teachers.collect_votes(poll, X, codes, chunks)
 
     moved = votes(codes).astype(np.int64) - votes(without(codes, alone)).astype(np.int64)
     if opinion:
@@ -376,11 +375,11 @@ def test_global_generators_are_as_before(bits):
         np.random.standard_normal(3)
         random.gauss(0, 1)
         before = state()
-        shared = CHUNKS, QUERIES, CLASSES, N_TEACHERS, seed
-        teachers.collect_votes(GlobalFeatures(), X, codes, *shared)
+        poll = teachers.Poll(GlobalFeatures(), QUERIES, CLASSES, N_TEACHERS, seed)
+        teachers.collect_votes(poll, X, codes, CHUNKS)
         assert same(state(), before)
         with joblib.parallel_config(backend="threading"):
-            teachers.collect_votes(GlobalFeatures(), X, codes, *shared, n_jobs=2)
+            teachers.collect_votes(poll, X, codes, CHUNKS, n_jobs=2)
         assert same(state(), before)
         subsample_and_aggregate(failing, X, [0, 1], n_chunks=5, epsilon=1.0, delta=1e-6)
         assert same(state(), before)

@@ -110,9 +110,8 @@ def test_one_record_moves_the_sum_by_no_more_than_two_opinions():
         with insecure_noise(8):
             chunks = assign_rows(1500, 30, fresh_entropy())
         seed = np.random.SeedSequence(1)
-        return teachers.collect_votes(
-            DecisionTreeClassifier(), rows, labels, chunks, PUBLIC, CLASSES, 30, seed, opinions=True
-        )
+        poll = teachers.Poll(DecisionTreeClassifier(), PUBLIC, CLASSES, 30, seed, opinions=True)
+        return teachers.collect_votes(poll, rows, labels, chunks)
 
     moved = opinions(X, y) - opinions(other, label)
     assert 0 < int((moved * moved).sum()) <= 4 * longest(400, 2)
@@ -139,9 +138,8 @@ def test_without_noise_worth_mentioning_the_mean_opinion_is_released():
         fitted = model(n_teachers=20, epsilon=1e7, random_state=0).fit(X, y, PUBLIC)
     with insecure_noise(1):
         chunks = assign_rows(2000, 20, fresh_entropy())
-    exact = teachers.collect_votes(
-        GaussianNB(), X, y, chunks, PUBLIC, CLASSES, 20, np.random.SeedSequence(0), opinions=True
-    )
+    poll = teachers.Poll(GaussianNB(), PUBLIC, CLASSES, 20, np.random.SeedSequence(0), opinions=True)
+    exact = teachers.collect_votes(poll, X, y, chunks)
     assert np.allclose(fitted.votes_, exact / STEPS / 20, atol=0.05)
     assert np.array_equal(fitted.labels_, exact.argmax(axis=1))
 

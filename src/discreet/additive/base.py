@@ -18,11 +18,11 @@ from discreet.additive.columns import Column, read_columns
 from discreet.additive.plan import AdditiveFit, AdditivePlan, AdditiveProblem, AdditiveRelease, Cells
 from discreet.additive.shapes import AdditiveModel, Shape
 from discreet.additive.stages import Task
-from discreet.estimators.groups import bounded_rows, plan_for_groups
-from discreet.estimators.linear import parameters_of, unfitted, warn_if_noise
-from discreet.estimators.parameters import PrivacyParameters, estimator, parameter
+from discreet.estimators.groups import plan_for_groups
+from discreet.estimators.linear import PrivateModel, parameters_of, unfitted, warn_if_noise
+from discreet.estimators.parameters import estimator, parameter
 from discreet.losses import Logistic
-from discreet.privacy.guarantee import guarantee_of, relation_of
+from discreet.privacy.guarantee import guarantee_of
 from discreet.privacy.statement import PrivacyStatement
 from discreet.problem import Problem
 from discreet.records.bounds import LARGEST_ENTRY, Bounds
@@ -41,7 +41,7 @@ from discreet.tables.schema import Schema
 
 
 @estimator
-class AdditiveParameters(PrivacyParameters):
+class AdditiveParameters(PrivateModel):
     """Parameters of additive models."""
 
     schema: Schema | None = parameter(
@@ -111,11 +111,9 @@ class PrivateAdditiveModel(AdditiveParameters):
         """Validate, bound, plan, carry out, state."""
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         columns, cells, bad, y = self._read(X, y, strict)
-        per_group = self._rows_per_group()
         if groups is None and self.schema is not None and self.schema.group is not None:
             groups = self.schema.groups(X)  # refused below if no number of rows was declared
-        padded = relation_of(self.neighboring).size_is_public
-        slots = bounded_rows(groups, per_group, len(y), strict=strict, padded=padded)
+        slots = self._slots(groups, len(y))
         if slots is not None:
             cells, y = [values[slots.rows] for values in cells], y[slots.rows]
             bad = bad[slots.rows] | slots.empty
@@ -260,9 +258,7 @@ class PrivateAdditiveModel(AdditiveParameters):
         rows = self._rows_per_group()
         if rows is None:
             return AdditiveFit().plan(problem, guarantee)
-        return cast(
-            AdditivePlan, plan_for_groups(cast(Any, AdditiveFit()), cast(Any, problem), guarantee, rows)
-        )
+        return cast(AdditivePlan, plan_for_groups(AdditiveFit(), problem, guarantee, rows))
 
     def _public_columns(self, n_features: int | None) -> tuple[Column, ...]:
         if self.schema is not None:
@@ -270,10 +266,6 @@ class PrivateAdditiveModel(AdditiveParameters):
         if n_features is None:
             raise ParameterError("n_features", "must be given where there is no schema")
         return self._bounded_columns(_checks.count("n_features", n_features))
-
-    def _rows_per_group(self) -> int | None:
-        rows = self.max_rows_per_group
-        return None if rows is None else _checks.count("max_rows_per_group", rows)
 
     def _signs(self, columns: tuple[Column, ...]) -> dict[int, int]:
         """Which shapes must rise or fall, by their place."""
@@ -413,7 +405,7 @@ class PrivateAdditiveModel(AdditiveParameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True
+        tags.input_tags.sparse = False
         return tags
 
 

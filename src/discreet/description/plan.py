@@ -102,7 +102,6 @@ class DescriptionPlan(NoisyVectorPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
         bounded = f"; at most {self.max_rows} rows of every group" if self.guarantee.unit == "user" else ""
         return f"discrete {self.kind} noise on counts and sums: {'; '.join(self.listed())}{bounded}"
 
@@ -120,7 +119,6 @@ class DescriptionPlan(NoisyVectorPlan):
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "released numbers": float(self.size),
             "noise stddev of one of them": self.stddev,

@@ -120,12 +120,10 @@ class QuantilePlan:
 
     @property
     def event(self) -> Event:
-        """What will be charged."""
         return self._event(self._epsilon)
 
     @property
     def mechanism(self) -> str:
-        """The mechanism in words."""
         return (
             f"{self._choices} quantile(s), each chosen among {len(self.candidates)} public candidates by the "
             "exponential mechanism"
@@ -133,7 +131,6 @@ class QuantilePlan:
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "epsilon of one quantile": self._epsilon,
             "values by which a rank is off, at most (95%)": self.rank_error(),
@@ -287,7 +284,7 @@ def _quantiles(
             Setting("bad_rows", "null", purpose="to ignore such rows"),
         )
     relation = relation_of(neighboring)
-    rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
+    rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
     slots = bounded_rows(groups, rows, len(table), strict=strict, padded=False)
     if slots is not None:
         table = table[slots.rows]

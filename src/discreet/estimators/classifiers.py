@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
 from discreet._typing import Array
-from discreet.estimators.linear import PrivateLinearModel, as_fitted
+from discreet.estimators.linear import PrivateLinearModel, Task, as_fitted
 from discreet.estimators.parameters import (
     ClassifierParameters,
     coefficient_set,
@@ -68,11 +68,9 @@ class PrivateLinearClassifier(ClassifierMixin, ClassifierParameters, PrivateLine
             facts.append(f"{chosen} (given by the user)")
         return rows, Targets(labels.codes, labels.codes < 0, tuple(facts), labels.classes)
 
-    def _task(
-        self, solver: base.Solver, n_columns: int, n_classes: int | None
-    ) -> tuple[base.Solver, Loss, int, float | None]:
+    def _task(self, solver: base.Solver, n_columns: int, n_classes: int | None) -> Task:
         loss, n_models = self._loss(solver, n_classes or 2)
-        return solver, self._weighted(loss, n_models), n_models, None
+        return Task(solver, self._weighted(loss, n_models), n_models)
 
     def _weighted(self, loss: Loss, n_models: int) -> Loss:
         """Return the loss, weighted by class if ``class_weight`` is given."""

@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows, plan_for_groups
-from discreet.estimators.linear import parameters_of, unfitted, with_facts
-from discreet.estimators.parameters import PrivacyParameters, estimator, parameter
-from discreet.privacy.guarantee import guarantee_of, relation_of
-from discreet.privacy.statement import PrivacyStatement
+from discreet.estimators.groups import plan_for_groups
+from discreet.estimators.linear import PrivateModel, parameters_of, unfitted, with_facts
+from discreet.estimators.parameters import estimator, parameter
+from discreet.privacy.guarantee import guarantee_of
 from discreet.records.bounds import Bounds
 from discreet.records.open import as_records, checked_rows, open_rows, take
 from discreet.release import (
@@ -33,7 +32,7 @@ from discreet.solvers.components import ComponentsProblem, ComponentsRelease, No
 
 
 @estimator
-class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
+class PrivatePCA(TransformerMixin, PrivateModel):  # type: ignore[misc]
     """Principal components under differential privacy: the directions in which rows vary most.
 
     Rows are scaled down to norm ``feature_bound``. With ``center=False`` the components are right singular vectors of
@@ -115,9 +114,11 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
         solver = self.method if isinstance(self.method, NoisyComponents) else NoisyComponents(self.method)
         problem = ComponentsProblem(size, n_features, bound, wanted, bool(self.center))
         rows = self._rows_per_group()
-        if rows is None:
-            return solver.plan(problem, guarantee)
-        return plan_for_groups(cast(Any, solver), cast(Any, problem), guarantee, rows)
+        return (
+            solver.plan(problem, guarantee)
+            if rows is None
+            else plan_for_groups(solver, problem, guarantee, rows)
+        )
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit privately; charges the ledger, if there is one, before anything private runs.
@@ -138,8 +139,7 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
         """Validate, bound, plan, carry out, state."""
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows = checked_rows(self, X, strict=strict, reset=True)
-        padded = relation_of(self.neighboring).size_is_public
-        slots = bounded_rows(groups, self._rows_per_group(), rows.shape[0], strict=strict, padded=padded)
+        slots = self._slots(groups, rows.shape[0])
         if slots is not None:
             rows = take(rows, slots.rows)
         n_rows, n_columns = rows.shape
@@ -159,7 +159,17 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
         self.__dict__.update(self._numbers(carried.release))
         self.released_ = dict(carried.published)
         self.fitted_parameters_ = parameters_of(self)
-        self.privacy_ = self._state(plan, carried)
+        size = plan.problem.n_samples
+        self.privacy_ = carried.state(
+            bounds={"row norm": float(self.feature_bound), "records": float(size)},
+            assumptions=(
+                *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
+                unit_assumption(plan.guarantee),
+                NOT_CHECKED,
+                *PLATFORM_ASSUMPTIONS,
+            ),
+            not_covered=NOT_COVERED,
+        )
 
     def _numbers(self, release: ComponentsRelease) -> dict[str, Any]:
         share = np.zeros(0)
@@ -171,23 +181,6 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
             "explained_variance_": release.variances,
             "explained_variance_ratio_": share,
         }
-
-    def _rows_per_group(self) -> int | None:
-        rows = self.max_rows_per_group
-        return None if rows is None else _checks.count("max_rows_per_group", rows)
-
-    def _state(self, plan: base.Plan, carried: Carried[Any]) -> PrivacyStatement:
-        size = plan.problem.n_samples
-        return carried.state(
-            bounds={"row norm": float(self.feature_bound), "records": float(size)},
-            assumptions=(
-                *size_facts(plan.guarantee.neighboring, size, self._rows_per_group(), self.delta),
-                unit_assumption(plan.guarantee),
-                NOT_CHECKED,
-                *PLATFORM_ASSUMPTIONS,
-            ),
-            not_covered=NOT_COVERED,
-        )
 
     def transform(self, X: ArrayLike) -> Array:
         """Return coordinates of rows along the components, after subtracting ``mean_``."""
@@ -204,9 +197,3 @@ class PrivatePCA(TransformerMixin, PrivacyParameters):  # type: ignore[misc]
     def get_feature_names_out(self, input_features: Any = None) -> Any:
         """pca0, pca1, ..."""
         return np.array([f"pca{place}" for place in range(len(self.components_))], dtype=object)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = True
-        return tags

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError, ParameterTypeError, Setting
 from discreet._typing import Array
-from discreet.estimators.linear import PrivateLinearModel, as_fitted
+from discreet.estimators.linear import PrivateLinearModel, Task, as_fitted
 from discreet.estimators.parameters import estimator, intercept, norm_bound, parameter, ridge
 from discreet.losses import GradientLoss, Loss
 from discreet.problem import Problem
@@ -25,13 +25,10 @@ _BY_GRADIENTS = frozenset(
     {"auto", "mirror-descent", "mirror-descent-talwar", "noisy-gd", "noisy-gd-dissertation", "noisy-sgd"}
 )
 _STABLE = "uses that records are functions of one linear prediction"
-_WHY = {
+_WHY = {  # by the name of the solver, without the suffix of a paper's calibration
     "objective": "needs a record to change the curvature of the objective along one direction only",
-    "objective-dissertation": "needs a record to change the curvature of the objective along one direction only",
     "output": "verifies the minimizer of a smooth convex loss",
-    "output-jain-thakurta": "verifies the minimizer of a smooth convex loss",
     "psgd": "needs smooth convex losses, whose steps move no two points apart",
-    "psgd-dissertation": "needs smooth convex losses, whose steps move no two points apart",
     "exponential": "needs values of the loss, with proved ranges, not gradients",
     "localized": "needs values of the loss, with proved ranges, not gradients",
 }
@@ -120,26 +117,13 @@ class PrivateERM(PrivateLinearModel):
 
     # -- plan --------------------------------------------------------------------------------------------------
 
-    def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
-        """Return what a fit on data of this shape would run and cost; no data is needed.
-
-        Parameters
-        ----------
-        n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
-            upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
-        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` takes into account.
-        """
-        return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
-
-    def _task(
-        self, solver: base.Solver, n_columns: int, n_classes: int | None
-    ) -> tuple[base.Solver, Loss, int, float | None]:
+    def _task(self, solver: base.Solver, n_columns: int, n_classes: int | None) -> Task:
         loss = self._checked_loss()
         bound = None if self.label_bound is None else _checks.real("label_bound", self.label_bound, above=0)
         if not loss.linear:
             _refuse_solver(solver)
             self._try_out(n_columns)
-        return solver, loss, 1, bound
+        return Task(solver, loss, label_bound=bound)
 
     def _checked_loss(self) -> Loss:
         loss: Any = self.loss
@@ -172,13 +156,10 @@ class PrivateERM(PrivateLinearModel):
     def _bounds(self, n_columns: int) -> Bounds:
         return super()._bounds(n_columns) if _is_linear(self) else Bounds(1.0, intercept=False)
 
-    def _problem(
-        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
-    ) -> Problem:
-        n_parameters = n_columns
-        if not loss.linear and isinstance(self.constraint, Geometry):
-            n_parameters = self.constraint.n_features
-        return super()._problem(loss, n_samples, n_parameters, n_models, label_bound)
+    def _problem(self, task: Task, n_samples: int, n_columns: int) -> Problem:
+        if not task.loss.linear and isinstance(self.constraint, Geometry):
+            n_columns = self.constraint.n_features  # of the parameters, which need not be one per column
+        return super()._problem(task, n_samples, n_columns)
 
     # -- rows and labels ---------------------------------------------------------------------------------------
 
@@ -235,8 +216,9 @@ def _refuse_solver(solver: base.Solver) -> None:
     name = getattr(solver, "name", type(solver).__name__)
     if name in _BY_GRADIENTS:
         return
+    why = _WHY.get(name.partition("-")[0], _STABLE)
     raise ParameterError(
         "solver",
-        f"{name!r} does not support a GradientLoss: it {_WHY.get(name, _STABLE)} (docs/proofs/own-losses.md)",
+        f"{name!r} does not support a GradientLoss: it {why} (docs/proofs/own-losses.md)",
         Setting("solver", "mirror-descent", "noisy-gd", purpose="(these pay for every noisy gradient)"),
     )

@@ -24,9 +24,8 @@ from discreet._checks import ParameterError, Setting
 from discreet._typing import Mask
 from discreet.mechanisms.samplers.entropy import fresh_entropy
 from discreet.privacy.accounting import accountants, calibration
-from discreet.privacy.events import Approximate, Event
+from discreet.privacy.events import Approximate
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem
 from discreet.solvers import base
 from discreet.tables.reading import NO_FLOATS, id_column
 
@@ -41,7 +40,7 @@ class People:
     codes: Indices
 
 
-def read_people(ids: Any, n_rows: int | None = None, *, strict: bool, name: str = "groups") -> People:
+def read_people(ids: Any, n_rows: int | None = None, *, strict: bool) -> People:
     """Return the people of these rows; if ``strict``, refuse rows without an id.
 
     Parameters
@@ -49,14 +48,13 @@ def read_people(ids: Any, n_rows: int | None = None, *, strict: bool, name: str 
     ids : one id per row: an array, a list, or a column of any table.
     n_rows : required number of ids.
     strict : whether a missing id is an error; otherwise its row belongs to nobody.
-    name : name of the ids in errors.
     """
-    column = id_column(ids, name)
+    column = id_column(ids, "groups")
     if n_rows is not None and len(column) != n_rows:
-        raise ParameterError(name, f"must hold one id per row: {n_rows} rows, {len(column)} ids")
+        raise ParameterError("groups", f"must hold one id per row: {n_rows} rows, {len(column)} ids")
     if strict and column.null_count:
         raise ParameterError(
-            name,
+            "groups",
             f"has no id in {column.null_count} rows; {NO_FLOATS}",
             "add the ids",
             "leave such rows out",
@@ -128,7 +126,7 @@ def _choice(secret: bytes, name: str, size: int, wanted: int) -> Indices:
     return np.sort(np.argsort(np.frombuffer(stream, dtype=np.uint64), kind="stable")[:wanted])
 
 
-def plan_for_groups(solver: base.Solver, problem: Problem, guarantee: Guarantee, rows: int) -> base.Plan:
+def plan_for_groups(solver: Any, problem: Any, guarantee: Guarantee, rows: int) -> base.Plan:
     """Return the solver's plan for records such that ``guarantee`` holds for groups of ``rows`` records.
 
     If the plan is Gaussian, the noise is exactly ``rows`` times that of one record; otherwise the general conversion of
@@ -136,9 +134,12 @@ def plan_for_groups(solver: base.Solver, problem: Problem, guarantee: Guarantee,
     """
     promise = dataclasses.replace(guarantee, unit="user")
     for of_one_record in _record_guarantees(guarantee, rows):
-        plan = solver.plan(problem, of_one_record)
+        plan: base.Plan = solver.plan(problem, of_one_record)
         event = plan.event if rows == 1 else calibration.group_event(plan.event, rows)
-        if event is not None and _meets(event, guarantee):
+        if (
+            event is not None
+            and accountants.delta(event, guarantee.epsilon, guarantee.neighboring) <= guarantee.delta
+        ):
             break
     else:
         event = Approximate(guarantee.epsilon, guarantee.delta)
@@ -153,7 +154,3 @@ def _record_guarantees(guarantee: Guarantee, rows: int) -> Iterator[Guarantee]:
     if guarantee.delta > 0:
         yield calibration.gaussian_record_guarantee(guarantee, rows)
     yield calibration.record_guarantee(guarantee, rows)
-
-
-def _meets(event: Event, guarantee: Guarantee) -> bool:
-    return accountants.delta(event, guarantee.epsilon, guarantee.neighboring) <= guarantee.delta

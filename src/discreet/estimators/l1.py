@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
-
-import numpy as np
+from typing import ClassVar, Literal
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting
-from discreet._typing import Array
 from discreet.estimators.classifiers import LogOddsClassifier, PrivateLinearClassifier
-from discreet.estimators.linear import NoiseWarning, PrivateLinearModel
+from discreet.estimators.linear import EntrywiseModel, NoiseWarning, Task
 from discreet.estimators.parameters import entry_bound, estimator, intercept, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import HuberHinge, Logistic, Loss, Softmax, Squared
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, choice_signal
-from discreet.records.bounds import BoxBounds
 from discreet.sets import L1Ball
 from discreet.solvers import base
 from discreet.solvers.class_sums.refocused import RefocusedSums
@@ -37,8 +32,8 @@ _SHORT, _LONG, _FAR_ABOVE = 5.0, 40.0, 40.0
 
 
 @estimator
-class _OverL1Ball(PrivateLinearModel):
-    """Shared by these estimators: entrywise bounds, an L1 ball, a certificate."""
+class _OverL1Ball(EntrywiseModel):
+    """Shared by these estimators: an L1 ball and a certificate."""
 
     feature_bound: float = entry_bound()
     fit_intercept: bool = intercept()
@@ -66,9 +61,9 @@ class _OverL1Ball(PrivateLinearModel):
             )
         return size
 
-    def _bounds(self, n_columns: int) -> BoxBounds:
-        bound = _checks.real("feature_bound", self.feature_bound, above=0)
-        return BoxBounds.of(n_columns, bound, bool(self.fit_intercept))
+    def _problem(self, task: Task, n_samples: int, n_columns: int) -> Problem:
+        free = super()._problem(task, n_samples, n_columns)
+        return dataclasses.replace(free, geometry=L1Ball(self._size(), free.n_features))
 
     def _warn(self, plan: base.Plan) -> None:
         super()._warn(plan)
@@ -82,28 +77,11 @@ class _OverL1Ball(PrivateLinearModel):
                 stacklevel=4,
             )
 
-    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
-        return self._bounds(n_columns).clip
-
-    def _problem(
-        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
-    ) -> Problem:
-        free = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
-        return dataclasses.replace(free, geometry=L1Ball(self._size(), free.n_features))
-
-    def _split(self, weights: Array) -> tuple[Array, Array]:
-        coef, intercept = super()._split(weights)
-        return coef / self.feature_bound, intercept
-
-    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        return np.asarray(self._clip(rows.shape[1])(rows) @ (coef * self.feature_bound).T + intercept)
-
     def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
-        assert isinstance(problem.geometry, L1Ball)
-        return {
-            "largest absolute feature": float(self.feature_bound),
-            "L1 ball (features scaled to [-1, 1])": problem.geometry.size,
-        }
+        stated: dict[str, float | str] = {"largest absolute feature": float(self.feature_bound)}
+        if isinstance(problem.geometry, L1Ball):
+            stated["L1 ball (features scaled to [-1, 1])"] = problem.geometry.size
+        return stated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,13 +106,11 @@ class _MarginsOverL1Ball(_OverL1Ball):
     def _size(self) -> float:
         return _SHORT if self.l1_radius is None else super()._size()
 
-    def _task(
-        self, solver: base.Solver, n_columns: int, n_classes: int | None
-    ) -> tuple[base.Solver, Loss, int, float | None]:
-        chosen, loss, n_models, bound = super()._task(solver, n_columns, n_classes)
-        if self.l1_radius is None and isinstance(chosen, FrankWolfe):
-            chosen = _Farther(chosen)
-        return chosen, loss, n_models, bound
+    def _task(self, solver: base.Solver, n_columns: int, n_classes: int | None) -> Task:
+        task = super()._task(solver, n_columns, n_classes)
+        if self.l1_radius is None and isinstance(task.solver, FrankWolfe):
+            return task._replace(solver=_Farther(task.solver))
+        return task
 
 
 @estimator
@@ -234,9 +210,7 @@ class PrivateSparseLogisticRegression(_MarginsOverL1Ball, LogOddsClassifier):
         '"refocused-sums". None leaves the number to the steps in the ball.',
     )
 
-    def _task(
-        self, solver: base.Solver, n_columns: int, n_classes: int | None
-    ) -> tuple[base.Solver, Loss, int, float | None]:
+    def _task(self, solver: base.Solver, n_columns: int, n_classes: int | None) -> Task:
         if self.max_columns is None:
             return super()._task(solver, n_columns, n_classes)
         if self.solver not in ("frank-wolfe", RefocusedSums.name):
@@ -246,18 +220,11 @@ class PrivateSparseLogisticRegression(_MarginsOverL1Ball, LogOddsClassifier):
                 Setting("max_columns", None),
             )
         known = n_classes or 2
-        return RefocusedSums(self.max_columns), Logistic() if known == 2 else Softmax(known), 1, None
+        return Task(RefocusedSums(self.max_columns), Logistic() if known == 2 else Softmax(known))
 
-    def _problem(
-        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
-    ) -> Problem:
-        inside = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
+    def _problem(self, task: Task, n_samples: int, n_columns: int) -> Problem:
+        inside = super()._problem(task, n_samples, n_columns)
         return inside if self.max_columns is None else dataclasses.replace(inside, geometry=None)
-
-    def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
-        if self.max_columns is None:
-            return super()._stated_bounds(problem)
-        return {"largest absolute feature": float(self.feature_bound)}
 
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         return Logistic(), 1 if n_classes == 2 else n_classes

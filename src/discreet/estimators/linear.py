@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from discreet import _checks
 from discreet._checks import ParameterTypeError, calm
 from discreet._typing import Array
 from discreet.estimators.groups import Slots, bounded_rows, plan_for_groups
-from discreet.estimators.parameters import LinearParameters
+from discreet.estimators.parameters import LinearParameters, PrivacyParameters
 from discreet.losses import Loss
 from discreet.privacy.guarantee import USUAL_EPSILON, Guarantee, guarantee_of, relation_of
 from discreet.problem import Problem, noise_over_signal
@@ -46,11 +46,42 @@ if TYPE_CHECKING:
     from discreet.solvers.certificates import Certificate
 
 
-class PrivateLinearModel(LinearParameters):
+class PrivateModel(PrivacyParameters):
+    """What every private model of rows does about people with several rows, and its tags."""
+
+    def _rows_per_group(self) -> int | None:
+        rows = self.max_rows_per_group
+        return None if rows is None else _checks.count("max_rows_per_group", rows)
+
+    def _slots(self, groups: Any, n_rows: int) -> Slots | None:
+        """Return the places of the rows that are used; None if single rows are protected."""
+        most = self._rows_per_group()
+        if groups is None and most is None:
+            return None
+        strict, padded = self.bad_rows == "error", relation_of(self.neighboring).size_is_public
+        return bounded_rows(groups, most, n_rows, strict=strict, padded=padded)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        return tags
+
+
+class Task(NamedTuple):
+    """What a fit solves, and how: the solver, the loss, the number of models and a bound on targets."""
+
+    solver: base.Solver
+    loss: Loss
+    n_models: int = 1
+    label_bound: float | None = None
+
+
+class PrivateLinearModel(LinearParameters, PrivateModel):
     """Read, bound, plan, run, state: shared by classifiers and regressors.
 
-    A subclass for a kind of label defines ``plan``, ``_read``, ``_task`` and ``_attributes``; one for a kind of feature
-    bound overrides ``_bounds``, ``_clip``, ``_problem``, ``_split``, ``_raw`` and ``_stated_bounds``.
+    A subclass for a kind of label defines ``_read``, ``_task`` and ``_attributes``; one for a kind of feature bound, or
+    for a set of coefficients, overrides ``_bounds``, ``_problem``, ``_split``, ``_raw`` and ``_stated_bounds``.
     """
 
     _released: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
@@ -173,6 +204,17 @@ class PrivateLinearModel(LinearParameters):
         )
         self.privacy_ = carried.state(bounds=stated, assumptions=assumptions, not_covered=NOT_COVERED)
 
+    def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
+        """Return what a fit on data of this shape would run and cost; no data is needed.
+
+        Parameters
+        ----------
+        n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
+            upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
+        sparse : whether the rows will be a SciPy sparse matrix, which ``solver="auto"`` takes into account.
+        """
+        return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
+
     def _check_settings(self) -> None:
         """Raise for parameters that can be checked before any row is read."""
         _checks.real("epsilon", self.epsilon, above=0, hint=USUAL_EPSILON)
@@ -190,12 +232,12 @@ class PrivateLinearModel(LinearParameters):
     ) -> base.Plan:
         """Return the plan of a fit to ``n_rows`` rows, or to the declared ``n_samples``."""
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, n_samples)
-        solver, loss, n_models, label_bound = self._task(base.resolve(self.solver), n_columns, n_classes)
-        problem = replace(self._problem(loss, size, n_columns, n_models, label_bound), sparse=sparse)
+        task = self._task(base.resolve(self.solver), n_columns, n_classes)
+        problem = replace(self._problem(task, size, n_columns), sparse=sparse)
         rows = self._rows_per_group()
         if rows is None:
-            return solver.plan(problem, guarantee)
-        return plan_for_groups(solver, problem, guarantee, rows)
+            return task.solver.plan(problem, guarantee)
+        return plan_for_groups(task.solver, problem, guarantee, rows)
 
     def _warn(self, plan: base.Plan) -> None:
         """Warn, from public facts only, if the result will be mostly noise or the plan has a doubt."""
@@ -209,10 +251,8 @@ class PrivateLinearModel(LinearParameters):
         """Return checked rows, and what the loss is fitted to."""
         raise NotImplementedError
 
-    def _task(
-        self, solver: base.Solver, n_columns: int, n_classes: int | None
-    ) -> tuple[base.Solver, Loss, int, float | None]:
-        """Return the solver, the loss, how many models it takes, and a bound on targets."""
+    def _task(self, solver: base.Solver, n_columns: int, n_classes: int | None) -> Task:
+        """Return what to solve with the solver that was asked for, or with another one."""
         raise NotImplementedError
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
@@ -229,18 +269,17 @@ class PrivateLinearModel(LinearParameters):
 
         It is sent to the workers of a cluster, so it holds public numbers only: no model and no ledger.
         """
-        return None
-
-    def _problem(
-        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
-    ) -> Problem:
         bounds = self._bounds(n_columns)
+        return bounds.clip if isinstance(bounds, BoxBounds) else None
+
+    def _problem(self, task: Task, n_samples: int, n_columns: int) -> Problem:
+        loss, bounds = task.loss, self._bounds(n_columns)
         l2 = getattr(self, "l2", None)
         l2 = None if l2 is None else _checks.real("l2", l2, above=0)
         n_features = bounds.n_features(n_columns)
         constraint = getattr(self, "constraint", None)
         inside = None if constraint is None else _checked_set(constraint, n_features * loss.n_outputs)
-        return Problem(loss, bounds, n_samples, n_features, n_models, l2, inside, label_bound)
+        return Problem(loss, bounds, n_samples, n_features, task.n_models, l2, inside, task.label_bound)
 
     def _split(self, weights: Array) -> tuple[Array, Array]:
         """Return coefficients and intercepts in the units of the features."""
@@ -269,24 +308,24 @@ class PrivateLinearModel(LinearParameters):
             return {"row norm as largest entry (intercept included)": bounds.entry_bound}
         return {"row norm (intercept included)": bounds.feature_norm}
 
-    # -- people with several rows ----------------------------------------------------------------------------
 
-    def _rows_per_group(self) -> int | None:
-        rows = getattr(self, "max_rows_per_group", None)
-        return None if rows is None else _checks.count("max_rows_per_group", rows)
+class EntrywiseModel(PrivateLinearModel):
+    """A linear model whose entries are bounded one by one: the solver sees features scaled to [-1, 1]."""
 
-    def _slots(self, groups: Any, n_rows: int) -> Slots | None:
-        most = self._rows_per_group()
-        if groups is None and most is None:
-            return None
-        strict, padded = self.bad_rows == "error", relation_of(self.neighboring).size_is_public
-        return bounded_rows(groups, most, n_rows, strict=strict, padded=padded)
+    def _feature_scale(self) -> float:
+        """Return the largest absolute entry."""
+        return _checks.real("feature_bound", self.feature_bound, above=0)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = True
-        return tags
+    def _bounds(self, n_columns: int) -> BoxBounds:
+        return BoxBounds.of(n_columns, self._feature_scale(), bool(self.fit_intercept))
+
+    def _split(self, weights: Array) -> tuple[Array, Array]:
+        coef, intercept = super()._split(weights)
+        return coef / self._feature_scale(), intercept
+
+    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
+        clipped = self._bounds(rows.shape[1]).clip(rows)
+        return np.asarray(clipped @ (coef * self._feature_scale()).T + intercept)
 
 
 _DECLARED = ("classes", "target_bounds")  # parameters that a schema can declare

@@ -11,16 +11,14 @@ from numpy.typing import ArrayLike
 from discreet import _checks
 from discreet._checks import ParameterError, calm
 from discreet._typing import Array
-from discreet.estimators.groups import bounded_rows, plan_for_groups
-from discreet.estimators.linear import parameters_of, unfitted, with_facts
-from discreet.estimators.parameters import PrivacyParameters, estimator, parameter
-from discreet.privacy.guarantee import guarantee_of, relation_of
-from discreet.privacy.statement import PrivacyStatement
+from discreet.estimators.groups import plan_for_groups
+from discreet.estimators.linear import PrivateModel, parameters_of, unfitted, with_facts
+from discreet.estimators.parameters import estimator, parameter
+from discreet.privacy.guarantee import guarantee_of
 from discreet.records.open import checked_rows
 from discreet.release import (
     NOT_COVERED,
     PLATFORM_ASSUMPTIONS,
-    Carried,
     carry_out,
     foreign_parts,
     size_facts,
@@ -31,7 +29,7 @@ from discreet.solvers.median import LocationProblem, MedianDescent, Points
 
 
 @estimator
-class PrivateMedian(PrivacyParameters):
+class PrivateMedian(PrivateModel):
     """Geometric median (Euclidean 1-median) under differential privacy.
 
     The minimizer of sum_i |theta - x_i|. Nearly half of the rows may lie anywhere without moving it far, and each pulls
@@ -103,9 +101,11 @@ class PrivateMedian(PrivacyParameters):
         solver = MedianDescent() if self.solver is None else self.solver
         problem = LocationProblem(size, n_features, radius)
         rows = self._rows_per_group()
-        if rows is None:
-            return solver.plan(problem, guarantee)
-        return plan_for_groups(cast(Any, solver), cast(Any, problem), guarantee, rows)
+        return (
+            solver.plan(problem, guarantee)
+            if rows is None
+            else plan_for_groups(solver, problem, guarantee, rows)
+        )
 
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit privately; charges the ledger, if any, before anything private runs.
@@ -126,7 +126,10 @@ class PrivateMedian(PrivacyParameters):
         """Validate, bound, plan, run, state."""
         strict = _checks.choice("bad_rows", self.bad_rows, ("error", "null")) == "error"
         rows = checked_rows(self, X, strict=strict, reset=True)
-        rows = self._bounded(rows, groups, strict)
+        slots = self._slots(groups, rows.shape[0])
+        if slots is not None:
+            rows = rows[slots.rows].toarray() if bool(sp.issparse(rows)) else rows[slots.rows]
+            rows[slots.empty] = np.nan  # null rows
         n_rows, n_columns = rows.shape
         # The plan must not see the data; under a relation that hides the number of rows, not even n_rows.
         size = guarantee_of(self.epsilon, self.delta, self.neighboring, n_rows, self.n_samples)[1]
@@ -144,38 +147,12 @@ class PrivateMedian(PrivacyParameters):
         self.released_ = dict(carried.published)
         self.median_ = self.released_["median_"].copy()
         self.fitted_parameters_ = parameters_of(self)
-        self.privacy_ = self._state(plan, carried)
-
-    def _bounded(self, rows: Any, groups: Any, strict: bool) -> Any:
-        """Choose at most ``max_rows_per_group`` rows of every group; empty places hold null rows."""
-        padded = relation_of(self.neighboring).size_is_public
-        slots = bounded_rows(groups, self._rows_per_group(), rows.shape[0], strict=strict, padded=padded)
-        if slots is None:
-            return rows
-        chosen = rows[slots.rows].toarray() if bool(sp.issparse(rows)) else rows[slots.rows]
-        chosen[slots.empty] = np.nan
-        return chosen
-
-    def _rows_per_group(self) -> int | None:
-        rows = self.max_rows_per_group
-        return None if rows is None else _checks.count("max_rows_per_group", rows)
-
-    def _center(self, n_columns: int) -> Array:
-        if self.center is None:
-            return np.zeros(n_columns)
-        center = np.asarray(self.center, dtype=np.float64)
-        if center.shape != (n_columns,) or not np.all(np.isfinite(center)):
-            raise ParameterError("center", f"must hold {n_columns} finite numbers, got {self.center!r}")
-        return center
-
-    def _state(self, plan: base.Plan, carried: Carried[Any]) -> PrivacyStatement:
-        """Return the privacy statement of the released point."""
         size = plan.problem.n_samples
-        return carried.state(
+        self.privacy_ = carried.state(
             bounds={
-                "radius of the ball": float(self.radius),  # type: ignore[arg-type]
+                "radius of the ball": radius,
                 "records": float(size),
-                "coefficients": float(plan.problem.n_features),
+                "coefficients": float(n_columns),
             },
             assumptions=(
                 "center and radius were chosen without looking at the private data (given by the user)",
@@ -187,8 +164,10 @@ class PrivateMedian(PrivacyParameters):
             not_covered=NOT_COVERED,
         )
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = True
-        return tags
+    def _center(self, n_columns: int) -> Array:
+        if self.center is None:
+            return np.zeros(n_columns)
+        center = np.asarray(self.center, dtype=np.float64)
+        if center.shape != (n_columns,) or not np.all(np.isfinite(center)):
+            raise ParameterError("center", f"must hold {n_columns} finite numbers, got {self.center!r}")
+        return center

@@ -18,12 +18,11 @@ from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
 from discreet.estimators.classifiers import LogOddsClassifier
-from discreet.estimators.linear import PrivateLinearModel
+from discreet.estimators.linear import EntrywiseModel, Task
 from discreet.estimators.parameters import entry_bound, estimator, parameter
 from discreet.estimators.regressors import PrivateLinearRegressor
 from discreet.losses import Logistic, Loss, Squared
 from discreet.problem import Problem
-from discreet.records.bounds import BoxBounds
 from discreet.records.open import Targets
 from discreet.sets import Simplex
 from discreet.solvers import base
@@ -32,8 +31,8 @@ _RADII = (1e-2, 1e3)
 
 
 @estimator
-class _OverSimplex(PrivateLinearModel):
-    """Shared by both estimators: entrywise bounds, a simplex, a certificate, no intercept."""
+class _OverSimplex(EntrywiseModel):
+    """Shared by both estimators: a simplex, a certificate, no intercept."""
 
     fit_intercept = False
     solver: str | base.Solver = parameter(
@@ -47,20 +46,8 @@ class _OverSimplex(PrivateLinearModel):
         """Sum of the weights in the solver's units, in which features lie between -1 and 1."""
         return 1.0
 
-    def _feature_scale(self) -> float:
-        """Half the width of the range of a feature."""
-        raise NotImplementedError
-
-    def _bounds(self, n_columns: int) -> BoxBounds:
-        return BoxBounds.of(n_columns, self._feature_scale(), intercept=False)
-
-    def _clip(self, n_columns: int) -> Callable[[Any], Any]:
-        return self._bounds(n_columns).clip
-
-    def _problem(
-        self, loss: Loss, n_samples: int, n_columns: int, n_models: int, label_bound: float | None
-    ) -> Problem:
-        free = super()._problem(loss, n_samples, n_columns, n_models, label_bound)
+    def _problem(self, task: Task, n_samples: int, n_columns: int) -> Problem:
+        free = super()._problem(task, n_samples, n_columns)
         return dataclasses.replace(free, geometry=Simplex(self._size(), free.n_features))
 
     def _stated_bounds(self, problem: Problem) -> dict[str, float | str]:
@@ -106,7 +93,7 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
     """
 
     def _feature_scale(self) -> float:
-        return self._target_range()[1]
+        return self._target_range()[1]  # forecasts are centered first
 
     def _loss(self, half_width: float) -> Loss:
         # Slightly larger, because rounding may move iterates out of the simplex; inside, the loss is exactly squared.
@@ -129,7 +116,7 @@ class PrivateSimplexRegressor(_OverSimplex, PrivateLinearRegressor):
 
     def _clip(self, n_columns: int) -> Callable[[Any], Any]:
         middle, _ = self._target_range()
-        return partial(_clip_around, middle, super()._clip(n_columns))
+        return partial(_clip_around, middle, self._bounds(n_columns).clip)
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         return {"coef_": theta[0].copy(), "intercept_": 0.0}
@@ -186,14 +173,5 @@ class PrivateSimplexClassifier(_OverSimplex, LogOddsClassifier):
             raise ParameterError("radius", f"must lie between {low:g} and {high:g}, got {radius!r}")
         return radius
 
-    def _feature_scale(self) -> float:
-        return _checks.real("feature_bound", self.feature_bound, above=0)
-
     def _loss(self, solver: base.Solver, n_classes: int) -> tuple[Loss, int]:
         return Logistic(), 1 if n_classes == 2 else n_classes
-
-    def _split(self, weights: Array) -> tuple[Array, Array]:
-        return weights / self._feature_scale(), np.zeros(weights.shape[:-1])
-
-    def _raw(self, rows: Any, coef: Array, intercept: Any) -> Array:
-        return np.asarray(self._clip(rows.shape[1])(rows) @ (coef * self._feature_scale()).T + intercept)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from discreet import _checks
 from discreet._checks import ParameterError
 from discreet._typing import Array
-from discreet.estimators.linear import PrivateLinearModel, as_fitted
+from discreet.estimators.linear import PrivateLinearModel, Task, as_fitted
 from discreet.estimators.parameters import (
     RegressorParameters,
     coefficient_set,
@@ -61,17 +61,6 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         low, high = self._bounds_of_targets()
         return low / 2 + high / 2, high / 2 - low / 2
 
-    def plan(self, n_samples: int, n_features: int, *, sparse: bool = False) -> base.Plan:
-        """Return what a fit on data of this shape would run and cost; no data is needed.
-
-        Parameters
-        ----------
-        n_samples, n_features : public shape of the training data; under "add-remove-one" ``n_samples`` is a public
-            upper bound; with ``max_rows_per_group`` it counts places, the number of groups times that bound.
-        sparse : whether the rows will be a SciPy sparse matrix.
-        """
-        return self._plan(None, n_samples, _checks.count("n_features", n_features), sparse=sparse)
-
     def _read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         rows, y = checked_targets(self, X, y, strict=self.bad_rows == "error")
         low, high = self._bounds_of_targets()
@@ -85,10 +74,8 @@ class PrivateLinearRegressor(RegressorMixin, RegressorParameters, PrivateLinearM
         middle, half_width = self._target_range()
         return cast(Array, np.clip((y - middle) / half_width, -1.0, 1.0))
 
-    def _task(
-        self, solver: base.Solver, n_columns: int, n_classes: int | None
-    ) -> tuple[base.Solver, Loss, int, float | None]:
-        return solver, self._loss(self._target_range()[1]), 1, 1.0
+    def _task(self, solver: base.Solver, n_columns: int, n_classes: int | None) -> Task:
+        return Task(solver, self._loss(self._target_range()[1]), label_bound=1.0)
 
     def _attributes(self, theta: Array, targets: Targets, problem: Problem) -> dict[str, Any]:
         middle, half_width = self._target_range()

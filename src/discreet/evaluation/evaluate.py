@@ -144,7 +144,7 @@ def evaluate(
             raise ParameterError("y", f"must hold one value per row, got an array of shape {targets.shape}")
         values, parts = _subgroups(by, by_values, len(targets))
         relation = relation_of(neighboring)
-        rows = None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
+        rows = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
         # Where the number of people is public each has the same number of places, so that it tells nothing more.
         slots = bounded_rows(groups, rows, len(targets), strict=strict, padded=relation.size_is_public)
         if slots is not None:

@@ -93,13 +93,11 @@ class CountPlan(NoisyVectorPlan):
 
     @property
     def mechanism(self) -> str:
-        """A description of how noise is added."""
         sums = " and on sums of what rounding to bins left over" if self.n_sums else ""
         return f"discrete {self.kind} noise on {len(self.shapes)} tables of counts{sums}{_bounded(self)}"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {"cells": float(self.size), "noise stddev of a count": self.stddev}
 
     def run(self, counted: Counted, entropy: Entropy) -> list[Array]:
@@ -169,12 +167,10 @@ class SumPlan(NoisyVectorPlan):
 
     @property
     def mechanism(self) -> str:
-        """A description of how noise is added."""
         return f"discrete noise on sums of powers of targets and errors{_bounded(self)}"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {"sums": float(self.size), "noise stddev of a sum": self.stddev}
 
     def run(self, summed: Summed, entropy: Entropy) -> Array:

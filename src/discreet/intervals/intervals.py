@@ -177,9 +177,7 @@ def coefficient_intervals(
     levels = getattr(getattr(model, "schema_", None), "levels", ()) if levels is None else levels
     start, kept = _against_references(start, levels, intercept=bounds.intercept)
     rows = rows[:, np.flatnonzero(kept[: rows.shape[1]])]
-    per_group = (
-        None if max_rows_per_group is None else _checks.count("max_rows_per_group", max_rows_per_group)
-    )
+    per_group = _checks.count_or_none("max_rows_per_group", max_rows_per_group)
     padded = relation_of(model.neighboring).size_is_public
     slots = bounded_rows(groups, per_group, len(labels), strict=True, padded=padded)
     if slots is not None:

@@ -274,7 +274,6 @@ class IntervalPlan:
 
     @property
     def event(self) -> Event:
-        """The event to charge: every release of every step."""
         parts: list[Event] = [self.gradient(True).event, self.curvature(True).event]
         if self.steps > 1:
             approach = Composed((self.gradient(False).event, self.curvature(False).event))
@@ -283,14 +282,12 @@ class IntervalPlan:
 
     @property
     def mechanism(self) -> str:
-        """A description of how noise is added."""
         made = f"Gaussian noise on curvature and gradients of {self.steps} Newton steps from a released model"
         user = self.guarantee.unit == "user"
         return f"{made}; at most {self.max_rows} rows of every group" if user else made
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "gradient noise stddev (sum scale)": self.gradient(True).stddev,
             "curvature noise stddev (sum scale)": self.curvature(True).stddev,

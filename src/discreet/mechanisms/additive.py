@@ -59,7 +59,8 @@ def from_grid(steps: Integers, grid: float) -> Array:
     return steps.astype(np.float64) * grid
 
 
-def _sizes(shape: Shape) -> tuple[int, ...]:
+def sizes_of(shape: Shape) -> tuple[int, ...]:
+    """Return the sizes of all axes."""
     return tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
 
 
@@ -115,6 +116,8 @@ class GaussianNoise:
         """The sampled scale, exact in float64."""
         return _TABLE_SCALE * _width(self.stddev) * self.grid
 
+    effective_scale = effective_stddev  # by the name that all noises share
+
     @property
     def total_variation(self) -> float:
         """Bound on the distance to the rounded Gaussian, per coordinate; proved for scales of at least 20 steps."""
@@ -127,7 +130,7 @@ class GaussianNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """Draw the same noise, counted in steps of ``grid``."""
-        sizes, width = _sizes(shape), _width(self.stddev)
+        sizes, width = sizes_of(shape), _width(self.stddev)
         return discrete_gaussian(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
     def add_to(self, value: ArrayLike, entropy: Entropy) -> Array:
@@ -175,12 +178,66 @@ class LaplaceNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """Draw the same noise, counted in steps of ``grid``."""
-        sizes, width = _sizes(shape), _width(self.scale)
+        sizes, width = sizes_of(shape), _width(self.scale)
         return discrete_laplace(_TABLE_SCALE, width).draw(math.prod(sizes), entropy).reshape(sizes)
 
 
+class IntegerNoise(Protocol):
+    """Noise in integer steps of a public grid."""
+
+    @property
+    def grid(self) -> float: ...
+    @property
+    def effective_scale(self) -> float: ...
+    def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers: ...
+
+
 @dataclass(frozen=True)
-class GaussianMechanism:
+class AdditiveMechanism:
+    """Release a vector rounded to a public grid, with noise on that grid."""
+
+    sensitivity: Sensitivity
+    noise_multiplier: float
+    size: int
+    norm: ClassVar[float]  # of the sensitivity
+
+    def __post_init__(self) -> None:
+        check_mechanism(self.sensitivity, self.norm, self.noise_multiplier, self.size)
+        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise, including the price of rounding by up to one step in every coordinate."""
+        steps = float(self.size) if self.norm == 1 else math.sqrt(self.size)
+        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, steps)
+
+    @property
+    def noise(self) -> IntegerNoise:
+        """The noise that is added."""
+        raise NotImplementedError
+
+    @property
+    def event(self) -> Event:
+        """The event of one call of ``release``."""
+        raise NotImplementedError
+
+    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
+        """Release the noisy value, in the shape of ``value``."""
+        steps = _to_grid(value, self.size, self.noise.grid)
+        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
+        return observed(
+            self,
+            entropy,
+            from_grid(noisy, self.noise.grid),
+            scale=self.noise.effective_scale,
+            value=value,
+            sensitivity=self.sensitivity,
+            event=self.event,
+        )
+
+
+@dataclass(frozen=True)
+class GaussianMechanism(AdditiveMechanism):
     """Release a vector of ``size`` numbers with Gaussian noise of ``noise_multiplier`` times its sensitivity.
 
     Parameters
@@ -212,22 +269,15 @@ class GaussianMechanism:
     (3,)
     """
 
-    sensitivity: Sensitivity
-    noise_multiplier: float
-    size: int
-
-    def __post_init__(self) -> None:
-        check_mechanism(self.sensitivity, 2.0, self.noise_multiplier, self.size)
-        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
+    norm: ClassVar[float] = 2.0
 
     @property
     def stddev(self) -> float:
         """Standard deviation per coordinate, including the price of rounding."""
-        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, math.sqrt(self.size))
+        return self.scale
 
     @cached_property
     def noise(self) -> GaussianNoise:
-        """The noise that is added."""
         return GaussianNoise(self.stddev)
 
     @cached_property
@@ -235,77 +285,15 @@ class GaussianMechanism:
         """The event of one call of ``release``."""
         return Discretized(Gaussian(self.noise_multiplier), self.size)
 
-    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """Release the noisy value, in the shape of ``value``."""
-        steps = _to_grid(value, self.size, self.noise.grid)
-        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
-        return observed(
-            self,
-            entropy,
-            from_grid(noisy, self.noise.grid),
-            scale=self.noise.effective_stddev,
-            value=value,
-            sensitivity=self.sensitivity,
-            event=self.event,
-        )
-
-
-class IntegerNoise(Protocol):
-    """Noise in integer steps of a public grid."""
-
-    @property
-    def grid(self) -> float: ...
-    @property
-    def effective_scale(self) -> float: ...
-    def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers: ...
-
 
 @dataclass(frozen=True)
-class PureMechanism:
+class PureMechanism(AdditiveMechanism):
     """Adds noise whose density falls by 1/e per ``scale`` of distance, in the norm of the sensitivity."""
-
-    sensitivity: Sensitivity
-    noise_multiplier: float
-    size: int
-    norm: ClassVar[float]
-
-    def __post_init__(self) -> None:
-        check_mechanism(self.sensitivity, self.norm, self.noise_multiplier, self.size)
-        self.noise  # noqa: B018 - a scale out of range is refused here, before any data
-
-    @property
-    def scale(self) -> float:
-        """Scale of the noise, including the price of rounding."""
-        return scale_with_rounding(self.sensitivity.value, self.noise_multiplier, self.rounding_steps)
-
-    @property
-    def rounding_steps(self) -> float:
-        """Effect of rounding on a value, in grid steps: the norm of one step in every coordinate."""
-        raise NotImplementedError
-
-    @property
-    def noise(self) -> IntegerNoise:
-        """The noise that is added."""
-        raise NotImplementedError
 
     @property
     def event(self) -> Event:
         """The event of one call of ``release``."""
         return Pure(1 / self.noise_multiplier)
-
-    def release(self, value: ArrayLike, entropy: Entropy) -> Array:
-        """Release the noisy value, in the shape of ``value``."""
-        steps = _to_grid(value, self.size, self.noise.grid)
-        noisy = steps + self.noise.draw_integers(steps.shape, entropy)
-        return observed(
-            self,
-            entropy,
-            from_grid(noisy, self.noise.grid),
-            scale=self.noise.effective_scale,
-            value=value,
-            sensitivity=self.sensitivity,
-            event=self.event,
-        )
 
 
 @dataclass(frozen=True)
@@ -336,14 +324,8 @@ class LaplaceMechanism(PureMechanism):
 
     norm: ClassVar[float] = 1.0
 
-    @property
-    def rounding_steps(self) -> float:
-        """One step in every coordinate, in L1."""
-        return float(self.size)
-
     @cached_property
     def noise(self) -> LaplaceNoise:
-        """The noise that is added."""
         return LaplaceNoise(self.scale)
 
 

@@ -17,8 +17,6 @@ density exp(-x^2 / 2) / sqrt(2 pi) (section 2 of the proofs).
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -28,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet._typing import Array, Integers
-from discreet.mechanisms.additive import LaplaceNoise, PureMechanism, Shape, from_grid
+from discreet.mechanisms.additive import LaplaceNoise, PureMechanism, Shape, from_grid, sizes_of
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import (
     LazyUniform,
@@ -206,7 +204,7 @@ class GammaNormNoise:
 
     def draw_integers(self, shape: Shape, entropy: Entropy) -> Integers:
         """Draw the same vector, counted in steps of ``grid``."""
-        sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
+        sizes = sizes_of(shape)
         size = math.prod(sizes)
         directions, radius = draw_normals(size, entropy), draw_normals(size + 1, entropy)
         magnitudes = rounded_products(self.steps, directions, radius)[0]
@@ -287,14 +285,8 @@ class GammaNormMechanism(PureMechanism):
 
     norm: ClassVar[float] = 2.0
 
-    @property
-    def rounding_steps(self) -> float:
-        """One step in every coordinate, in L2."""
-        return math.sqrt(self.size)
-
     @cached_property
     def noise(self) -> GammaNormNoise:
-        """The noise that is added."""
         return GammaNormNoise(self.scale)
 
     def release_or_uniform(self, value: ArrayLike | None, entropy: Entropy) -> Array:

@@ -58,9 +58,8 @@ class NoisyVectorPlan(ShowsPlan, ABC):
     @property
     def variance(self) -> float:
         """Noise variance of one released value."""
-        if isinstance(self.release, LaplaceMechanism):
-            return 2 * self.release.noise.effective_scale**2
-        return self.release.noise.effective_stddev**2
+        entries = 2 if isinstance(self.release, LaplaceMechanism) else 1
+        return entries * self.release.noise.effective_scale**2
 
     @property
     def stddev(self) -> float:

@@ -23,23 +23,7 @@ from discreet.mechanisms.additive import LaplaceNoise
 from discreet.mechanisms.recording import observed
 from discreet.mechanisms.samplers.discrete import LazyUniform, exp_minus
 from discreet.mechanisms.samplers.entropy import Entropy
-from discreet.mechanisms.sparse_vector import SparseVector, SparseVectorRun, StableRelease
-from discreet.mechanisms.voting import ConfidentPlurality, NoisyPlurality, stability
 from discreet.privacy.events import BoundedRange, Event, Pure
-
-# All private selections in one place.
-__all__ = [
-    "ConfidentPlurality",
-    "ExponentialMechanism",
-    "LaplaceNoisyMax",
-    "NoisyPlurality",
-    "Selection",
-    "SparseVector",
-    "SparseVectorRun",
-    "StableRelease",
-    "stability",
-]
-
 
 _STEPS = 30  # the score range contains at least 2^30 steps of the grid
 _LARGEST = 2.0**61  # scores are clamped to this many steps, so that differences fit 64 bits

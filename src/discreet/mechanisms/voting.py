@@ -184,12 +184,21 @@ class PluralityRun:
         self.n_asked = 0
         self.n_answered = 0
         self._entropy = entropy
+        if isinstance(mechanism, NoisyPlurality):
+            self._most, self._noise = mechanism.n_queries, mechanism.noise
+            self._multiplier = mechanism.noise_multiplier
+        else:
+            self._most, self._noise = mechanism.max_answers, mechanism.vote_noise
+            self._multiplier = mechanism.vote_multiplier
 
     @property
     def answers_left(self) -> int:
         """Answers that remain."""
-        total = getattr(self.mechanism, "max_answers", self.mechanism.n_queries)
-        return min(total - self.n_answered, self.mechanism.n_queries - self.n_asked)
+        return min(self._most - self.n_answered, self.mechanism.n_queries - self.n_asked)
+
+    def left(self) -> dict[str, int]:
+        """Return the numbers of questions and answers that remain."""
+        return {"questions": self.mechanism.n_queries - self.n_asked, "answers": self.answers_left}
 
     @property
     def halted(self) -> bool:
@@ -214,11 +223,6 @@ class PluralityRun:
             self.n_answered += int(passed.sum())
         return codes
 
-    @property
-    def _vote_noise(self) -> GaussianNoise:
-        mechanism = self.mechanism
-        return mechanism.noise if isinstance(mechanism, NoisyPlurality) else mechanism.vote_noise
-
     def _passed(self, block: Integers) -> tuple[NDArray[np.bool_], int]:
         """Return which questions have enough agreement, and how many are asked before the answers run out."""
         mechanism = self.mechanism
@@ -236,13 +240,10 @@ class PluralityRun:
 
     def _winners(self, counts: Integers) -> Integers:
         """Return the noisy pluralities of some votes."""
-        mechanism, noise = self.mechanism, self._vote_noise
+        noise, distance = self._noise, self.mechanism.changed * math.sqrt(2)
         noisy = counts * round(1 / noise.grid) + noise.draw_integers(counts.shape, self._entropy)
-        multiplier = (
-            mechanism.noise_multiplier if isinstance(mechanism, NoisyPlurality) else mechanism.vote_multiplier
-        )
         winners = np.asarray(noisy.argmax(axis=1), dtype=np.int64)
-        return self._recorded(winners, counts, noise, mechanism.changed * math.sqrt(2), multiplier)
+        return self._recorded(winners, counts, noise, distance, self._multiplier)
 
     def _recorded(
         self, answers: NDArray[Any], votes: Integers, noise: GaussianNoise, distance: float, multiplier: float

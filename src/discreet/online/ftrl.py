@@ -26,7 +26,7 @@ from discreet.mechanisms.tree import TreeMechanism, softmax_index
 from discreet.online.stream import (
     HorizonReached,
     PrivateStream,
-    described,
+    StreamPlan,
     people_of,
     public_horizon,
     resumed_tree,
@@ -34,7 +34,6 @@ from discreet.online.stream import (
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
-from discreet.privacy.page import ShowsPlan
 from discreet.records.open import check_people
 from discreet.tables.reading import to_numbers
 
@@ -42,10 +41,10 @@ _MANY = 1000  # with more draws, exact composition is slow and gains less than 0
 
 
 @dataclass(frozen=True)
-class FTRLPlan(ShowsPlan):
+class FTRLPlan(StreamPlan):
     """What both methods share: the sizes, and the scale lambda of the regularizer.
 
-    ``bound_of(t)`` bounds the expected regret of the first t steps on a stream that does not react to the actions.
+    The bound on the regret is for streams that do not react to the actions.
     """
 
     guarantee: Guarantee
@@ -66,11 +65,6 @@ class FTRLPlan(ShowsPlan):
     def bound_of(self, step: int) -> float:
         """lambda log p + t R^2 / (2 lambda) (Theorem 1)."""
         return self.scale * math.log(self.n_actions) + step * self.cost_bound**2 / (2 * self.scale)
-
-    @property
-    def regret(self) -> float:
-        """Bound on the expected regret of the whole epoch."""
-        return self.bound_of(self.horizon)
 
 
 @dataclass(frozen=True)
@@ -120,22 +114,17 @@ class SamplingPlan(FTRLPlan):
 
     @property
     def mechanism(self) -> str:
-        """A description of how noise is added."""
         drawn = f"{self.horizon} actions of {self.n_actions}"
         return f"follow the regularized leader: {drawn} drawn by the exponential mechanism"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the stream."""
         return {
             "actions": float(self.n_actions),
             "epsilon of one draw": self.epsilon,
             "scale lambda": self.scale,
             "sampler": f"exact selection, {SOURCE}",
         }
-
-    def __str__(self) -> str:
-        return described(self)
 
 
 @dataclass(frozen=True)
@@ -187,12 +176,10 @@ class TreePlan(FTRLPlan):
 
     @property
     def mechanism(self) -> str:
-        """A description of how noise is added."""
         return f"follow the regularized leader on Gaussian tree sums of the costs of {self.n_actions} actions"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the stream."""
         return {
             "actions": float(self.n_actions),
             "blocks that hold one step": float(self.tree.levels),
@@ -200,9 +187,6 @@ class TreePlan(FTRLPlan):
             "scale lambda": self.scale,
             "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
-
-    def __str__(self) -> str:
-        return described(self)
 
 
 @estimator

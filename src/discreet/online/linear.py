@@ -24,22 +24,18 @@ from discreet.estimators.parameters import REQUIRED, budget, estimator, exceedin
 from discreet.losses import HuberRegression, Logistic, Loss
 from discreet.mechanisms.samplers.entropy import SOURCE
 from discreet.mechanisms.tree import TreeMechanism
-from discreet.online.stream import PrivateStream, described, people_of, public_horizon, resumed_tree
+from discreet.online.stream import PrivateStream, StreamPlan, people_of, public_horizon, resumed_tree
 from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.guarantee import Guarantee, Sensitivity
-from discreet.privacy.page import ShowsPlan
 from discreet.records.bounds import Bounds
 from discreet.records.open import check_people
 from discreet.tables.reading import as_cells, to_numbers
 
 
 @dataclass(frozen=True)
-class OnlineLinearPlan(ShowsPlan):
-    """A calibrated stream of gradients.
-
-    ``bound_of(t)`` bounds the expected regret after t steps against every fixed model of norm at most ``radius``.
-    """
+class OnlineLinearPlan(StreamPlan):
+    """A calibrated stream of gradients; its regret is against every fixed model of norm at most ``radius``."""
 
     guarantee: Guarantee
     loss: Loss
@@ -83,27 +79,18 @@ class OnlineLinearPlan(ShowsPlan):
         return self.scale * self.radius**2 / 2 + step * self.drift / self.scale
 
     @property
-    def regret(self) -> float:
-        """Bound on the expected regret of the whole epoch."""
-        return self.bound_of(self.horizon)
-
-    @property
     def event(self) -> events.Event:
         """One record is in one block of each length."""
         return self.tree.event
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the stream."""
         return {
             "blocks that hold one record": float(self.tree.levels),
             "noise stddev of a block": self.tree.noise.effective_stddev,
             "scale lambda": self.scale,
             "sampler": f"exact discrete Gaussian, {SOURCE}",
         }
-
-    def __str__(self) -> str:
-        return described(self)
 
 
 @estimator

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Protocol, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from discreet import _checks
 from discreet._checks import ParameterError, Setting, silence
@@ -19,13 +19,14 @@ from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.mechanisms.tree import TreeMechanism, TreeRun
 from discreet.online import stream_file
 from discreet.online.stream_file import StreamError
+from discreet.privacy.events import Event
 from discreet.privacy.guarantee import Guarantee, Neighboring, guarantee_of
+from discreet.privacy.page import ShowsPlan
 from discreet.privacy.statement import (
     OTHER_RELEASES,
     UNPREDICTABLE,
     PrivacyStatement,
     Receipt,
-    Stated,
     answers_digest,
     plan_text,
 )
@@ -42,13 +43,43 @@ class HorizonReached(RuntimeError):
     """All steps that were planned and charged have been used."""
 
 
-class StreamPlan(Stated, Protocol):
-    """A calibrated stream, frozen before any data is seen."""
+class StreamPlan(ShowsPlan):
+    """A calibrated epoch, frozen before any data is seen.
+
+    ``bound_of(t)`` bounds the expected regret of the first t steps.
+    """
+
+    guarantee: Guarantee
+    horizon: int
+    theorem: str
 
     @property
-    def horizon(self) -> int: ...
+    def mechanism(self) -> str:
+        """How noise is added, in words."""
+        raise NotImplementedError
+
     @property
-    def regret(self) -> float: ...
+    def event(self) -> Event:
+        """What is charged: all steps of an epoch."""
+        raise NotImplementedError
+
+    @property
+    def noise(self) -> Mapping[str, float | str]:
+        """The public numbers of the stream."""
+        raise NotImplementedError
+
+    def bound_of(self, step: int) -> float:
+        """Return the bound after so many steps."""
+        raise NotImplementedError
+
+    @property
+    def regret(self) -> float:
+        """Bound on the expected regret of the whole epoch."""
+        return self.bound_of(self.horizon)
+
+    def __str__(self) -> str:
+        sizes, bounds = {"steps": str(self.horizon)}, {"expected regret at most": f"{self.regret:.6g}"}
+        return plan_text(self, sizes, bounds)
 
 
 def public_horizon(steps: str) -> Any:
@@ -162,11 +193,7 @@ class PrivateStream(StreamParameters):
     @property
     def _rows(self) -> int:
         """Return the maximum number of steps of the protected unit."""
-        return (
-            1
-            if self.max_rows_per_group is None
-            else _checks.count("max_rows_per_group", self.max_rows_per_group)
-        )
+        return _checks.count_or_none("max_rows_per_group", self.max_rows_per_group) or 1
 
     def _check_group(self, row: Any, group: Any) -> str | None:
         """Return the person's id as text, empty if missing; raise if it does not go with ``max_rows_per_group``."""
@@ -407,11 +434,6 @@ class PrivateStream(StreamParameters):
 def _price(plan: StreamPlan) -> dict[str, Any]:
     """Return the charged event and its noise; a file stores them, so that nobody continues with other noise."""
     return {"event": plan.event.to_dict(), "noise": dict(plan.noise)}
-
-
-def described(plan: StreamPlan) -> str:
-    """Format a plan; used as the ``str`` of every plan."""
-    return plan_text(plan, {"steps": str(plan.horizon)}, {"expected regret at most": f"{plan.regret:.6g}"})
 
 
 def people_of(groups: Any, n_rows: int) -> list[str | None]:

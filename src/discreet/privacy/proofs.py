@@ -83,6 +83,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
         _GRID,
         "discrete-noise.md#section-4",
     ),
+    "mechanisms.additive.AdditiveMechanism": ("discrete-noise.md#section-4",),
     "mechanisms.additive.PureMechanism": ("discrete-noise.md#section-4", _CURVES),
     "mechanisms.gamma_norm.GammaNormMechanism": ("gamma-noise.md#theorem-1", "gamma-noise.md#theorem-2"),
     "mechanisms.additive.SymmetricGaussianMechanism": ("discrete-noise.md#section-4", _GRID),

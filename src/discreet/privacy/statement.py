@@ -35,7 +35,15 @@ _MULTIPLES = (0.25, 0.5, 1.0, 1.5, 2.0)  # multiples of epsilon at which the pri
 
 
 class Stated(Protocol):
-    """The facts about a plan that a statement and a ledger need."""
+    """The facts about a plan that a statement and a ledger need.
+
+    Attributes
+    ----------
+    guarantee : the promise.
+    event : what is charged: every release of the run.
+    mechanism, theorem : how noise is added, and the theorem behind the guarantee, in words.
+    noise : the public numbers of the run.
+    """
 
     @property
     def guarantee(self) -> Guarantee: ...

@@ -248,7 +248,6 @@ class CompletionPlan(ShowsPlan):
 
     @property
     def mechanism(self) -> str:
-        """How the noise is added, in words."""
         return (
             f"joint differential privacy, unit: user; method {self.method.name!r}. The item side is released with "
             "Gaussian noise calibrated to a user's whole row; a user's predictions come from that release and the "
@@ -257,7 +256,6 @@ class CompletionPlan(ShowsPlan):
 
     @property
     def theorem(self) -> str:
-        """The theorem behind the guarantee."""
         return f"{self.method.theorem}; Gaussian composition; billboard lemma (Hsu et al., 2014)"
 
     def run(self, ratings: Users, entropy: Entropy) -> ItemModel:

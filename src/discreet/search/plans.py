@@ -279,11 +279,13 @@ class TriesPlan(ShowsPlan):
     @property
     def event(self) -> Event:
         """The event, charged once."""
-        return _tries_event(self.law, self.fits, self.score.event, self.guarantee)
+        promise = self.guarantee
+        parts = tuple(dict.fromkeys((*self.fits, self.score.event)))
+        one = OneOf(parts, promise.delta, promise.neighboring.value)
+        return self.law.event(one, promise.delta, promise.neighboring)
 
     @property
     def mechanism(self) -> str:
-        """A description of how the choice is made."""
         return (
             f"best of a secret number of tries, {self.law.mean:.4g} expected; every try trains one of {len(self.fits)} "
             "candidates drawn by lot and scores it on held-out records with noise"
@@ -291,7 +293,6 @@ class TriesPlan(ShowsPlan):
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "candidates": float(len(self.fits)),
             "expected tries": self.law.mean,
@@ -320,12 +321,12 @@ def plan_tries(
     n_train: int,
     guarantee: Guarantee,
     law: TriesLaw,
-    max_rows: int = 1,
+    max_rows: int,
 ) -> TriesPlan:
     """Return the plan with the largest budget of one try that meets the guarantee."""
 
     def planned(epsilon: float) -> TriesPlan:
-        one = _with(guarantee, epsilon, guarantee.delta / law.mean)
+        one = replace(guarantee, epsilon=epsilon, delta=guarantee.delta / law.mean)
         fits = tuple(plan_candidate(index, one, n_train) for index in range(n_candidates))
         multiplier = 1 / epsilon
         if guarantee.delta > 0:
@@ -369,17 +370,17 @@ class SplitPlan(ShowsPlan):
     @property
     def event(self) -> Event:
         """The event, charged once: a record is used for training or for choosing, never both."""
-        return _split_event(self.fits, self.choice.event, self.training, self.guarantee)
+        composed = self.training == "composed"
+        trained = (Composed(self.fits),) if composed else tuple(dict.fromkeys(self.fits))
+        return OneOf((*trained, self.choice.event), self.guarantee.delta, self.guarantee.neighboring.value)
 
     @property
     def mechanism(self) -> str:
-        """A description of how the choice is made."""
         shared = "the same records" if self.training == "composed" else "disjoint records"
         return f"{len(self.fits)} candidates trained on {shared}, one chosen by the exponential mechanism on others"
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "candidates": float(len(self.fits)),
             "epsilon of one fit": self.fit_guarantee.epsilon,
@@ -401,12 +402,12 @@ def plan_split(
     n_train: int,
     guarantee: Guarantee,
     training: Training,
-    max_rows: int = 1,
+    max_rows: int,
 ) -> SplitPlan:
     """Return the plan with the largest budget of one fit that meets the guarantee."""
 
     def planned(epsilon: float) -> SplitPlan:
-        one = _with(guarantee, epsilon, guarantee.delta)
+        one = replace(guarantee, epsilon=epsilon, delta=guarantee.delta)
         units = n_train // max_rows
         n_each = max_rows * (units if training == "composed" else units // n_candidates)
         fits = tuple(plan_candidate(index, one, n_each) for index in range(n_candidates))
@@ -438,7 +439,6 @@ class OnePlan(ShowsPlan):
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {"candidates": 1.0}
 
     def run(self, trainer: Trainer, entropy: Entropy) -> Chosen:
@@ -471,17 +471,3 @@ def _largest(planned: Callable[[float], P], guarantee: Guarantee) -> P:
         else:
             high = middle.fit_guarantee.epsilon
     return best
-
-
-def _with(guarantee: Guarantee, epsilon: float, delta: float) -> Guarantee:
-    return Guarantee(epsilon, delta, guarantee.neighboring, guarantee.unit)
-
-
-def _tries_event(law: TriesLaw, fits: tuple[Event, ...], score: Event, guarantee: Guarantee) -> Event:
-    one = OneOf(tuple(dict.fromkeys((*fits, score))), guarantee.delta, guarantee.neighboring.value)
-    return law.event(one, guarantee.delta, guarantee.neighboring)
-
-
-def _split_event(fits: tuple[Event, ...], choice: Event, training: Training, guarantee: Guarantee) -> Event:
-    trained = (Composed(fits),) if training == "composed" else tuple(dict.fromkeys(fits))
-    return OneOf((*trained, choice), guarantee.delta, guarantee.neighboring.value)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier, is_regressor
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier, is_regressor
+from sklearn.model_selection import ParameterGrid
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,7 +18,15 @@ from discreet import _checks
 from discreet._checks import Habits, ParameterError, Setting, calm
 from discreet.estimators.groups import bounded_rows
 from discreet.estimators.linear import released, unfitted
-from discreet.estimators.parameters import Charged, estimator, parameter, relation
+from discreet.estimators.parameters import (
+    REQUIRED,
+    Charged,
+    budget,
+    estimator,
+    exceeding,
+    parameter,
+    relation,
+)
 from discreet.mechanisms.repetition import permutation
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.accounting.repetition import LAWS, law_with_mean
@@ -64,12 +74,6 @@ from discreet.tables.reading import as_cells, to_numbers
 
 if TYPE_CHECKING:
     from discreet.privacy.events import Event
-from collections.abc import Sequence
-
-from sklearn.base import clone
-from sklearn.model_selection import ParameterGrid
-
-from discreet.estimators.parameters import REQUIRED, budget, exceeding
 
 METHODS = ("tries", "split", "split-parallel")
 
@@ -274,8 +278,7 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         return candidates
 
     def _rows_per_group(self) -> int | None:
-        rows = self.max_rows_per_group
-        return None if rows is None else _checks.count("max_rows_per_group", rows)
+        return _checks.count_or_none("max_rows_per_group", self.max_rows_per_group)
 
     def _chooses_nothing(self, n_candidates: int) -> bool:
         """Whether there is one candidate, and nobody asked for several tries of it."""
@@ -310,23 +313,22 @@ class PrivateSearch(ShowsPromise, Habits, SearchParameters, MetaEstimatorMixin, 
         empty = np.zeros(len(cells), dtype=bool) if slots is None else slots.empty
         if slots is not None:
             rows, cells = take(rows, slots.rows), cells[slots.rows]
-        there = isinstance(rows, Rows)
-        usable = rows.valid(Bounds()) if there else Bounds().valid_rows(rows)
-        if there and strict and not usable.all():
+        mapped = isinstance(rows, Rows)  # null rows of a file are blanked when they are read
+        usable = rows.valid(Bounds()) if mapped else Bounds().valid_rows(rows)
+        if mapped and strict and not usable.all():
             refuse_row(int(np.argmin(usable)))
         usable = usable & ~empty
         if is_classifier(first):
             labels = read_labels(cells, self._declared(first), self.bad_rows)
             codes = np.where(usable, labels.codes, -1)
             known = labels.classes if strict else np.array([*labels.classes.tolist(), None], dtype=object)
-            return Records(rows if there else blanked(rows, codes < 0), known[codes], codes, empty), labels
+            return Records(rows if mapped else blanked(rows, codes < 0), known[codes], codes, empty), labels
         numbers = to_numbers(cells)
         if strict and not np.all(finite := np.isfinite(numbers)):
             refuse_target(int(np.argmin(finite)))
         truth = np.where(usable & np.isfinite(numbers), numbers, np.nan)
-        return Records(
-            rows if there else blanked(rows, np.isnan(truth)), np.where(empty, numbers, truth), truth, empty
-        ), None
+        rows = rows if mapped else blanked(rows, np.isnan(truth))
+        return Records(rows, np.where(empty, numbers, truth), truth, empty), None
 
     def _state(
         self,

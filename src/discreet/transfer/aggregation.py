@@ -33,9 +33,7 @@ from discreet.mechanisms.voting import (
 from discreet.privacy.accounting.renyi import renyi_epsilon
 from discreet.privacy.events import Event
 from discreet.privacy.guarantee import SLACK, Sensitivity
-from discreet.transfer.teachers import STEPS
-
-Codes = NDArray[np.int64]
+from discreet.transfer.teachers import STEPS, Codes
 
 
 class VoteRun(Protocol):
@@ -64,7 +62,6 @@ class StableVotes:
 
     @property
     def event(self) -> Event:
-        """The event of the whole stream."""
         return self.vector.event
 
     def start(self, entropy: Entropy) -> StableVotesRun:
@@ -132,13 +129,13 @@ class PluralityVotes:
         """The event of all questions together."""
         return self.mechanism.event
 
-    def start(self, entropy: Entropy) -> PluralityVotesRun:
+    def start(self, entropy: Entropy) -> PluralityRun:
         """Start a stream."""
-        return PluralityVotesRun(self.mechanism.start(entropy))
+        return self.mechanism.start(entropy)
 
-    def resumed(self, state: dict[str, int], entropy: Entropy) -> PluralityVotesRun:
+    def resumed(self, state: dict[str, int], entropy: Entropy) -> PluralityRun:
         """Continue a stream."""
-        return PluralityVotesRun(PluralityRun.resumed(self.mechanism, state, entropy))
+        return PluralityRun.resumed(self.mechanism, state, entropy)
 
     def gap_needed(self, n_queries: int, beta: float) -> float:
         """Return the lead that noise does not overturn and that passes the check."""
@@ -156,31 +153,6 @@ class PluralityVotes:
         mechanism = self.mechanism
         noise = mechanism.noise if isinstance(mechanism, NoisyPlurality) else mechanism.vote_noise
         return math.sqrt(2) * noise.stddev
-
-
-class PluralityVotesRun:
-    """A stream of noisy votes."""
-
-    def __init__(self, run: PluralityRun) -> None:
-        self._run = run
-
-    @property
-    def halted(self) -> bool:
-        """Whether the budget is used up."""
-        return self._run.halted
-
-    def answer(self, counts: Counts) -> Codes:
-        """Return class codes, ``ABSTAINED`` or ``HALTED``."""
-        return self._run.answer(counts)
-
-    def left(self) -> dict[str, int]:
-        """Return the numbers of questions and answers that remain."""
-        mechanism = self._run.mechanism
-        return {"questions": mechanism.n_queries - self._run.n_asked, "answers": self._run.answers_left}
-
-    def secret_state(self) -> dict[str, int]:
-        """Return the state needed to continue."""
-        return self._run.secret_state()
 
 
 @dataclass(frozen=True)

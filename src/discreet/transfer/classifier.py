@@ -35,7 +35,7 @@ from discreet.transfer.aggregation import labels_of
 from discreet.transfer.base import as_table, note_columns
 from discreet.transfer.plan import AGGREGATORS, TransferPlan, plan_votes
 from discreet.transfer.students import TransferModel
-from discreet.transfer.teachers import assign, seeded, take
+from discreet.transfer.teachers import Poll, assign, seeded, take
 
 _FOLDS = 3
 
@@ -186,19 +186,12 @@ class PrivateTransferClassifier(ClassifierMixin, base.VoteParameters, TransferMo
         sizes = plan.sizes
         teachers.rehearse(self.estimator, inputs.queries, labels.classes, plan.n_samples // plan.n_teachers)
 
+        opinions = plan.aggregator.name == "shares"
+        poll = Poll(self.estimator, inputs.queries, labels.classes, plan.n_teachers, seed, opinions)
+
         def votes(entropy: Entropy) -> teachers.Votes:
-            return teachers.collect_votes(
-                self.estimator,
-                inputs.X,
-                labels.codes,
-                assign(n_rows, groups, plan.n_teachers, entropy),
-                inputs.queries,
-                labels.classes,
-                plan.n_teachers,
-                seed,
-                self.n_jobs,
-                opinions=plan.aggregator.name == "shares",
-            )
+            chunks = assign(n_rows, groups, plan.n_teachers, entropy)
+            return teachers.collect_votes(poll, inputs.X, labels.codes, chunks, self.n_jobs)
 
         carried = carry_out(
             plan,

@@ -24,9 +24,8 @@ from discreet.privacy.guarantee import Guarantee, Sensitivity, relation_of
 from discreet.records.open import read_labels
 from discreet.release import carry_out
 from discreet.tables.schema import RowsOfPeople
-from discreet.transfer import base, teachers
-from discreet.transfer.base import as_table
-from discreet.transfer.teachers import assign_rows, take
+from discreet.transfer import base
+from discreet.transfer.teachers import Poll, assign_rows, collect_votes, take
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger
@@ -66,12 +65,10 @@ class ErrorRatePlan:
 
     @property
     def event(self) -> Event:
-        """The event to charge."""
         return self._laplace.event
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {"noise scale of the error rate": self.sensitivity / self.guarantee.epsilon}
 
     def run(self, n_wrong: int, entropy: Entropy) -> float:
@@ -171,7 +168,7 @@ def private_error_rate(
             "groups are not supported here",
             "keep one row of each person, and use a schema without a group column",
         )
-    X, y = as_table("X", X), np.asarray(y)
+    X, y = base.as_table("X", X), np.asarray(y)
     if y.shape != (X.shape[0],):
         raise ParameterError("y", f"must hold one label per row: {X.shape[0]} rows, y of shape {y.shape}")
     n_rows = X.shape[0]
@@ -185,18 +182,9 @@ def private_error_rate(
     seed = _checks.seed(random_state)
 
     def n_wrong(entropy: Entropy) -> int:
-        votes = teachers.collect_votes(
-            estimator,
-            take(X, slice(0, n_train)),
-            labels.codes[:n_train],
-            assign_rows(n_train, count, entropy),
-            take(X, slice(n_train, n_rows)),
-            labels.classes,
-            count,
-            seed,
-            n_jobs,
-            apart=True,
-        )
+        poll = Poll(estimator, take(X, slice(n_train, n_rows)), labels.classes, count, seed, apart=True)
+        chunks = assign_rows(n_train, count, entropy)
+        votes = collect_votes(poll, take(X, slice(0, n_train)), labels.codes[:n_train], chunks, n_jobs)
         right = votes[np.arange(plan.n_validation), labels.codes[n_train:]].astype(np.int64).sum()
         return count * plan.n_validation - int(right)
 

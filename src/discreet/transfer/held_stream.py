@@ -21,7 +21,8 @@ from discreet.mechanisms.voting import Counts
 from discreet.online import stream_file
 from discreet.privacy.statement import answers_digest
 from discreet.release import Budget, Carried, bind, resume
-from discreet.transfer.aggregation import Codes, VoteRun
+from discreet.transfer.aggregation import VoteRun
+from discreet.transfer.teachers import Codes
 
 if TYPE_CHECKING:
     from discreet.privacy.ledger.ledger import Ledger

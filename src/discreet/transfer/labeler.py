@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from discreet.transfer.base import Columns, as_table, check_same_columns
 from discreet.transfer.held_stream import BudgetSpent, HeldStream
 from discreet.transfer.plan import TransferPlan, plan_votes
 from discreet.transfer.subsample import counted_votes
-from discreet.transfer.teachers import assign
+from discreet.transfer.teachers import Poll, assign
 
 __all__ = ["BudgetSpent", "PrivateLabeler"]
 
@@ -152,12 +152,12 @@ class PrivateLabeler(base.VoteParameters, HeldStream):
         begun = begin(plan, self.ledger, type(self).__name__)
         with silence():
             chunks = assign(n_rows, groups, plan.n_teachers, begun.release)
-            shared = self.estimator, inputs.X, labels.codes, chunks
-            last = labels.classes, plan.n_teachers, seed, self.n_jobs
+            poll = Poll(self.estimator, inputs.queries, labels.classes, plan.n_teachers, seed)
+            records = inputs.X, labels.codes, chunks, self.n_jobs
             if pool is None:
-                self._teachers = teachers.train_all(*shared, *last)
+                self._teachers = teachers.train_all(replace(poll, queries=None), *records)
             else:
-                self._votes = teachers.collect_votes(*shared, inputs.queries, *last)
+                self._votes = teachers.collect_votes(poll, *records)
         self.plan_, self.classes_ = plan, labels.classes
         self._columns = Columns.of(inputs.X)  # to check the columns of questions
         stated = base.assumptions(labels, chosen.size, plan.guarantee, label_private=False)
@@ -246,7 +246,6 @@ class QueryPlan:
 
     @property
     def event(self) -> Event:
-        """The event of the whole stream."""
         return self.votes.event
 
     @property
@@ -256,7 +255,6 @@ class QueryPlan:
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the stream."""
         return {
             "chunks": float(self.n_chunks),
             "questions planned for": float(self.n_queries),

@@ -78,17 +78,14 @@ class TransferPlan(ShowsPlan):
 
     @property
     def event(self) -> Event:
-        """The event to charge."""
         return self.aggregator.event
 
     @property
     def mechanism(self) -> str:
-        """A description of the mechanism."""
         return _WORDS[self.aggregator.name][0]
 
     @property
     def theorem(self) -> str:
-        """The theorem behind the guarantee."""
         return _WORDS[self.aggregator.name][1]
 
     @property
@@ -128,7 +125,6 @@ class TransferPlan(ShowsPlan):
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         aggregator = self.aggregator
         shared: dict[str, float | str] = {"votes one unit can move": float(self.changed)}
         if isinstance(aggregator, StableVotes):

@@ -55,12 +55,10 @@ class MeanPlan(ShowsPlan):
 
     @property
     def event(self) -> Event:
-        """The event to charge."""
         return self._mechanism.event
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "noise standard deviation of a mean": self.stddev,
             "teachers one unit can move": float(self.changed),

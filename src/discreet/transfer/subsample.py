@@ -56,7 +56,6 @@ class SubsamplePlan:
 
     @property
     def event(self) -> Event:
-        """The event to charge."""
         return self._test.event
 
     @property
@@ -66,7 +65,6 @@ class SubsamplePlan:
 
     @property
     def noise(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {"chunks": float(self.n_chunks), "lead released for certain": float(self.lead_needed)}
 
     def run(self, counts: Sequence[int], entropy: Entropy) -> int | None:

@@ -395,8 +395,10 @@ def label_codes(labels: Any, classes: NDArray[Any]) -> Codes:
 
 @dataclass(frozen=True)
 class Poll:
-    """The questions to the teachers and their model: public, and the same for all of them.
+    """The teachers and what they are asked: public, and the same for all of them.
 
+    estimator, classes, seed : how a teacher is trained.
+    queries : the questions; None for teachers that are kept.
     opinions : whether they give opinions instead of votes for one class.
     apart : whether the questions are private rows, each of which must get separate votes; see `Teacher.vote`.
     """
@@ -414,11 +416,19 @@ class Poll:
         kind = np.dtype(np.int64) if self.opinions else np.min_scalar_type(self.n_teachers)
         return np.zeros((self.queries.shape[0], len(self.classes)), dtype=kind)
 
-    def votes(self, batch: range, records: Iterable[tuple[Any, Codes]]) -> Votes:
-        """Return the votes of some teachers, each trained on its own records, asked, and discarded."""
-        counts, places = self.none_yet(), np.arange(self.queries.shape[0])
+    def trained(self, batch: range, records: Iterable[tuple[Any, Codes]]) -> Iterator[Teacher]:
+        """Yield some teachers, each trained on its own records."""
         for number, (X, codes) in zip(batch, records, strict=True):
-            teacher = train(self.estimator, X, codes, self.classes, chunk_seed(self.seed, number))
+            yield train(self.estimator, X, codes, self.classes, chunk_seed(self.seed, number))
+
+    def kept(self, batch: range, records: Iterable[tuple[Any, Codes]]) -> tuple[int, list[Teacher]]:
+        """Return some teachers, and the number of the first."""
+        return batch.start, list(self.trained(batch, records))
+
+    def votes(self, batch: range, records: Iterable[tuple[Any, Codes]]) -> Votes:
+        """Return the votes of some teachers, which are discarded one by one."""
+        counts, places = self.none_yet(), np.arange(self.queries.shape[0])
+        for teacher in self.trained(batch, records):
             if self.opinions:
                 counts += teacher.opinion(self.queries, self.classes)
             else:
@@ -426,74 +436,35 @@ class Poll:
         return counts
 
 
-def collect_votes(
-    estimator: Any,
-    X: Any,
-    codes: Codes,
-    chunks: Codes,
-    queries: Any,
-    classes: NDArray[Any],
-    n_teachers: int,
-    seed: np.random.SeedSequence,
-    n_jobs: int | None = None,
-    *,
-    opinions: bool = False,
-    apart: bool = False,
-) -> Votes:
+def collect_votes(poll: Poll, X: Any, codes: Codes, chunks: Codes, n_jobs: int | None = None) -> Votes:
     """Return the votes of all teachers on all queries: counts of shape (n_queries, n_classes), nothing else.
 
-    Memory is that of a few chunks and a few count matrices at a time, for any number of teachers. With ``opinions``,
-    return the sum of `Teacher.opinion` instead; with ``apart``, the queries are private rows (`Teacher.vote`). Rows on
-    a Dask cluster are collected there.
+    Memory is that of a few chunks and a few count matrices at a time, for any number of teachers. With
+    ``poll.opinions``, return the sum of `Teacher.opinion` instead. Rows on a Dask cluster are collected there.
     """
-    poll = Poll(estimator, queries, classes, n_teachers, seed, opinions, apart)
     if isinstance(X, ClusterRows):
         return X.collect_votes(poll, codes, chunks)
-
-    def task(batch: range) -> Any:
-        return delayed(poll.votes)(batch, _records(X, codes, chunks, batch))
-
     total = poll.none_yet()
-    for counts in in_batches(task, n_teachers, n_jobs, X.shape[0]):
+    for counts in _in_batches_of(poll.votes, poll, X, codes, chunks, n_jobs):
         total += counts
     return total
 
 
-def train_all(
-    estimator: Any,
-    X: Any,
-    codes: Codes,
-    chunks: Codes,
-    classes: NDArray[Any],
-    n_teachers: int,
-    seed: np.random.SeedSequence,
-    n_jobs: int | None = None,
-) -> list[Teacher]:
+def train_all(poll: Poll, X: Any, codes: Codes, chunks: Codes, n_jobs: int | None = None) -> list[Teacher]:
     """Return all teachers, for streams whose questions are not known yet. They are as private as the data."""
-
-    def task(batch: range) -> Any:
-        return delayed(_train_batch)(estimator, _records(X, codes, chunks, batch), classes, batch, seed)
-
-    found: dict[int, list[Teacher]] = dict(in_batches(task, n_teachers, n_jobs, X.shape[0]))
+    found: dict[int, list[Teacher]] = dict(_in_batches_of(poll.kept, poll, X, codes, chunks, n_jobs))
     return [teacher for first in sorted(found) for teacher in found[first]]
 
 
-def _records(X: Any, codes: Codes, chunks: Codes, batch: range) -> list[tuple[Any, Codes]]:
-    return [(take(X, part), codes[part]) for part in chunk_rows(chunks, batch)]
+def _in_batches_of(
+    work: Callable[..., Any], poll: Poll, X: Any, codes: Codes, chunks: Codes, n_jobs: int | None
+) -> Iterator[Any]:
+    """Yield results of ``work(batch, records)``, where ``records`` are those of each teacher of the batch."""
 
+    def task(batch: range) -> Any:
+        return delayed(work)(batch, [(take(X, part), codes[part]) for part in chunk_rows(chunks, batch)])
 
-def _train_batch(
-    estimator: Any,
-    records: Sequence[tuple[Any, Codes]],
-    classes: NDArray[Any],
-    batch: range,
-    seed: np.random.SeedSequence,
-) -> tuple[int, list[Teacher]]:
-    teachers = [
-        train(estimator, X, codes, classes, chunk_seed(seed, number))
-        for number, (X, codes) in zip(batch, records, strict=True)
-    ]
-    return batch.start, teachers
+    return in_batches(task, poll.n_teachers, n_jobs, X.shape[0])
 
 
 # -- rows on a cluster -----------------------------------------------------------------------------------------------

@@ -196,17 +196,14 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
 
     @property
     def joint_event(self) -> events.Event:
-        """The price of both noises together."""
         return _event(self.problem, self.stddev, self.total_l2, self.output_mu)
 
     @property
     def how(self) -> str:
-        """A description of how noise is added."""
         return f"objective perturbation with Gaussian noise and a noisy output stage (AMP){self.suffix}"
 
     @property
     def proof(self) -> str:
-        """The theorem behind the guarantee."""
         return {
             "logistic": "vertex profile with the joint gradient-curvature bound (Theorem 2)",
             "monotone": "vertex profile of losses with a derivative of fixed sign (Theorem 1)",
@@ -216,7 +213,6 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "objective noise stddev (sum scale)": self.objective_noise.effective_stddev,
             "total l2 (sum scale)": self.total_l2,
@@ -228,7 +224,6 @@ class ObjectivePerturbationPlan(PerturbedObjectivePlan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """Additional lines of the printed plan."""
         problem = self.problem
         spread = self.stddev * math.sqrt(problem.n_features * problem.loss.n_outputs)
         ratio = problem.n_samples * record_scale(problem) / spread

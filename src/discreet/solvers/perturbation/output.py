@@ -161,12 +161,10 @@ class OutputPerturbationPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
         return (base.PlannedRelease(self.output, "minimizers"),)
 
     @property
     def how(self) -> str:
-        """A description of how noise is added."""
         kind = "Gaussian" if self.record_guarantee.delta > 0 else "gamma-norm"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         over = "" if self.problem.geometry is None else f" over {type(self.problem.geometry).__name__}"
@@ -176,10 +174,8 @@ class OutputPerturbationPlan(base.Plan):
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
-        scale = self.output.stddev if isinstance(self.output, GaussianMechanism) else self.output.scale
         return {
-            "output noise scale": scale,
+            "output noise scale": self.output.scale,
             "sensitivity of the minimizer": self.sensitivity.value,
             "total l2 (sum scale)": self.total_l2,
             "verified gradient norm": self.gradient_tolerance,
@@ -207,20 +203,13 @@ class OutputPerturbationPlan(base.Plan):
 
     @cached_property
     def certificate(self) -> Certificate | None:
-        """Bound on the excess risk in a set, from public numbers; None in all of space."""
         output, problem = self.output, self.problem
         pure = isinstance(output, GammaNormMechanism)
-        unit = (
-            output.noise.effective_scale
-            if isinstance(output, GammaNormMechanism)
-            else output.noise.effective_stddev
-        )
-        moved = NoiseNorm(problem.n_coefficients, unit, pure)
+        moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure)
         return perturbed_minimizer(problem, self.total_l2, None, moved, self.gradient_tolerance)
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
         return stated(self.certificate)
 
 

@@ -76,7 +76,6 @@ class PerturbedObjectivePlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
         joint = PerturbedMinimizer(self.objective_noise, self.output, self.joint_event)
         return (base.PlannedRelease(joint, "minimizers of perturbed objectives"),)
 
@@ -105,19 +104,13 @@ class PerturbedObjectivePlan(base.Plan):
         """Bound on the excess risk in a set, from public numbers; None in all of space."""
         noise, output, problem = self.objective_noise, self.output, self.problem
         size = problem.n_features * problem.loss.n_outputs
-        if isinstance(noise, GammaNormNoise) and isinstance(output, GammaNormMechanism):
-            linear = NoiseNorm(size, noise.effective_scale, pure=True)
-            moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure=True)
-        else:
-            assert isinstance(noise, GaussianNoise)
-            assert isinstance(output, GaussianMechanism)
-            linear = NoiseNorm(size, noise.effective_stddev, pure=False)
-            moved = NoiseNorm(problem.n_coefficients, output.noise.effective_stddev, pure=False)
+        pure = isinstance(noise, GammaNormNoise)
+        linear = NoiseNorm(size, noise.effective_scale, pure)
+        moved = NoiseNorm(problem.n_coefficients, output.noise.effective_scale, pure)
         return perturbed_minimizer(problem, self.total_l2, linear, moved, self.gradient_tolerance)
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
         return stated(self.certificate)
 
     @cached_property
@@ -298,7 +291,6 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @cached_property
     def objective_noise(self) -> GammaNormNoise:
-        """Noise of the linear term of one model, on its public grid."""
         return GammaNormNoise(self.scale)
 
     @property
@@ -331,20 +323,17 @@ class PureObjectivePlan(PerturbedObjectivePlan):
 
     @property
     def joint_event(self) -> Event:
-        """The price of both noises together."""
         relation = self.record_guarantee.neighboring
         return _event(self.problem, relation, self.scale, self.total_l2, self.output_epsilon)
 
     @property
     def how(self) -> str:
-        """A description of how noise is added."""
         return f"objective perturbation with gamma-norm noise and a noisy output stage{self.suffix}"
 
     proof = "triangle inequality and determinant (Theorem 4), output stage (Theorem 5); docs/proofs/gamma-noise.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "objective noise scale (sum scale)": self.objective_noise.effective_scale,
             "total l2 (sum scale)": self.total_l2,

@@ -238,14 +238,12 @@ class ExponentialPlan(base.Plan):
 
     @property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
         models = self.problem.n_models
         one = self.gibbs if self.method == "rejection" else self.selection
         return (base.PlannedRelease(one, "coefficients of one model", None if models == 1 else models),)
 
     @property
     def how(self) -> str:
-        """A description of how the coefficients are drawn."""
         how = "exact rejection sampling" if self.method == "rejection" else "enumeration of a grid"
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         where = "a ball" if self.problem.geometry is None else type(self.problem.geometry).__name__
@@ -260,14 +258,12 @@ class ExponentialPlan(base.Plan):
 
     @property
     def proof(self) -> str:
-        """The theorem behind the guarantee."""
         plain = "bounded range (Theorem 1) and exact sampling (Theorem 2)"
         where = "" if self.domain.region is None else ", in a set (Theorem 10)"
         return f"{plain}{where}; docs/proofs/exponential-sampling.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "radius of the ball": self.radius,
             "epsilon of one model": self.epsilon,
@@ -330,7 +326,6 @@ class ExponentialPlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else is printed."""
         more = {"pure": "delta = 0, whatever delta was asked for", **stated(self.certificate)}
         if self.method == "rejection":
             other = "of the hardest kinds" if self.structured else "with structure"

@@ -189,7 +189,6 @@ class LocalizedPlan(base.Plan):
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
-        """All releases of a run, in order."""
         drawn = base.PlannedRelease(
             self.gibbs(np.array(self.domain.ball.center)), "coefficients of one model"
         )
@@ -197,18 +196,15 @@ class LocalizedPlan(base.Plan):
 
     @property
     def how(self) -> str:
-        """A description of how the coefficients are drawn."""
         models = f", {self.problem.n_models} one-vs-rest models" if self.problem.n_models > 1 else ""
         return f"gamma-norm noise on the minimizer, then the exponential mechanism around it, sampled exactly{models}"
 
     @property
     def proof(self) -> str:
-        """The theorem behind the guarantee."""
         return "localization (Theorem 7) and exact sampling (Theorem 2); docs/proofs/exponential-sampling.md"
 
     @property
     def numbers(self) -> Mapping[str, float | str]:
-        """The public numbers of the run."""
         return {
             "epsilon of the first stage": self.start.guarantee.epsilon,
             "epsilon of the second stage": self.epsilon * self.problem.n_models,
@@ -245,7 +241,6 @@ class LocalizedPlan(base.Plan):
 
     @cached_property
     def certificate(self) -> Certificate | None:
-        """Bound on the excess risk in a set, from public numbers; None in all of space."""
         problem, domain = self.problem, self.domain
         if problem.geometry is None:
             return None
@@ -274,7 +269,6 @@ class LocalizedPlan(base.Plan):
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """Additional lines of the printed plan."""
         return {"pure": "delta = 0, even if a larger delta was requested", **stated(self.certificate)}
 
 
