@@ -86,7 +86,7 @@ def test_a_dossier_can_hold_the_audit_of_its_own_mechanism(tmp_path, capsys):
     assert "none is attached" not in text
     assert "half" in text
     assert main(command) == 1
-    assert "--audit belongs to --dossier" in capsys.readouterr().err
+    assert "--audit needs --dossier" in capsys.readouterr().err
 
 
 def test_without_an_audit_or_a_ledger_it_says_so(tmp_path):
