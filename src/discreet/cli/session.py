@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from discreet.cli import catalog
 from discreet.cli.options import InputFile
 
 if TYPE_CHECKING:
@@ -216,6 +217,8 @@ def worded(error: HintedError, arguments: argparse.Namespace) -> str:
     '--max-rows must be at least 1, got 0; pass --max-rows N or stop'
     >>> worded(error, argparse.Namespace())
     'n_samples must be at least 1, got 0; stop'
+    >>> worded(ParameterError("n_teachers", "must be at least 2, got 1"), argparse.Namespace(n_teachers=1))
+    '--teachers must be at least 2, got 1'
     """
     from discreet._checks import NamedError, either  # imported late, so that help does not wait for NumPy
 
@@ -237,5 +240,7 @@ def _hints(error: HintedError, arguments: argparse.Namespace) -> Iterator[str]:
 
 def _option(parameter: str, arguments: argparse.Namespace) -> str | None:
     """Return the command's option for a parameter of the library, if it has one."""
+    if parameter in catalog.OPTIONS:
+        return catalog.flag(parameter) if hasattr(arguments, catalog.destination(parameter)) else None
     name = _OPTIONS.get(parameter, parameter)
     return f"--{name.replace('_', '-')}" if hasattr(arguments, name) else None

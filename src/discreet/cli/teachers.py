@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from discreet.cli import catalog, options
-from discreet.cli.catalog import AGGREGATORS
 from discreet.cli.options import (
     DATA,
     GUARANTEE,
@@ -15,7 +14,6 @@ from discreet.cli.options import (
     argument,
     command,
     count,
-    fraction,
     to_write,
 )
 from discreet.cli.session import fitting
@@ -97,15 +95,8 @@ def _released(found: Any, public: Any) -> dict[str, Any]:
     ),
     argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
     argument("--classes", type=count, default=2, metavar="K", help="default: 2"),
-    argument("--teachers", type=count, metavar="B", help="default: by public rule"),
     argument("--unstable", type=count, metavar="T", help="disagreements before halting"),
-    argument(
-        "--expected-unstable",
-        type=fraction,
-        metavar="S",
-        help="guessed share of questions on which teachers disagree (default: nothing is known)",
-    ),
-    argument("--aggregator", choices=AGGREGATORS, default="auto", help="default: auto"),
+    *(catalog.option(name) for name in ("n_teachers", "expected_unstable", "aggregator")),
     argument("--by-user", action="store_true", help="protect users with several records"),
     *GUARANTEE,
     prog="discreet plan transfer",
@@ -125,8 +116,8 @@ def plan_transfer(arguments: argparse.Namespace) -> None:
         arguments.rows,
         arguments.classes,
         arguments.queries,
-        n_teachers=arguments.teachers or "auto",
-        aggregator=arguments.aggregator,
+        n_teachers=arguments.n_teachers or "auto",
+        aggregator=arguments.aggregator or "auto",
         max_unstable=arguments.unstable or "auto",
         expected_unstable=arguments.expected_unstable,
         changed=changed_teachers(relation, by_group=arguments.by_user, label_private=False),

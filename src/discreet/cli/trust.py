@@ -181,7 +181,7 @@ class _Named:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready values."""
+        """Return plain JSON-ready values."""
         return {
             "level": self.found.level,
             "references": [self.names[place] for place in self.found.references],
