@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.display.console import note, say
+
 NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
 AUDITED = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}  # by name, without a file
 Argument = Callable[[Any], object]
@@ -389,16 +391,6 @@ def read_grouped(
     return table, None if schema.group is None else schema.groups(table)
 
 
-def read_both(arguments: argparse.Namespace, schema: Any) -> tuple[Any, Any, Any, Any]:
-    """Read the private table as rows, labels and person ids, and the table --public that teachers label."""
-    from discreet.tables.reading import read_table
-
-    table = read(arguments, schema.needed)
-    groups = None if schema.group is None else schema.groups(table)
-    asked = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
-    return *schema.encode(table), groups, asked
-
-
 def schema_of(model: Any, path: str, instead: str) -> Any:
     """Return the schema saved with a model; ``instead`` is the advice if there is none."""
     schema = getattr(model, "schema_", None)
@@ -457,8 +449,6 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 
 def print_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
     """Print how much of the ledger is spent and how many more such charges fit, or that there is none."""
-    from discreet.display.console import note, say
-
     if ledger is None:
         note("no --ledger was given: nothing tracks the total privacy loss of this data")
         return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from discreet.cli import catalog
 from discreet.cli.options import InputFile
+from discreet.display.console import note, say
 
 if TYPE_CHECKING:
     from discreet._checks import HintedError
@@ -94,7 +95,6 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
     import json
 
     from discreet._files import write_atomically
-    from discreet.display.console import say
 
     failure = None
     if arguments.output is not None:
@@ -136,7 +136,6 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 @contextmanager
 def fitting(first: str = "planning") -> Iterator[None]:
     """Print a note if code must be compiled; on a terminal, show a progress bar that starts with ``first``."""
-    from discreet.display.console import note
     from discreet.mechanisms.recording import Report, on_progress
 
     def note_compiling(report: Report) -> None:
