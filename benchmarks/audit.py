@@ -19,11 +19,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.audit_parts import parts
 from benchmarks.audit_relations import REFUSED
 from benchmarks.audit_rows import ATTAINED, CONFIDENCE, Row, as_text, row
 from benchmarks.audit_variants import variants
 from discreet._files import write_atomically
-from discreet.audit.catalog import parts
 from discreet.audit.subjects import Subject
 from discreet.solvers import base
 

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
+from benchmarks.audit_parts import RELATIONS, regressors
 from discreet._typing import Array
 from discreet.audit import catalog
-from discreet.audit.subjects import DELTA, Subject, regressors
+from discreet.audit.subjects import DELTA, Subject
 from discreet.audit.transcripts import exact_delta, transcript_laws
+from discreet.audit.workflow import transfer, workflow
 from discreet.mechanisms.additive import (
     GaussianMechanism,
     GaussianNoise,
@@ -397,12 +399,8 @@ def _tries(law: Any, count: Array) -> Array:
 
 def programs() -> Iterator[ExactRow]:
     """Whole programs of the catalog that can be listed: every transcript, with its probability on both data sets."""
-    made: list[Iterator[Subject]] = [
-        catalog.streams(),
-        *(catalog.parts()[part] for part in ("workflow", "transfer")),
-    ]
-    made.append(regressors(catalog.RELATIONS, ["PrivateLasso", "PrivateSimplexClassifier"]))
-    for subject in itertools.chain(*made):
+    linear = regressors(RELATIONS, ["PrivateLasso", "PrivateSimplexClassifier"])
+    for subject in itertools.chain(catalog.streams(), workflow(), transfer(), linear):
         yield from _listed_program(subject)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.audit_parts import parts
 from discreet.audit import catalog
 from discreet.audit.attack import gathered
 from discreet.audit.subjects import DELTA, Subject
@@ -291,7 +292,7 @@ def _weaker_leaf(leaf: Event, share: float) -> Event:
 def all_events() -> Iterator[tuple[str, Event, Neighboring]]:
     """Every event that the catalog of audits charges, equal ones once."""
     seen = set()
-    for subjects in catalog.parts().values():
+    for subjects in parts().values():
         for subject in subjects:
             if subject.event not in seen:
                 seen.add(subject.event)

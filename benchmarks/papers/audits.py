@@ -25,7 +25,8 @@ class Audits:
 
     def runs(self, effort: Effort) -> Iterator[Run]:
         """All subjects of the audit; two mechanisms if it should be quick."""
-        from discreet.audit.catalog import named, parts
+        from benchmarks.audit_parts import parts
+        from discreet.audit.catalog import named
 
         made: Iterator[Any] = map(named, self.quick) if effort.quick else _all(parts())
         for subject in made:

@@ -9,10 +9,11 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings, target
 from hypothesis import strategies as st
 
+from benchmarks.audit_parts import parts
 from benchmarks.audit_rows import attained, pair_worth
 from discreet import PrivateLinearSVC, PrivateLogisticRegression
 from discreet.audit import attack as attacking
-from discreet.audit import catalog, subjects
+from discreet.audit import subjects
 from discreet.audit.attack import claimed
 from discreet.audit.replay import replay
 from discreet.audit.trace import fitting
@@ -93,7 +94,7 @@ def test_other_configurations_reach_the_distance_of_the_sums(relation, changes):
 
 
 def test_every_relation_has_a_row_for_two_and_for_three_classes():
-    names = [(subject.name, subject.relation) for subject in catalog.parts(["discriminant"])["classifiers"]]
+    names = [(subject.name, subject.relation) for subject in parts(["discriminant"])["classifiers"]]
     kinds = ["PrivateLinearSVC, discriminant", "PrivateLogisticRegression, discriminant"]
     expected = [name for kind in kinds for name in (kind, f"{kind}, 3 classes")]
     assert names == [(name, relation) for name in expected for relation in RELATIONS]

@@ -219,7 +219,7 @@ def test_secret_answers_are_not_shown_to_the_attacker():
 
 @pytest.mark.parametrize("relation", [Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT])
 def test_the_simplex_attains_its_range(relation):
-    subject = next(subjects.regressors([relation], ["PrivateSimplexRegressor"]))
+    subject = subjects.linear_subject("PrivateSimplexRegressor", relation)
     found = replay(subject.program, *subject.strained)
     assert found.passed, str(found)
     assert 0.92 <= found.worst_input_ratio <= 1.0

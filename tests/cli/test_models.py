@@ -201,6 +201,12 @@ def test_a_recommender_from_the_shell(folder, tmp_path, monkeypatch, capsys):
         assert words in failure(capsys, *arguments, *chosen)
 
 
+def test_errors_name_the_option_and_not_the_parameter_behind_it(capsys):
+    command = "plan transfer --rows 1000 --queries 10 --epsilon 1 --teachers 1"
+    assert main(command.split()) == 1
+    assert "error: --teachers must be at least 2, got 1" in capsys.readouterr().err
+
+
 def test_options_reach_the_estimators(folder, tmp_path):
     common = ("fit", folder / "visits.csv", "--separator", ";", *GUARANTEE, "--output")
     for name, kind, given, expected in (

@@ -88,7 +88,7 @@ def test_the_command_finds_mistakes_and_says_that_its_output_is_private(tmp_path
     assert "'age': most cells do not match the schema" in shown
     assert "'sex': most cells" in shown
     assert "'ill'" not in shown
-    assert "want of a label: 1." in " ".join(shown.split())
+    assert "a missing label: 1." in " ".join(shown.split())
     with pytest.raises(SystemExit):
         main(["fit", "--help"])
     assert "schema check" in " ".join(capsys.readouterr().out.split())

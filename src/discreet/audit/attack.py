@@ -266,7 +266,7 @@ def minimizers(prepared: PlannedRun, runs: int, seed: int, share: float = 1.0) -
 
 
 def log_ratio(first: PlannedRun, second: PlannedRun, theta: Array, share: float = 1.0) -> float:
-    """log density of minimizers ``theta`` (one per model) under the first data set, minus that under the second."""
+    """Return the log ratio of the densities of minimizers ``theta`` (one per model) on the two data sets."""
     return sum(
         _log_density(a, first.plan, point, share) - _log_density(b, first.plan, point, share)
         for point, a, b in zip(theta, first.records, second.records, strict=True)
@@ -274,7 +274,7 @@ def log_ratio(first: PlannedRun, second: PlannedRun, theta: Array, share: float 
 
 
 def _log_density(records: Any, plan: Any, theta: Array, share: float) -> float:
-    """log of (density of the noise b(theta)) det(Hessian), up to a constant."""
+    """Return the log of (density of the noise b(theta)) det(Hessian), up to a constant."""
     noise, volume = noise_and_volume(records, plan, theta)
     law = plan.objective_noise
     if hasattr(law, "effective_stddev"):

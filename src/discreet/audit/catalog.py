@@ -5,10 +5,8 @@ Each runs on the worst pair of data sets: the one from its proof for mechanisms,
 
 from __future__ import annotations
 
-import importlib
 import math
-import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,10 +19,9 @@ from discreet.audit.subjects import (
     EPSILON,
     LINEAR_MODELS,
     Subject,
-    classifiers,
+    linear_subject,
     most_different,
     planned_as,
-    regressors,
     subject_of,
 )
 from discreet.audit.workflow import transfer, workflow
@@ -40,62 +37,8 @@ from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.events import Discretized, Event, Gaussian, Repeated
 from discreet.privacy.guarantee import Guarantee, Neighboring, Sensitivity
 
-RELATIONS = (Neighboring.REPLACE_ONE, Neighboring.ZERO_OUT, Neighboring.ADD_REMOVE_ONE)
-_KINDS = {  # prefixes of the names in every part, so that looking up a name makes no other part
-    "mechanisms": (
-        *("gaussianmech", "laplace", "gammanorm", "symmetric", "exponentialmech", "leveled", "stable"),
-        *("sparsevector", "noisyplurality", "confidentplurality", "treemech"),
-    ),
-    "streams": ("privateftrl", "privateonlinelinear"),
-    "workflow": (
-        *("private_quantiles", "private_norm_bound", "private_domains", "evaluate", "coefficient_intervals"),
-        *("describe", "privatesearchcv", "privatemedian", "gridwalk"),
-    ),
-    "transfer": ("privatetransfer", "privatelabeler", "private_error_rate"),
-    "recommenders": ("privatematrixcompletion",),
-    "classifiers": ("privatelinearsvc", "privatelogisticregression"),
-}
-_ALIASES = {"privateselection": "privatesearchcv"}
 _PROMISE = Guarantee(EPSILON, DELTA)
 _worst = partial(subject_of, exact=True)
-
-
-def parts(solvers: Sequence[str] = (), others: int = 300, match: str = "") -> dict[str, Iterator[Subject]]:
-    """Return all subjects by part; ``solvers`` restricts the solvers of classifiers, ``match`` the regressors."""
-    from discreet import solvers as package
-    from discreet.solvers import base
-
-    for module in pkgutil.walk_packages(package.__path__, "discreet.solvers."):
-        importlib.import_module(module.name)
-    kinds = [kind for kind in LINEAR_MODELS if match in kind]
-    return {
-        "mechanisms": mechanisms(),
-        "streams": streams(),
-        "workflow": workflow(),
-        "transfer": transfer(),
-        "recommenders": recommenders(),
-        "regressors": regressors(RELATIONS, kinds),
-        "classifiers": classifiers(RELATIONS, list(solvers) or base.names(), others),
-    }
-
-
-def named(name: str) -> Subject:
-    """Return the subject whose name is, or begins with, ``name``, ignoring case."""
-    wanted = name.lower()
-    for kind in LINEAR_MODELS:
-        if kind.lower() == wanted:
-            return next(subject for subject in regressors(RELATIONS[:1], [kind]))
-    wanted = _ALIASES.get(wanted, wanted)
-    made = parts(["auto"])
-    for part, kinds in _KINDS.items():
-        if any(kind.startswith(wanted) or wanted.startswith(kind) for kind in kinds):
-            for subject in made[part]:
-                if subject.name.lower().startswith(wanted):
-                    return subject
-    raise ValueError(
-        f"the audit knows no {name!r}: pass a model file, logistic, svm, {', '.join(LINEAR_MODELS)}, or another name "
-        "from benchmarks/results/audit.md"
-    )
 
 
 def mechanisms() -> Iterator[Subject]:
@@ -210,7 +153,7 @@ def _checked(multiplier: float) -> Event:
 
 
 def _multiplier(event: Callable[[float], Event]) -> float:
-    """The least noise at epsilon 1, delta 0.01."""
+    """Return the least noise at epsilon 1, delta 0.01."""
     return math.nextafter(calibrate(event, _PROMISE), math.inf)
 
 
@@ -225,7 +168,7 @@ def played(player: Any, costs: Any) -> ArrayLike:
 
 
 def streams() -> Iterator[Subject]:
-    """Online learners."""
+    """Yield online learners."""
     from discreet import PrivateFTRL, PrivateOnlineLinearModel
 
     for method in ("tree", "sampling"):
@@ -297,3 +240,41 @@ def _users(method: str) -> Iterator[Subject]:
         one_side, other = (read(table, Scale(1.0, 5.0), None)[0] for table in (first, second))
         name, relation = f"PrivateMatrixCompletion, {method}", plan.guarantee.neighboring
         yield Subject(name, relation, program, (first, second), run, one_side, other, plan.event)
+
+
+def _classifiers() -> Iterator[Subject]:
+    for name in ("PrivateLinearSVC", "PrivateLogisticRegression"):
+        yield linear_subject(name, Neighboring.REPLACE_ONE, "auto", 3000)
+
+
+_PARTS = (  # with the beginnings of their names, so that looking up a name makes no other part
+    (mechanisms, "gaussianmech laplace gammanorm symmetric exponentialmech leveled stable sparsevector"),
+    (mechanisms, "noisyplurality confidentplurality treemech"),
+    (streams, "privateftrl privateonlinelinear"),
+    (
+        workflow,
+        "private_quantiles private_norm_bound private_domains evaluate coefficient_intervals describe",
+    ),
+    (workflow, "privatesearchcv privatemedian gridwalk"),
+    (transfer, "privatetransfer privatelabeler private_error_rate"),
+    (recommenders, "privatematrixcompletion"),
+    (_classifiers, "privatelinearsvc privatelogisticregression"),
+)
+_ALIASES = {"privateselection": "privatesearchcv"}
+
+
+def named(name: str) -> Subject:
+    """Return the subject whose name is, or begins with, ``name``, ignoring case."""
+    wanted = _ALIASES.get(name.lower(), name.lower())
+    for kind in LINEAR_MODELS:
+        if kind.lower() == wanted:
+            return linear_subject(kind, Neighboring.REPLACE_ONE)
+    for part, names in _PARTS:
+        if any(one.startswith(wanted) or wanted.startswith(one) for one in names.split()):
+            for subject in part():
+                if subject.name.lower().startswith(wanted):
+                    return subject
+    raise ValueError(
+        f"there is no audit subject {name!r}; pass a model file, logistic, svm, {', '.join(LINEAR_MODELS)}, or another "
+        "name from benchmarks/results/audit.md"
+    )

@@ -48,7 +48,7 @@ class LowerBound:
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    """One-sided exact bounds (low, high) on a success probability, each with the stated confidence.
+    """Return one-sided exact bounds (low, high) on a success probability, each with the stated confidence.
 
     >>> low, high = clopper_pearson(0, 100, 0.95)
     >>> low, round(high, 4)  # 1 - 0.05^(1/100)
@@ -65,7 +65,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[flo
 def threshold_bound(
     first: ArrayLike, second: ArrayLike, delta: float, confidence: float = 0.95, *, joint: bool = False
 ) -> LowerBound:
-    """Threshold test; the threshold is chosen on the first 30% of the runs and judged on the others.
+    """Bound epsilon by a threshold test: chosen on the first 30% of the runs, judged on the others.
 
     Under (epsilon, delta)-DP every event S has P(S | first) <= e^epsilon P(S | second) + delta, and the same with the
     data sets exchanged. Choose an event {score > t} or {score < t} and an order of the data sets; the held-out runs,
@@ -103,7 +103,7 @@ def threshold_bound(
 
 
 def gaussian_bound(first: ArrayLike, second: ArrayLike, delta: float, confidence: float = 0.95) -> LowerBound:
-    """Lower bound on mu of a mu-Gaussian-DP mechanism, read as an epsilon.
+    """Bound mu of a mu-Gaussian-DP mechanism from below, and convert it to an epsilon.
 
     A mu-GDP mechanism admits no test with ndtri(1 - q) + ndtri(p) > mu for its rates q (false alarms) and p (hits)
     (Dong, Roth and Su, 2022, Definition 2.6). With held-out threshold and Clopper-Pearson bounds this bounds mu from

@@ -123,17 +123,15 @@ def objective_problems(run: PlannedRun, calls: list[Call]) -> list[str]:
     plan, problem = run.plan, run.plan.problem
     price = plan.record_event  # for one record; `price_problem` checks the price of a group
     draws = [call for call in calls[run.first_call : run.last_call] if call.value is None]
-    leaves = [
-        leaf for leaf, _ in events.flatten(_core(price)) if isinstance(leaf, events.ObjectivePerturbation)
-    ]
     wrong = []
     if len(draws) != problem.n_models:
         wrong.append(f"{len(draws)} noise vectors were drawn for {problem.n_models} perturbed objectives")
     if isinstance(price, events.Pure):
         return wrong + _pure_problems(plan, price, draws)
+    parts = [leaf for leaf, _ in events.flatten(_core(price))]
+    leaves = [leaf for leaf in parts if isinstance(leaf, events.ObjectivePerturbation)]
     if len(leaves) != 1:
-        wrong.append(f"a perturbed objective was charged as {price}")
-        return wrong
+        return [*wrong, f"a perturbed objective was charged as {price}"]
     unit = problem.bounds.feature_norm * (1.0 if problem.loss.family == "softmax" else problem.loss.lipschitz)
     priced = leaves[0].noise_multiplier * unit
     wrong += [

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -78,62 +77,6 @@ class Subject:
         return Guarantee(EPSILON, DELTA, self.relation)
 
 
-def classifiers(relations: Sequence[Neighboring], solvers: Sequence[str], others: int) -> Iterator[Subject]:
-    """Yield both linear classifiers with every solver that supports them.
-
-    The logistic loss is audited under the first supported relation only: its pairs only come close to the claim. Pairs
-    for class sums attain the claim, and are audited under every relation and with three classes.
-    """
-    from discreet.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-
-    for kind in (PrivateLinearSVC, PrivateLogisticRegression):
-        for solver in solvers:
-            if solver in _BY_CLASS:
-                yield from _by_class(kind, solver)
-                continue
-            if solver in _OWN_PAIRS:
-                continue
-            for relation in relations:
-                options: dict[str, Any] = {"neighboring": relation.value, "classes": [0, 1]}
-                model = kind(EPSILON, DELTA, solver=brief(solver), **options)
-                try:
-                    model.plan(100, 2, 2)
-                except (ValueError, TypeError):
-                    continue  # the solver does not support this problem
-                count = 10 * others if solver in _CROWDED else others
-                yield dataclasses.replace(of(model, count), name=f"{kind.__name__}, {solver}")
-                if kind is PrivateLogisticRegression:
-                    break
-
-
-def _by_class(kind: Any, solver: str) -> Iterator[Subject]:
-    """Yield models of two classes, and of three if one model separates them."""
-    for classes, name in (([0, 1], solver), ([0, 1, 2], f"{solver}, 3 classes")):
-        for relation in Neighboring:
-            model = kind(EPSILON, DELTA, solver=brief(solver), neighboring=relation.value, classes=classes)
-            try:
-                model.set_params(n_samples=100).plan(100, 2, len(classes))
-            except ValueError:
-                continue  # one model per class
-            yield dataclasses.replace(of(model), name=f"{kind.__name__}, {name}")
-
-
-def regressors(relations: Sequence[Neighboring], only: Sequence[str] = ()) -> Iterator[Subject]:
-    """Yield the other linear models (or ``only`` some), with their default and their other solvers."""
-    import discreet
-
-    for name, options in LINEAR_MODELS.items():
-        if only and name not in only:
-            continue
-        for solver in (None, *OTHER_SOLVERS.get(name, ())):
-            for relation in relations:
-                model = getattr(discreet, name)(EPSILON, DELTA, neighboring=relation.value, **options)
-                if solver is not None or name in _SLOW:
-                    model.set_params(solver=brief(model.solver if solver is None else solver))
-                subject = of(model)
-                yield subject if solver is None else dataclasses.replace(subject, name=f"{name}, {solver}")
-
-
 def brief(solver: Any) -> Any:
     """Return the solver with few steps, each with a larger share of the budget, and without a fixed running time."""
     found = base.resolve(solver)
@@ -143,6 +86,25 @@ def brief(solver: Any) -> Any:
         name: value for name, value in {"n_iterations": steps, "clock": False}.items() if name in known
     }
     return dataclasses.replace(cast(Any, found), **changes)
+
+
+def linear_model(name: str, relation: Neighboring, solver: str | None = None) -> Any:
+    """Return a linear model of this package with the budget of an audit, with its default solver or another one."""
+    import discreet
+
+    options = LINEAR_MODELS.get(name, {"classes": [0, 1]})
+    model = getattr(discreet, name)(EPSILON, DELTA, neighboring=relation.value, **options)
+    if solver is not None or name in _SLOW:
+        model.set_params(solver=brief(model.solver if solver is None else solver))
+    return model
+
+
+def linear_subject(
+    name: str, relation: Neighboring, solver: str | None = None, others: int = 1000
+) -> Subject:
+    """Return the subject of a linear model of this package, named after its solver unless that is the default."""
+    subject = of(linear_model(name, relation, solver), others)
+    return subject if solver is None else dataclasses.replace(subject, name=f"{name}, {solver}")
 
 
 def of(estimator: Any, others: int = 1000) -> Subject:
@@ -218,31 +180,10 @@ LINEAR_MODELS: dict[str, dict[str, Any]] = {
     "PrivateSparseLinearSVC": {"classes": [0, 1]},
     "PrivateSimplexClassifier": {"classes": [0, 1]},
 }
-#: Solvers that are neither the default nor audited with a classifier.
-OTHER_SOLVERS: dict[str, tuple[str, ...]] = {
-    "PrivateRidge": ("statistics",),
-    "PrivateHuberRegressor": ("objective",),
-    "PrivateQuantileRegressor": ("noisy-gd",),
-    "PrivatePoissonRegressor": ("objective",),
-    "PrivateLasso": ("frank-wolfe-dissertation", "mirror-descent"),
-    "PrivateSparseLogisticRegression": ("frank-wolfe-dissertation", "mirror-descent"),
-}
-_BY_CLASS = ("discriminant",)
-#: Audited by their own programs: neither a ridge nor a small set keeps them where a record's gradient is steep.
-_OWN_PAIRS = ("refocused-sums",)
 _SLOW = ("PrivateQuantileRegressor", "PrivateSparseLinearSVC")
 #: Pure steps are priced as randomized response, which gets looser for noisy maxima with more steps; short steps need
 #: time to reach a region where a logistic loss is steep.
 _STEPS = {"frank-wolfe-dissertation": 2, "noisy-gd-dissertation": 8}
-#: Solvers for which more records around a logistic canary are cheap, and hold the coefficients better.
-_CROWDED = (
-    "auto",
-    "objective",
-    "objective-dissertation",
-    "output",
-    "output-jain-thakurta",
-    "noisy-gd-dissertation",
-)
 
 
 def _pairs(relation: Neighboring, low: float, high: float) -> list[Any]:
@@ -362,7 +303,7 @@ def _divergence(subject: Subject) -> float:
         transcript_laws(subject.run, first, second, share=share, most=_TRIAL_LISTED) for share in (1.0, 0.5)
     )
     if laws is not None and weak is not None:
-        claimed = _claimed(subject.event, subject.relation)
+        claimed = accountants.epsilon(subject.event, DELTA, subject.relation)
         broken = max(exact_delta(*weak, claimed), exact_delta(*weak[::-1], claimed))
         shown = max(exact_epsilon(*laws, DELTA), exact_epsilon(*laws[::-1], DELTA))
         return shown * min(1.0, broken / (_CLEARLY * DELTA))
@@ -373,11 +314,6 @@ def _divergence(subject: Subject) -> float:
         float(np.mean(-np.expm1(np.minimum(0.5 - part, 0.0))))
         for part in (transcript.first, -transcript.second)
     )
-
-
-@lru_cache(maxsize=8)
-def _claimed(event: Event, relation: Neighboring) -> float:
-    return accountants.epsilon(event, DELTA, relation)
 
 
 def subject_of(name: str, run: Any, first: Any, second: Any, event: Event, **options: Any) -> Subject:

@@ -24,7 +24,7 @@ _OUTPUTS = "label", "score", "prediction"
 
 
 def to_sklearn(model: Any) -> Any:
-    """A plain scikit-learn estimator with the same coefficients.
+    """Return a plain scikit-learn estimator with the same coefficients.
 
     Labels agree for every row with entries up to 2**300 where the model shrinks rows as a whole, which changes neither
     the sign nor the order of linear scores. `PrivateSparseLogisticRegression` cuts single entries, which does: cut them
@@ -116,28 +116,28 @@ class _Graph:
         return f"/{len(self._constants) + len(self._nodes)}"
 
     def input(self, name: str, kind: int, *shape: int | str) -> str:
-        """An input."""
+        """Add an input."""
         self._inputs.append(self.output(name, kind, *shape))
         return name
 
     def output(self, name: str, kind: int, *shape: int | str) -> Any:
-        """The description of an output."""
+        """Describe an output."""
         return self.onnx.helper.make_tensor_value_info(name, kind, list(shape))
 
     def constant(self, value: Any) -> str:
-        """A number or an array."""
+        """Add a number or an array."""
         name = self._unused()
         self._constants.append(self.onnx.numpy_helper.from_array(np.asarray(value), name))
         return name
 
     def node(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
-        """The answer of an operator."""
+        """Apply an operator, and return the name of its result."""
         name = self._unused() if output is None else output
         self._nodes.append(self.onnx.helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
     def codes_of_texts(self, texts: str, codes: dict[str, int], other: int) -> str:
-        """Whole numbers in place of texts."""
+        """Replace texts by whole numbers."""
         self.reads_texts = True
         known: dict[str, Any] = {
             "keys_strings": list(codes),
@@ -147,7 +147,7 @@ class _Graph:
         return self.node("LabelEncoder", texts, domain="ai.onnx.ml", **known)
 
     def made(self, card: Card, outputs: list[Any]) -> Any:
-        """The graph."""
+        """Return the graph."""
         return self.onnx.helper.make_graph(
             self._nodes, card.estimator, self._inputs, outputs, self._constants, doc_string=str(card.privacy)
         )
@@ -243,13 +243,13 @@ def _additive_outputs(graph: _Graph, card: Card) -> list[Any]:
 
 
 def _table_cells(graph: _Graph, shape: Shape) -> str:
-    """The input of one column."""
+    """Add the input of one column."""
     texts = isinstance(shape.column.domain, Categorical)
     return graph.input(shape.name, graph.kinds.STRING if texts else graph.kinds.DOUBLE, "rows")
 
 
 def _code(graph: _Graph, shape: Shape, cells: str) -> str:
-    """The place of every cell in the table of its column's shape; -1 where it is missing and has no bin."""
+    """Find the place of every cell in the table of its column's shape; -1 where it is missing and has no bin."""
     node, constant, bins, domain = graph.node, graph.constant, shape.bins, shape.column.domain
     if isinstance(domain, Categorical):
         codes = {str(cell_text(one)): int(bins.places[place]) for place, one in enumerate(domain.categories)}
@@ -276,7 +276,7 @@ def _code(graph: _Graph, shape: Shape, cells: str) -> str:
 
 
 def _pair_code(graph: _Graph, pair: PairShape, codes: list[str]) -> str:
-    """The place of every record in the table of two columns; -1 where a cell is missing."""
+    """Find the place of every record in the table of two columns; -1 where a cell is missing."""
     node, constant = graph.node, graph.constant
     first, second = (
         node("Gather", constant(np.append(table, -1)), codes[place], axis=0)
@@ -292,13 +292,13 @@ def _pair_code(graph: _Graph, pair: PairShape, codes: list[str]) -> str:
 
 
 def _prediction(graph: _Graph, raw: str) -> list[Any]:
-    """The output of a regressor."""
+    """Make the output of a regressor."""
     graph.node("Reshape", raw, graph.constant(np.array([-1])), output="prediction")
     return [graph.output("prediction", graph.kinds.DOUBLE, "rows")]
 
 
 def _decide(graph: _Graph, card: Card, raw: str, scores: str) -> list[Any]:
-    """Labels and scores of a classifier; ``scores`` are "raw", of one "softmax", or of one model per class."""
+    """Make the labels and scores of a classifier; ``scores`` are "raw", of one "softmax", or of one model per class."""
     assert card.classes is not None
     node, constant = graph.node, graph.constant
     text = card.classes.dtype.kind == "U"

@@ -1,4 +1,4 @@
-"""The released numbers of a model by name, with odds ratios against reference levels: post-processing, free."""
+"""Name the released numbers of a model, with odds ratios against reference levels: post-processing, free."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Coefficients:
     remark: str = ""
 
     def largest(self, count: int) -> list[tuple[str, ...]]:
-        """The rows with the largest first numbers, signs aside."""
+        """Return the rows whose first numbers have the largest absolute values."""
         return sorted(self.rows, key=lambda row: -_size(row))[:count]
 
 
@@ -109,7 +109,7 @@ def _linear(card: Card) -> Coefficients:
 
 
 def _changes(card: Card, coef: Array, text: Callable[[float], str]) -> Iterator[str]:
-    """One word for each feature, in order; reference levels have none of their own."""
+    """Yield one word for each feature, in order; reference levels have none of their own."""
     found = {max(effect.weights): effect.of(coef) for effect in effects(card)}
     columns = card.schema.columns if card.schema else {}
     texts = [(key, domain) for key, domain in columns.items() if isinstance(domain, Text)]
@@ -124,7 +124,7 @@ def _ratio(log_odds: float) -> str:
 
 
 def _median(card: Card) -> Coefficients:
-    """The median in the units of the columns, where these are numbers on a linear scale."""
+    """Give the median in the units of the columns, where these are numbers on a linear scale."""
     names, values = columns_of(card), card.arrays["median_"]
     units = dict(zip(names, values, strict=True))
     if card.schema is not None:
@@ -139,7 +139,7 @@ def _median(card: Card) -> Coefficients:
 
 
 def _components(card: Card) -> Coefficients:
-    """The directions, one column each, and the variance along each below its columns."""
+    """List the directions, one column each, with the variances along them below."""
     components = card.arrays["components_"]
     rows = [
         (name, *(f"{value:.4g}" for value in components[:, place]))
@@ -175,12 +175,12 @@ class Effect:
     weights: dict[int, float]
 
     def of(self, coefficients: Array) -> float:
-        """What it adds, for one output."""
+        """Return what it adds, for one output."""
         return float(sum(weight * coefficients[place] for place, weight in self.weights.items()))
 
 
 def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
-    """The coefficients of a linear model, or their intervals, which were paid for on their own."""
+    """Show the coefficients of a linear model, or their intervals, which were paid for separately."""
     coef = np.atleast_2d(card.arrays["coef_"])
     if intervals is not None:
         _add_intervals(page, card, intervals)
@@ -204,7 +204,7 @@ def add_coefficients(page: Page, card: Card, intervals: Any = None) -> None:
     for name, domain in columns.items():
         if isinstance(domain, Text):
             count = domain.n_features
-            page.text(f"Left out: {count} hashed words of {name!r}, which stand for no word in particular.")
+            page.text(f"Left out: {count} hashed words of {name!r}: several words share each of them.")
     if card.schema is not None and card.schema.normalize:
         page.text(
             "Rows are scaled to length 1 before they are multiplied, so effects in one row are smaller."
@@ -233,7 +233,7 @@ def _add_bars(page: Page, card: Card, shown: Sequence[Effect], coef: Array, labe
 
 
 def _factor(value: float) -> str:
-    """The factor by which odds or rates change.
+    """Format the factor by which odds or rates change.
 
     >>> [_factor(value) for value in (-0.1, 3.0, 5.0, 8.0, 20.0)]
     ['×0.905', '×20.1', '×148', '×2,981', '×millions']
@@ -244,7 +244,7 @@ def _factor(value: float) -> str:
 
 
 def _title(effect: Effect) -> str:
-    """The effect in one line, for tables without groups."""
+    """Name the effect on one line, for tables without groups."""
     if effect.note:
         return f"{effect.name} ({effect.note})"
     column, beside, reference = effect.group.partition(", compared with ")
@@ -252,7 +252,7 @@ def _title(effect: Effect) -> str:
 
 
 def _add_intervals(page: Page, card: Card, found: Any) -> None:
-    """Estimates with their intervals, and the part of them that is noise."""
+    """Show estimates with their intervals, and the part of these that is noise."""
     names = (*columns_of(card), "intercept")[: len(found.estimate)]
     place = [number for number in range(len(names)) if np.isfinite(found.lower[number])][:_MOST]
     page.bars(
@@ -282,13 +282,13 @@ def _add_intervals(page: Page, card: Card, found: Any) -> None:
 
 
 def columns_of(card: Card) -> tuple[str, ...]:
-    """The names of the columns that the model multiplies."""
+    """Return the names of the columns that the model multiplies."""
     names = card.feature_names or (card.schema.feature_names if card.schema else None)
     return tuple(names or (f"column {number}" for number in range(card.n_features)))
 
 
 def effects(card: Card) -> Iterator[Effect]:
-    """All changes that are shown, in the order of the schema; without one, of each column by 1."""
+    """Yield all changes that are shown, in the order of the schema; without one, of each column by 1."""
     if card.schema is None:
         for place, name in enumerate(columns_of(card)):
             yield Effect("", name, "", {place: 1.0})

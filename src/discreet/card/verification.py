@@ -71,10 +71,7 @@ class Verification:
                 f"epsilon {promise.epsilon:g}, delta {promise.delta:.3g}, {promise.neighboring.value}, "
                 f"unit: {promise.unit}, kind: {promise.kind}",
             ),
-            (
-                "Recomputed",
-                f"epsilon {self.epsilon:.6g} at the claimed delta, from the events in the file",
-            ),
+            ("Recomputed", f"epsilon {self.epsilon:.6g} at the claimed delta, from the events in the file"),
             ("Signature", signature),
             ("Paid for", paid),
             ("Release", release),
@@ -86,12 +83,8 @@ class Verification:
             )
         if self.edited:
             names = ", ".join(self.edited)
-            lines.append(
-                (
-                    "EDITED",
-                    f"{names}: predictions are not those of the release, which the file also holds",
-                )
-            )
+            text = f"{names}: predictions are not those of the release, which the file also holds"
+            lines.append(("EDITED", text))
         return "\n".join(f"{name:<12}{printable(text)}" for name, text in lines)
 
 
@@ -143,18 +136,18 @@ def verify(
             raise CardError(f"{name} was changed, or signed with another key than {str(key)!r}")
     charge = None if ledger is None else _charge(name, sealed.card, ledger)
     return Verification(
-        sealed.card.estimator,
-        sealed.card.library,
-        statement.guarantee,
-        epsilon,
-        None if key is None else True,
-        None if charge is None else charge.sequence,
-        paid,
-        None if charge is None or charge.released is None else True,
-        charge is not None and charge.unit is not None,
-        tuple(sealed.card.original),
-        sealed.signature is not None,
-        family(sealed.card.estimator).released is not None,
+        estimator=sealed.card.estimator,
+        library=sealed.card.library,
+        claimed=statement.guarantee,
+        epsilon=epsilon,
+        signed=None if key is None else True,
+        charge=None if charge is None else charge.sequence,
+        receipt=paid,
+        matches=None if charge is None or charge.released is None else True,
+        unit_recorded=charge is not None and charge.unit is not None,
+        edited=tuple(sealed.card.original),
+        has_signature=sealed.signature is not None,
+        made=family(sealed.card.estimator).released is not None,
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from discreet import __version__
-from discreet.cli import budget, completion, data, models, publishing, teachers, trust
+from discreet.cli import budget, completion, data, models, publishing, trust
 from discreet.cli.options import Parser
 from discreet.cli.session import Outcome, Terminated, check_inputs, logged, terminable, worded
 from discreet.display.console import printable
@@ -25,10 +25,10 @@ COMMANDS = {
     "tables": (data.demo, data.schema, data.describe),
     "models": (
         budget.plan,
-        teachers.plan_transfer,
+        models.plan_transfer,
         models.fit,
         models.search,
-        teachers.label,
+        models.label,
         models.predict,
     ),
     "trust": (trust.evaluate, trust.intervals, trust.verify, trust.audit, trust.attest),
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:2] == ["plan", "transfer"]:  # one command of two words
-        words = [teachers.plan_transfer.name, *words[2:]]
+        words = [models.plan_transfer.name, *words[2:]]
     if words[:1] == ["help"]:  # accepted as by other tools
         words = [*words[1:], "--help"]
     arguments = parser.parse_args(words)

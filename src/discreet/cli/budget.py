@@ -25,6 +25,7 @@ from discreet.cli.options import (
     section,
 )
 from discreet.cli.session import opened
+from discreet.display.console import say, table, working
 
 _BARS, _WIDTH = 25, 40
 _PARTS = 3  # of a composed event, in a table
@@ -64,7 +65,6 @@ _LEDGER = argument("path", type=input_file("ledger"), metavar="FILE")
 )
 def create(arguments: argparse.Namespace) -> None:
     """Create a new ledger."""
-    from discreet.display.console import say
     from discreet.privacy.ledger.ledger import Ledger
 
     if Path(arguments.path).exists():
@@ -85,7 +85,6 @@ def create(arguments: argparse.Namespace) -> None:
 @command("show", "what was spent, by whom, and what is left", None, _LEDGER)
 def show(arguments: argparse.Namespace) -> None:
     """Print cap, spent and remaining."""
-    from discreet.display.console import say, table
     from discreet.privacy.page import shares
 
     ledger = opened(arguments.path)
@@ -109,7 +108,6 @@ def show(arguments: argparse.Namespace) -> None:
 @command("history", "every charge, in order", None, _LEDGER)
 def history(arguments: argparse.Namespace) -> None:
     """Print every charge with the price it would have alone."""
-    from discreet.display.console import table
 
     ledger = opened(arguments.path)
     rows = [
@@ -133,7 +131,6 @@ def history(arguments: argparse.Namespace) -> None:
 @command("plot", "what had been spent after each charge, as bars", None, _LEDGER)
 def plot(arguments: argparse.Namespace) -> None:
     """Draw one bar per charge, or per several charges of a long history, relative to the cap."""
-    from discreet.display.console import say, table
 
     ledger = opened(arguments.path)
     charges = ledger.history()
@@ -166,7 +163,6 @@ def export(arguments: argparse.Namespace) -> None:
     import json
 
     from discreet._files import write_atomically
-    from discreet.display.console import say
 
     ledger = opened(arguments.path)
     content = {
@@ -210,7 +206,6 @@ def export(arguments: argparse.Namespace) -> None:
 )
 def policy(arguments: argparse.Namespace) -> None:
     """Print the caps and the spending."""
-    from discreet.display.console import table
     from discreet.privacy.ledger.policy import Policy
     from discreet.privacy.page import price_by_person
 
@@ -338,7 +333,6 @@ def _part(event: Any, times: int) -> str:
 )
 def plan(arguments: argparse.Namespace) -> None:
     """Plan and print."""
-    from discreet.display.console import say
     from discreet.tables.schema import Schema
 
     if arguments.simulate and arguments.sparse:
@@ -425,7 +419,6 @@ def _shape(
 
 def _simulate(arguments: argparse.Namespace, estimator: Any, rows: int, shape: dict[str, Any]) -> None:
     """Print scores against epsilon on synthetic data."""
-    from discreet.display.console import say, working
     from discreet.estimators.linear import PrivateLinearModel
     from discreet.estimators.rehearsal import simulate
 

@@ -235,7 +235,7 @@ def check_options(given: Iterable[str], name: str) -> None:
 def option(parameter: str, **more: Any) -> Argument:
     """Declare the option that sets a parameter."""
     settings = {name: value for name, value in OPTIONS[parameter].items() if name != "flag"}
-    return argument(flag(parameter), dest=_destination(parameter), **settings | more)
+    return argument(flag(parameter), dest=destination(parameter), **settings | more)
 
 
 def _scoped(parameter: str) -> Argument:
@@ -245,7 +245,7 @@ def _scoped(parameter: str) -> Argument:
     return option(parameter, help=f"{OPTIONS[parameter]['help']} [{scope}]")
 
 
-def _destination(parameter: str) -> str:
+def destination(parameter: str) -> str:
     """Return the attribute of an option: ``items`` is taken, a number for plans and a file for fits."""
     return "catalog" if parameter == "items" else parameter
 
@@ -290,7 +290,7 @@ def estimator(arguments: argparse.Namespace, schema: Any, **shared: Any) -> Any:
 
     name = name_of(arguments, schema)
     model, target = MODELS[name], kind_of_target(schema)
-    options = {parameter: getattr(arguments, _destination(parameter), None) for parameter in OPTIONS}
+    options = {parameter: getattr(arguments, destination(parameter), None) for parameter in OPTIONS}
     given = {parameter: value for parameter, value in options.items() if value is not None}
     check_options(given, name)
     kind = getattr(discreet, _estimator_name(name, target, schema))

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from discreet.cli.options import argument, command
+from discreet.display.console import say
 
 _BASH = """\
 # Completion of discreet for bash; in zsh run `autoload -U +X bashcompinit && bashcompinit` first.
@@ -39,7 +40,6 @@ complete -o filenames -F _discreet discreet
 def completion(arguments: argparse.Namespace) -> None:
     """Print the script."""
     from discreet.cli import _parser
-    from discreet.display.console import say
 
     commands = dict(_commands(_parser()))
     say((_fish if arguments.shell == "fish" else _bash)(commands).rstrip("\n"))

@@ -24,7 +24,7 @@ from discreet.cli.options import (
     to_write,
 )
 from discreet.cli.session import check_visible, fitting, release
-from discreet.display.console import printable
+from discreet.display.console import printable, say, table, working
 
 FORMATS = ("toml", "json", "yaml")  # spelled out: help must not import NumPy
 
@@ -57,7 +57,6 @@ _HEADER = """\
 )
 def template(arguments: argparse.Namespace) -> None:
     """Print the template."""
-    from discreet.display.console import say
     from discreet.tables.domains import Numeric
     from discreet.tables.drafting import looks_like_ids
     from discreet.tables.drafting import template as guessed
@@ -85,7 +84,6 @@ def template(arguments: argparse.Namespace) -> None:
 )
 def show(arguments: argparse.Namespace) -> None:
     """Print what the schema declares."""
-    from discreet.display.console import say
     from discreet.tables.schema import Schema
 
     say(Schema.from_file(arguments.schema))
@@ -102,7 +100,6 @@ def show(arguments: argparse.Namespace) -> None:
 )
 def check(arguments: argparse.Namespace) -> None:
     """Print how many cells the schema does not describe."""
-    from discreet.display.console import say, table, working
     from discreet.tables import drafting
     from discreet.tables.schema import Schema
 
@@ -235,7 +232,6 @@ def demo(arguments: argparse.Namespace) -> None:
 )
 def warmup(arguments: argparse.Namespace) -> None:
     """Fit synthetic rows, and print where the compiled code is."""
-    from discreet.display.console import say, working
     from discreet.estimators.rehearsal import warm_up
 
     with working("compiling"):

@@ -112,7 +112,7 @@ def _nonprivate(split: Split) -> float:
 
 
 def _private(epsilon: float, ledger: Ledger) -> PrivateLogisticRegression:
-    """Everything declared, nothing tuned."""
+    """Return the model: everything is declared, nothing is tuned."""
     return PrivateLogisticRegression(
         epsilon=epsilon,
         feature_bound=COHORT_SCHEMA.feature_bound(),

@@ -1,4 +1,4 @@
-"""Commands that make and apply models: ``fit``, ``search``, ``predict``."""
+"""Commands that make and apply models: ``fit``, ``search``, ``label``, ``plan transfer``, ``predict``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from discreet.cli.options import (
     LEDGER,
     MAX_ROWS_PER_GROUP,
     MODEL_FILE,
+    SCHEMA,
     argument,
     command,
     count,
@@ -23,6 +24,7 @@ from discreet.cli.options import (
     to_write,
 )
 from discreet.cli.session import fitting
+from discreet.display.console import progress, say, working
 
 _FIT_SCHEMA = schema_file(
     "public domains and target, .toml, .json or .yaml; for all models but the recommender"
@@ -93,7 +95,6 @@ def _schema(arguments: argparse.Namespace) -> tuple[Any, int]:
 def _save(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> None:
     """Write the model file, then print the statement and what is left of the ledger."""
     from discreet import card
-    from discreet.display.console import say
 
     try:
         card.save(model, arguments.output, schema=schema, overwrite=True)  # the name is reserved
@@ -109,7 +110,7 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
     """Read the data in the form that the model takes, and fit."""
     reads = catalog.MODELS[catalog.name_of(arguments, schema)].reads
     if reads == "teachers":
-        return _fitted_by_teachers(arguments, schema, estimator)
+        return _taught(arguments, schema, estimator)[0]
     if reads == "ratings":
         ratings: Any = arguments.data if arguments.data.endswith(".parquet") else options.read(arguments)
         with fitting():
@@ -131,15 +132,19 @@ def _fitted(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
         return estimator.fit(*schema.encode(table, bad_rows=arguments.bad_rows), groups=groups)
 
 
-def _fitted_by_teachers(arguments: argparse.Namespace, schema: Any, estimator: Any) -> Any:
-    """Train teachers on the private rows, and a student on the public rows they label."""
+def _taught(arguments: argparse.Namespace, schema: Any, estimator: Any) -> tuple[Any, Any]:
+    """Train teachers on the private rows, which label the public rows; return the model and the public table."""
+    from discreet.tables.reading import read_table
+
     if arguments.X_public is None:
         raise ValueError(
             "--public is required: the public rows that teachers label and the student learns from"
         )
     with fitting("reading the tables"):
-        rows, labels, groups, asked = options.read_both(arguments, schema)
-        return estimator.fit(rows, labels, schema.transform(asked), groups=groups)
+        table = options.read(arguments, schema.needed)
+        groups = None if schema.group is None else schema.groups(table)
+        public = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
+        return estimator.fit(*schema.encode(table), schema.transform(public), groups=groups), public
 
 
 def _too_large(path: str, schema: Any) -> bool:
@@ -159,7 +164,6 @@ def _too_large(path: str, schema: Any) -> bool:
 
 def _mapped(arguments: argparse.Namespace, schema: Any) -> Any:
     """Encode the rows into a mapped file, with a progress bar."""
-    from discreet.display.console import progress
     from discreet.records import arrow
 
     if schema.group is not None:
@@ -222,7 +226,6 @@ def _varied(text: str) -> tuple[str, list[Any]]:
 )
 def search(arguments: argparse.Namespace) -> None:
     """Read, check, charge, search, save, state."""
-    from discreet.display.console import say
     from discreet.search.selection import PrivateSearchCV
 
     schema, size = _schema(arguments)
@@ -252,6 +255,107 @@ def search(arguments: argparse.Namespace) -> None:
 
 
 @command(
+    "label",
+    "let teachers trained on private rows label public rows (private transfer)",
+    "Split a private table among teachers (scikit-learn models that are trained separately) and release their noisy "
+    "votes about PUBLIC rows. The labels may be published: train any model on them, as often as you like. For "
+    "classes, rows on which the teachers disagree may have no label; for a number, the noisy mean is released. If the "
+    "schema has a group column, all rows of a person go to one teacher, and people are protected.",
+    *DATA,
+    SCHEMA,
+    *(catalog.option(name, required=name == "X_public") for name in catalog.MODELS["transfer"].options),
+    *GUARANTEE,
+    *LEDGER,
+    *to_write("labels to write, one line per public row (CSV)", required=True),
+    argument("--statement", metavar="FILE", help="also write the privacy statement (JSON)"),
+    examples=(
+        "discreet label visits.csv --schema schema.toml --public survey.csv --teacher forest --epsilon 1 "
+        "--ledger budget.ledger --output labels.csv",
+    ),
+)
+def label(arguments: argparse.Namespace) -> None:
+    """Read, check, charge, label, write, state."""
+    from discreet._files import write_atomically
+    from discreet.tables.reading import write_csv
+    from discreet.tables.schema import Schema
+
+    schema = Schema.from_file(arguments.schema)
+    beside = argparse.Namespace(**vars(arguments) | {"output": arguments.statement})
+    with (
+        options.output(arguments, reason=", and other labels cost another charge"),
+        options.output(beside, reason=", and a statement belongs to its labels"),
+    ):
+        ledger = arguments.outcome.ledger(arguments.ledger)
+        arguments.model = "transfer"
+        teachers = catalog.estimator(arguments, schema, ledger=ledger, n_samples=arguments.max_rows)
+        found, public = _taught(arguments, schema, teachers)
+        try:
+            write_csv(arguments.output, _released(found, public))
+            if arguments.statement is not None:
+                write_atomically(arguments.statement, found.privacy_.to_json().encode())
+        except OSError as error:
+            raise OSError(f"the rows were labeled but not written: {error.strerror or error}") from error
+    arguments.outcome.written = f"the labels are in {arguments.output}"
+    say(found.privacy_)
+    say(f"\nLabels of {len(public)} public rows written to {arguments.output}")
+    options.print_balance(arguments, ledger, found.privacy_)
+
+
+def _released(found: Any, public: Any) -> dict[str, Any]:
+    """Return the public rows with their labels and, if released, votes."""
+    released: dict[str, Any] = {name: public.column(name).to_pylist() for name in public.column_names}
+    labels = [None if value is None else str(value) for value in found.labels_]
+    votes = getattr(found, "votes_", None)
+    if votes is None:
+        return {**released, "label": labels}
+    shares = {f"votes for {name}": votes[:, i] for i, name in enumerate(found.classes_)}
+    return {**released, "label": labels, **shares}
+
+
+@command(
+    "plan-transfer",
+    "what a fit of teachers and a student would cost (also: plan transfer)",
+    "Print how many teachers, which aggregator and how much agreement a private transfer needs. Reads no data.",
+    argument(
+        "--rows",
+        type=count,
+        required=True,
+        metavar="N",
+        help="public number of records, with --by-user of users",
+    ),
+    argument("--queries", type=count, required=True, metavar="Q", help="public rows to label"),
+    argument("--classes", type=count, default=2, metavar="K", help="default: 2"),
+    argument("--unstable", type=count, metavar="T", help="disagreements before halting"),
+    *(catalog.option(name) for name in ("n_teachers", "expected_unstable", "aggregator")),
+    argument("--by-user", action="store_true", help="protect users with several records"),
+    *GUARANTEE,
+    prog="discreet plan transfer",
+    examples=("discreet plan transfer --rows 494021 --queries 5000 --epsilon 1 --delta 1e-6",),
+)
+def plan_transfer(arguments: argparse.Namespace) -> None:
+    """Plan and print."""
+    from discreet.privacy.guarantee import Guarantee, Neighboring
+    from discreet.transfer import plan as planner
+    from discreet.transfer.base import changed_teachers
+
+    relation = Neighboring(arguments.neighboring)
+    delta = arguments.delta if arguments.delta is not None else 1.0 / arguments.rows**2
+    plan = planner.plan_transfer(
+        Guarantee(arguments.epsilon, delta, relation, "user" if arguments.by_user else "record"),
+        arguments.rows,
+        arguments.classes,
+        arguments.queries,
+        n_teachers=arguments.n_teachers or "auto",
+        aggregator=arguments.aggregator or "auto",
+        max_unstable=arguments.unstable or "auto",
+        expected_unstable=arguments.expected_unstable,
+        changed=changed_teachers(relation, by_group=arguments.by_user, label_private=False),
+    )
+    say(plan)
+    say(f"A ledger would be charged at most ({plan.guarantee.epsilon:g}, {delta:.3g}). No data was read.")
+
+
+@command(
     "predict",
     "apply a model to a CSV or Parquet file",
     "Apply a model to a table with the columns of its schema; writes one line per row, in order. A recommender takes "
@@ -267,7 +371,6 @@ def search(arguments: argparse.Namespace) -> None:
 def predict(arguments: argparse.Namespace) -> None:
     """Load, read, predict, write."""
     from discreet import card
-    from discreet.display.console import say, working
     from discreet.tables.reading import write_csv
 
     model = card.load(arguments.model)

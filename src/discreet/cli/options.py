@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from discreet.display.console import note, say
+
 NEIGHBORING = ("replace-one", "add-remove-one", "zero-out")  # spelled out: help must not import NumPy
 AUDITED = {"logistic": "PrivateLogisticRegression", "svm": "PrivateLinearSVC"}  # by name, without a file
 Argument = Callable[[Any], object]
@@ -80,27 +82,27 @@ def unknown(what: str, text: str, known: Iterable[str]) -> str:
 
 
 def real(text: str) -> float:
-    """A finite number."""
+    """Parse a finite number."""
     return _number(text, lambda value: True, "a finite number")
 
 
 def positive(text: str) -> float:
-    """A finite number greater than 0."""
+    """Parse a finite number greater than 0."""
     return _number(text, lambda value: value > 0, "a finite number greater than 0")
 
 
 def epsilon(text: str) -> float:
-    """A budget of at most 1e6: more protects nobody, and accountants run out of digits."""
+    """Parse a budget of at most 1e6: more protects nobody, and accountants run out of digits."""
     return _number(text, lambda value: 0 < value <= 1e6, "a number greater than 0 and at most 1000000")
 
 
 def fraction(text: str) -> float:
-    """A number in [0, 1)."""
+    """Parse a number in [0, 1)."""
     return _number(text, lambda value: 0 <= value < 1, "a number of at least 0 and less than 1")
 
 
 def count(text: str, most: int = 10**12) -> int:
-    """A whole number from 1 to ``most``."""
+    """Parse a whole number from 1 to ``most``."""
     try:
         value = int(text)
     except ValueError:
@@ -111,12 +113,12 @@ def count(text: str, most: int = 10**12) -> int:
 
 
 def columns(text: str) -> int:
-    """A number of columns, at most 10 million."""
+    """Parse a number of columns, at most 10 million."""
     return count(text, 10**7)
 
 
 def separator(text: str) -> str:
-    r"""The field separator of a CSV file: one character, ``tab`` or ``\t``."""
+    r"""Parse the field separator of a CSV file: one character, ``tab`` or ``\t``."""
     mark = {"tab": "\t", r"\t": "\t"}.get(text, text)
     if len(mark) != 1 or mark in "\"'\r\n" or mark.isalnum():
         raise argparse.ArgumentTypeError(f"must be one character such as ';', or 'tab', got {text!r}")
@@ -154,17 +156,17 @@ def input_file(what: str) -> Callable[[str], InputFile]:
 
 
 def argument(*names: str, **settings: Any) -> Argument:
-    """An argument of a command, as argparse's ``add_argument`` takes it."""
+    """Declare an argument of a command, as argparse's ``add_argument`` takes it."""
     return lambda parser: parser.add_argument(*names, **settings)
 
 
 def one_of(*arguments: Argument, required: bool = True) -> Argument:
-    """Arguments of which exactly one must be given, or at most one."""
+    """Declare arguments of which exactly one must be given, or at most one."""
     return lambda parser: _add(parser.add_mutually_exclusive_group(required=required), arguments)
 
 
 def section(title: str, *arguments: Argument, text: str | None = None) -> Argument:
-    """A group of arguments with its own title and text in the help."""
+    """Declare a group of arguments with its own title and text in the help."""
     return lambda parser: _add(parser.add_argument_group(title, text), arguments)
 
 
@@ -300,12 +302,12 @@ GUARANTEE = (
 
 
 def ledger_file(help: str) -> Argument:
-    """The option ``--ledger``."""
+    """Declare the option ``--ledger``."""
     return argument("--ledger", type=input_file("ledger"), metavar="FILE", help=help)
 
 
 def schema_file(help: str, *, required: bool = False) -> Argument:
-    """The option ``--schema``."""
+    """Declare the option ``--schema``."""
     kind = input_file("schema file")
     return argument("--schema", type=kind, required=required, metavar="FILE", help=help)
 
@@ -338,7 +340,7 @@ BAD_ROWS = argument(
 
 
 def to_write(what: str, *, required: bool = False, metavar: str = "FILE") -> tuple[Argument, Argument]:
-    """The options ``--output`` and ``--overwrite``."""
+    """Declare the options ``--output`` and ``--overwrite``."""
     return (
         argument("--output", required=required, metavar=metavar, help=what),
         argument("--overwrite", action="store_true", help="replace an existing file"),
@@ -387,16 +389,6 @@ def read_grouped(
         raise ValueError('--max-rows-per-group needs a schema with a group column: group = "COLUMN"')
     table = read(arguments, schema.needed if columns is None else columns)
     return table, None if schema.group is None else schema.groups(table)
-
-
-def read_both(arguments: argparse.Namespace, schema: Any) -> tuple[Any, Any, Any, Any]:
-    """Read the private table as rows, labels and person ids, and the table --public that teachers label."""
-    from discreet.tables.reading import read_table
-
-    table = read(arguments, schema.needed)
-    groups = None if schema.group is None else schema.groups(table)
-    asked = read_table(arguments.X_public, list(schema.columns), separator=arguments.separator)
-    return *schema.encode(table), groups, asked
 
 
 def schema_of(model: Any, path: str, instead: str) -> Any:
@@ -457,8 +449,6 @@ def _keep_inputs(place: str, arguments: argparse.Namespace) -> None:
 
 def print_balance(arguments: argparse.Namespace, ledger: Any, statement: Any) -> None:
     """Print how much of the ledger is spent and how many more such charges fit, or that there is none."""
-    from discreet.display.console import note, say
-
     if ledger is None:
         note("no --ledger was given: nothing tracks the total privacy loss of this data")
         return

@@ -17,6 +17,7 @@ from discreet.cli.options import (
     to_write,
 )
 from discreet.cli.session import opened
+from discreet.display.console import say, table
 
 FORMATS = {"onnx": ".onnx", "scikit-learn": ".joblib"}
 ABOUT = {  # the declarations of `discreet.card.About`
@@ -44,7 +45,6 @@ ABOUT = {  # the declarations of `discreet.card.About`
 def show(arguments: argparse.Namespace) -> None:
     """Load and print."""
     from discreet import card as cards
-    from discreet.display.console import say, table
 
     read = cards.read(arguments.model)
     promise = read.privacy.guarantee
@@ -98,7 +98,6 @@ def card(arguments: argparse.Namespace) -> None:
     from discreet._files import write_atomically
     from discreet.card.card import About
     from discreet.card.dossier import dossier
-    from discreet.display.console import say
 
     if arguments.audit is not None and not arguments.dossier:
         raise ValueError("--audit needs --dossier; use `discreet audit MODEL` for a separate report")
@@ -130,7 +129,6 @@ def card(arguments: argparse.Namespace) -> None:
 def key(arguments: argparse.Namespace) -> None:
     """Make the pair."""
     from discreet.card import new_key
-    from discreet.display.console import say
 
     new_key(arguments.private, arguments.public)
     say(f"Keys written: keep {arguments.private} secret, publish {arguments.public}")
@@ -149,7 +147,6 @@ def key(arguments: argparse.Namespace) -> None:
 def sign(arguments: argparse.Namespace) -> None:
     """Read, sign, write."""
     from discreet.card import sign_file
-    from discreet.display.console import say
 
     with options.output(arguments):
         sign_file(arguments.model, arguments.output, key=arguments.key)
@@ -174,7 +171,6 @@ def sign(arguments: argparse.Namespace) -> None:
 def export(arguments: argparse.Namespace) -> None:
     """Load, convert, write."""
     from discreet import card as cards
-    from discreet.display.console import say
 
     wanted = arguments.format or next(
         (name for name, suffix in FORMATS.items() if arguments.output.endswith(suffix)), None

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from discreet.cli import catalog
 from discreet.cli.options import InputFile
+from discreet.display.console import note, say
 
 if TYPE_CHECKING:
     from discreet._checks import HintedError
@@ -93,7 +95,6 @@ def release(result: Any, arguments: argparse.Namespace, what: str) -> None:
     import json
 
     from discreet._files import write_atomically
-    from discreet.display.console import say
 
     failure = None
     if arguments.output is not None:
@@ -135,7 +136,6 @@ def check_inputs(arguments: argparse.Namespace) -> None:
 @contextmanager
 def fitting(first: str = "planning") -> Iterator[None]:
     """Print a note if code must be compiled; on a terminal, show a progress bar that starts with ``first``."""
-    from discreet.display.console import note
     from discreet.mechanisms.recording import Report, on_progress
 
     def note_compiling(report: Report) -> None:
@@ -216,6 +216,8 @@ def worded(error: HintedError, arguments: argparse.Namespace) -> str:
     '--max-rows must be at least 1, got 0; pass --max-rows N or stop'
     >>> worded(error, argparse.Namespace())
     'n_samples must be at least 1, got 0; stop'
+    >>> worded(ParameterError("n_teachers", "must be at least 2, got 1"), argparse.Namespace(n_teachers=1))
+    '--teachers must be at least 2, got 1'
     """
     from discreet._checks import NamedError, either  # imported late, so that help does not wait for NumPy
 
@@ -237,5 +239,7 @@ def _hints(error: HintedError, arguments: argparse.Namespace) -> Iterator[str]:
 
 def _option(parameter: str, arguments: argparse.Namespace) -> str | None:
     """Return the command's option for a parameter of the library, if it has one."""
+    if parameter in catalog.OPTIONS:
+        return catalog.flag(parameter) if hasattr(arguments, catalog.destination(parameter)) else None
     name = _OPTIONS.get(parameter, parameter)
     return f"--{name.replace('_', '-')}" if hasattr(arguments, name) else None

@@ -28,6 +28,7 @@ from discreet.cli.options import (
     to_write,
 )
 from discreet.cli.session import check_visible, fitting, opened, release
+from discreet.display.console import say, table_lines, working
 
 _LARGEST_REPORT = 1 << 20  # bytes that must be free before the ledger is charged, without the bins
 
@@ -81,7 +82,6 @@ def _model_and_schema(arguments: argparse.Namespace, instead: str) -> tuple[Any,
 
 
 def _evaluated(arguments: argparse.Namespace, model: Any, schema: Any, ledger: Any) -> Any:
-    from discreet.display.console import working
     from discreet.evaluation.evaluate import evaluate as evaluated
 
     with working("evaluating"):
@@ -181,7 +181,7 @@ class _Named:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready values."""
+        """Return plain JSON-ready values."""
         return {
             "level": self.found.level,
             "references": [self.names[place] for place in self.found.references],
@@ -191,7 +191,6 @@ class _Named:
         }
 
     def __str__(self) -> str:
-        from discreet.display.console import table_lines
 
         header = ("coefficient", "estimate", "std. error", "due to noise", "lower", "upper")
         rows = [
@@ -227,7 +226,6 @@ class _Named:
 def verify(arguments: argparse.Namespace) -> None:
     """Verify and print the findings."""
     from discreet import card
-    from discreet.display.console import say
 
     ledger = None if arguments.ledger is None else opened(arguments.ledger)
     say(str(card.verify(arguments.model, key=arguments.key, ledger=ledger)))
@@ -279,7 +277,6 @@ def audit(arguments: argparse.Namespace) -> int:
     """Attack and print; return 1 if the guarantee is refuted."""
     from discreet.audit.report import bars, histogram
     from discreet.display.charts import require
-    from discreet.display.console import say
 
     if arguments.runs < 20:
         raise ValueError(f"--runs must be at least 20, got {arguments.runs}")
@@ -315,7 +312,6 @@ def attack_file(path: str, runs: int) -> Any:
 def _many_fits(runs: int) -> Iterator[None]:
     """Show a status line, and suppress warnings: every fit to a few synthetic records would warn."""
     from discreet import NoiseWarning, PrivacyWarning
-    from discreet.display.console import working
 
     with working(f"fitting {2 * runs} models"), warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)
@@ -396,7 +392,6 @@ def _refuse(arguments: argparse.Namespace, *names: str) -> None:
 def attest(arguments: argparse.Namespace) -> int:
     """Verify and print the findings; return 1 if something is wrong."""
     from discreet.card.attestation import verify_attestation
-    from discreet.display.console import say
 
     found = verify_attestation(arguments.attestation)
     say(str(found))

@@ -48,7 +48,7 @@ def altair() -> Any:
 
 
 def color_of(alt: Any, records: Records, series: str, colors: Mapping[str, str] | None = None) -> Any:
-    """The color of each series: as given, or in the order of appearance."""
+    """Choose the color of each series: as given, or in the order of appearance."""
     names = list(dict.fromkeys(str(record[series]) for record in records))
     known = {name: color for name, color in (colors or {}).items() if name in names}
     free = [color for color in COLORS if color not in known.values()] or list(COLORS)
@@ -64,7 +64,7 @@ def color_of(alt: Any, records: Records, series: str, colors: Mapping[str, str] 
 
 
 def steps(records: Records, *, x: str, y: str, series: str) -> Spec:
-    """Histograms over each other: ``y`` from every place of ``x`` to the next."""
+    """Draw histograms over each other: ``y`` from every place of ``x`` to the next."""
     alt = altair()
     chart = (
         alt.Chart(alt.Data(values=list(records)))
@@ -79,12 +79,12 @@ def steps(records: Records, *, x: str, y: str, series: str) -> Spec:
 
 
 def finished(chart: Any, height: float = _HEIGHT) -> Spec:
-    """The specification of a chart of this height."""
+    """Return the specification of a chart of this height."""
     return dict(chart.properties(height=height).to_dict())
 
 
 def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> str:
-    """A chart as SVG of this width, in the colors of the text around it; ``mark`` tells it apart on a page.
+    """Draw a chart as SVG of this width, in the colors of the text around it; ``mark`` is unique on a page.
 
     Points and bars have their numbers as titles, which browsers show under the pointer without a script. On a
     background of its own, for documents, its text is black, and there are no titles.
@@ -130,7 +130,7 @@ def svg(spec: Spec, width: float, mark: str, background: str | None = None) -> s
 
 
 def _folded(spec: Spec) -> Spec:
-    """The specification with names of categories broken at their last comma, for narrow charts."""
+    """Break names of categories at their last comma, for narrow charts."""
     rows = spec.get("data", {}).get("values", [])
     for part in (spec, *spec.get("layer", [])):
         y = part.get("encoding", {}).get("y", {})
@@ -141,7 +141,7 @@ def _folded(spec: Spec) -> Spec:
 
 
 def _quoted(spec: Any) -> Any:
-    """The specification without characters that hide or reverse text."""
+    """Escape characters that hide or reverse text."""
     if isinstance(spec, str):
         return printable(spec)
     if isinstance(spec, Mapping):

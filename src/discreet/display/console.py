@@ -1,4 +1,4 @@
-"""What people see: tables and progress, colorful on a terminal and plain everywhere else."""
+"""Tables, remarks and progress for people: colorful on a terminal, plain everywhere else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def printable(text: object, keep: str = "") -> str:
 
 
 def say(text: object = "", *, folded: bool = False) -> None:
-    """One or more lines of result; a long one can be folded."""
+    """Print one or more lines of a result; a long line can be folded."""
     lines = printable(text, keep="\n\t")
     if folded:
         lines = "\n".join(textwrap.wrap(lines, 96, subsequent_indent="  ", break_long_words=False))
@@ -35,7 +35,7 @@ def say(text: object = "", *, folded: bool = False) -> None:
 
 
 def note(text: str) -> None:
-    """A remark that is not part of the result."""
+    """Print a remark that is not part of the result, to standard error."""
     print(printable(f"note: {text}", keep="\n\t"), file=sys.stderr, flush=True)
 
 
@@ -51,7 +51,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    r"""The lines of a plain table, indented; columns whose cells are all numbers are aligned to the right.
+    r"""Return the lines of a plain table, indented; columns whose cells are all numbers are aligned to the right.
 
     >>> print("\n".join(table_lines(("ward", "people"), [("north", 1234), ("south", 56)])))
       ward   people
@@ -78,7 +78,7 @@ def _rightward(header: Sequence[str], cells: Sequence[Sequence[str]]) -> list[bo
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar of ``total`` steps on a terminal; after each step, call the result with what comes next."""
+    """Show a bar of ``total`` steps on a terminal; after each step, call the result with what comes next."""
     if not _is_terminal(sys.stderr):
         yield lambda following: None
         return
@@ -92,7 +92,7 @@ def progress(description: str, total: int) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def working(description: str) -> Iterator[None]:
-    """A sign of life on a terminal during work whose length is unknown."""
+    """Show a sign of life on a terminal during work of unknown length."""
     if not _is_terminal(sys.stderr):
         yield
         return
@@ -103,7 +103,7 @@ def working(description: str) -> Iterator[None]:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person watches; a stream that was closed before Python began is None."""
+    """Whether the stream is a terminal; one that was closed before Python began is None."""
     return stream is not None and stream.isatty()
 
 

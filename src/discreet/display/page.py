@@ -98,7 +98,7 @@ class Page:
     # -- words ----------------------------------------------------------------------------------------------
 
     def heading(self, text: str, level: int = 2) -> None:
-        """A heading; the page's own title is level 1. Those of level 2 are listed at the top of a long page."""
+        """Add a heading. The page's own title is level 1; headings of level 2 are listed at the top of a long page."""
         mark = ""
         if level == 2:
             mark = f' id="part{len(self._headings)}"'
@@ -106,35 +106,35 @@ class Page:
         self._parts.append(f"<h{level}{mark}>{escaped(text)}</h{level}>")
 
     def text(self, text: str) -> None:
-        """A paragraph."""
+        """Add a paragraph."""
         self._parts.append(f"<p>{escaped(text)}</p>")
 
     def verdict(self, text: str, more: str = "", mood: Mood = "plain") -> None:
-        """What a reader must not miss: one sentence, and what explains it."""
+        """Add the most important sentence of the page, and what explains it."""
         below = f"<br>{escaped(more)}" if more else ""
         self._parts.append(f'<p class="verdict {mood}"><strong>{escaped(text)}</strong>{below}</p>')
 
     def preformatted(self, text: str) -> None:
-        """Text as it is, such as a privacy statement."""
+        """Add text with its line breaks, such as a privacy statement."""
         self._parts.append(f"<pre>{escaped(text)}</pre>")
 
     def items(self, lines: Iterable[str]) -> None:
-        """A list."""
+        """Add a list."""
         self._parts.append(f"<ul>{''.join(f'<li>{escaped(line)}</li>' for line in lines)}</ul>")
 
     def notes(self, summary: str, lines: Sequence[str]) -> None:
-        """Lines that are shown when a reader asks for them."""
+        """Add a list that is folded under its summary."""
         with self.folded(summary):
             self.items(lines)
 
     def to_sign(self, lines: Iterable[str], roles: Sequence[str] = ("Name", "Date", "Signature")) -> None:
-        """Statements to be checked one by one, with places for a signature."""
+        """Add statements to be checked one by one, with places for a signature."""
         boxes = "".join(f"<li>{escaped(line)}</li>" for line in lines)
         places = "".join(f"<span>{escaped(role)}</span>" for role in roles)
         self._parts.append(f'<ul class="boxes">{boxes}</ul><p class="sign">{places}</p>')
 
     def facts(self, pairs: Mapping[str, str | None]) -> None:
-        """Names with their values; None and empty values are shown as not recorded."""
+        """Add names with their values; None and empty values are shown as not recorded."""
         rows = "".join(
             f"<div><dt>{escaped(name)}</dt><dd>{escaped(value) if value else f'<i>{NOT_RECORDED}</i>'}</dd></div>"
             for name, value in pairs.items()
@@ -145,14 +145,14 @@ class Page:
 
     @contextmanager
     def folded(self, summary: str) -> Iterator[None]:
-        """What is added inside is shown when a reader asks for it, and not printed."""
+        """Fold what is added inside under its summary; it is not printed."""
         self._parts.append(f"<details><summary>{escaped(summary)}</summary>")
         yield
         self._parts.append("</details>")
 
     @contextmanager
     def section(self, title: str, folded: bool = False) -> Iterator[None]:
-        """A part of the page with a heading, or folded under its title."""
+        """Begin a part of the page with a heading, or fold it under its title."""
         if not folded:
             self.heading(title)
             yield
@@ -162,7 +162,7 @@ class Page:
 
     @contextmanager
     def side_by_side(self) -> Iterator[None]:
-        """Charts added inside stand beside each other where the window is wide enough."""
+        """Place charts added inside beside each other where the window is wide enough."""
         self._parts.append('<div class="grid">')
         self._beside = True
         yield
@@ -172,7 +172,7 @@ class Page:
     # -- numbers --------------------------------------------------------------------------------------------
 
     def chart(self, spec: Spec, caption: str, name: str | None = None) -> None:
-        """A picture with the sentence that says what it shows; with a name, it is one of `pictures`."""
+        """Add a picture with the sentence that says what it shows; with a name, it is one of `pictures`."""
         number = len(self._charts)
         self._charts.append(spec)
         if name is not None:
@@ -189,7 +189,7 @@ class Page:
         *,
         wrapped: bool = False,
     ) -> None:
-        """A table of numbers, which scrolls where it is wider than the page, or of words, which wrap.
+        """Add a table: of numbers, which scrolls where it is wider than the page, or of words, which wrap.
 
         ``best`` names the cells to emphasize, as (row, column).
         """
@@ -211,7 +211,7 @@ class Page:
         origin: float = 0.0,
         ends: tuple[float, float] | None = None,
     ) -> None:
-        """Numbers with their intervals on one scale, by the name of their group, which may be empty.
+        """Add numbers with their intervals on one scale, by the name of their group, which may be empty.
 
         header : of the names, the numbers and the bars.
         origin : where bars begin; a line is drawn there.
@@ -229,7 +229,7 @@ class Page:
         self._parts.append(f'<div class="{"set" if len(tables) > 1 else "one"}">{"".join(tables)}</div>')
 
     def shares(self, parts: Sequence[tuple[str, float, str]]) -> None:
-        """One bar, divided: name, share of the whole and text of every part; what is left over stays empty."""
+        """Add one bar, divided: name, share of the whole and text of every part; the rest stays empty."""
         drawn, at = [], 0.0
         for number, (_, share, _) in enumerate(parts):
             width = 100 * min(max(share, 0.0), 1.0 - at / 100)
@@ -249,14 +249,14 @@ class Page:
     # -- the whole ------------------------------------------------------------------------------------------
 
     def pictures(self) -> dict[str, str]:
-        """The named charts as SVG, on white, for documents."""
+        """Draw the named charts as SVG, on white, for documents."""
         return {
             name: svg(self._charts[number], _WIDE, "", background="white")
             for name, number in self._names.items()
         }
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the whole page."""
         title = escaped(self._title)
         kind = f'<p class="kind">{escaped(self._kind)}</p>' if self._kind else ""
         return (
@@ -268,7 +268,7 @@ class Page:
         )
 
     def fragment(self) -> str:
-        """The same content for a notebook, in the notebook's own colors."""
+        """Return the same content for a notebook, in the notebook's own colors."""
         return (
             f'<div class="discreet"><style>{STYLE}</style><p><strong>{escaped(self._title)}</strong></p>'
             f"{self._body()}</div>"
@@ -289,12 +289,12 @@ class Page:
 
 
 def escaped(text: object) -> str:
-    """Text as a page may hold it: without markup, and without marks that hide or reverse what follows."""
+    """Escape markup, and marks that hide or reverse what follows."""
     return html.escape(printable(text, keep="\n\t"), quote=True)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of cells that are escaped already; columns of numbers are aligned to the right."""
+    """Lay out a table of escaped cells; columns of numbers are aligned to the right."""
     right = [
         bool(rows) and all(_NUMBER.fullmatch(row[place]) for row in rows) for place in range(len(header))
     ]
@@ -314,7 +314,7 @@ _NUMBER = re.compile(r"(<b>)?[-+−]?[\d.,]+(e[-+]?\d+)?%?(</b>)?")
 
 
 def _ends(bars: Sequence[Bar], origin: float) -> tuple[float, float]:
-    """A scale that holds the origin and every finite number and end of an interval."""
+    """Return the ends of a scale that holds the origin and every finite number and end of an interval."""
     shown = [origin]
     for bar in bars:
         wide = bar.band or 0.0
@@ -329,7 +329,7 @@ def _ends(bars: Sequence[Bar], origin: float) -> tuple[float, float]:
 
 
 def _line(bar: Bar, origin: float, low: float, high: float, whole: bool) -> str:
-    """A row of numbers: name, text, and the picture of both, on the whole scale or on what is needed."""
+    """Lay out one row: name, text and picture of a number; ``whole`` draws the scale, too."""
 
     def place(value: float) -> float:
         return 2 + 96 * (min(max(value, low), high) - low) / (high - low)
@@ -454,7 +454,7 @@ _PAGE_STYLE = (
 
 
 def _scoped(rules: str) -> str:
-    """The rules for what is inside of an element of the class ``discreet``."""
+    """Restrict rules to elements inside one of the class ``discreet``."""
     parts = re.findall(r"([^{}]*)\{([^{}]*)\}", rules.replace("\n", ""))
     return "".join(
         ",".join(f".discreet {selector.strip()}".strip() for selector in selectors.split(",")) + f"{{{body}}}"

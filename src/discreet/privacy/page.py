@@ -37,7 +37,7 @@ ONE = {
 
 
 def posterior(prior: float, epsilon: float) -> float:
-    """How sure somebody can become who was sure with probability ``prior``.
+    """Return how sure somebody can become who was sure with probability ``prior``.
 
     >>> round(posterior(0.5, 1.0), 3), posterior(0.5, 1e4)
     (0.731, 1.0)
@@ -46,13 +46,13 @@ def posterior(prior: float, epsilon: float) -> float:
 
 
 def odds(epsilon: float) -> str:
-    """The factor by which odds can change, in words."""
+    """Format the factor by which odds can change."""
     factor = math.exp(min(epsilon, 700.0))
     return f"{factor:.3g}" if factor < 1e6 else "more than a million"
 
 
 def in_short(promise: Guarantee) -> str:
-    """The promise on one line.
+    """Return the promise on one line.
 
     >>> in_short(Guarantee(1.0, 1e-6))
     '(1, 1e-06)-differential privacy, replace-one, for each record'
@@ -61,7 +61,7 @@ def in_short(promise: Guarantee) -> str:
 
 
 def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release") -> None:
-    """Whether the release is private, in one sentence."""
+    """Say in one sentence whether the release is private."""
     if not statement.secure:
         page.verdict(
             "NOT PRIVATE: the noise was seeded for a test.",
@@ -78,7 +78,7 @@ def add_verdict(page: Page, statement: PrivacyStatement, *, what: str = "release
 
 
 def add_promise(page: Page, statement: PrivacyStatement) -> None:
-    """Whom a release protects and how much, with a picture of what a guess can gain."""
+    """Say whom a release protects and how much, with a picture of what a guess can gain."""
     promise = statement.guarantee
     protected = _SUBJECTS.get(promise.unit, promise.unit)
     joint = " Each person may see what was computed for them alone." if promise.kind == "joint-dp" else ""
@@ -109,13 +109,13 @@ def add_promise(page: Page, statement: PrivacyStatement) -> None:
 
 
 def add_details(page: Page, statement: PrivacyStatement) -> None:
-    """The statement as it is printed, folded away."""
+    """Fold the printed statement away."""
     with page.folded("The whole privacy statement: mechanism, theorem, noise, bounds"):
         page.preformatted(str(statement))
 
 
 def statement_page(statement: PrivacyStatement, brief: bool = False) -> Page:
-    """A statement alone; ``brief``: all but the promise is folded."""
+    """Make the page of a statement; ``brief`` folds all but the promise."""
     page = Page("What this release promises", "Privacy statement")
     add_verdict(page, statement)
     add_promise(page, statement)
@@ -128,7 +128,7 @@ def statement_page(statement: PrivacyStatement, brief: bool = False) -> Page:
 
 
 def plan_page(plan: Stated) -> Page:
-    """A plan alone: nothing has run, nothing is charged."""
+    """Make the page of a plan: nothing has run, nothing is charged."""
     page = Page("Plan")
     page.verdict(f"Would promise {in_short(plan.guarantee)}.", f"{plan.mechanism}.")
     numbers = {
@@ -170,7 +170,7 @@ _MOST = 64  # further releases that are counted
 
 
 def ledger_page(ledger: Ledger) -> Page:
-    """The page of a ledger."""
+    """Make the page of a ledger."""
     charges = ledger.history()
     page = Page(f"Privacy budget {ledger.path.name}", "Ledger")
     add_budget(page, ledger)
@@ -218,7 +218,7 @@ def ledger_page(ledger: Ledger) -> Page:
 
 
 def add_budget(page: Page, ledger: Ledger) -> None:
-    """What all releases together have spent, and what is left."""
+    """Show what all releases together have spent, and what is left."""
     spent, last = ledger.spent(), ledger.history()[-1:]
     share = min(1.0, spent.epsilon / ledger.epsilon)
     left = ledger.remaining()
@@ -240,7 +240,7 @@ def add_budget(page: Page, ledger: Ledger) -> None:
 
 
 def _further(ledger: Ledger, last: Sequence[Charge]) -> str:
-    """How many releases like the last one still fit."""
+    """Say how many releases like the last one still fit."""
     if not last:
         return "Nothing has been released yet."
     count = ledger.further(last[0].event, _MOST)
@@ -252,7 +252,7 @@ def _further(ledger: Ledger, last: Sequence[Charge]) -> str:
 
 
 def price_by_person(ledger: Ledger) -> dict[str, float]:
-    """The price of each person's charges alone."""
+    """Return the price of each person's charges alone."""
     events: dict[str, list[Event]] = {}
     for charge in ledger.history():
         events.setdefault(charge.who, []).append(charge.event)
@@ -260,7 +260,7 @@ def price_by_person(ledger: Ledger) -> dict[str, float]:
 
 
 def shares(ledger: Ledger, charges: Sequence[Charge]) -> list[tuple[str, int, float]]:
-    """Everybody with the number of their charges and by how much these raised what is spent, largest first.
+    """Return everybody, the number of their charges and by how much these raised what is spent, largest first.
 
     Charges of one person that follow one another count together, so that a ledger of one person has one sum.
     """

@@ -287,7 +287,7 @@ _STATED = re.compile(
 
 
 def home() -> Path | None:
-    """The folder of the proofs: beside this file in a wheel, in ``docs`` of a checkout; None if there is neither."""
+    """Return the folder of the proofs: beside this file in a wheel, in ``docs`` of a checkout, or None."""
     here = Path(__file__).parent
     return next(
         (path for path in (here / "texts", here.parents[2] / "docs" / "proofs") if path.is_dir()), None
@@ -296,14 +296,14 @@ def home() -> Path | None:
 
 @lru_cache(maxsize=64)
 def digest(name: str) -> str:
-    """SHA-256 of the file in which a lemma is proved; empty where the proofs are not installed."""
+    """Return the SHA-256 of the file that proves a lemma; empty where the proofs are not installed."""
     folder = home()
     path = None if folder is None else folder / name.partition("#")[0]
     return "" if path is None or not path.is_file() else hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def anchors(text: str) -> Iterator[str]:
-    """All names under which a file of proofs can be cited, in order.
+    """Yield all names under which a file of proofs can be cited, in order.
 
     >>> list(anchors("## 1. Sums" + chr(10) + "**Lemma 2.** A sum. **Lemma 3**" + chr(10) + "**Theorem.** So."))
     ['section-1', 'lemma-2', 'theorem']

@@ -281,7 +281,7 @@ def plan_text(plan: Stated, sizes: Mapping[str, str], more: Mapping[str, str] | 
 
 
 def lemmas_of(part: object) -> tuple[str, ...]:
-    """The lemmas behind a plan, mechanism, loss, set or event: those of its class, or of the nearest one it extends.
+    """Return the lemmas behind a plan, mechanism, loss, set or event: those of its class or nearest parent class.
 
     >>> from discreet.privacy.events import Gaussian
     >>> lemmas_of(Gaussian(1.0))
@@ -293,7 +293,7 @@ def lemmas_of(part: object) -> tuple[str, ...]:
 
 
 def _cited(parts: tuple[object, ...], event: Event) -> dict[str, str]:
-    """The lemmas behind all ``parts`` and the leaves of the event, each with the SHA-256 of the file that proves it."""
+    """Return the lemmas behind ``parts`` and the event's leaves, each with the SHA-256 of the file that proves it."""
     found = dict.fromkeys(lemma for part in parts for lemma in lemmas_of(part))
     found |= dict.fromkeys(lemma for leaf, _ in flatten(event) for lemma in lemmas_of(leaf))
     return {lemma: digest(lemma) for lemma in found}
@@ -308,7 +308,7 @@ def _in_words(promise: Guarantee) -> str:
 
 
 def _numbers_or_words(values: Any) -> dict[str, float | str]:
-    """Named values of a statement; raise ``TypeError`` for anything else."""
+    """Check the named values of a statement; raise ``TypeError`` for anything else."""
     named = dict(values)
     for name, value in named.items():
         whole = isinstance(value, int) and value.bit_length() < 1024  # a float can hold it

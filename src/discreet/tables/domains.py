@@ -54,7 +54,7 @@ class Numeric:
     lower, upper : float
         The public interval.
     default : float, default None
-        What stands for a missing cell; None is the middle.
+        Value used for a missing cell; None is the middle.
     missing_feature : bool, default False
         Whether a second feature marks missing cells.
     logarithmic : bool, default False

@@ -324,7 +324,7 @@ class CsvFile:
         self.schema = pa.schema([(name, pa.string()) for name in self._wanted])
 
     def batches(self) -> Iterator[Any]:
-        """Batches of rows."""
+        """Yield batches of rows."""
         import pyarrow.csv as csv
 
         if self._by_lines:
@@ -347,7 +347,7 @@ class CsvFile:
         return names
 
     def _lines(self) -> Iterator[Any]:
-        """One line is one row, whatever it holds: no line may swallow, split or delete the rows of others.
+        """Read one line as one row, whatever it holds: no line may swallow, split or delete the rows of others.
 
         Quotes must therefore close within their line, and a blank or malformed line is a row of missing cells.
         """
@@ -366,7 +366,7 @@ class CsvFile:
                 yield pa.record_batch(cells, schema=self.schema)
 
     def options(self) -> dict[str, Any]:
-        """How Arrow is to read it: every cell as text, an empty one as missing."""
+        """Return how Arrow reads the file: every cell as text, an empty one as missing."""
         import pyarrow as pa
         import pyarrow.csv as csv
 
@@ -382,7 +382,7 @@ class CsvFile:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Errors of Arrow without the offending line, which is somebody's record; only its kind is kept."""
+        """Replace errors of Arrow, which quote somebody's record, by errors that name only the kind of problem."""
         import pyarrow as pa
 
         try:
@@ -402,7 +402,7 @@ class CsvFile:
             ) from None
 
     def _refuse_other_formats(self) -> None:
-        """Say so if the first line, the only one that may be told about, shows another kind of file."""
+        """Raise if the first line, the only one that may be described, shows another kind of file."""
         with self._stream() as stream:
             line = stream.readline(_LONGEST_LINE)
         for mark, kind in _OTHER_FORMATS.items():
@@ -415,7 +415,7 @@ class CsvFile:
 
 
 def _fields(line: bytes, separator: str) -> list[str] | None:
-    """The fields of one line, None if it is not one well-formed line of text."""
+    """Return the fields of one line; None if it is not one well-formed line of text."""
     # What is not UTF-8 becomes characters that match no domain.
     text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
     if "\r" in text or "\0" in text:

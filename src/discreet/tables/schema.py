@@ -53,7 +53,7 @@ class RowsOfPeople(np.ndarray[Any, np.dtype[np.float64]]):
 
 
 class NamedRows(np.ndarray[Any, np.dtype[np.float64]]):
-    """Rows with the names of their columns. What is made of them, such as a part of the columns, has no names."""
+    """Rows with the names of their columns. Arrays derived from them, such as some of the columns, have no names."""
 
     feature_names: tuple[str, ...] = ()
 

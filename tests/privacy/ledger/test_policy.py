@@ -119,7 +119,7 @@ def test_an_estimator_spends_a_share(policy):
         ("", "must hold"),
         ("[other]\nx = 1", "must hold"),
         ("[data.a]\nledger = 'x'", r"\[data.a\] lacks delta, epsilon"),
-        (TEXT.replace("delta = 0.0", "delta = 0.0\nsize = 3"), "knows no size"),
+        (TEXT.replace("delta = 0.0", "delta = 0.0\nsize = 3"), "has unknown settings size"),
         (TEXT.replace("cohort = 1.0", "nothing = 1.0"), "which is no data set"),
         (TEXT.replace("cohort = 1.0", "cohort = -1.0"), "must be a finite epsilon greater than 0"),
         (TEXT.replace("cohort = 1.0", "cohort = inf"), "must be a finite epsilon"),

@@ -108,7 +108,7 @@ class Accountant(ABC):
         slip, found = leaves.total_variation, 0.0
         if slip == 0 and leaves.variates == 0:
             return self._epsilon(leaves.counts, delta, neighboring)
-        for _ in range(100):  # climb to the smallest epsilon whose own slip leaves enough of delta
+        for _ in range(100):  # find the smallest epsilon that leaves enough of delta after its own slip
             shift, room = ideal_target(delta - _with_slip(0.0, slip, found), leaves.variates, found)
             if room <= 0 or math.isinf(found):
                 return math.inf
@@ -176,7 +176,7 @@ class PureAccountant(Accountant):
 
     @staticmethod
     def width(leaf: Event) -> float | None:
-        """The epsilon of a pure leaf."""
+        """Return the epsilon of a pure leaf; None for any other."""
         if isinstance(leaf, Pure | BoundedRange):
             return leaf.epsilon
         return 1.0 / leaf.noise_multiplier if isinstance(leaf, Laplace) else None
@@ -222,7 +222,7 @@ class GaussianAccountant(Accountant):
 
     @staticmethod
     def mu(counts: Counts) -> float:
-        """The Gaussian-DP parameter of all leaves together."""
+        """Return the Gaussian-DP parameter of all leaves together."""
         if len(counts) == 1 and counts[0][1] == 1 and isinstance(counts[0][0], Gaussian):
             return 1.0 / counts[0][0].noise_multiplier
         shifts = (
@@ -280,7 +280,7 @@ class ConcentratedAccountant(Accountant):
         return all(math.isfinite(concentration(_core(leaf))) for leaf, _ in counts)
 
     def rho(self, counts: Counts) -> float:
-        """The zCDP parameter of all leaves together."""
+        """Return the zCDP parameter of all leaves together."""
         return math.fsum(times * concentration(_core(leaf)) for leaf, times in counts)
 
     def _delta(self, counts: Counts, epsilon: float, neighboring: Neighboring) -> float:

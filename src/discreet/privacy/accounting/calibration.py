@@ -307,7 +307,7 @@ def group_event(event: Event, size: int) -> Event | None:
 
 
 def _geometric_sum(epsilon: float, size: int) -> float:
-    """1 + e^epsilon + ... + e^((size - 1) epsilon)."""
+    """Return 1 + e^epsilon + ... + e^((size - 1) epsilon)."""
     total = size * epsilon
     if total > 700:
         return math.inf

@@ -128,12 +128,12 @@ def _both_ways(profile: Profile, *, exact: bool = True, majorant: Majorant | Non
 
 
 def _randomized_response(e: Array, epsilon: float) -> Array:
-    """The worst epsilon-DP pair has two outcomes (Kairouz, Oh and Viswanath, 2015)."""
+    """Take the worst epsilon-DP pair, which has two outcomes (Kairouz, Oh and Viswanath, 2015)."""
     return -_UP * np.expm1(np.minimum(e - epsilon, 0.0)) / (1 + math.exp(-epsilon))
 
 
 def _bounded_range(e: Array, epsilon: float) -> Array:
-    """Worst over the two-point pairs with losses t and t - epsilon; the maximum is at t = (e + epsilon) / 2."""
+    """Take the worst two-point pair with losses t and t - epsilon; the maximum is at t = (e + epsilon) / 2."""
     return _UP * np.square(np.expm1(np.minimum(e - epsilon, 0.0) / 2)) / -math.expm1(-epsilon)
 
 
@@ -148,7 +148,7 @@ def concentrated_profile(e: Array, rho: float) -> Array:
 
 
 def _poisson_gaussian(rate: float, mu: float) -> Curve:
-    """Exact curves of (1 - rate) N(0, 1) + rate N(mu, 1) against N(0, 1).
+    """Return the exact curves of (1 - rate) N(0, 1) + rate N(mu, 1) against N(0, 1).
 
     One way, the difference of densities is rate (p_mu - e^{e'} p_0) with e' = log(1 + (e^e - 1) / rate). The other way
     it is c (p_0 - (rate e^e / c) p_mu) with c = 1 - (1 - rate) e^e = rate e^e (1 - (1 - e^-e) / rate), if positive.

@@ -132,7 +132,7 @@ def _products(vertices: Vertices, copies: int) -> Iterator[tuple[float, float, f
 
 
 def _softmax_delta(event: ObjectivePerturbation, eps: Array, neighboring: Neighboring) -> Array:
-    """Multinomial logistic loss: simplex vertices, plus pairs of vertices if the curvature is not free."""
+    """Bound delta of a softmax: simplex vertices, plus pairs of vertices if the curvature is not free."""
     n_classes, r, leverage = event.n_outputs, 1.0 / event.noise_multiplier, event.leverage
     if n_classes < 2:
         raise ValueError("a softmax needs n_outputs, its number of classes, to be at least 2")

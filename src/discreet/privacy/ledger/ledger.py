@@ -357,7 +357,7 @@ class Ledger:
         return self._rule.verdict(self._refreshed(), event) is not Verdict.REFUSED
 
     def further(self, event: Event, most: int = MANY) -> int:
-        """How many further charges of ``event`` would be admitted, one after the other; at most ``most``."""
+        """Return how many further charges of ``event`` would be admitted, one after the other; at most ``most``."""
         low, high = 0, 1
         while high <= most and self.admits(Repeated(event, high)):
             low, high = high, 2 * high
@@ -383,7 +383,7 @@ class Ledger:
         return self._spent(Account().with_charges(self.history()[:first], self._rule.cap), at)
 
     def spent_after(self) -> list[float]:
-        """The epsilon that had been used after each charge, at the cap's delta, by the quick accountants."""
+        """Return the epsilon spent after each charge, at the cap's delta, by the quick accountants."""
         found, account = [], Account()
         for charge in self.history():
             account = account.with_charges([charge], self._rule.cap)

@@ -140,7 +140,7 @@ class Policy:
     def _check(self) -> None:
         for name, settings in self.data.items():
             missing, strange = {"ledger", "epsilon", "delta"} - set(settings), set(settings) - _SETTINGS
-            for what, names in (("lacks", missing), ("knows no", strange)):
+            for what, names in (("lacks", missing), ("has unknown settings", strange)):
                 if names:
                     listed = ", ".join(sorted(names))
                     raise LedgerError(f"the policy {self.path}: [data.{name}] {what} {listed}")
@@ -160,7 +160,7 @@ class Policy:
         """Return the whole ledger of a data set; create it with its cap if it does not exist."""
         if name not in self.data:
             raise LedgerError(
-                f"the policy {self.path} knows no data set {name!r}; it knows {', '.join(self.data)}"
+                f"the policy {self.path} has no data set {name!r}; it has {', '.join(self.data)}"
             )
         settings = dict(self.data[name])
         return Ledger(self.path.parent / settings.pop("ledger"), **settings)
