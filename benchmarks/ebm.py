@@ -30,7 +30,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "30 rounds, rate 0.1": {"max_rounds": 30, "learning_rate": 0.1},
 }
 SETS = tuple(name for name in additive.SETS if name != "Bike, counts")
-WITH_PAIRS = "Bike", "California"  # where pairs are worth their price
 _WORKER = Path(__file__).parent / "ebm_worker.py"
 _SECONDS = 3600
 
@@ -96,14 +95,10 @@ def report(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
             best = max((one for one in found.values() if one), key=lambda one: float(np.mean(one["scores"])))
             cells = [_shown(default), _shown(best) if all(found.values()) else "not run"]
             for relation in additive.RELATIONS:
-                kinds = [0, 3] if name in WITH_PAIRS else [0]
-                mine = [ours.get(f"{name}|{epsilon:g}|{relation}|{pairs}") for pairs in kinds]
-                cells += [_shown(mine[0]), _shown(mine[1]) if len(mine) > 1 else ""]
-                leading = max(
-                    (one for one in mine if one), key=lambda one: float(np.mean(one["scores"])), default=None
-                )
-                if leading is not None:
-                    lead, error = _difference(leading, best)
+                mine = ours.get(f"{name}|{epsilon:g}|{relation}|default")
+                cells.append(_shown(mine))
+                if mine:
+                    lead, error = _difference(mine, best)
                     counts[relation][0 if lead > error else 1 if lead >= -error else 2] += 1
             rows.append(f"| {name} | {epsilon:g} | {' | '.join(cells)} |")
     missing = [name for name in SETS if not any(key.startswith(f"{name}|") for key in theirs)]
@@ -124,12 +119,12 @@ def report(theirs: dict[str, Any], ours: dict[str, Any]) -> str:
             f"({'; '.join(list(SETTINGS)[1:])}) by the mean on the test rows, in its favor. Written by "
             "`python -m benchmarks.ebm`.",
             "",
-            f"Our default, or three pairs where that was measured and is better, beside its best. {told}.",
+            f"Our default beside its best. {told}.",
             "",
             f"Not run here: {', '.join(missing) or 'nothing'}.",
             "",
-            "| data set | epsilon | DP-EBM default | DP-EBM best | ours AR | AR, 3 pairs | ours RO | RO, 3 pairs |",
-            "|---|---|---|---|---|---|---|---|",
+            "| data set | epsilon | DP-EBM default | DP-EBM best | ours AR | ours RO |",
+            "|---|---|---|---|---|---|",
             *rows,
             "",
         ]

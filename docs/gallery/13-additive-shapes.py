@@ -46,7 +46,7 @@ schema = Schema(
     },
     target=Target("complication", ("no", "yes")),
 )
-model = PrivateAdditiveClassifier(1.0, 1e-6, schema=schema).fit(table)
+model = PrivateAdditiveClassifier(1.0, 1e-6, schema=schema, pairs=0).fit(table)
 print(pd.DataFrame(model.shapes_["ward"]).round(2).to_string(index=False))
 
 # %%

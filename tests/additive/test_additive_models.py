@@ -66,7 +66,8 @@ def people(n=3000, seed=0):
 @pytest.fixture(scope="module")
 def fitted():
     with insecure_noise(1):
-        return PrivateAdditiveClassifier(5.0, 1e-6, schema=SCHEMA, n_iterations=20).fit(people())
+        model = PrivateAdditiveClassifier(5.0, 1e-6, schema=SCHEMA, n_iterations=20, pairs=0)
+        return model.fit(people())
 
 
 def test_a_table_is_learned_from(fitted):
@@ -113,7 +114,7 @@ def test_predictions_add_up_to_the_tables(fitted):
 
 
 def test_the_plan_is_what_the_fit_is_charged(fitted, tmp_path):
-    model = PrivateAdditiveClassifier(5.0, 1e-6, schema=SCHEMA, n_iterations=20)
+    model = PrivateAdditiveClassifier(5.0, 1e-6, schema=SCHEMA, n_iterations=20, pairs=0)
     plan = model.plan(3000)
     assert isinstance(plan, AdditivePlan)
     assert plan.event == fitted.privacy_.event
@@ -231,7 +232,9 @@ def test_shapes_of_counts_multiply(tmp_path):
     falling = np.array(model.shapes_["x1"]["value"])
     assert np.all(np.diff(falling) <= 0)
     assert falling[0] - falling[-1] == pytest.approx(1.0, abs=0.25)
-    flat = PrivateAdditiveRegressor(**model.get_params() | {"loss": "squared", "monotonic": None}).fit(X, y)
+    flat = PrivateAdditiveRegressor(
+        **model.get_params() | {"loss": "squared", "pairs": 0, "monotonic": None}
+    ).fit(X, y)
     assert model.score(X, truth) > flat.score(X, truth) + 0.05  # a sum of shapes cannot follow a product
     card.save(model, tmp_path / "counts.json")
     loaded = card.load(tmp_path / "counts.json")
@@ -290,8 +293,10 @@ def test_three_classes():
 def test_a_product_needs_its_pair():
     X, _ = bumps(8000)
     y = (X[:, 0] * X[:, 2] > 0).astype(int)
-    alone = PrivateAdditiveClassifier(3.0, 1e-6, feature_bounds=(-1, 1), classes=[0, 1], n_iterations=10)
-    paired = PrivateAdditiveClassifier(**alone.get_params() | {"pairs": 1})
+    paired = PrivateAdditiveClassifier(
+        3.0, 1e-6, feature_bounds=(-1, 1), classes=[0, 1], pairs=1, n_iterations=10
+    )
+    alone = PrivateAdditiveClassifier(**paired.get_params() | {"pairs": 0})
     assert alone.fit(X, y).score(X, y) < 0.6
     assert paired.fit(X, y).score(X, y) > 0.85
     (found,) = paired.pairs_

@@ -167,3 +167,12 @@ def test_declared_intervals_and_marked_missing_cells():
     assert first.counts.round().tolist() == [1, 1, 1]
     assert second.codes(found[1])[1] == second.n_bins == second.size - 1
     assert second.counts[-1] == pytest.approx(1, abs=1e-3)
+
+
+def test_many_cells_where_bins_stay_clear_of_noise():
+    """Cells whose noise within one full bin is a third of that bin: (n / (3 m sd))^2 per bin, m of them."""
+    made = mechanism(columns=(Column("x", Numeric(0.0, 10.0)),), noise=150.0, n=20_000, n_bins=10)
+    stddev = made.gaussian.stddev
+    assert made.n_cells == int(10 * (20_000 / (30 * stddev)) ** 2) == 98
+    assert mechanism(noise=1e9).n_cells == 12
+    assert mechanism(noise=1e-9).n_cells == 200

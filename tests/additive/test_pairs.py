@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from discreet import PrivateAdditiveClassifier
 from discreet.additive.bins import Bins
 from discreet.additive.columns import Column
 from discreet.additive.pairs import COARSE, PairSelection, candidates
@@ -99,3 +100,13 @@ def test_choices_are_charged_as_bounded_range(epsilon):
 def test_no_pairs_no_choices():
     plan = AdditiveFit().plan(problem(0), Guarantee(1.0, 1e-6))
     assert not any(isinstance(leaf, events.BoundedRange) for leaf, _ in events.flatten(plan.event))
+
+
+@pytest.mark.parametrize(("n_samples", "found"), [(6_700, 0), (6_800, 3)])
+def test_the_default_number_of_pairs_is_a_public_rule(n_samples, found):
+    model = PrivateAdditiveClassifier(1.0, 1e-6, feature_bounds=(-1, 1), classes=[0, 1])
+    assert model.plan(n_samples, 4).problem.n_pairs == found
+    assert model.plan(n_samples, 2).problem.n_pairs == min(found, 1)
+    assert model.plan(n_samples, 1).problem.n_pairs == 0
+    rising = PrivateAdditiveClassifier(**model.get_params() | {"monotonic": {"x0": 1}})
+    assert rising.plan(10 * n_samples, 4).problem.n_pairs == 0  # a pair could break what was asked for

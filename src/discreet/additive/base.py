@@ -57,8 +57,11 @@ class AdditiveParameters(PrivateModel):
         "For arrays in place of a schema: lowest and highest value of every column, or one pair for all. A public "
         "choice; values outside count as those bounds.",
     )
-    pairs: int = parameter(
-        0, "int", "How many pairs of columns get a shape of their own; the fit chooses and pays for them."
+    pairs: int | None = parameter(
+        None,
+        "int",
+        "How many pairs of columns get a shape of their own; the fit chooses and pays for them. None is three where "
+        "public numbers say that they pay, none for small budgets or with ``monotonic``.",
     )
     max_bins: int | None = parameter(
         None, "int", "About how many bins a numeric column is cut into; None chooses by public numbers."
@@ -250,15 +253,16 @@ class PrivateAdditiveModel(AdditiveParameters):
 
     def _calibrated(self, n_samples: int, columns: tuple[Column, ...], n_classes: int) -> AdditivePlan:
         guarantee, size = guarantee_of(self.epsilon, self.delta, self.neighboring, None, n_samples)
-        n_pairs = _checks.count("pairs", self.pairs, at_least=0)
+        n_pairs = 0 if self.pairs is None else _checks.count("pairs", self.pairs, at_least=0)
+        method = AdditiveFit(chooses_pairs=self.pairs is None and not self.monotonic)
         problem = AdditiveProblem(
             columns, self._task, size, n_classes, n_pairs, self.max_bins, self.n_iterations, self._reach()
         )
         self._signs(columns)
         rows = self._rows_per_group()
         if rows is None:
-            return AdditiveFit().plan(problem, guarantee)
-        return cast(AdditivePlan, plan_for_groups(AdditiveFit(), problem, guarantee, rows))
+            return method.plan(problem, guarantee)
+        return cast(AdditivePlan, plan_for_groups(method, problem, guarantee, rows))
 
     def _public_columns(self, n_features: int | None) -> tuple[Column, ...]:
         if self.schema is not None:

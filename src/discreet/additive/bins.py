@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.isotonic import isotonic_regression
 
 from discreet._typing import Array, Integers, Mask
 from discreet.additive.columns import Column
@@ -24,6 +25,7 @@ from discreet.privacy.guarantee import SLACK, Neighboring, Sensitivity, acute_su
 
 _BIN_LIMITS = 6, 32
 _CELL_LIMITS = 12, 200
+_SURE = 3.0  # a full bin has this many standard deviations of the noise in its cells, or cells are fewer
 _COARSE_WEIGHT = 0.25  # of a histogram that chooses no bins, beside 1 for the others
 _RARE = 3.0  # a category below this many standard deviations of its noise shares a bin
 _RARE_SHARE = 1e-3  # and so does one that is rarer than this
@@ -123,10 +125,11 @@ class HistogramMechanism:
 
     @cached_property
     def n_cells(self) -> int:
-        """Return the number of fine cells of a range: as many as keep the noise of a full bin small."""
+        """Number of fine cells of a range: as many as leave full bins clear of the noise in their own cells."""
         stddev = self.sensitivity.value * self.noise_multiplier
         least, most = _CELL_LIMITS
-        return int(min(most, max(least, (self.n_samples / (2 * self.n_bins * stddev)) ** 2)))
+        per_bin = (self.n_samples / (_SURE * self.n_bins * stddev)) ** 2
+        return int(min(most, max(least, self.n_bins * per_bin)))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -175,7 +178,7 @@ class HistogramMechanism:
         if one.is_coarse:
             return Bins(fine.edges, fine.places, counts, fine.n_bins)
         if one.is_range:
-            cuts = merged(counts[: fine.n_bins], self.n_bins, stddev)
+            cuts = merged(nearest_masses(counts[: fine.n_bins]), self.n_bins, stddev)
             bin_of = np.searchsorted(cuts, np.arange(fine.n_bins), side="right")
             edges, places = fine.edges[cuts - 1], fine.places
         else:
@@ -186,6 +189,16 @@ class HistogramMechanism:
         merged_counts = np.bincount(bin_of, counts[: fine.n_bins], n_bins)
         total = np.concatenate([merged_counts, counts[fine.n_bins :]])
         return Bins(edges, places, total, n_bins, fine.missing)
+
+
+def nearest_masses(counts: Array) -> Array:
+    """Masses >= 0 whose running sums are nearest to those of noisy counts: noise in empty cells cancels.
+
+    >>> nearest_masses(np.array([5.0, -1.0, 1.0, -1.0, 1.0, 3.0])).round(2).tolist()
+    [4.5, 0.0, 0.0, 0.0, 0.5, 3.0]
+    """
+    running = np.maximum(isotonic_regression(np.cumsum(counts)), 0.0)
+    return np.asarray(np.diff(running, prepend=0.0))
 
 
 def merged(counts: Array, n_bins: int, stddev: float = 0.0) -> Integers:

@@ -36,6 +36,7 @@ from discreet.solvers import base
 
 _BINS = 0.07  # of the squared Gaussian-DP parameter
 _SELECTION, _PAIRS = 0.03, 0.30  # where there are pairs
+_PAIR_SIGNAL, _MOST_PAIRS = 800.0, 3  # of the public rule for their number
 # Of coefficients, in units of half the range of targets, or of the logarithm of counts.
 _PRIORS: Mapping[Task, tuple[float, float]] = {
     "classes": (4.0, 1.0),
@@ -110,9 +111,25 @@ class AdditiveRelease:
     secure: bool
 
 
+def default_pairs(signal: float, n_columns: int) -> int:
+    """How many pairs get a shape: none where records times the Gaussian-DP parameter are too few to pay for them.
+
+    >>> default_pairs(500.0, 10), default_pairs(1000.0, 10), default_pairs(1000.0, 2), default_pairs(1000.0, 1)
+    (0, 3, 1, 0)
+    """
+    return min(_MOST_PAIRS, math.comb(n_columns, 2)) if signal >= _PAIR_SIGNAL else 0
+
+
 @dataclass(frozen=True)
 class AdditiveFit:
-    """The method, for `plan_for_groups` and for `plan`: it has no settings beyond the problem's."""
+    """The method, for `plan_for_groups` and for `plan`.
+
+    Attributes
+    ----------
+    chooses_pairs : take the number of pairs from `default_pairs` instead of the problem.
+    """
+
+    chooses_pairs: bool = False
 
     def plan(self, problem: AdditiveProblem, guarantee: Guarantee) -> AdditivePlan:
         """Split the budget, calibrate all releases together."""
@@ -120,11 +137,13 @@ class AdditiveFit:
             raise ParameterError(
                 "delta", "must be greater than 0: additive models add Gaussian noise", "for example 1 / n**2"
             )
+        budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
+        signal = problem.n_samples * budget / guarantee.neighboring.contributions
+        if self.chooses_pairs:
+            problem = replace(problem, n_pairs=default_pairs(signal, problem.n_features))
         _checks.count("pairs", problem.n_pairs, at_least=0)
         if problem.n_pairs and problem.n_features < 2:
             raise ParameterError("pairs", "must be 0 where there is one column")
-        budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
-        signal = problem.n_samples * budget / guarantee.neighboring.contributions
         n_bins = binning.default_bins(signal)
         if problem.max_bins is not None:
             n_bins = _checks.count("max_bins", problem.max_bins, at_least=2)
