@@ -19,7 +19,7 @@ from discreet.records.bounds import Bounds
 from discreet.solvers.class_sums import focused_rows, refocused
 from discreet.solvers.class_sums.column_evidence import column_sizes, leans, water_filling
 from discreet.solvers.class_sums.mechanism import CONSTANT, split
-from discreet.solvers.class_sums.refocused import CAP, RefocusedSums, one_vector
+from discreet.solvers.class_sums.refocused import CAP, RefocusedSums, difference_weight, total_and_difference
 
 RELATIONS = list(Neighboring)
 SECOND = "sums of the classes in weighted columns"
@@ -114,30 +114,47 @@ def test_residual_sums_move_as_far_as_declared(relation):
     assert np.linalg.norm(change) > plan.weighted_sums("sums of residuals", CAP / 2).sensitivity.value
 
 
+def turned(rows, weights):
+    """The totals and differences that one record adds."""
+    parts = split(rows, 0.0, focused_rows.UNIT)
+    return np.concatenate([parts.weighted_sum(np.full(1, weight))[:-1] for weight in weights])
+
+
 @pytest.mark.parametrize("relation", [Neighboring.ADD_REMOVE_ONE, Neighboring.ZERO_OUT])
-@pytest.mark.parametrize("share", [0.3, 0.5, 0.6])
-def test_one_vector_moves_by_the_larger_share(relation, share):
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.6])
+@pytest.mark.lemma("text.md#theorem-1")
+def test_total_and_difference_move_by_one_record(relation, share):
     problem = problem_of()
-    plan = plan_of(problem, relation)
-    largest = max(share, 1 - share)
-    mechanism = plan.weighted_sums(SECOND, largest, size=plan.sums(SECOND).gaussian.size)
-    moves = []
-    for label, row in ((1.0, [0.3, -0.4, 0, 0, 0]), (-1.0, [0, 0, 5.0, 0, 0])):
-        rows = focused_rows.focused(one_record(row, label, problem), np.ones(5))
-        moves.append(np.linalg.norm(rows.weighted_sum(np.where(rows.labels > 0, 1 - share, -share))))
-    assert 0.95 <= max(moves) / mechanism.sensitivity.value <= 1
-    assert mechanism.event == plan.releases[2].event.event  # the bill is the same for two sums
-    twin = plan.weighted_sums(SECOND, min(share, 1 - share) * 0.9)
-    assert max(moves) > twin.sensitivity.value
+    mechanism = plan_of(problem, relation).total_and_difference()
+    difference = difference_weight(np.array([1 - share, share]))
+    total = math.sqrt(1 - difference**2)
+    assert 0.5 <= difference**2 <= 0.8 + 1e-12
+    for sign, row in ((1.0, [0.3, -0.4, 0, 0, 0]), (-1.0, [0, 0, 5.0, 0, 0])):
+        rows = focused_rows.focused(one_record(row, sign, problem), np.ones(5))
+        moved = np.linalg.norm(turned(rows, (total, sign * difference)))
+        assert 0.95 <= moved / mechanism.sensitivity.value <= 1
+        assert np.linalg.norm(turned(rows, (total, 2 * sign * difference))) > mechanism.sensitivity.value
 
 
-def test_under_replace_one_the_contrast_is_never_one_vector():
-    even, uneven = np.array([0.5, 0.5]), np.array([0.1, 0.9])
-    assert not one_vector(Guarantee(1.0, 1e-6), even)
+def test_under_replace_one_a_difference_would_move_further_than_the_sums_of_the_classes():
+    """Equal rows of opposite labels and distant rows of one: more weight on the difference than 1/2 costs too much."""
+    assert not total_and_difference(Guarantee(1.0, 1e-6), 2)
+    problem = problem_of()
+    first, other = (
+        focused_rows.focused(one_record(row, 1.0, problem), np.ones(5))
+        for row in ([1.0, 0, 0, 0, 0], [0, 1.0, 0, 0, 0])
+    )
+    difference, total = math.sqrt(0.8), math.sqrt(0.2)
+    moves = [
+        np.linalg.norm(turned(first, (total, difference)) - turned(first, (total, -difference))),
+        np.linalg.norm(turned(first, (total, difference)) - turned(other, (total, difference))),
+    ]
+    assert max(moves) > 1.7 > math.sqrt(2)
     for relation in RELATIONS[1:]:
-        assert one_vector(Guarantee(1.0, 1e-6, relation), even)
-        assert not one_vector(Guarantee(1.0, 1e-6, relation), uneven)
-        assert not one_vector(Guarantee(1.0, 1e-6, relation), np.full(3, 1 / 3))
+        assert total_and_difference(Guarantee(1.0, 1e-6, relation), 2)
+        assert not total_and_difference(Guarantee(1.0, 1e-6, relation), 3)
+        mechanism = plan_of(problem, relation).total_and_difference()
+        assert mechanism.event == plan_of(problem, relation).releases[2].event.event
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

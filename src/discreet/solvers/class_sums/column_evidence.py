@@ -22,6 +22,7 @@ class ColumnEvidence:
     ----------
     shares : shares of the classes.
     weights : weights of the columns; 0 for a column that the model does not use.
+    signed : whether rows have negative entries, judging by the first release.
     """
 
     def __init__(self, look: NoisyClassSums, n_samples: int) -> None:
@@ -36,31 +37,33 @@ class ColumnEvidence:
         self._sizes = _Precise(columns)
         self._contrasts: list[tuple[Array, Array, Array]] = []  # value, variance by class, weights of columns
         self._mean = look.features.sum(axis=0) / n_samples
-        self._signed = bool(np.abs(look.sizes - look.features.sum(axis=0)).max() > 0)
+        self.signed = bool(np.abs(look.sizes - look.features.sum(axis=0)).max() > 0)
         self.add_sums(look)
 
     # -- releases ------------------------------------------------------------------------------------------
 
     def add_sums(self, sums: NoisyClassSums) -> None:
         """Add class sums of rows with the current weights."""
-        n = self.n_samples
-        total = sums.features.sum(axis=0)
+        n, shares = self.n_samples, self.shares[self._of]
+        values = (sums.features[self._of] - np.outer(shares, sums.features.sum(axis=0))) / n
+        noise = self.contrast_variances(sums.variance)
+        self.add(sums.sizes / n, self._n_classes * sums.variance / n**2, values, noise / n**2)
+
+    def contrast_variances(self, variance: float) -> Array:
+        """Return the variance of the noise in every contrast of class sums with this ``variance``."""
+        shares = self.shares[self._of]
+        return np.asarray(variance * ((1 - shares) ** 2 + (self._n_classes - 1) * shares**2))
+
+    def add(self, sizes: Array, variance: float, contrasts: Array, variances: Array) -> None:
+        """Add mean sizes and contrasts in rows with the current weights, and the variances of their noise."""
         if self._contrasts:
             expected = self.weights * self.sizes
-            self._scale = float(sums.sizes @ expected / n / max(float(expected @ expected), 1e-300))
+            self._scale = float(sizes @ expected / max(float(expected @ expected), 1e-300))
             self._scale = min(max(self._scale, 0.1), 10.0)
         gain = self._scale * self.weights
-        self._sizes.add(sums.sizes / n, self._n_classes * sums.variance / n**2, gain)
+        self._sizes.add(sizes, variance, gain)
         self.sizes = column_sizes(*self._sizes.estimate)
-        shares = self.shares[self._of]
-        values = (sums.features[self._of] - np.outer(shares, total)) / n
-        noise = sums.variance / n**2 * ((1 - shares) ** 2 + (self._n_classes - 1) * shares**2)
-        self._contrasts.append((values, noise, gain))
-        self._update()
-
-    def add_contrast(self, value: Array, variance: float) -> None:
-        """Add the contrast of two classes as one vector, for rows with the current weights."""
-        self._contrasts.append((value[None], np.array([variance]), self._scale * self.weights))
+        self._contrasts.append((contrasts, variances, gain))
         self._update()
 
     def _update(self) -> None:
@@ -81,16 +84,14 @@ class ColumnEvidence:
         """Approximate shares of the columns in the squared norm of rows."""
         return np.asarray(self.sizes / self.sizes.sum())
 
-    def refocus(self, stddev: float, most: int | None, *, one_vector: bool = False) -> None:
-        """Weight columns to learn most from sums with this noise; use at most ``most`` columns if given."""
-        moments, shares = self.moments, self.shares[self._of]
-        factor = 1.0 if one_vector else float(np.mean((1 - shares) ** 2 + (self._n_classes - 1) * shares**2))
+    def refocus(self, variance: float, most: int | None) -> None:
+        """Weight columns to learn most from contrasts with this noise; use at most ``most`` columns if given."""
+        moments = self.moments
         gains = self._squares * moments
         if most is not None and most < len(gains):
             gains[np.argsort(-gains)[most:]] = 0.0
-        signal = (self.n_samples * self.sizes.sum()) ** 2 / (stddev**2 * factor)
-        filled = water_filling(gains, signal)
-        self.weights = np.sqrt(filled / moments)
+        signal = (self.n_samples * self.sizes.sum()) ** 2 / variance
+        self.weights = np.sqrt(water_filling(gains, signal) / moments)
         self._scale = 1.0
 
     def keep(self, most: int | None) -> None:
@@ -115,7 +116,7 @@ class ColumnEvidence:
     def _scaled(self, found: Array) -> tuple[Array, Array]:
         spread = np.sqrt(np.square(found) @ self.moments)
         directions = (found / np.maximum(spread, 1e-300)[:, None]).T
-        mean = self._mean if self._signed else self.sizes
+        mean = self._mean if self.signed else self.sizes
         return directions, mean @ directions
 
 

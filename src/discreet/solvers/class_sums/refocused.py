@@ -38,7 +38,7 @@ from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.class_sums import focused_rows
 from discreet.solvers.class_sums.column_evidence import ColumnEvidence
-from discreet.solvers.class_sums.mechanism import ClassSumsMechanism
+from discreet.solvers.class_sums.mechanism import ClassSumsMechanism, split
 from discreet.solvers.gradients.descent import capped, centered, noisy_sum, project
 from discreet.solvers.second_order.coordinates import mapped
 
@@ -52,8 +52,9 @@ _RADIUS = 50.0  # of the ball that contains slopes and thresholds
 _STEEPNESS = 1.5  # initial slope, per class
 _LEAST_SLOPE = 0.1
 _ONCE, _TWICE = 150.0, 2000.0  # signals below which sums are released once, or residuals are not summed
-_SAVED = 0.85  # release a contrast as one vector if that has at most this fraction of the noise
+_DIFFERENCE = 0.8  # of a record's squared norm, in the difference of two even classes
 _MOST_COLUMNS = 2**30
+_SECOND = "sums of the classes in weighted columns"
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,15 @@ def _bill(problem: Problem, guarantee: Guarantee, shares: Shares) -> list[_Line]
         _Line("lengths of rows", _LENGTH, 1, lambda plan: plan.lengths()),
         class_sums("sums of the classes", shares.look),
     ]
-    if shares.second:
-        made.append(class_sums("sums of the classes in weighted columns", shares.second))
+    if shares.second and total_and_difference(guarantee, classes):
+        made.append(
+            _Line(
+                *(_SECOND, left * shares.second, 4 * columns, lambda plan: plan.total_and_difference()),
+                sums_rows=True,
+            )
+        )
+    elif shares.second:
+        made.append(class_sums(_SECOND, shares.second))
     made += slopes("leans", shares.slopes, directions)
     if shares.residuals:
         share, residuals = left * shares.residuals, "sums of residuals"
@@ -190,14 +198,18 @@ def _n_columns(problem: Problem) -> int:
     return problem.n_features - int(problem.bounds.intercept)
 
 
-def one_vector(guarantee: Guarantee, shares: Array) -> bool:
-    """Whether to release the contrast of two classes as one vector: if that saves noise, judging by released shares.
+def total_and_difference(guarantee: Guarantee, n_classes: int) -> bool:
+    """Whether two classes are summed as a total and a difference: if one record adds to them, and never subtracts."""
+    return n_classes == 2 and guarantee.neighboring.contributions == 1
 
-    sum (1[second class] - share) z moves by max(share, 1 - share) if one record is added, removed or zeroed out. From
-    two sums, the same contrast has sqrt(share^2 + (1 - share)^2) times the noise of one, but they also show sizes.
+
+def difference_weight(shares: Array) -> float:
+    """Return the weight s of the difference of two classes; that of the total is c, c^2 + s^2 = 1.
+
+    Shares are released. For even classes most of a record goes to the difference: totals only tell how large columns
+    are. Beyond shares of 0.2 and 0.8 both weights are equal, as in the sums of the classes.
     """
-    largest, length = float(shares.max()), float(np.linalg.norm(shares))
-    return len(shares) == 2 and guarantee.neighboring.contributions == 1 and largest < _SAVED * length
+    return math.sqrt(max(0.5, _DIFFERENCE / 2 / float(shares.max())))
 
 
 @dataclass(frozen=True)
@@ -252,19 +264,21 @@ class RefocusedPlan(base.Plan):
             focused_rows.row_error(columns),
         )
 
-    def weighted_sums(
-        self, name: str, largest: float, weight_error: float = 0.0, size: int | None = None
-    ) -> GaussianMechanism:
-        """One sum of rows of norm 1, each times a weight of at most ``largest`` with error at most ``weight_error``.
+    def weighted_sums(self, name: str, largest: float, weight_error: float = 0.0) -> GaussianMechanism:
+        """One sum of rows of norm 1, each times a weight of at most ``largest`` with error at most ``weight_error``."""
+        exact = self.record_guarantee.neighboring.contributions * largest
+        value = Sensitivity((exact + 2 * self._rounding(largest, weight_error)) * SLACK)
+        return GaussianMechanism(value, self._noises[name], _n_columns(self.problem))
 
-        With a ``size`` it is padded with zeros, so that both ways to release a contrast cost the same.
-        """
+    def total_and_difference(self) -> GaussianMechanism:
+        """Two sums of split rows of norm 1, times c and times s or -s by class, c^2 + s^2 = 1."""
+        value = Sensitivity((1.0 + 4 * self._rounding(1.0)) * SLACK)
+        return GaussianMechanism(value, self._noises[_SECOND], 4 * _n_columns(self.problem))
+
+    def _rounding(self, largest: float, weight_error: float = 0.0) -> float:
         n, columns = self.problem.n_samples, _n_columns(self.problem)
         rounding = gradient_rounding(Linear(largest), n, columns, 1.0, 0.0)
-        rounding += n * (largest * focused_rows.row_error(columns) + weight_error)
-        exact = self.record_guarantee.neighboring.contributions * largest
-        value = Sensitivity((exact + 2 * rounding) * SLACK)
-        return GaussianMechanism(value, self._noises[name], columns if size is None else size)
+        return rounding + n * (largest * focused_rows.row_error(columns) + weight_error)
 
     def means(self, name: str, n_directions: int, size: float) -> GaussianMechanism:
         """The sum of clipped scores along directions; the longest has norm ``size``."""
@@ -372,19 +386,34 @@ class RefocusedPlan(base.Plan):
         if not self.shares.second:
             evidence.keep(self.max_columns)
             return evidence
-        name = "sums of the classes in weighted columns"
-        sums, share = self.sums(name), float(evidence.shares[-1])
-        if not one_vector(self.record_guarantee, evidence.shares):
-            evidence.refocus(sums.gaussian.stddev, self.max_columns)
+        if not total_and_difference(self.record_guarantee, len(evidence.shares)):
+            sums = self.sums(_SECOND)
+            noise = evidence.contrast_variances(sums.gaussian.stddev**2)
+            evidence.refocus(float(noise.mean()), self.max_columns)
             evidence.add_sums(sums.release(focused_rows.focused(rows, evidence.weights), codes, entropy))
             return evidence
-        contrast = self.weighted_sums(name, max(share, 1 - share), size=sums.gaussian.size)
-        evidence.refocus(contrast.stddev, self.max_columns, one_vector=True)
-        again = focused_rows.focused(rows, evidence.weights)
-        exact = np.zeros(contrast.size)
-        exact[:columns] = again.weighted_sum(np.where(codes == 1, 1 - share, -share))
-        noisy = contrast.release(exact, entropy)[:columns] / n
-        evidence.add_contrast(noisy, (contrast.stddev / n) ** 2)
+        gaussian, left = self.total_and_difference(), 0.5 - float(evidence.shares[1])
+        difference = difference_weight(evidence.shares)
+        total = math.sqrt(1 - difference**2)
+        factor = (0.5 / difference) ** 2 + (left / total) ** 2
+        evidence.refocus(factor * gaussian.stddev**2, self.max_columns)
+        parts = split(focused_rows.focused(rows, evidence.weights), 0.0, focused_rows.UNIT)
+        weights = np.full(len(codes), total), np.where(codes == 1, difference, -difference)
+        exact = np.concatenate([parts.weighted_sum(weight)[:-1] for weight in weights])
+        noisy = gaussian.release(exact, entropy).reshape(2, 2, columns) / n
+        totals, differences = noisy[0] / total, noisy[1] / difference
+        variance = (gaussian.stddev / n) ** 2
+        if evidence.signed:  # positive and negative parts
+            variance *= 2
+            sizes, totals, differences = (
+                totals[0] + totals[1],
+                totals[0] - totals[1],
+                differences[0] - differences[1],
+            )
+        else:
+            sizes, totals, differences = totals[0], totals[0], differences[0]
+        contrast = differences / 2 + left * totals
+        evidence.add(sizes, variance / total**2, contrast[None], np.array([factor * variance]))
         return evidence
 
     def _slopes(
