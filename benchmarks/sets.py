@@ -1,19 +1,22 @@
 """Solvers inside a set of coefficients: excess risk of each, and of the automatic choice.
 
-    python -m benchmarks.sets [--seeds 10] [--first-seed 20] [--only KIND ...]
+    python -m benchmarks.sets [--seeds 10] [--first-seed 20] [--only KIND ...] [--solvers NAME ...]
 
 It writes ``results/sets.md``. Rows are generated, so that the least risk in the set is known: it is found by projected
-descent without noise. The rule of ``auto`` was chosen on seeds 0 to 4; this table shows seeds that came later. Lines of
-other problems, and the table of the seeds that the rule was set on, stay as they are.
+descent without noise. The rule of ``auto`` was chosen on other seeds, and on problems drawn at random. Noise is a
+function of the seed, so that ``auto`` has the cell of the solver that it takes. Lines of other problems, cells of
+solvers that are not named, and the table of older seeds that the rule was set on stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ import numpy as np
 
 from discreet import PrivateLinearRegression, PrivateLogisticRegression
 from discreet._typing import Array
+from discreet.mechanisms.samplers.entropy import insecure_noise
 from discreet.sets import (
     Box,
     Geometry,
@@ -33,7 +37,7 @@ from discreet.sets import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "sets.md"
-SOLVERS = "auto", "frank-wolfe", "mirror-descent", "noisy-gd", "objective"
+SOLVERS = "frank-wolfe", "mirror-descent", "noisy-gd", "objective"
 EPSILONS = 0.05, 0.5, 2.0
 FIRST_SEED = 20
 DELTA = 1e-6
@@ -149,26 +153,49 @@ def fitted(case: Case, solver: str, epsilon: float, X: Array, y: Array) -> Array
 
 
 def measured(
-    seeds: Sequence[int], cases: Sequence[Case] = CASES, epsilons: Sequence[float] = EPSILONS
+    seeds: Sequence[int],
+    cases: Sequence[Case] = CASES,
+    epsilons: Sequence[float] = EPSILONS,
+    solvers: Sequence[str] = SOLVERS,
+    before: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The lines of the table by problem and epsilon."""
+    """The lines of the table by problem and epsilon; cells of other solvers are those of the lines ``before``."""
     lines = {}
     for case in cases:
         excess: dict[tuple[float, str], list[float]] = {}
         for seed in seeds:
             X, y = case.rows(seed)
             least = least_risk(case, X, y)
-            for epsilon in epsilons:
-                for solver in SOLVERS:
+            for epsilon, solver in product(epsilons, solvers):
+                with insecure_noise(seed):
                     theta = fitted(case, solver, epsilon, X, y)
-                    if theta is not None:
-                        excess.setdefault((epsilon, solver), []).append(risk(case, theta, X, y) - least)
+                if theta is not None:
+                    excess.setdefault((epsilon, solver), []).append(risk(case, theta, X, y) - least)
         for epsilon in epsilons:
-            cells = [_cell(excess.get((epsilon, solver), [])) for solver in SOLVERS]
             key, said = _key(case, epsilon), f"{seeds[0]} to {seeds[-1]}"
-            lines[key] = f"{key} {said} | {_chosen(case, epsilon)} | " + " | ".join(cells) + " |"
+            older = [cell.strip() for cell in (before or {}).get(key, "").split("|")[-len(SOLVERS) - 1 : -1]]
+            cells = dict(zip(SOLVERS, older or [""] * len(SOLVERS), strict=True))
+            cells |= {solver: _cell(excess.get((epsilon, solver), [])) for solver in solvers}
+            chosen = _chosen(case, epsilon)
+            shown = [chosen, cells[chosen], _verdict(cells[chosen], list(cells.values())), *cells.values()]
+            lines[key] = f"{key} {said} | " + " | ".join(shown) + " |"
             print(lines[key], f"{time.process_time():.0f}", flush=True)
     return lines
+
+
+def _verdict(chosen: str, cells: Sequence[str]) -> str:
+    """Whether the best mean is lower by more than one standard error of a difference."""
+    if "±" not in chosen:
+        return ""
+    mean, error = _numbers(chosen)
+    least, other = min(_numbers(cell) for cell in cells if "±" in cell)
+    return "behind" if mean - least > math.hypot(error, other) else "level"
+
+
+def _numbers(cell: str) -> tuple[float, float]:
+    """The mean and the error of a cell."""
+    mean, _, error = cell.partition(" ± ")
+    return float(mean), float(error) if error != "nan" else 0.0
 
 
 def _key(case: Case, epsilon: float) -> str:
@@ -178,8 +205,8 @@ def _key(case: Case, epsilon: float) -> str:
 def table(lines: Mapping[str, str]) -> str:
     """All lines in the order of the problems."""
     keys = [_key(case, epsilon) for case in CASES for epsilon in EPSILONS]
-    head = "| problem | epsilon | seeds | chosen | " + " | ".join(SOLVERS) + " |"
-    return "\n".join([head, "|---" * (len(SOLVERS) + 4) + "|", *(lines[key] for key in keys if key in lines)])
+    head = "| problem | epsilon | seeds | chosen | auto | beside the best | " + " | ".join(SOLVERS) + " |"
+    return "\n".join([head, "|---" * (len(SOLVERS) + 6) + "|", *(lines[key] for key in keys if key in lines)])
 
 
 def read(path: Path) -> tuple[dict[str, str], str]:
@@ -211,7 +238,7 @@ def _cell(values: list[float]) -> str:
     if not values:
         return "refused"
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):.4f} ± {error:.4f}"
+    return f"{np.mean(values):.5f} ± {error:.5f}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -221,13 +248,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--only", nargs="+", default=kinds, choices=kinds, metavar="KIND")
+    parser.add_argument("--solvers", nargs="+", default=list(SOLVERS), choices=SOLVERS, metavar="NAME")
+    parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     for case in CASES:
         if case.kind in options.only:
-            write(options.output, measured(seeds, [case]))
+            before, _ = read(options.output)
+            found = measured(seeds, [case], options.epsilons, options.solvers, before)
+            write(options.output, found)
 
 
 def write(path: Path, found: dict[str, str]) -> None:

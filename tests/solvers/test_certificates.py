@@ -69,7 +69,7 @@ def test_perturbed_minimizers_stay_below_their_certificate(solver, delta, geomet
 
 def test_noisy_descent_stays_below_its_certificate():
     ball, loss = L2Ball(2.0, P), Squared(prediction_bound=2.0, label_bound=1.0)
-    solver = NoisyGradientDescent(n_iterations=40, learning_rate=0.5, momentum=0.0)
+    solver = NoisyGradientDescent(n_iterations=40, learning_rate=0.5, momentum=0.0, averaging=0.25)
     plan = solver.plan(problem(ball, loss), Guarantee(1.0, 1e-6))
     found = excesses(plan, ball, loss=loss)
     assert found.mean() <= plan.certificate.expected

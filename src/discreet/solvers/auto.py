@@ -12,8 +12,8 @@ docs/decisions/0008-automatic-choice.md). From most to least signal relative to 
 * wide rows otherwise, while noise dominates: noisy gradient descent, which stops early and caps each record's gradient.
 
 With a constraint (``benchmarks/sets.py``), noisy gradient descent is best while noise dominates and objective
-perturbation above that; mirror descent is used if no minimizer over the set can be verified. Frank-Wolfe is used when
-entries are bounded one by one.
+perturbation above that, sooner in sets of small Gaussian width; mirror descent is used if no minimizer over the set can
+be verified. Frank-Wolfe is used when entries are bounded one by one.
 
 For regressors, second-order regression was best on nearly all public data. Where records are so few that it loses to
 the middle of the declared range, objective perturbation with pure noise takes its place (``benchmarks/pure.py``). The
@@ -46,6 +46,10 @@ from discreet.solvers.vertices.frank_wolfe import FrankWolfe
 
 # Signal-to-noise ratio (see `gradient_signal`) at which plain descent and objective perturbation perform equally.
 _LEVEL = 200.0
+# The same in a set as wide as a ball, unless errors are squared; and, in narrower sets, the records over the noise in
+# one direction: few of all directions of the noise lead out of a corner.
+_LEVEL_IN_BALLS, _LEVEL_ALONG = 1000.0, 450.0
+_AS_WIDE = 0.9  # Gaussian width over that of the ball around the set
 # Above this ratio noise hardly matters; if a copy of the records would be large, prefer a fit that needs none.
 _AMPLE = 3000.0
 # Above this ratio noise limits no solver, and the exact minimizer is the cheapest.
@@ -128,19 +132,24 @@ def _within(geometry: Geometry, problem: Problem, guarantee: Guarantee) -> tuple
             return FrankWolfe(), "delta = 0 rules out Gaussian noise, and the set has a list of vertices"
         return ObjectivePerturbation(), "delta = 0 rules out Gaussian noise"
     ratio = gradient_signal(problem, guarantee)
-    if ratio < _LEVEL:
+    if not verified and ratio >= _LEVEL:
         return (
-            NoisyGradientDescent(),
-            f"in a set, signal over noise is {ratio:.3g}, below {_LEVEL:g}: noise dominates",
+            MirrorDescent(),
+            "no minimizer can be verified in this set, and noise is small enough for many steps",
         )
-    if verified:
-        return (
-            ObjectivePerturbation(),
-            f"in a set, signal over noise is {ratio:.3g}, at least {_LEVEL:g}: little noise, so minimize fully",
-        )
+    told, seen, level = "signal over noise is", ratio, _LEVEL
+    if verified and geometry.gaussian_width() < _AS_WIDE * geometry.radius(2.0) * math.sqrt(
+        geometry.n_features
+    ):
+        told, level = "records over the noise in one direction are", _LEVEL_ALONG
+        seen = ratio * math.sqrt(geometry.n_features)
+    elif verified and "quadratic" not in problem.loss.proved_for:
+        level = _LEVEL_IN_BALLS
+    if seen < level:
+        return NoisyGradientDescent(), f"in a set, {told} {seen:.3g}, below {level:g}: noise dominates"
     return (
-        MirrorDescent(),
-        "no minimizer can be verified in this set, and noise is small enough for many steps",
+        ObjectivePerturbation(),
+        f"in a set, {told} {seen:.3g}, at least {level:g}: little noise, so minimize fully",
     )
 
 

@@ -20,7 +20,7 @@ from discreet.mechanisms import recording
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem, class_signal
+from discreet.problem import Problem, class_signal, gradient_signal
 from discreet.records.base import Records
 from discreet.sets import Geometry
 from discreet.solvers.gradients.row_centering import LeveledBounds
@@ -29,6 +29,7 @@ _MOMENTA = (0.0, 0.8, 0.9, 0.95)
 _MEMORIES = 8  # minimum number of steps, in units of 1 / (1 - momentum)
 _LEAST_LEARNED = 0.1  # noise alone still ranks rows, so coefficients never become 0
 _LARGEST_RADIUS, _LARGEST_RATE = 1e12, 1e90  # rates grow like 1 / R^2, and R may be 2^-100
+_CLEAR_INSIDE = 40.0  # signal over noise from which a set needs no cap (benchmarks/sets.py)
 STEP = 1.25  # in units of 1 / (largest curvature); Nesterov's method is stable up to 4/3
 
 
@@ -192,12 +193,17 @@ def default_radius(problem: Problem, signal: float) -> float:
 def default_cap(problem: Problem, guarantee: Guarantee, budget: float) -> float:
     """Return the default cap on a record's derivative. Less noise allows a larger cap, up to the uncapped loss.
 
-    A cap limits records that the model gets wrong. While noise dominates, they cost more than they contribute.
+    A cap limits records that the model gets wrong. While noise dominates, they cost more than they contribute. Where
+    coefficients lie in a set, it is lifted as soon as the noise is clear of the gradient: the minimizer in the set is
+    what was asked for, and a cap moves it.
     """
     signal = class_signal(problem, guarantee, problem.loss, budget) * problem.loss.lipschitz
     if problem.loss.n_outputs > 1:
-        return float(0.15 * max(1.0, signal / 500) ** (1 / 3))
-    return float(0.55 * max(1.0, signal / 2000) ** (1 / 3))
+        cap = 0.15 * max(1.0, signal / 500) ** (1 / 3)
+    else:
+        cap = 0.55 * max(1.0, signal / 2000) ** (1 / 3)
+    clear = 1.0 if problem.geometry is None else max(1.0, gradient_signal(problem, guarantee) / _CLEAR_INSIDE)
+    return float(cap * clear)
 
 
 def reshaped_cap(signal: float) -> float:

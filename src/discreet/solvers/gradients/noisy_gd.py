@@ -27,7 +27,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import calibrate
 from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
-from discreet.problem import Problem, class_signal
+from discreet.problem import Problem, class_signal, gradient_signal
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.solvers import base
@@ -66,9 +66,14 @@ from discreet.solvers.gradients.row_centering import (
 
 _FEWEST, _MOST = 50, 400
 _AVERAGED = 0.25  # of the iterates
+# In a set, where steps are plain: the fewest, and the share of iterates that is averaged, up to the second number as
+# the signal (see `gradient_signal`) grows beyond the third. While noise dominates, the beginning is far from the end.
+_FEWEST_INSIDE = 100
+_AVERAGED_INSIDE, _MOST_AVERAGED, _BARELY_SEEN = 0.25, 0.75, 16.0
 _SCHEDULES = ("constant", "linear", "strongly-convex", "square-root")
 _MOMENTA = (0.8, 0.9, 0.95, 0.98)
 _MOMENTA_AT_CORNERS = (0.0, 0.8, 0.9)  # momentum carries past a corner
+_MOMENTA_INSIDE = (0.0, *_MOMENTA)
 _WIDE = 1000  # above this many columns, rows are leveled: their mean and half of the intercept are removed
 _CENTER_SHARE = 0.1  # of the squared Gaussian-DP parameter, for the mean of leveled rows
 _SEEN = 40.0  # release the mean if the records exceed the noise in one column of their sum by this factor
@@ -88,7 +93,8 @@ class NoisyGradientDescent:
     radius : the coefficients of each model stay in the L2 ball of this radius; None for the public rule.
     cap : bound on a record's derivative (logistic and softmax only); 1 and sqrt(2), respectively, mean no cap.
         None for the public rule.
-    averaging : fraction of final iterates that is averaged. None: a quarter, or the last iterate alone if steps fall.
+    averaging : fraction of final iterates that is averaged. None: a quarter (up to three quarters in a set, as the
+        signal grows), or the last iterate alone if steps fall.
     level_rows : whether to remove the mean of each record's features and half of its constant before clipping
         (logistic and softmax only); None: if there are more than 1000 columns.
     center_share : part of the budget (squared Gaussian-DP parameter) for the mean of leveled records, which is then
@@ -158,7 +164,7 @@ class NoisyGradientDescent:
             steps, rate, momentum = self._schedule(problem, field, signal, wanted, fading)
         averaging = self.averaging
         if averaging is None or last:
-            averaging = 1 / steps if last or fading else _AVERAGED
+            averaging = 1 / steps if last or fading else _averaged(problem, guarantee)
         pace = _pace(problem, field, signal, steps, rate, momentum) if linked else 1.0
         plan = NoisyGradientPlan(
             problem, guarantee, field, radius, steps, rate, momentum, averaging,
@@ -233,21 +239,40 @@ class NoisyGradientDescent:
         """
         largest_rate = STEP / (field.typical_curvature * problem.bounds.feature_norm**2)
         time = flow_time(problem, signal)
+        plain, fewest = _plain(problem), _FEWEST
         momenta: tuple[float, ...] = _MOMENTA_AT_CORNERS if fading else _MOMENTA
+        if plain:
+            momenta, fewest = _MOMENTA_INSIDE, _FEWEST_INSIDE
         if self.momentum is not None:
             momenta = (self.momentum,)
         needed = [max(1, math.ceil(time * (1 - m) / largest_rate)) for m in momenta]
         # Take the smallest momentum that reaches the time within the most steps; if few would do, take the next one.
         choice = next((i for i, enough in enumerate(needed) if enough <= _MOST), len(momenta) - 1)
-        if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1:
+        if needed[choice] < 2 * _FEWEST and choice == 0 and len(momenta) > 1 and not plain:
             choice = 1
         momentum = momenta[choice]
         if steps is None:
-            steps = min(max(needed[choice], _FEWEST), _MOST)
+            steps = min(max(needed[choice], fewest), _MOST)
         rate = self.learning_rate
         if rate is None:
             rate = (2 if fading else 1) * min(largest_rate, time * (1 - momentum) / steps)
         return steps, rate, momentum
+
+
+def _plain(problem: Problem) -> bool:
+    """Whether steps have no momentum unless they must, and most iterates are averaged: in a set, for smooth losses.
+
+    Momentum carries noise on, and a set keeps iterates near, so that their mean loses little by its beginning.
+    """
+    return problem.geometry is not None and math.isfinite(problem.loss.smoothness)
+
+
+def _averaged(problem: Problem, guarantee: Guarantee) -> float:
+    """The share of final iterates that is averaged by the public rule."""
+    if not _plain(problem):
+        return _AVERAGED
+    seen = gradient_signal(problem, guarantee) / _BARELY_SEEN
+    return min(_MOST_AVERAGED, _AVERAGED_INSIDE * max(1.0, seen))
 
 
 @dataclass(frozen=True)
