@@ -3,7 +3,9 @@
     python -m benchmarks.dense_choice [--splits 10] [--sets adult ...]
 
 Cells are the sets of ``benchmarks.calibration`` and more, cut to a number of rows, and an epsilon. Sets on other splits
-of which rules were compared are counted apart from those that nobody looked at. ``auto`` is one of the other solvers
+of which rules were compared are counted apart from those that nobody looked at. No log loss of class shares is private:
+that of the best private constant is measured beside it, the posterior mean of a share that is released with the whole
+budget. ``auto`` is one of the other solvers
 and shares its fits. The best solver of a cell can be the one with the best mean on its test rows, which nobody could
 choose so: where noise rules, most of such a shortfall is luck. So the best is also chosen on half of the splits and
 compared with ``auto`` on the other half, both ways. Cells are kept in ``results/dense_choice.json``, and those of other
@@ -32,6 +34,8 @@ from benchmarks import calibration
 from benchmarks.calibration import Array
 from benchmarks.data import VARIABLE
 from discreet import PrivateLogisticRegression, __version__
+from discreet.privacy.accounting.gaussian import gaussian_mu
+from discreet.solvers.class_sums.discriminant import class_shares
 
 RESULTS = Path(__file__).parent / "results" / "dense_choice.md"
 ROWS = 1_000, 4_000
@@ -43,26 +47,52 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "compas": ("two_year_recid", ("is_recid", "decile_score", "score_text")),
     "fertility_census1980": ("morekids", ()),
 }
+#: Tables of numbers: the target, which is the column ``y`` of a file without columns, and the least value of label 1.
+TARGETS: dict[str, tuple[str, float]] = {
+    "nycflights": ("arr_delay", 30.0),
+    "california_housing": ("y", 3.5),
+    "wine_quality": ("y", 7.0),
+    "bike_sharing_hour": ("y", 300.0),
+    "diabetes130_raw": ("readmitted", 1.0),
+}
+_AFTERWARDS = "dep_delay", "air_time", "encounter_id", "patient_nbr"  # known only later, or names
 #: Sets on which no rule was compared with another.
-UNSEEN = "covtype", "madelon"
-SETS = (*calibration.SETS, "skin", "letter", *TABLES, *UNSEEN)
+UNSEEN = tuple(TARGETS)
+SETS = (*calibration.SETS, "skin", "letter", *TABLES, "covtype", "madelon", *UNSEEN)
 COMMON = 30  # categories of a column that get a column of their own
 SOLVERS = "newton", "noisy-gd", "discriminant", "objective"
 DELTA = 1e-6
 _ABOVE = 0.002  # log loss
-Scores = NDArray[
-    np.float64
-]  # a row per split: area under the ROC curve, accuracy, log loss, that of the class shares
+# A row per split: area under the ROC curve, accuracy, log loss, that of the class shares and of a private constant.
+Scores = NDArray[np.float64]
 
 
 def load(name: str) -> tuple[Array, Array]:
     """Rows of norm at most 1, and labels of which 1 is the rarer."""
-    if name not in TABLES:
+    folder = Path(os.environ[VARIABLE])
+    if name in TABLES:
+        label, ignored = TABLES[name]
+        table = pd.read_parquet(folder / f"{name}.parquet")
+        y = table.pop(label).astype(str)
+        return _rows(table.drop(columns=list(ignored), errors="ignore")), _rarer(y == y.max())
+    if name not in TARGETS:
         return calibration.load(name)
-    label, ignored = TABLES[name]
-    table = pd.read_parquet(Path(os.environ[VARIABLE]) / f"{name}.parquet")
-    y = table.pop(label).astype(str)
-    table = table.drop(columns=list(ignored), errors="ignore")
+    target, least = TARGETS[name]
+    if target == "y":
+        with np.load(folder / f"{name}.npz") as file:
+            return _rows(pd.DataFrame(file["X"])), _rarer(file["y"] >= least)
+    table = pd.read_parquet(folder / f"{name}.parquet").drop(columns=list(_AFTERWARDS), errors="ignore")
+    values = table.pop(target)
+    return _rows(table), _rarer(values == "<30" if target == "readmitted" else values >= least)
+
+
+def _rarer(positive: Any) -> Array:
+    found = np.asarray(positive, dtype=float)
+    return found if found.mean() <= 0.5 else 1.0 - found
+
+
+def _rows(table: pd.DataFrame) -> Array:
+    """Numbers, and a column per common category, over the largest absolute value of every column."""
     numbers = table.select_dtypes("number")
     parts = [numbers.fillna(0.0).to_numpy(float)]
     for column in table.columns.difference(numbers.columns):
@@ -72,12 +102,18 @@ def load(name: str) -> tuple[Array, Array]:
     X = np.hstack(parts)
     largest = np.abs(X).max(axis=0)
     X /= np.where(largest > 0, largest, 1.0)
-    X /= np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None]
-    return X, (y == y.value_counts().index[-1]).to_numpy(float)
+    return np.asarray(X / np.maximum(1.0, np.linalg.norm(X, axis=1))[:, None])
+
+
+def private_share(share: float, n_rows: int, epsilon: float, seed: int) -> float:
+    """The posterior mean of a class share that is released with the whole budget."""
+    stddev = 1 / (gaussian_mu(epsilon, DELTA) * n_rows)
+    noisy = share + stddev * np.random.default_rng([13, seed]).normal()
+    return float(class_shares(np.array([1 - noisy, noisy]), 2 * stddev**2)[1])
 
 
 def scores(X: Array, y: Array, n_rows: int, epsilon: float, solver: str, seeds: Iterable[int]) -> Scores:
-    """Area under the ROC curve, accuracy and log loss of every split, and the log loss of the class shares."""
+    """Area under the ROC curve, accuracy and log loss of every split, and the log loss of constants."""
     found = []
     for seed in seeds:
         order = np.random.default_rng([11, seed]).permutation(len(y))
@@ -86,13 +122,14 @@ def scores(X: Array, y: Array, n_rows: int, epsilon: float, solver: str, seeds: 
         model.fit(X[train[:n_rows]], y[train[:n_rows]])
         z = model.decision_function(X[held])
         share = float(np.clip(y[train[:n_rows]].mean(), 1e-9, 1 - 1e-9))
+        paid = private_share(share, n_rows, epsilon, seed)
         sign = 2 * y[held] - 1
         found.append(
             (
                 float(roc_auc_score(y[held], z)),
                 float(np.mean((z > 0) == (y[held] > 0))),
                 -float(np.mean(log_expit(sign * z))),
-                -float(np.mean(log_expit(sign * math.log(share / (1 - share))))),
+                *(-float(np.mean(log_expit(sign * math.log(c / (1 - c))))) for c in (share, paid)),
             )
         )
     return np.array(found)
@@ -115,23 +152,28 @@ def cells_of(name: str, splits: int) -> list[dict[str, Any]]:
     return found
 
 
-def behind(cell: dict[str, Any], rule: str) -> tuple[float, float]:
-    """How far the area of a rule is behind the best solver of the same splits, and of the other half of them."""
+def behind(cell: dict[str, Any], rule: str) -> tuple[float, float, float]:
+    """How far the area of a rule is behind the best solver of the same splits, and of the other half of them.
+
+    The last number is the first one in standard errors of the difference.
+    """
     areas = {solver: np.array(found)[:, 0] for solver, found in cell["scores"].items()}
     taken = areas[cell["auto"] if rule == "auto" else rule]
-    same = max(float(found.mean()) for found in areas.values()) - float(taken.mean())
+    ahead = max(areas.values(), key=lambda found: float(found.mean())) - taken
+    same = float(ahead.mean())
+    errors = same / max(float(ahead.std(ddof=1)) / math.sqrt(len(ahead)), 1e-9)
     halves = np.arange(len(taken)) % 2
     apart = []
     for half in (0, 1):
         best = max(SOLVERS, key=lambda solver: float(areas[solver][halves == half].mean()))
         apart.append(float((areas[best] - taken)[halves != half].mean()))
-    return same, float(np.mean(apart))
+    return same, float(np.mean(apart)), errors
 
 
-def above(cell: dict[str, Any]) -> float:
-    """How far the log loss of ``auto`` is above that of the class shares."""
+def above(cell: dict[str, Any]) -> tuple[float, float]:
+    """How far the log loss of ``auto`` and of the private constant are above that of the class shares."""
     found = np.array(cell["scores"][cell["auto"]])
-    return float((found[:, 2] - found[:, 3]).mean())
+    return float((found[:, 2] - found[:, 3]).mean()), float((found[:, 4] - found[:, 3]).mean())
 
 
 def falls(cells: list[dict[str, Any]]) -> list[str]:
@@ -155,19 +197,22 @@ def summary(title: str, cells: list[dict[str, Any]]) -> list[str]:
         return []
     told = []
     for rule in ("auto", *SOLVERS):
-        same, apart = np.array([behind(cell, rule) for cell in cells]).T
+        same, apart, errors = np.array([behind(cell, rule) for cell in cells]).T
         told.append(
             f"`{rule}` {apart.mean():.4f} ({same.mean():.4f}), over 0.02 in {int((apart > 0.02).sum())} "
-            f"({int((same > 0.02).sum())}), worst {apart.max():.3f} ({same.max():.3f})"
+            f"({int((same > 0.02).sum())}, by two standard errors or more in "
+            f"{int(((same > 0.02) & (errors >= 2)).sum())}), worst {apart.max():.3f} ({same.max():.3f})"
         )
-    losses = np.array([above(cell) for cell in cells])
+    losses, paid = np.array([above(cell) for cell in cells]).T
     return [
         f"{title}, {len(cells)} cells. Area behind the solver that is best on the other half of the splits, in "
         f"brackets on the same splits, mean and worst: {'; '.join(told)}.",
         "",
         f"Log loss of `auto` is above that of the exact class shares by more than {_ABOVE} in "
         f"{int((losses > _ABOVE).sum())} of these cells, the worst by {losses.max():.3f}; on average it is "
-        f"{-losses.mean():.3f} below.",
+        f"{-losses.mean():.3f} below. A private constant is above them by more than {_ABOVE} in "
+        f"{int((paid > _ABOVE).sum())}, the worst by {paid.max():.3f}; `auto` is above that constant by more than "
+        f"{_ABOVE} in {int((losses - paid > _ABOVE).sum())}, the worst by {(losses - paid).max():.3f}.",
         "",
     ]
 
@@ -184,11 +229,21 @@ def report(kept: dict[str, list[dict[str, Any]]]) -> str:
             shown = " | ".join(f"{one[0]:.3f}" for one in means.values())
             lines.append(
                 f"| {name} | {cell['rows']:,} | {cell['epsilon']:g} | {cell['auto']} | {shown} | {taken[1]:.3f} | "
-                f"{taken[2]:.3f} | {taken[3]:.3f} |"
+                f"{taken[2]:.3f} | {taken[3]:.3f} | {taken[4]:.3f} |"
             )
     counts = sorted({len(cell["scores"]["newton"]) for cells in kept.values() for cell in cells})
     splits = f"{' or '.join(map(str, counts))} splits, replace-one, delta = {DELTA:g}, discreet {__version__}"
-    header = ["data set", "records", "epsilon", "auto", *SOLVERS, "accuracy", "log loss", "class shares"]
+    header = [
+        "data set",
+        "records",
+        "epsilon",
+        "auto",
+        *SOLVERS,
+        "accuracy",
+        "log loss",
+        "class shares",
+        "private constant",
+    ]
     seen = [cell for name, cells in kept.items() if name not in UNSEEN for cell in cells]
     return "\n".join(
         [

@@ -33,7 +33,7 @@ def problem(loss, n, p, l2=None):
 @pytest.mark.parametrize(
     ("loss", "n", "p", "epsilon", "expected"),
     [
-        (Logistic(), 36_000, 105, 0.1, NoisyNewton),  # the shape of Adult
+        (Logistic(), 45_000, 105, 0.1, NoisyNewton),  # the shape of Adult, a little larger
         (Logistic(), 36_000, 105, 0.01, NoisyDiscriminant),
         (Logistic(), 56_000, 119, 1.0, NoisyNewton),  # of KDDCup99
         (Softmax(10), 56_000, 785, 1.0, NoisyNewton),  # of MNIST
@@ -50,7 +50,7 @@ def problem(loss, n, p, l2=None):
         (Logistic(), 113_000, 22, 8.0, NoisyNewton),  # more epsilon does not lead to another solver
         (Logistic(), 5_000_000, 100, 1.0, ObjectivePerturbation),  # a copy of the rows would be large
         (Logistic(), 10_000, 5, 1e6, ObjectivePerturbation),  # no noise to speak of
-        (HuberHinge(), 36_000, 105, 0.1, NoisyNewton),
+        (HuberHinge(), 45_000, 105, 0.1, NoisyNewton),
         (HuberHinge(), 800, 5000, 1.0, ObjectivePerturbation),
         (HuberHinge(), 5_000_000, 100, 1.0, ObjectivePerturbation),
     ],

@@ -160,7 +160,7 @@ PROVED_BY: dict[str, tuple[str, ...]] = {
     "solvers.second_order.coordinates.moment_sensitivity": ("gradient-methods.md#theorem-4",),
     "solvers.second_order.coordinates.MomentMechanism": ("gradient-methods.md#theorem-4",),
     "solvers.second_order.coordinates.SpectrumMechanism": ("gradient-methods.md#theorem-10",),
-    "solvers.second_order.newton.MarginMechanism": ("gradient-methods.md#theorem-11",),
+    "solvers.second_order.margins.MarginMechanism": ("gradient-methods.md#theorem-11",),
     "solvers.second_order.regression.plan_regression": ("second-order-regression.md#theorem-3",),
     "solvers.second_order.regression.NewtonRegressionPlan": (
         *_SECOND,

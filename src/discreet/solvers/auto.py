@@ -56,8 +56,10 @@ _AMPLE = 3000.0
 _NOISELESS = 30_000.0
 # A copy of the records with at least this many numbers (512 MB) counts as large.
 _LARGE = 2**26
-# The second moment is released if the records exceed its noise by this factor.
-_VISIBLE = 4.0
+# The second moment is released if the records exceed its noise by this factor: with several classes, and with two.
+_VISIBLE = 4.0, 3.5
+# Two classes also need so many records over the noise in a class sum, per column, that columns can be evened out.
+_EVEN = 5.0
 # The same for regressors, for which clipped gradients stay ahead longer.
 _AMPLE_FOR_TARGETS = 1e5
 # The reshaped copy of the records is dense, and the second moment has one number per pair of columns.
@@ -185,15 +187,21 @@ def _unconstrained(problem: Problem, guarantee: Guarantee) -> tuple[base.Solver,
         )
     if not wide:
         seen = moment_signal(problem, guarantee, MOMENT_SHARE)
-        if seen >= _VISIBLE:
-            reason = f"the second moment is {seen:.3g} times its noise, at least {_VISIBLE:g}"
+        fits = "classes" in problem.loss.proved_for and problem.n_models == 1 and not large
+        two = fits and problem.loss.n_outputs == 1
+        visible, per_column = _VISIBLE[two], sum_signal(problem, guarantee) / problem.n_features
+        if seen >= visible and (per_column >= _EVEN or not two):
+            reason = f"the second moment is {seen:.3g} times its noise, at least {visible:g}"
+            if two:
+                reason += f", and records are {per_column:.3g} times the noise per column, at least {_EVEN:g}"
             return NoisyNewton(), reason
-        if "classes" in problem.loss.proved_for and problem.n_models == 1 and not large:
+        if fits:
             reason = (
-                f"the second moment is {seen:.3g} times its noise, below {_VISIBLE:g}: release the sums of the classes "
-                "once"
+                f"the second moment is {seen:.3g} times its noise, below {visible:g}"
+                if seen < visible
+                else f"records are {per_column:.3g} times the noise per column, below {_EVEN:g}"
             )
-            return NoisyDiscriminant(), reason
+            return NoisyDiscriminant(), f"{reason}: release the sums of the classes once"
     elif "classes" in problem.loss.proved_for and (special := _wide(problem, guarantee, ratio)) is not None:
         return special
     if wide and problem.loss.family == "monotone" and problem.n_models == 1:

@@ -123,7 +123,7 @@ def test_public_numbers_decide_whether_to_look():
 
 def test_shares_that_leave_nothing_for_gradients_are_refused():
     problem = Problem(Logistic(), Bounds(1.0), 1000, 5)
-    with pytest.raises(ValueError, match=r"between 0 and 0\.94"):
+    with pytest.raises(ValueError, match=r"between 0 and 0\.8275"):
         NoisyNewton(ordered_columns=True, moment_share=0.995).plan(problem, Guarantee(1.0, 1e-6))
 
 

@@ -1,33 +1,40 @@
 """Histograms of margins: the declared sensitivity is attained, and factors are found where the noise allows it."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.special import expit, log_expit, log_softmax
 
-from discreet import PrivateLogisticRegression
+from discreet import PrivateLogisticRegression, insecure_noise
 from discreet.audit.replay import replay
 from discreet.audit.trace import fitting
-from discreet.losses import Logistic
+from discreet.losses import Logistic, Softmax
 from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds
 from discreet.records.clipped_rows import of_predictions
 from discreet.records.partitioned import LocalParts, PartitionedRecords
-from discreet.solvers.second_order import newton
-from discreet.solvers.second_order.newton import (
+from discreet.solvers.second_order import margins
+from discreet.solvers.second_order.margins import (
     KNOTS,
     MarginMechanism,
-    NoisyNewton,
+    calibrated_line,
     calibrated_scale,
+    class_histogram,
     default_scale,
+    margin_size,
+    mean_prediction,
 )
+from discreet.solvers.second_order.newton import NoisyNewton, count_weight
 
 BOUNDS = Bounds(1.0, intercept=False)
 
 
 def histogram(records, theta):
-    return records.sum_rows(of_predictions, newton.histogram, theta)
+    return records.sum_rows(of_predictions, margins.histogram, theta)
 
 
 def counted(row, label, theta):
@@ -213,3 +220,136 @@ def test_columns_that_tell_nothing_leave_the_class_shares(n_rows, n_columns, eps
         z = model.decision_function(fresh)
         excess.append(float(-log_expit(z).mean() / 2 - log_expit(-z).mean() / 2 - np.log(2)))
     assert np.mean(excess) < 0.025
+
+
+# -- two classes apart -------------------------------------------------------------------------------------
+
+
+def by_class(row, label, theta, weight):
+    records = ArrayRecords(np.atleast_2d(row), np.array([label]), BOUNDS)
+    return records.sum_rows(of_predictions, partial(class_histogram, weight), theta)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 1.5])
+@pytest.mark.lemma("gradient-methods.md#theorem-11")
+def test_the_sensitivity_of_classes_apart_is_attained_and_never_exceeded(weight):
+    theta, rng = np.array([4.0, 0.0]), np.random.default_rng(0)
+    labels = rng.choice([-1.0, 1.0], size=(400, 2))
+    rows = rng.normal(size=(400, 2, 2))
+    rows[0], labels[0] = [[0.5, 0.0], [0.25, 0.0]], [1.0, -1.0]  # at two knots, in different classes
+    found = [
+        np.linalg.norm(by_class(one, a, theta, weight) - by_class(other, b, theta, weight))
+        for (one, other), (a, b) in zip(rows, labels, strict=True)
+    ]
+    alone = [np.linalg.norm(by_class(row[0], 1.0, theta, weight)) for row in rows]
+    for neighboring in Neighboring:
+        declared = replace(mechanism(neighboring), count_weight=weight).gaussian
+        exact = np.hypot(1.0, weight) * np.sqrt(neighboring.contributions)
+        assert exact < declared.sensitivity.value < exact * (1 + 1e-9)
+        assert declared.size == margin_size(True) == len(by_class(rows[0, 0], 1.0, theta, weight))
+    assert max(found) == pytest.approx(np.hypot(1.0, weight) * np.sqrt(2))
+    assert max(alone) == pytest.approx(np.hypot(1.0, weight))
+    # without the sizes of the classes the bound would be too small
+    assert max(found) > mechanism(Neighboring.REPLACE_ONE).gaussian.sensitivity.value * 1.1
+
+
+def test_predictions_are_counted_in_their_own_class_and_null_records_are_not():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(900, 2)) * 30, rng.choice([-1.0, 1.0], size=900)
+    null = np.arange(900) % 3 == 0
+    theta = np.array([40.0, -3.0])
+    whole = ArrayRecords(X, y, BOUNDS, null_rows=null)
+    found = whole.sum_rows(of_predictions, partial(class_histogram, 1.5), theta)
+    for k, of_class in enumerate((y < 0, y > 0)):
+        size = np.count_nonzero(of_class & ~null)
+        cells = found[k * len(KNOTS) : (k + 1) * len(KNOTS)]
+        assert cells.sum() == pytest.approx(size)
+        assert found[-2 + k] == 1.5 * size
+        raw = whole.raw_predictions(theta)[of_class & ~null]
+        assert cells @ KNOTS == pytest.approx(np.clip(raw, KNOTS[0], KNOTS[-1]).sum())
+
+
+@pytest.mark.parametrize("default", [0.3, 0.6, 1.0])
+@pytest.mark.parametrize("share", [0.03, 0.3, 0.5])
+def test_without_evidence_the_line_has_the_default_factor_and_the_share_of_the_class(default, share):
+    """Noise that hides all cells, but not the sizes of the classes: the mean chance is the share."""
+    n, stddev = 10_000, 1e7
+    noisy = stddev * np.random.default_rng(4).normal(size=margin_size(True))
+    weight = 1e6  # so that the sizes stand out
+    noisy[-2:] = weight * n * np.array([1 - share, share])
+    factor, constant = calibrated_line(noisy, stddev, weight, default, n, 0.25)
+    assert factor == pytest.approx(default, rel=0.1)
+    spread = 0.5 * np.random.default_rng(5).standard_t(5, size=100_000)
+    assert expit(constant + factor * spread).mean() == pytest.approx(share, rel=0.15)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_without_noise_the_line_minimizes_the_log_loss(share):
+    rng = np.random.default_rng(6)
+    t = rng.normal(size=200_000) * 1.5
+    t -= t.mean()
+    offset = np.log(share / (1 - share))
+    y = np.where(rng.random(len(t)) < expit(offset + 1.8 * t), 1.0, -1.0)
+    exact = class_histogram(1.0, t, y, np.ones(len(t), dtype=bool))
+    factor, constant = calibrated_line(exact, 1.0, 1.0, 0.5, len(t), 2.25)
+    best = -log_expit(y * (offset + 1.8 * t)).mean()
+    assert -log_expit(y * (constant + factor * t)).mean() < best + 0.003
+    assert -log_expit(y * 0.5 * t).mean() > best + 0.03
+
+
+def test_sizes_of_classes_may_add_up_to_fewer_records_than_declared():
+    """A declared bound twice the number of records, which is private: shares are those of the released sizes."""
+    noisy = np.zeros(margin_size(True))
+    noisy[-2:] = 3_000.0, 1_000.0
+    found = calibrated_line(noisy, 10.0, 1.0, 0.03, 8_000, 0.25)
+    assert expit(found[1]) == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_the_mean_prediction_is_read_off_a_second_moment(clipped):
+    rng = np.random.default_rng(7)
+    v = np.hstack([rng.normal(size=(5_000, 4)) * 0.3 + 0.5, np.ones((5_000, 1))])
+    if clipped:
+        v /= (
+            np.linalg.norm(v, axis=1).mean() * 2
+        )  # all shrunk alike: the mean is that of rows with a constant of 1
+    matrix = np.diag([1.0, 0.5, 0.7, 0.2, 0.1]) + 0.01
+    reshaped = v @ matrix
+    theta = rng.normal(size=5)
+    mean, spread = mean_prediction(reshaped.T @ reshaped, matrix, theta)
+    predicted = v @ theta / v[:, -1]
+    assert mean == pytest.approx(predicted.mean())
+    assert spread == pytest.approx(predicted.var())
+    zero = mean_prediction(np.zeros((5, 5)), matrix, theta)
+    assert zero[0] == theta[-1]
+    singular = mean_prediction(reshaped.T @ reshaped, np.zeros((5, 5)), theta)
+    assert np.isfinite(singular).all()
+
+
+def test_sizes_of_classes_are_released_only_where_they_help():
+    two = Problem(Logistic(), Bounds(1.0), 2_000, 5)
+    found = [
+        NoisyNewton().plan(replace(two, n_samples=n), Guarantee(1.0, 1e-6)).shares for n in (1_000, 10**6)
+    ]
+    assert found[0].count_weight > 0 == found[1].count_weight
+    assert found[0].margins > found[1].margins
+    for shares in found:
+        assert sum(shares.moments) + shares.spectrum + shares.margins + shares.gradients == pytest.approx(1)
+    assert count_weight(replace(two, loss=Softmax(3)), Guarantee(1.0, 1e-6), 0.05) == 0
+    assert count_weight(replace(two, bounds=BOUNDS), Guarantee(1.0, 1e-6), 0.05) == 0
+
+
+def test_a_rare_class_of_which_nothing_can_be_learned_keeps_its_share():
+    """The mean excess over the log loss of the shares; one factor for all coefficients had 0.02 to 0.1 here."""
+    excess = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = np.abs(rng.normal(size=(3_000, 10))) / np.sqrt(10)
+        y = (rng.random(3_000) < 0.05).astype(int)
+        with insecure_noise(seed):
+            model = PrivateLogisticRegression(1.0, 1e-6, classes=[0, 1], solver="newton")
+            model.fit(X[:1_000], y[:1_000])
+        z, held = model.decision_function(X[1_000:]), y[1_000:]
+        shares = -np.log(np.where(held == 1, held.mean(), 1 - held.mean())).mean()
+        excess.append(float(-log_expit(np.where(held == 1, z, -z)).mean() - shares))
+    assert np.mean(excess) < 0.015

@@ -211,7 +211,7 @@ _AVERAGED = 0.3
 _LONGEST = 1.0, 2.0  # bound on scores, times the root of their number
 _SIGNAL = 20.0  # up to which the first one holds, for several classes always
 _CONSTANTS = CONSTANT, 2 * CONSTANT, 4 * CONSTANT
-_BLURRED = 0.14  # largest noise in a class share, unless the constant is the largest
+_BLURRED = 0.1  # largest noise in a class share, unless the constant is the largest
 _STEEPEST = 1.0  # largest initial slope
 _LEAST_SLOPE = 0.05  # the direction points from the first class to the second
 

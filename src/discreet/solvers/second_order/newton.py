@@ -17,22 +17,19 @@ from functools import cached_property
 from typing import ClassVar, Literal, cast
 
 import numpy as np
-from scipy.special import log_expit, logsumexp
 
 from discreet import _checks
 from discreet._checks import ParameterError
-from discreet._typing import Array, Mask, Progress
+from discreet._typing import Array, Progress
 from discreet.losses import Loss
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import SOURCE, Entropy
 from discreet.privacy.accounting.calibration import Part, multiplier, split_unit
 from discreet.privacy.accounting.gaussian import gaussian_mu
-from discreet.privacy.events import Event
-from discreet.privacy.guarantee import SLACK, Guarantee, Neighboring, Sensitivity, acute_sum_sensitivity
-from discreet.problem import Problem, class_signal, frequency_signal
+from discreet.privacy.guarantee import Guarantee
+from discreet.problem import Problem, class_signal, frequency_signal, sum_signal
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds, gamma, summation_rounding
-from discreet.records.clipped_rows import of_predictions
+from discreet.records.bounds import Bounds
 from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
@@ -58,6 +55,16 @@ from discreet.solvers.second_order.coordinates import (
     reshaped,
     row_error,
 )
+from discreet.solvers.second_order.margins import (
+    MarginMechanism,
+    across,
+    calibrated_line,
+    calibrated_scale,
+    default_scale,
+    margin_size,
+    mean_prediction,
+    sum_of_rows,
+)
 from discreet.solvers.second_order.regression import NewtonRegressionPlan, plan_regression
 
 #: Part of the squared Gaussian-DP parameter for two releases of the second moment.
@@ -65,6 +72,13 @@ MOMENT_SHARE = 0.1
 _FIRST_SHARE = 0.3  # of that share; the second release needs less noise, because records are shorter
 _SPECTRUM_SHARE = 0.01
 _MARGIN_SHARE = 0.05  # for calibrating probabilities
+# The default factor shrinks where noise explains more than half of the coefficients.
+_SURE = 2.0
+_COUNT_WEIGHTS = 0.5, 1.0, 1.5  # of the sizes of classes beside the histogram of margins
+_BLURRED = 0.015  # largest noise in a class share, unless the weight is the largest
+# Records over the noise in a class sum; above it, descent knows the threshold better than the sizes of the classes.
+_CLEAR = 1000.0
+_LEAST_LEFT = 0.25  # mean square of the constant of clipped records, over the largest that it can be
 _SINGLE_SHARE = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
@@ -72,23 +86,6 @@ _STEPS = 100
 _AVERAGED = 0.3
 _CLIP = 0.9
 _LEVELS = 0.7, 1.5  # directions are shrunk to a multiple, in this range, of the noise in the second moment
-
-_POSITIVE = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 20.0)
-#: Margins at which records are counted; a record between two knots counts in part for both.
-KNOTS = np.array([*(-knot for knot in reversed(_POSITIVE)), 0.0, *_POSITIVE])
-_ROWS = 4096  # records per block
-_SCALES = np.geomspace(0.03, 1.5, 80)  # factors that are compared; neighbors differ by 5%
-# With several classes descent ends early, long before coefficients have the size that probabilities ask for.
-_SCALES_OF_CLASSES = np.geomspace(0.1, 12.0, 98)
-_OTHERS = 0.4  # variance of the other classes over that of all, of which the true one stands out; measured on softmaxes
-# The counts that are expected before the release: their standard deviation over their mean, and the least mean square
-# of a margin.
-_UNSURE, _LEAST_SQUARE = 0.5, 2.0
-_STEEPEST = 100.0
-# The default factor shrinks where noise explains more than half of the coefficients.
-_SURE = 2.0
-# The default factor: measured on Adult, MAGIC and Electricity.
-_SMALLEST_DEFAULT, _OVER_CAP, _BLURRED = 0.6, 1.28, 18.0
 
 
 @dataclass(frozen=True)
@@ -168,23 +165,29 @@ class NoisyNewton:
         moments = (share,) if ordered else (_FIRST_SHARE * share, (1 - _FIRST_SHARE) * share)
         probabilities = problem.n_models == 1 and not problem.l2 and "likelihood" in problem.loss.proved_for
         spectrum, margins = _SPECTRUM_SHARE if ordered else 0.0, _MARGIN_SHARE if probabilities else 0.0
+        weight = count_weight(problem, guarantee, margins) if probabilities else 0.0
+        margins *= 1 + weight**2
         gradients = 1.0 - sum(moments) - spectrum - margins
         if not (share > 0 and gradients > 0):
             most = 1 - spectrum - margins
             raise ParameterError(
                 "moment_share", f"must lie between 0 and {most:g}, got {self.moment_share!r}"
             )
-        return Shares(moments, spectrum, margins, gradients)
+        return Shares(moments, spectrum, margins, gradients, weight)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How the squared Gaussian-DP parameter is split: second moments, frequencies, margins, and gradients."""
+    """How the squared Gaussian-DP parameter is split: second moments, frequencies, margins, and gradients.
+
+    ``count_weight`` is that of the sizes of classes in the histogram of margins; 0 if these are not released.
+    """
 
     moments: tuple[float, ...]
     spectrum: float
     margins: float
     gradients: float
+    count_weight: float = 0.0
 
     def parts(self, problem: Problem, steps: int) -> list[Part]:
         """Return all releases with their sizes, in order."""
@@ -193,7 +196,9 @@ class Shares:
         if self.spectrum > 0:
             made.append(Part(self.spectrum, p))
         made.append(Part(self.gradients, problem.n_coefficients, steps))
-        return [*made, Part(self.margins, len(KNOTS))] if self.margins > 0 else made
+        if self.margins > 0:
+            made.append(Part(self.margins, margin_size(self.count_weight > 0)))
+        return made
 
 
 @dataclass(frozen=True)
@@ -232,14 +237,12 @@ class NoisyNewtonPlan(base.Plan):
             multiplier(self.unit, self.shares.spectrum), row_error(problem),
         )  # fmt: skip
 
-    def margins(self, theta_norm: float) -> MarginMechanism | None:
-        """The histogram of margins at released coefficients of this norm; None where nothing is calibrated."""
-        if self.shares.margins == 0:
-            return None
+    def margins(self, theta_norm: float) -> MarginMechanism:
+        """The histogram of margins at released coefficients of this norm, if it has a share of the budget."""
         problem = self.problem
         return MarginMechanism(
             problem.n_samples, problem.n_features, problem.loss.n_outputs, problem.bounds.feature_norm, theta_norm,
-            self.record_guarantee.neighboring, multiplier(self.unit, self.shares.margins),
+            self.record_guarantee.neighboring, multiplier(self.unit, self.shares.margins), self.shares.count_weight,
         )  # fmt: skip
 
     def gradients(self, norm: float) -> GaussianMechanism:
@@ -259,8 +262,8 @@ class NoisyNewtonPlan(base.Plan):
         if (spectrum := self.spectrum(norm)) is not None:
             made.append(base.PlannedRelease(spectrum.gaussian, "energies of frequencies"))
         made.append(base.PlannedRelease(gradients, "gradients", self.n_iterations))
-        if (margins := self.margins(self.radius)) is not None:
-            made.append(base.PlannedRelease(margins.gaussian, "margins"))
+        if self.shares.margins > 0:
+            made.append(base.PlannedRelease(self.margins(self.radius).gaussian, "margins"))
         return tuple(made)
 
     @property
@@ -300,10 +303,11 @@ class NoisyNewtonPlan(base.Plan):
         problem = self.problem
         first_share, *later_shares = self.shares.moments
         seen = self.moments(first_share).release(records[0], entropy)
-        shape = self.reshaping(seen)
+        shape, look = self.reshaping(seen), (seen.second, np.eye(problem.n_features))
         first = mapped(records[0], shape.matrix, shape.norm)
         for share in later_shares:
             noisy = self.moments(share, shape.norm).release(first, entropy)
+            look = noisy.second, shape.matrix
             shape = shape.then(self.reshaping(noisy, shape.norm))
             first = mapped(records[0], shape.matrix, shape.norm, over=first)
         if (spectrum := self.spectrum(shape.norm)) is not None:
@@ -326,23 +330,68 @@ class NoisyNewtonPlan(base.Plan):
         reached = descent.run(start, noisy_gradient, progress)
         theta = np.stack([shape.matrix @ one for one in reached])
         theta = centered(theta) if problem.loss.n_outputs > 1 else theta
-        if (margins := self.margins(float(np.linalg.norm(theta)))) is not None:
+        if self.shares.margins > 0:
             stddev = self.gradients(shape.norm).noise.effective_stddev / problem.n_samples
-            share = learned(reached[0], stddev**2 * descent.accumulated())
-            counts = margins.release(records[0], theta[0], entropy)
+            found = reached[0]
+            if self.shares.count_weight > 0:
+                found = across(found, shape.matrix.T @ sum_of_rows(*look))
+            share = learned(found, stddev**2 * descent.accumulated())
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            outputs = problem.loss.n_outputs
-            spread = float(np.sum(theta[0] * (seen.second @ theta[0]))) / (problem.n_samples * outputs)
-            noise = margins.gaussian.stddev
-            scale = calibrated_scale(counts, noise, default, problem.n_samples, outputs, max(spread, 0.0))
-            theta = theta * scale
+            theta[0] = self.calibrated(records[0], theta[0], default, seen, look, entropy)
         return base.Release(theta, entropy.secure)
+
+    def calibrated(
+        self,
+        records: Records,
+        theta: Array,
+        default: float,
+        seen: NoisyMoments,
+        look: tuple[Array, Array],
+        entropy: Entropy,
+    ) -> Array:
+        """Release a histogram of margins at theta and return the coefficients with calibrated probabilities.
+
+        ``seen`` is the second moment of the records, and ``look`` the last one, of records reshaped by a matrix.
+        """
+        problem, n = self.problem, self.problem.n_samples
+        if (weight := self.shares.count_weight) > 0:
+            mean, spread = mean_prediction(*look, theta)
+            theta = theta.copy()
+            theta[-1] -= mean
+            margins = self.margins(float(np.linalg.norm(theta)))
+            noisy = margins.release(records, theta, entropy)
+            longest = min(1.0, problem.bounds.feature_norm)
+            left = float(np.clip(seen.second[-1, -1] / n, _LEAST_LEFT * longest**2, longest**2))
+            factor, constant = calibrated_line(
+                noisy, margins.gaussian.stddev, weight, default, n, left * spread
+            )
+            theta = factor * theta
+            theta[-1] += constant / math.sqrt(left)  # clipping shrinks it
+            return theta
+        margins, outputs = self.margins(float(np.linalg.norm(theta))), problem.loss.n_outputs
+        counts = margins.release(records, theta, entropy)
+        spread = float(np.sum(theta * (seen.second @ theta))) / (n * outputs)
+        scale = calibrated_scale(counts, margins.gaussian.stddev, default, n, outputs, max(spread, 0.0))
+        return np.asarray(theta * scale)
 
     def reshaping(self, noisy: NoisyMoments, bound: float | None = None) -> Reshaping:
         """Choose coordinates from a noisy second moment of records of norm at most ``bound``."""
         bound = self.problem.bounds.feature_norm if bound is None else bound
         level = default_level(self.signal * self.field.lipschitz)
         return reshaped(noisy, self.problem.n_samples, bound, level, self.clip, self.field.typical_curvature)
+
+
+def count_weight(problem: Problem, guarantee: Guarantee, share: float) -> float:
+    """Return the least weight with which the sizes of two classes rise above the noise of a histogram of margins.
+
+    ``share`` is the part of the budget of a histogram without them. With little noise, several classes or no intercept
+    it is 0: sizes are not released.
+    """
+    if not problem.bounds.intercept or problem.loss.n_outputs > 1 or sum_signal(problem, guarantee) >= _CLEAR:
+        return 0.0
+    budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(share)
+    noise = math.sqrt(guarantee.neighboring.contributions / 2) / (budget * problem.n_samples)
+    return next((w for w in _COUNT_WEIGHTS if noise <= _BLURRED * w), _COUNT_WEIGHTS[-1])
 
 
 def default_clip(signal: float) -> float:
@@ -359,165 +408,6 @@ def default_level(signal: float) -> float:
 def frequency_level(signal: float) -> float:
     """Return the least energy of a kept frequency, over the mean: above the squared gradient noise."""
     return min(1.0, (1000 / signal) ** 2)
-
-
-# -- probabilities ---------------------------------------------------------------------------------------------
-#
-# The margin of a record is the log-odds that a model gives its true label. Capping derivatives makes fitted margins too
-# large by a factor that depends on how noisy the labels are. The factor is one number, so a histogram of the margins
-# with a twentieth of the budget is enough to estimate it. Rescaling changes probabilities, but no predicted label.
-# Proof: docs/proofs/gradient-methods.md, section 11.
-
-
-@dataclass(frozen=True)
-class MarginMechanism:
-    """Noisy histogram of the margins of all records under released coefficients.
-
-    Every record adds nonnegative parts that sum to 1 to two neighboring knots; null records add nothing.
-
-    Parameters
-    ----------
-    n_samples, n_features, n_outputs : public sizes; one output for two classes, else one per class.
-    feature_norm : bound on the norm of a record.
-    theta_norm : norm of the released coefficients, all outputs together.
-    neighboring : the relation.
-    noise_multiplier : standard deviation of the noise over the sensitivity.
-
-    Privacy
-    -------
-    Event: one ``Gaussian(noise_multiplier)`` on ``len(KNOTS)`` numbers.
-    """
-
-    n_samples: int
-    n_features: int
-    n_outputs: int
-    feature_norm: float
-    theta_norm: float
-    neighboring: Neighboring
-    noise_multiplier: float
-
-    @cached_property
-    def gaussian(self) -> GaussianMechanism:
-        """The mechanism behind the release; its sensitivity covers the rounding of margins and of the sum."""
-        n, outputs = self.n_samples, self.n_outputs
-        largest = self.feature_norm * self.theta_norm + math.log(outputs) + 1.0
-        margin = 3 * gamma(self.n_features + outputs + 64) * largest
-        parts = math.sqrt(2) * (margin / float(np.diff(KNOTS).min()) + gamma(8))
-        rounding = n * parts + summation_rounding(n, 1.0)
-        exact = acute_sum_sensitivity(1.0, self.neighboring).value  # parts are not negative
-        return GaussianMechanism(
-            Sensitivity((exact + 2 * rounding) * SLACK), self.noise_multiplier, len(KNOTS)
-        )
-
-    @property
-    def event(self) -> Event:
-        """What one release costs."""
-        return self.gaussian.event
-
-    def release(self, records: Records, theta: Array, entropy: Entropy) -> Array:
-        """The noisy histogram of margins at theta, which has one column per output of a softmax."""
-        return self.gaussian.release(records.sum_rows(of_predictions, histogram, theta), entropy)
-
-
-def histogram(raw: Array, labels: Array, used: Mask) -> Array:
-    """The parts that the used records add to the knots, from their raw predictions and labels."""
-    counts = np.zeros(len(KNOTS))
-    for first in range(0, len(raw), _ROWS):
-        rows = slice(first, first + _ROWS)
-        margins = _margins(raw[rows][used[rows]], labels[rows][used[rows]])
-        above = np.clip(np.searchsorted(KNOTS, margins, side="right"), 1, len(KNOTS) - 1)
-        share = np.clip((margins - KNOTS[above - 1]) / (KNOTS[above] - KNOTS[above - 1]), 0.0, 1.0)
-        counts += np.bincount(above - 1, 1.0 - share, minlength=len(KNOTS))
-        counts += np.bincount(above, share, minlength=len(KNOTS))
-    return counts
-
-
-def _margins(raw: Array, labels: Array) -> Array:
-    """The log-odds of the true label, for labels -1 and 1; for codes of a softmax, beyond those of equal chances."""
-    if raw.ndim == 1:
-        return np.asarray(labels * raw)
-    rows = np.arange(len(raw))
-    codes = labels.astype(np.int64)
-    others = raw.copy()
-    others[rows, codes] = -np.inf
-    return np.asarray(raw[rows, codes] - logsumexp(others, axis=1) + _equal_odds(raw.shape[1]))
-
-
-def _equal_odds(n_outputs: int) -> float:
-    """The log-odds against a class if all of them are equally likely; one output is for two classes."""
-    return math.log(max(n_outputs - 1, 1))
-
-
-def default_scale(field: Loss, signal: float) -> float:
-    """The factor to use where the histogram is mostly noise.
-
-    The smaller the cap on derivatives, the larger the margins of noisy labels. Noise in the coefficients of two classes
-    makes margins larger still; ``signal`` is that over noise, in units of the cap.
-    """
-    capped = min(1.0, max(_SMALLEST_DEFAULT, _OVER_CAP * field.lipschitz))
-    records = signal * field.lipschitz
-    return float(capped * records / (records + _BLURRED)) if field.n_outputs == 1 else float(capped)
-
-
-def calibrated_scale(
-    noisy: Array, stddev: float, default: float, n_samples: int, n_outputs: int = 1, spread: float = 0.0
-) -> float:
-    """Return the factor with the smallest expected log loss, given a noisy histogram of margins.
-
-    Before the release the counts at the knots have a mean, with which ``default`` is the best factor, and a variance
-    (`_expected_counts`). Noise hides most of what a histogram tells about knots that few records can reach; the
-    posterior mean of the counts ignores it there. ``spread`` is the mean variance of a record's raw predictions over
-    the classes, for two classes the mean square of its margin.
-
-    >>> exact = np.zeros(len(KNOTS))
-    >>> exact[np.searchsorted(KNOTS, [-2.0, 2.0])] = 2000.0, 6000.0  # log-odds of 2 that are right in 3 cases of 4
-    >>> abs(calibrated_scale(exact, 1.0, 0.7, 8000) / (math.log(3) / 2) - 1) < 0.05
-    True
-    >>> abs(calibrated_scale(exact, 1e6, 0.7, 8000) / 0.7 - 1) < 0.05
-    True
-    """
-    scales = _SCALES if n_outputs == 1 else _SCALES_OF_CLASSES
-    means, stddevs = _expected_counts(default, n_samples, n_outputs, spread)
-    trusted = np.square(stddevs) / (np.square(stddevs) + stddev**2)
-    counts = means + trusted * (noisy - means)
-    return float(scales[int(np.argmax(_log_chances(scales, n_outputs, spread) @ counts))])
-
-
-def _expected_counts(default: float, n_samples: int, n_outputs: int, spread: float) -> tuple[Array, Array]:
-    """Return mean and standard deviation of the counts before they are released.
-
-    Margins are spread like a heavy-tailed law around 0. Exponential tilting moves its mass to where the log loss is
-    smallest at the factor ``default``: among all laws with that property this one is closest to the first.
-    """
-    tau = math.sqrt(max(spread, _LEAST_SQUARE))
-    masses = np.gradient(KNOTS) / (1 + np.square(KNOTS / tau)) ** 2
-    masses /= masses.sum()
-    step = 1e-4 * default
-    near = _log_chances(np.array([default - step, default + step]), n_outputs, spread)
-    slopes = near[1] - near[0]
-    slopes /= max(float(np.abs(slopes).max()), 1e-300)
-    low, high = -_STEEPEST, _STEEPEST
-    for _ in range(60):  # the mean slope grows with the tilt
-        tilt = (low + high) / 2
-        tilted = masses * np.exp(tilt * slopes)
-        low, high = (low, tilt) if tilted @ slopes > 0 else (tilt, high)
-    return n_samples * tilted / tilted.sum(), _UNSURE * n_samples * masses
-
-
-def _log_chances(scales: Array, n_outputs: int, spread: float) -> Array:
-    """Log-probabilities of true labels at the knots, after the coefficients were multiplied by each of the scales.
-
-    The logarithm of the mean of exp(s z) over K other classes is s^2 v / 2 for normal z of variance v, until the
-    largest z takes over at s^2 = 2 log K / v: then it is s sqrt(2 v log K) - log K.
-    """
-    level, spread = _equal_odds(n_outputs), _OTHERS * spread
-
-    def crowd(scale: Array) -> Array:
-        taken_over = scale * math.sqrt(2 * spread * level) - level
-        return np.asarray(np.where(scale**2 * spread < 2 * level, scale**2 * spread / 2, taken_over))
-
-    alone = KNOTS + crowd(np.ones(1))  # of the true label above the mean of the others
-    return np.asarray(log_expit(scales[:, None] * alone - crowd(scales[:, None]) - level))
 
 
 base.register(NoisyNewton.name, NoisyNewton)
