@@ -121,6 +121,13 @@ class Bounds:
                     scales[row] = _scale_of_large_row(_row(X, row), radius, one)
         return scales
 
+    def squared_norms(self, X: Any) -> NDArray[np.float64]:
+        """Return |(x, 1)|^2 for every row before clipping, up to rounding; not finite where it overflows."""
+        one = 1.0 if self.intercept else 0.0
+        with np.errstate(all="ignore"):
+            parts = [squares + one for _, squares in _squared_norms(X)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
     def valid_rows(self, X: Any) -> NDArray[np.bool_]:
         """Return which rows are records; the others can only enter a sum as null records."""
         return self.row_scales(X) > 0

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import numpy as np
@@ -99,6 +100,19 @@ class ClippedRows(Records):
         self._usable = {lane.start: self._in_place and not null[lane].any() for lane in self._lanes}
         self.scales = scales
 
+    @cached_property
+    def squared_norms(self) -> Array:
+        """The squared norms of all records, up to rounding; 0 for null records."""
+        squares = self.bounds.squared_norms(self.matrix)
+        with np.errstate(all="ignore"):
+            found = self.scales**2 * squares
+        # Rows whose squares overflow are clipped, so that they have the largest norm.
+        return np.where(
+            self.scales > 0,
+            np.minimum(np.where(np.isfinite(found), found, np.inf), 1.01 * self.bounds.feature_norm**2),
+            0.0,
+        )
+
     def with_labels(self, y: ArrayLike) -> Self:
         """Return the same rows with other labels; nothing is copied or recomputed."""
         other = copy.copy(self)
@@ -168,6 +182,38 @@ class ClippedRows(Records):
 
         self._map(lane_fill)
         return raw
+
+    def separate_dots(self, theta: Array) -> Array:
+        """Return <v_i, theta_j> for every record and every column; each is a function of its own row, to the last bit.
+
+        BLAS would be faster, but adds up in an order that may depend on the number of rows and on a row's place.
+        """
+        dots = np.empty((self.n_samples, theta.shape[1]))
+        weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
+
+        def lane_fill(lane: slice) -> None:
+            copies = np.empty(
+                (0 if self.sparse else min(self._chunk, lane.stop - lane.start), self.n_columns)
+            )
+            for rows in _cut(lane, self._chunk):
+                made = dots[rows]
+                if self.sparse:
+                    made[:] = _csr_view(self.matrix, rows) @ theta[: self.n_columns]
+                    made += theta[-1] if self.bounds.intercept else 0.0
+                elif self._is_few:
+                    block = self._copy_rows(rows, copies)
+                    for j, one in enumerate(theta.T):
+                        made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))
+                    made += theta[-1] if self.bounds.intercept else 0.0
+                else:
+                    out = np.empty((len(weights), len(made)))
+                    block = wide(self._copy_rows(rows, copies))
+                    passes.dot_products(block, weights, sizes, self._height, out)
+                    made[:] = out.T
+                by_row(self.scales[rows], made)
+
+        self._map(lane_fill)
+        return dots
 
     def weighted_sum(self, weights: ArrayLike) -> Array:
         """Return sum_i w_i v_i for one finite weight per record; weights of null records are ignored."""
@@ -245,10 +291,21 @@ class ClippedRows(Records):
             value, gradient = 0.0, np.zeros(weights.shape)
             for rows, block in self._wide_blocks(lane):
                 labeled = block, self.labels[rows], self.scales[rows]
-                value += passes.loss_and_gradient(*kernel, *labeled, weights, sizes, self._height, gradient)
+                ends = np.array([0, len(block)])
+                value += passes.loss_and_gradient(
+                    *kernel, *labeled, weights, sizes, self._height, ends, gradient
+                )
             return value, gradient
 
-        value, gradient = _totals(self._map(lane_sum), weights.shape)
+        if self._helpers(len(self._lanes)) < 1 and self.n_columns >= WIDTH and all(self._usable.values()):
+            # One thread and rows used in place: all lanes in one call.
+            gradient = np.zeros(weights.shape)
+            edges = np.array([lane.start for lane in self._lanes] + [self.n_samples])
+            value = passes.loss_and_gradient(
+                *kernel, self.matrix, self.labels, self.scales, weights, sizes, self._height, edges, gradient
+            )
+        else:
+            value, gradient = _totals(self._map(lane_sum), weights.shape)
         return value, by_feature(gradient, self.n_columns, theta.shape)
 
     def _sparse_sums(self, kernel: Kernel, theta: Array) -> tuple[float, Array]:
@@ -311,7 +368,7 @@ class ClippedRows(Records):
             dots = np.empty((1, block.shape[0]))
             passes.dot_products(wide(block), by_class(theta, self.n_columns), groups(1), self._height, dots)
             return cast(Array, dots[0])
-        dots = block @ theta[: self.n_columns]
+        dots = self._doubles(block) @ theta[: self.n_columns]  # singles times doubles would bypass BLAS
         if self.bounds.intercept:
             dots += theta[-1]
         return cast(Array, dots)
@@ -442,14 +499,18 @@ class ClippedRows(Records):
         with one_blas_thread:
             return self._run(lane_task, self._lanes)
 
+    def _helpers(self, parts: int) -> int:
+        """Number of threads that work beside this one on so many parts."""
+        size = self.matrix.nnz if self.sparse else self.n_samples * self.n_columns
+        return 0 if size < _SMALL else min(self.n_threads, parts) - 1
+
     def _run(self, task: Callable[[Any], Result], parts: list[Any]) -> list[Result]:
         """Return results in the order of the parts. Threads live for one pass, so there is nothing to fork or pickle.
 
         This thread works too; each free thread takes the next part.
         """
-        size = self.matrix.nnz if self.sparse else self.n_samples * self.n_columns
-        helpers = min(self.n_threads, len(parts)) - 1
-        if helpers < 1 or size < _SMALL:
+        helpers = self._helpers(len(parts))
+        if helpers < 1:
             return [task(part) for part in parts]
         results: dict[int, Result] = {}
         waiting = deque(enumerate(parts))

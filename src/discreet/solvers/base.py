@@ -363,11 +363,12 @@ def gradient_mechanism(
     neighboring: Neighboring,
     noise_multiplier: float,
     row_error: float = 0.0,
+    rounding: float = 0.0,
 ) -> GaussianMechanism:
     """Return the mechanism for gradient sums of all K models on the ball, with sqrt(K) times the sensitivity.
 
     ``row_error`` bounds the rounding error of a record that was computed from others (docs/proofs/gradient-methods.md,
-    section 7).
+    section 7), and ``rounding`` further errors of one model's sum.
     """
     one = computed_gradient_sensitivity(
         field, problem.n_samples, problem.n_features, problem.bounds.feature_norm, radius, neighboring
@@ -376,5 +377,6 @@ def gradient_mechanism(
     if row_error > 0:
         each = (field.lipschitz + field.smoothness * radius * problem.bounds.feature_norm) * row_error
         value += 2.02 * problem.n_samples * each
+    value += 2 * rounding
     every = Sensitivity(value * math.sqrt(problem.n_models))
     return GaussianMechanism(every, noise_multiplier, problem.n_coefficients)

@@ -110,21 +110,33 @@ def loss_and_gradient(
     theta: Array,
     sizes: NDArray[np.int64],
     height: int,
+    edges: NDArray[np.int64],
     gradient: Array,
 ) -> float:
-    """Add the gradient of the rows' losses to ``gradient`` and return their sum; theta and gradient ``by_class``."""
-    n = X.shape[0]
+    """Add the gradient of the rows' losses to ``gradient`` and return their sum; theta and gradient ``by_class``.
+
+    Rows between two ``edges`` are a lane. Several lanes are summed one by one, then added.
+    """
     t, work = np.empty((len(theta), height)), np.empty((2, height))
-    value = 0.0
-    for start in range(0, n, height):
-        m = min(height, n - start)
-        fetched = block_dots(X, start, m, theta, sizes, t)
-        if formula == SOFTMAX:
-            value += softmax_coefficients(parameter, y, scales, t, start, m, work)
-        else:
-            value += block_coefficients(formula, parameter, y, scales, t[0], start, m, work)
-        block_sums(X, start, m, t, sizes, gradient, fetched)
-    return value
+    several = len(edges) > 2
+    lane_gradient = np.empty(gradient.shape) if several else gradient
+    total = 0.0
+    for lane in range(len(edges) - 1):
+        if several:
+            lane_gradient[:] = 0.0
+        value = 0.0
+        for start in range(edges[lane], edges[lane + 1], height):
+            m = min(height, edges[lane + 1] - start)
+            fetched = block_dots(X, start, m, theta, sizes, t)
+            if formula == SOFTMAX:
+                value += softmax_coefficients(parameter, y, scales, t, start, m, work)
+            else:
+                value += block_coefficients(formula, parameter, y, scales, t[0], start, m, work)
+            block_sums(X, start, m, t, sizes, lane_gradient, fetched)
+        total += value
+        if several:
+            gradient += lane_gradient
+    return total
 
 
 def is_compiled() -> bool:

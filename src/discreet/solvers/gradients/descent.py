@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from discreet.records.base import Records
 from discreet.sets import Geometry
 from discreet.solvers.gradients.row_centering import LeveledBounds
 
-_MOMENTA = (0.0, 0.8, 0.9, 0.95)
+_MOST_MOMENTUM = 0.95
 _MEMORIES = 8  # minimum number of steps, in units of 1 / (1 - momentum)
 _LEAST_LEARNED = 0.1  # noise alone still ranks rows, so coefficients never become 0
 _LARGEST_RADIUS, _LARGEST_RATE = 1e12, 1e90  # rates grow like 1 / R^2, and R may be 2^-100
@@ -76,13 +77,17 @@ class Descent:
     def lasting(
         cls, time: float, curvature: float, n_iterations: int, averaging: float, radius: float
     ) -> Descent:
-        """Return a descent with this flow time: stable step sizes, with momentum if these fall short."""
+        """Return a descent with this flow time: stable step sizes, with as much momentum as these fall short.
+
+        On a quadratic the average of the last iterates is a fixed linear function of the gradients. For the same flow
+        time its noise and its bias are next to the same for any number of steps, at every curvature, as long as the
+        momentum that is needed leaves room for ``_MEMORIES`` of its memories.
+        """
         largest_rate = STEP / curvature
-        reach = largest_rate * n_iterations
-        allowed = [m for m in _MOMENTA if m == 0 or n_iterations * (1 - m) >= _MEMORIES]
-        momentum = next((m for m in allowed if reach >= time * (1 - m)), allowed[-1])
-        rate = min(largest_rate, time * (1 - momentum) / n_iterations, _LARGEST_RATE)
-        return cls(n_iterations, rate, momentum, averaging, radius)
+        least = max(1.0 - _MOST_MOMENTUM, _MEMORIES / n_iterations)
+        forgetting = min(1.0, max(largest_rate * n_iterations / time, least))
+        rate = min(largest_rate, time * forgetting / n_iterations, _LARGEST_RATE)
+        return cls(n_iterations, rate, 1.0 - forgetting, averaging, radius)
 
     def run(
         self, start: Array, noisy_gradient: Callable[[Array], Array], progress: Progress | None = None
@@ -225,15 +230,27 @@ def capped(problem: Problem, guarantee: Guarantee, budget: float, cap: float | N
     return loss.capped(cap)
 
 
+class Coordinates(Protocol):
+    """A linear map of records, without the records: it maps coefficients back and sums forth."""
+
+    def coefficients(self, theta: Array, /) -> Array:
+        """Return coefficients for unchanged records."""
+        ...
+
+    def images(self, sums: Array, /) -> Array:
+        """Return the images of sums over unchanged records."""
+        ...
+
+
 def noisy_sum(
     records: list[Records],
     field: Loss,
     point: Array,
     release: GaussianMechanism,
     entropy: Entropy,
-    shape: LeveledBounds | None = None,
+    shape: Coordinates | None = None,
 ) -> Array:
-    """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, of leveled records."""
+    """Return the noisy gradient sums of all models, each at its own point; with a ``shape``, in its coordinates."""
     points = point if shape is None else shape.coefficients(point)
     sums = np.stack([one.gradient(field, at) for one, at in zip(records, points, strict=True)])
     exact = sums if shape is None else shape.images(sums)
@@ -247,12 +264,16 @@ def noisy_mean_gradient(
     entropy: Entropy,
     n_samples: int,
     ridge: Array | None = None,
+    shape: Coordinates | None = None,
 ) -> Callable[[Array], Array]:
-    """Return the noisy gradient of the mean loss plus <theta, ridge theta> / 2, as a function of the point."""
+    """Return the noisy gradient of the mean loss plus <theta, ridge theta> / 2, as a function of the point.
+
+    With a ``shape``, the point and the gradient are in its coordinates.
+    """
 
     def gradient(point: Array) -> Array:
         slope = None if ridge is None else np.stack([ridge @ one for one in point])
-        mean = noisy_sum(records, field, point, release, entropy) / n_samples
+        mean = noisy_sum(records, field, point, release, entropy, shape) / n_samples
         return mean if slope is None else np.asarray(mean + slope)
 
     return gradient

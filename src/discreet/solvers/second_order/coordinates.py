@@ -14,9 +14,11 @@ data: docs/decisions/0009-noisy-descent-rule.md.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +35,15 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
-from discreet.records.clipped_rows import one_blas_thread
+from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
 _LEAST_NORM = 0.05  # to which reshaped records are clipped, relative to the norm before
 #: Bound on records that can be reshaped: after two looks, and frequencies of `MOST_FEATURES` columns, 2^-100 is left.
 SHORTEST_NORM = 2.0**-85
+_MOST_LOST = 1 << 15  # entries of a matrix of directions that stays in the cache
+_SINGLES = 1 << 28  # entries, at most, that are copied
 _UNEVEN = 0.5  # fraction of the energy that would have to move to make all frequencies equal
 #: Bound on the norm of one record's energies, over its squared norm; most records have many frequencies.
 LONGEST_ENERGIES = 0.25
@@ -92,6 +96,7 @@ class MomentMechanism:
     label_bound : bound on |y|, enforced by the caller; 0 releases the matrix alone.
     weight : weight of the products relative to the matrix; their noise is 1 / weight times the matrix's.
     row_error : bound on the rounding error of a record that was computed from others.
+    rounding : bound on further errors of the matrix in Frobenius norm, where it is transformed after summing.
 
     Privacy
     -------
@@ -106,6 +111,7 @@ class MomentMechanism:
     neighboring: Neighboring
     noise_multiplier: float
     row_error: float = 0.0
+    rounding: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_features > MOST_FEATURES:
@@ -131,6 +137,7 @@ class MomentMechanism:
         weighted = self.weight * self.label_bound
         exact = moment_sensitivity(radius, weighted, self.neighboring).value
         matrix_rounding = summation_rounding(n, radius**2) + 2.01 * n * radius * self.row_error
+        matrix_rounding += self.rounding
         vector_rounding = 0.0
         if weighted > 0:
             loss = Squared(self.label_bound, self.label_bound)
@@ -143,10 +150,10 @@ class MomentMechanism:
         """The event of one release."""
         return self.gaussian.event
 
-    def release(self, records: Records, entropy: Entropy) -> NoisyMoments:
-        """Release the noisy moments of the records."""
-        p = self.n_features
-        parts = [half_vector(records.gram())]
+    def release(self, records: Records, entropy: Entropy, shape: Reshaping | None = None) -> NoisyMoments:
+        """Release the noisy moments of the records, or of their images under a ``shape``."""
+        p, second = self.n_features, records.gram()
+        parts = [half_vector(second if shape is None else shape.matrix.T @ second @ shape.matrix)]
         if self.label_bound > 0:
             targets = np.clip(records.labels, -self.label_bound, self.label_bound)
             parts.append(self.weight * records.weighted_sum(targets))
@@ -166,6 +173,14 @@ class Reshaping:
     curvature: float
     n_directions: int
 
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients, for unchanged records, of every model with coefficients ``theta`` here."""
+        return np.stack([self.matrix @ one for one in theta])
+
+    def images(self, sums: Array) -> Array:
+        """Return sums of records in these coordinates, from those of unchanged records."""
+        return np.stack([self.matrix.T @ one for one in sums])
+
     def then(self, again: Reshaping) -> Reshaping:
         """Compose with a second map, applied to the records made by this one."""
         return replace(again, matrix=self.matrix @ again.matrix)
@@ -184,7 +199,7 @@ class Reshaping:
 def moment_mechanism(
     problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float | None = None
 ) -> MomentMechanism:
-    """Return the mechanism for the second moment of the records, or of reshaped ones clipped to ``norm``."""
+    """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``."""
     return MomentMechanism(
         n_samples=problem.n_samples,
         n_features=problem.n_features,
@@ -201,6 +216,19 @@ def row_error(problem: Problem) -> float:
     """Bound the rounding error of a reshaped record (docs/proofs/gradient-methods.md, section 7)."""
     p = problem.n_features
     return 1.01 * gamma(p + 32) * (math.sqrt(p) + 1) * problem.bounds.feature_norm
+
+
+def shrunk_moment_mechanism(
+    problem: Problem, neighboring: Neighboring, noise_multiplier: float, norm: float
+) -> MomentMechanism:
+    """Return the mechanism for the second moment of the images of `shrunk` records, of norm at most ``norm``.
+
+    Records are summed before they are transformed, so the rounding is that of records of the norm before.
+    """
+    plain = moment_mechanism(problem, neighboring, noise_multiplier, norm)
+    n, p, square = problem.n_samples, problem.n_features, problem.bounds.feature_norm**2
+    product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * square
+    return replace(plain, rounding=summation_rounding(n, square) + product)
 
 
 def most_stretched(problem: Problem, neighboring: Neighboring, noise_multiplier: float) -> float:
@@ -246,6 +274,87 @@ def semicircle_excess(level: float) -> float:
     half = math.sqrt(1 - level**2)
     tail = math.pi / 4 - (level * half + math.asin(level)) / 2
     return 2 / math.pi * (half**3 / 3 - level * tail)
+
+
+def shrunk(records: Records, shape: Reshaping) -> Records | None:
+    """Return the records, each times the factor that keeps its image under ``shape`` within the norm.
+
+    Nothing but the factors is computed: rows stay as they are, in memory, in a file or on a cluster, dense or CSR.
+    Every image is within the norm in exact arithmetic, and each factor is a function of its own row, to the last bit.
+    None if ``shape`` changes so many directions that computing the images is faster.
+    """
+    lost = _lost_directions(shape.matrix)
+    if lost is None:
+        return None
+    sizes: Any = {"width": records.n_columns, "bounds": records.bounds, "sparse": records.sparse}
+    return records.map_rows(_shrunk, lost, shape.norm, **sizes)
+
+
+def _lost_directions(matrix: Array) -> Array | None:
+    """Return F with |M^T v|^2 = |v|^2 - |F^T v|^2 up to rounding; None if F has many columns.
+
+    M leaves most directions as they are, so I - M M^T has a low rank. What rounding leaves of it is measured.
+    """
+    p = len(matrix)
+    rest = np.eye(p) - matrix @ matrix.T
+    values, vectors = np.linalg.eigh(rest)
+    kept = values > _slack(p) / (8 * p)
+    factor = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+    left = float(np.linalg.norm(rest - factor @ factor.T)) + 2.1 * gamma(p + 2) * p
+    few = factor.shape[1] <= p // 2 and factor.size <= _MOST_LOST
+    return factor if few and left <= _slack(p) / 2 else None
+
+
+def _slack(n_features: int) -> float:
+    """Bound the error of a squared norm in new coordinates, over the squared norm of the record."""
+    return 12 * gamma(n_features + 64) * (n_features + 1)
+
+
+def _shrunk(records: ArrayRecords, lost: Array, norm: float) -> ArrayRecords:
+    dots = records.separate_dots(lost)
+    squares = records.squared_norms
+    length = np.sqrt(squares * (1 + _slack(len(lost))) - np.einsum("ij,ij->i", dots, dots))
+    other = copy.copy(records)
+    other.scales = records.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
+    return other
+
+
+def singles(records: Records) -> Records:
+    """Return the records with their entries rounded to single precision, which halves the time of a pass over them.
+
+    Entries are rounded one by one, so each new record is a function of its own row, to the last bit. Rows that are few,
+    sparse or too many stay as they are, judging by public sizes.
+    """
+    entries = records.n_samples * records.n_columns
+    if records.sparse or not COMPILED_FROM <= entries <= _SINGLES:
+        return records
+    return records.map_rows(_in_singles, width=records.n_columns, bounds=records.bounds, sparse=False)
+
+
+def _in_singles(records: ArrayRecords) -> ArrayRecords:
+    if records.matrix.dtype == np.float32:
+        return records
+    rounded = np.empty(records.matrix.shape, dtype=np.float32)
+    largest = float(np.finfo(np.float32).max)
+    height = max(1, COPY_ENTRIES // max(1, records.n_columns))
+    for first in range(0, records.n_samples, height):
+        rows = slice(first, first + height)
+        rounded[rows] = np.clip(records.matrix[rows], -largest, largest)
+    return ArrayRecords(
+        rounded, records.labels, records.bounds, records.scales == 0, n_threads=records.n_threads
+    )
+
+
+def in_coordinates(
+    records: Records, shape: Reshaping, over: Records | None = None
+) -> tuple[Records, Reshaping | None]:
+    """Return the records in the new coordinates; or `shrunk` ones, with the map of which they are still to be taken.
+
+    ``over`` is as for `mapped`.
+    """
+    if (kept := shrunk(records, shape)) is not None:
+        return kept, shape
+    return mapped(records, shape.matrix, shape.norm, over), None
 
 
 def mapped(records: Records, matrix: Array, feature_norm: float, over: Records | None = None) -> Records:

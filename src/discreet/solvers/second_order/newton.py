@@ -29,7 +29,7 @@ from discreet.privacy.accounting.gaussian import gaussian_mu
 from discreet.privacy.guarantee import Guarantee
 from discreet.problem import Problem, class_signal, frequency_signal, sum_signal
 from discreet.records.base import Records
-from discreet.records.bounds import Bounds
+from discreet.records.bounds import Bounds, gradient_rounding
 from discreet.solvers import base
 from discreet.solvers.base import gradient_mechanism
 from discreet.solvers.gradients.descent import (
@@ -49,11 +49,14 @@ from discreet.solvers.second_order.coordinates import (
     NoisyMoments,
     Reshaping,
     SpectrumMechanism,
+    in_coordinates,
     mapped,
     moment_mechanism,
     most_stretched,
     reshaped,
     row_error,
+    shrunk_moment_mechanism,
+    singles,
 )
 from discreet.solvers.second_order.margins import (
     MarginMechanism,
@@ -82,7 +85,8 @@ _LEAST_LEFT = 0.25  # mean square of the constant of clipped records, over the l
 _SINGLE_SHARE = 0.03  # where frequencies tell most of what a second would
 _MANY_COLUMNS = 200  # with fewer, the second moment itself tells the directions apart
 _VISIBLE = 2.0  # the mean energy of a frequency over its noise
-_STEPS = 100
+_FEWEST_STEPS, _MOST_STEPS = 50, 100
+_SIGNAL_PER_COLUMN, _COLUMNS_COUNTED = 250.0, (10, 120)  # up to which the fewest steps reach the flow time
 _AVERAGED = 0.3
 _CLIP = 0.9
 _LEVELS = 0.7, 1.5  # directions are shrunk to a multiple, in this range, of the noise in the second moment
@@ -94,7 +98,7 @@ class NoisyNewton:
 
     Parameters
     ----------
-    n_iterations : number of noisy gradients; None: 100, for regression 20.
+    n_iterations : number of noisy gradients; None: 50, more for several classes or much signal; for regression 20.
     moment_share : part of the budget (squared Gaussian-DP parameter) for the second moment, which is released twice,
         or once if frequencies are released too; None: 0.1 or 0.03.
     radius : coefficients stay in the ball of this radius, in the new coordinates; None for the public rule.
@@ -108,7 +112,7 @@ class NoisyNewton:
     Privacy
     -------
     (epsilon, delta) with delta > 0, every relation, logistic, softmax and Huber-SVM losses with at most 4000 columns;
-    the matrix and all iterates may be published. Fitting makes a dense copy of the rows. Squared, Huber, quantile and
+    the matrix and all iterates may be published. Fitting may copy the rows. Squared, Huber, quantile and
     Poisson losses are fitted by posterior means of clipped gradients (docs/proofs/second-order-regression.md).
 
     References
@@ -135,7 +139,7 @@ class NoisyNewton:
             settings = self.n_iterations, self.moment_share, self.radius, self.cap, self.clip
             return plan_regression(self.name, problem, guarantee, *settings)
         base.require(self.name, problem, "second-order", "noisy-gd", "objective")
-        steps = _STEPS if self.n_iterations is None else _checks.count("n_iterations", self.n_iterations)
+        wanted = _checks.count_or_none("n_iterations", self.n_iterations)
         shares = self._shares(problem, guarantee)
         budget = gaussian_mu(guarantee.epsilon, guarantee.delta)
         cap = self.cap
@@ -143,6 +147,7 @@ class NoisyNewton:
             cap = reshaped_cap(class_signal(problem, guarantee, loss, budget))
         field = capped(problem, guarantee, budget, cap)
         signal = class_signal(problem, guarantee, field, budget)
+        steps = wanted or default_steps(problem, signal * field.lipschitz)
         clip = self.clip if self.clip is not None else default_clip(signal * field.lipschitz)
         unit = split_unit(shares.parts(problem, steps), guarantee)
         radius = self.radius
@@ -224,8 +229,8 @@ class NoisyNewtonPlan(base.Plan):
 
     def moments(self, share: float, norm: float | None = None) -> MomentMechanism:
         """The release of the second moment of the records, or of those reshaped and clipped to ``norm``."""
-        noise = multiplier(self.unit, share)
-        return moment_mechanism(self.problem, self.record_guarantee.neighboring, noise, norm)
+        settings = self.problem, self.record_guarantee.neighboring, multiplier(self.unit, share)
+        return moment_mechanism(*settings) if norm is None else shrunk_moment_mechanism(*settings, norm)
 
     def spectrum(self, norm: float) -> SpectrumMechanism | None:
         """The release of the energies of records reshaped and clipped to ``norm``; None if it is skipped."""
@@ -250,7 +255,13 @@ class NoisyNewtonPlan(base.Plan):
         problem = replace(self.problem, bounds=Bounds(norm, intercept=False))
         noise = multiplier(self.unit, self.shares.gradients / self.n_iterations)
         settings = self.field, self.radius, self.record_guarantee.neighboring, noise
-        return gradient_mechanism(problem, *settings, row_error(self.problem))
+        full = self.problem.n_samples, self.problem.n_features, self.problem.bounds.feature_norm
+        return gradient_mechanism(
+            problem,
+            *settings,
+            row_error(self.problem),
+            gradient_rounding(self.field, *full, 1.01 * self.radius),
+        )
 
     @cached_property
     def releases(self) -> tuple[base.PlannedRelease, ...]:
@@ -302,19 +313,22 @@ class NoisyNewtonPlan(base.Plan):
         """Release the second moment, reshape the records, then descend along noisy gradients."""
         problem = self.problem
         first_share, *later_shares = self.shares.moments
-        seen = self.moments(first_share).release(records[0], entropy)
+        rows = records[0] if problem.n_features >= _MANY_COLUMNS else singles(records[0])
+        seen = self.moments(first_share).release(rows, entropy)
         shape, look = self.reshaping(seen), (seen.second, np.eye(problem.n_features))
-        first = mapped(records[0], shape.matrix, shape.norm)
+        first, images_of = in_coordinates(rows, shape)
         for share in later_shares:
-            noisy = self.moments(share, shape.norm).release(first, entropy)
+            noisy = self.moments(share, shape.norm).release(first, entropy, images_of)
             look = noisy.second, shape.matrix
             shape = shape.then(self.reshaping(noisy, shape.norm))
-            first = mapped(records[0], shape.matrix, shape.norm, over=first)
+            first, images_of = in_coordinates(rows, shape)
         if (spectrum := self.spectrum(shape.norm)) is not None:
             level = frequency_level(self.signal * self.field.lipschitz)
-            narrower = shape.within(spectrum.release(first, level, entropy), spectrum.basis)
+            images = first if images_of is None else mapped(rows, shape.matrix, shape.norm)
+            narrower = shape.within(spectrum.release(images, level, entropy), spectrum.basis)
             if narrower is not shape:
-                shape, first = narrower, mapped(records[0], narrower.matrix, narrower.norm, over=first)
+                shape = narrower
+                first, images_of = in_coordinates(rows, shape, over=images)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         # The planned steps, and the flow time of plain descent at the reduced noise.
         slower = replace(problem, n_features=shape.n_directions)
@@ -324,7 +338,7 @@ class NoisyNewtonPlan(base.Plan):
         descent = Descent.lasting(time, curvature, self.n_iterations, _AVERAGED, self.radius)
         ridge = problem.l2 * shape.matrix.T @ shape.matrix if problem.l2 else None
         noisy_gradient = noisy_mean_gradient(
-            parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge
+            parts, self.field, self.gradients(shape.norm), entropy, problem.n_samples, ridge, images_of
         )
         start = np.zeros((problem.n_models, *problem.shape))
         reached = descent.run(start, noisy_gradient, progress)
@@ -337,7 +351,7 @@ class NoisyNewtonPlan(base.Plan):
                 found = across(found, shape.matrix.T @ sum_of_rows(*look))
             share = learned(found, stddev**2 * descent.accumulated())
             default = min(1.0, _SURE * share) * default_scale(self.field, self.signal)
-            theta[0] = self.calibrated(records[0], theta[0], default, seen, look, entropy)
+            theta[0] = self.calibrated(rows, theta[0], default, seen, look, entropy)
         return base.Release(theta, entropy.secure)
 
     def calibrated(
@@ -392,6 +406,19 @@ def count_weight(problem: Problem, guarantee: Guarantee, share: float) -> float:
     budget = gaussian_mu(guarantee.epsilon, guarantee.delta) * math.sqrt(share)
     noise = math.sqrt(guarantee.neighboring.contributions / 2) / (budget * problem.n_samples)
     return next((w for w in _COUNT_WEIGHTS if noise <= _BLURRED * w), _COUNT_WEIGHTS[-1])
+
+
+def default_steps(problem: Problem, signal: float) -> int:
+    """Return the number of noisy gradients: enough for the flow time, which grows with the signal, by stable steps.
+
+    More of them would cost time and change neither noise nor bias (`Descent.lasting`). Records of few columns need more
+    of them, because all their directions are flat; several classes have longer flow times.
+    """
+    if problem.loss.n_outputs > 1:
+        return _MOST_STEPS
+    fewest, most = _COLUMNS_COUNTED
+    enough = _SIGNAL_PER_COLUMN * min(most, max(fewest, problem.n_features))
+    return round(min(_MOST_STEPS, max(_FEWEST_STEPS, _FEWEST_STEPS * math.sqrt(signal / enough))))
 
 
 def default_clip(signal: float) -> float:
