@@ -183,10 +183,11 @@ class ClippedRows(Records):
         self._map(lane_fill)
         return raw
 
-    def separate_dots(self, theta: Array) -> Array:
+    def separate_dots(self, theta: Array, *, compiled: bool) -> Array:
         """Return <v_i, theta_j> for every record and every column; each is a function of its own row, to the last bit.
 
         BLAS would be faster, but adds up in an order that may depend on the number of rows and on a row's place.
+        ``compiled`` code adds up in another order than NumPy, so a public number must decide.
         """
         dots = np.empty((self.n_samples, theta.shape[1]))
         weights, sizes = by_class(theta, self.n_columns), groups(theta.shape[1])
@@ -200,7 +201,7 @@ class ClippedRows(Records):
                 if self.sparse:
                     made[:] = _csr_view(self.matrix, rows) @ theta[: self.n_columns]
                     made += theta[-1] if self.bounds.intercept else 0.0
-                elif self._is_few:
+                elif not compiled:
                     block = self._copy_rows(rows, copies)
                     for j, one in enumerate(theta.T):
                         made[:, j] = np.einsum("ij,j->i", block, np.ascontiguousarray(one[: self.n_columns]))

@@ -11,6 +11,7 @@ from discreet.privacy.guarantee import Guarantee, Neighboring
 from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.bounds import Bounds, summation_rounding
+from discreet.records.clipped_rows import COMPILED_FROM
 from discreet.records.partitioned import LocalParts, PartitionedRecords
 from discreet.solvers.gradients.descent import Descent
 from discreet.solvers.second_order.coordinates import (
@@ -53,7 +54,7 @@ def test_images_of_shrunk_records_are_within_the_norm_in_exact_arithmetic(n, p):
     X[7] = 1e-3
     shape = reshaping(p)
     rows = ArrayRecords(X, y, Bounds(1.0))
-    kept = shrunk(rows, shape)
+    kept = shrunk(rows, shape, n)
     assert kept is not None
     assert kept.matrix is rows.matrix
     matrix = [[Fraction(float(entry)) for entry in column] for column in shape.matrix.T]
@@ -73,20 +74,22 @@ def test_images_of_shrunk_records_are_within_the_norm_in_exact_arithmetic(n, p):
 def test_a_factor_is_a_function_of_its_own_row_to_the_last_bit(n, p):
     X, y = table(n, p)
     shape, bounds = reshaping(p), Bounds(1.0)
-    factors = shrunk(ArrayRecords(X, y, bounds), shape).scales
+    factors = shrunk(ArrayRecords(X, y, bounds), shape, n).scales
     null = np.zeros(n, dtype=bool)
     null[::17] = True
     holes = X.copy()
     holes[null] = np.nan
-    some = shrunk(ArrayRecords(holes, y, bounds, null), shape).scales
+    some = shrunk(ArrayRecords(holes, y, bounds, null), shape, n).scales
     assert np.array_equal(some, np.where(null, 0.0, factors))
     moved = np.arange(n - 1, 10, -1)  # other places, and fewer rows
-    assert np.array_equal(shrunk(ArrayRecords(X[moved], y[moved], bounds), shape).scales, factors[moved])
+    fewer = ArrayRecords(X[moved], y[moved], bounds)
+    assert np.array_equal(shrunk(fewer, shape, n).scales, factors[moved])
     fortran = ArrayRecords(np.asfortranarray(X), y, bounds, n_threads=3)
-    assert np.array_equal(shrunk(fortran, shape).scales, factors)
+    assert np.array_equal(shrunk(fortran, shape, n).scales, factors)
     thin = sparse.random_array((n, p - 1), density=0.2, format="csr", rng=np.random.default_rng(2))
-    whole = shrunk(ArrayRecords(thin, y, bounds), shape).scales
-    assert np.array_equal(shrunk(ArrayRecords(thin[moved], y[moved], bounds), shape).scales, whole[moved])
+    whole = shrunk(ArrayRecords(thin, y, bounds), shape, n).scales
+    fewer = ArrayRecords(thin[moved], y[moved], bounds)
+    assert np.array_equal(shrunk(fewer, shape, n).scales, whole[moved])
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Logistic().capped(0.6), Softmax(3)], ids=str)
@@ -97,7 +100,7 @@ def test_transformed_sums_are_those_of_mapped_records(n, p, loss):
     X[6] = 1.0
     labels = y if loss.n_outputs == 1 else np.arange(n) % 3.0
     rows, shape = ArrayRecords(X, labels, Bounds(1.0)), reshaping(p)
-    kept, images = in_coordinates(rows, shape)
+    kept, images = in_coordinates(rows, shape, n)
     copies = mapped(rows, shape.matrix, shape.norm)
     assert images is shape
     problem = Problem(loss, Bounds(1.0), n, p)
@@ -125,7 +128,7 @@ def test_the_rounding_of_rows_of_the_old_norm_is_paid_for():
 def test_a_map_of_many_directions_is_taken_row_by_row():
     X, y = table(300, 11)
     rows, shape = ArrayRecords(X, y, Bounds(1.0)), reshaping(11, kept=6)
-    copies, images = in_coordinates(rows, shape)
+    copies, images = in_coordinates(rows, shape, 300)
     assert images is None
     assert np.array_equal(copies.matrix, mapped(rows, shape.matrix, shape.norm).matrix)
 
@@ -136,15 +139,15 @@ def test_rows_in_parts_stay_where_they_are():
     parts = [ArrayRecords(X[:4000], y[:4000], bounds), ArrayRecords(X[4000:], y[4000:], bounds)]
     apart = PartitionedRecords(LocalParts(parts), [4000, 5000], 39, False, bounds, y)
     point = np.linspace(-1, 1, 40)
-    one = shrunk(ArrayRecords(X, y, bounds), shape).gradient(Logistic(), point)
-    assert np.allclose(shrunk(apart, shape).gradient(Logistic(), point), one, rtol=1e-12, atol=1e-12)
+    one = shrunk(ArrayRecords(X, y, bounds), shape, 9000).gradient(Logistic(), point)
+    assert np.allclose(shrunk(apart, shape, 9000).gradient(Logistic(), point), one, rtol=1e-12, atol=1e-12)
 
 
 def test_singles_are_bounded_rows_of_their_own():
     X, y = table(9000, 40)
     X[8, 0] = 1e80
     rows = ArrayRecords(X, y, Bounds(1.0), np.arange(9000) == 9)
-    rounded = singles(rows)
+    rounded = singles(rows, 9000)
     assert rounded.matrix.dtype == np.float32
     assert np.isfinite(rounded.matrix).all()
     assert rounded.scales[9] == 0
@@ -155,7 +158,20 @@ def test_singles_are_bounded_rows_of_their_own():
     usual = np.r_[0:6, 10:9000]
     assert np.allclose(rounded.scales[usual], rows.scales[usual], rtol=1e-6)
     few = ArrayRecords(X[:100], y[:100], Bounds(1.0))
-    assert singles(few) is few
+    assert singles(few, 100) is few
+
+
+@pytest.mark.parametrize("declared", [6000, 7000])
+def test_the_declared_number_of_rows_decides_how_rows_are_changed(declared):
+    """Under add-remove-one nobody knows whether there are so many that code is compiled: no row may show it."""
+    n, p = -(-COMPILED_FROM // 40), 41
+    X, y = table(n, p)
+    shape, bounds = reshaping(p), Bounds(1.0)
+    many, few = ArrayRecords(X, y, bounds), ArrayRecords(X[:-1], y[:-1], bounds)
+    assert many.n_samples * many.n_columns >= COMPILED_FROM > few.n_samples * few.n_columns
+    factors = shrunk(many, shape, declared).scales
+    assert np.array_equal(shrunk(few, shape, declared).scales, factors[:-1])
+    assert singles(many, declared).matrix.dtype == singles(few, declared).matrix.dtype
 
 
 @pytest.mark.parametrize("time", [30.0, 150.0, 300.0])

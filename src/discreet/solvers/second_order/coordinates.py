@@ -276,18 +276,19 @@ def semicircle_excess(level: float) -> float:
     return 2 / math.pi * (half**3 / 3 - level * tail)
 
 
-def shrunk(records: Records, shape: Reshaping) -> Records | None:
+def shrunk(records: Records, shape: Reshaping, n_samples: int) -> Records | None:
     """Return the records, each times the factor that keeps its image under ``shape`` within the norm.
 
     Nothing but the factors is computed: rows stay as they are, in memory, in a file or on a cluster, dense or CSR.
-    Every image is within the norm in exact arithmetic, and each factor is a function of its own row, to the last bit.
+    Every image is within the norm in exact arithmetic, and each factor is a function of its own row, to the last bit:
+    the public ``n_samples`` decides how it is computed, never the number of rows that there are.
     None if ``shape`` changes so many directions that computing the images is faster.
     """
     lost = _lost_directions(shape.matrix)
     if lost is None:
         return None
     sizes: Any = {"width": records.n_columns, "bounds": records.bounds, "sparse": records.sparse}
-    return records.map_rows(_shrunk, lost, shape.norm, **sizes)
+    return records.map_rows(_shrunk, lost, shape.norm, _are_many(n_samples, records.n_columns), **sizes)
 
 
 def _lost_directions(matrix: Array) -> Array | None:
@@ -310,23 +311,30 @@ def _slack(n_features: int) -> float:
     return 12 * gamma(n_features + 64) * (n_features + 1)
 
 
-def _shrunk(records: ArrayRecords, lost: Array, norm: float) -> ArrayRecords:
-    dots = records.separate_dots(lost)
+def _shrunk(records: ArrayRecords, lost: Array, norm: float, compiled: bool) -> ArrayRecords:
+    dots = records.separate_dots(lost, compiled=compiled)
     squares = records.squared_norms
     length = np.sqrt(squares * (1 + _slack(len(lost))) - np.einsum("ij,ij->i", dots, dots))
     other = copy.copy(records)
+    vars(other).pop("squared_norms", None)  # of the longer records
     other.scales = records.scales * (norm * (1 - 2.0**-48) / np.maximum(length, norm))
     return other
 
 
-def singles(records: Records) -> Records:
+def _are_many(n_samples: int, n_columns: int) -> bool:
+    """Whether compiled code is worth compiling, for so many rows as were declared."""
+    return n_samples * n_columns >= COMPILED_FROM
+
+
+def singles(records: Records, n_samples: int) -> Records:
     """Return the records with their entries rounded to single precision, which halves the time of a pass over them.
 
     Entries are rounded one by one, so each new record is a function of its own row, to the last bit. Rows that are few,
-    sparse or too many stay as they are, judging by public sizes.
+    sparse or too many stay as they are, judging by the public ``n_samples``: all rows would change with the one that
+    makes them many.
     """
-    entries = records.n_samples * records.n_columns
-    if records.sparse or not COMPILED_FROM <= entries <= _SINGLES:
+    columns = records.n_columns
+    if records.sparse or not _are_many(n_samples, columns) or n_samples * columns > _SINGLES:
         return records
     return records.map_rows(_in_singles, width=records.n_columns, bounds=records.bounds, sparse=False)
 
@@ -346,13 +354,13 @@ def _in_singles(records: ArrayRecords) -> ArrayRecords:
 
 
 def in_coordinates(
-    records: Records, shape: Reshaping, over: Records | None = None
+    records: Records, shape: Reshaping, n_samples: int, over: Records | None = None
 ) -> tuple[Records, Reshaping | None]:
     """Return the records in the new coordinates; or `shrunk` ones, with the map of which they are still to be taken.
 
     ``over`` is as for `mapped`.
     """
-    if (kept := shrunk(records, shape)) is not None:
+    if (kept := shrunk(records, shape, n_samples)) is not None:
         return kept, shape
     return mapped(records, shape.matrix, shape.norm, over), None
 

@@ -313,22 +313,22 @@ class NoisyNewtonPlan(base.Plan):
         """Release the second moment, reshape the records, then descend along noisy gradients."""
         problem = self.problem
         first_share, *later_shares = self.shares.moments
-        rows = records[0] if problem.n_features >= _MANY_COLUMNS else singles(records[0])
+        rows = records[0] if problem.n_features >= _MANY_COLUMNS else singles(records[0], problem.n_samples)
         seen = self.moments(first_share).release(rows, entropy)
         shape, look = self.reshaping(seen), (seen.second, np.eye(problem.n_features))
-        first, images_of = in_coordinates(rows, shape)
+        first, images_of = in_coordinates(rows, shape, problem.n_samples)
         for share in later_shares:
             noisy = self.moments(share, shape.norm).release(first, entropy, images_of)
             look = noisy.second, shape.matrix
             shape = shape.then(self.reshaping(noisy, shape.norm))
-            first, images_of = in_coordinates(rows, shape)
+            first, images_of = in_coordinates(rows, shape, problem.n_samples)
         if (spectrum := self.spectrum(shape.norm)) is not None:
             level = frequency_level(self.signal * self.field.lipschitz)
             images = first if images_of is None else mapped(rows, shape.matrix, shape.norm)
             narrower = shape.within(spectrum.release(images, level, entropy), spectrum.basis)
             if narrower is not shape:
                 shape = narrower
-                first, images_of = in_coordinates(rows, shape, over=images)
+                first, images_of = in_coordinates(rows, shape, problem.n_samples, over=images)
         parts = [first, *(first.with_labels(part.labels) for part in records[1:])]
         # The planned steps, and the flow time of plain descent at the reduced noise.
         slower = replace(problem, n_features=shape.n_directions)
