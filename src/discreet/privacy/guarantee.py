@@ -253,6 +253,8 @@ def refuse_large_default(delta: float | None, n_samples: int) -> None:
 SLACK = 1 + 2.0**-40
 #: The same for values that must not be too large.
 SHRINK = 1 - 2.0**-40
+#: The same for closed forms of a few operations.
+UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)
