@@ -207,12 +207,13 @@ def moment_mechanism(
     """Return the mechanism for the second moment of the records, or of `mapped` ones clipped to ``norm``.
 
     The images of `shrunk` records are summed before they are transformed: the rounding is that of records of the norm
-    before.
+    before. It need not be symmetric, and the released triangle, with its weights, holds up to sqrt(2) times as much.
     """
     n, p, bound = problem.n_samples, problem.n_features, problem.bounds.feature_norm
     rounding = 0.0
     if shrunk:
-        rounding = summation_rounding(n, bound**2) + 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        product = 2.1 * gamma(p + 2) * (math.sqrt(p) + 1) * n * bound**2
+        rounding = 1.42 * (summation_rounding(n, bound**2) + product)
     return MomentMechanism(
         n_samples=n,
         n_features=p,
