@@ -49,7 +49,7 @@ def test_scores_move_by_no_more_than_declared_and_as_far(relation):
 
     def scores(*data):
         codes = [np.array([one[place] for one in data]) for place in range(3)]
-        return selection.scores(tables, codes, np.array([[one[3]] for one in data]))
+        return selection.scores(tables, [(codes, np.array([[one[3]] for one in data]))])
 
     alone = scores(rest)
     if relation is DROP:
@@ -70,15 +70,13 @@ def test_the_pair_that_explains_residuals_is_found():
     residuals = np.where((codes[1] > 1) == (codes[3] > 1), CLIP, -CLIP)[:, None]
     tables = candidates([bins(4)] * 4, [True] * 4)
     selection = PairSelection(2, 3000, CLIP, REPLACE, 1.0)
+    blocks = [([code[rows] for code in codes], residuals[rows]) for rows in (slice(0, 7), slice(7, None))]
     with insecure_noise(0):
-        chosen = selection.choose(tables, codes, residuals, fresh_entropy())
+        chosen = selection.choose(tables, [(codes, residuals)], fresh_entropy())
     assert chosen[0].columns == (1, 3)
     assert chosen[1].columns != (1, 3)
     with insecure_noise(0):
-        assert (
-            len(PairSelection(9, 3000, CLIP, REPLACE, 1.0).choose(tables, codes, residuals, fresh_entropy()))
-            == 6
-        )
+        assert len(PairSelection(9, 3000, CLIP, REPLACE, 1.0).choose(tables, blocks, fresh_entropy())) == 6
 
 
 def problem(n_pairs):

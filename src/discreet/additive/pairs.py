@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from discreet.records.bounds import gamma
 COARSE = 12  # bins of an ordered column in a pair
 MOST_CATEGORIES = 2 * COARSE  # of a nominal one; a column with more is in no pair
 _ROUNDED = 1 - 2.0**-44
+Blocks = Iterable[tuple[Sequence[Integers], Array]]
 
 
 @dataclass(frozen=True)
@@ -106,28 +108,35 @@ class PairSelection:
         rounding = 2 * 1.01 * gamma(self.n_samples + 64) * self.n_samples * self.clip
         return 2 * (one + rounding) * SLACK
 
-    def scores(self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array) -> Array:
-        """The norm of every pair's table of residuals, of shape (rows, outputs)."""
-        return np.array([self._score(table, codes, residuals) for table in tables])
+    def scores(self, tables: Sequence[PairTable], blocks: Blocks) -> Array:
+        """The norm of every pair's table of residuals."""
+        sums: list[Any] = [0.0] * len(tables)
+        for codes, residuals in blocks:
+            for place, table in enumerate(tables):
+                sums[place] += _sums(table, codes, residuals)
+        # No rounding that grows with the table.
+        return np.array([math.sqrt(math.fsum(np.square(found).ravel())) for found in sums])
 
-    def _score(self, table: PairTable, codes: Sequence[Integers], residuals: Array) -> float:
-        cells = table.cells(codes)
-        inside = cells >= 0
-        size = math.prod(table.sizes)
-        sums = [np.bincount(cells[inside], output[inside], size) for output in residuals.T]
-        return math.sqrt(math.fsum(np.square(sums).ravel()))  # no rounding that grows with the table
+    def choose(self, tables: Sequence[PairTable], blocks: Blocks, entropy: Entropy) -> list[PairTable]:
+        """The chosen pairs; fewer than ``times`` only if there are no more.
 
-    def choose(
-        self, tables: Sequence[PairTable], codes: Sequence[Integers], residuals: Array, entropy: Entropy
-    ) -> list[PairTable]:
-        """The chosen pairs; fewer than ``times`` only if there are no more."""
-        scores = self.scores(tables, codes, residuals)
+        ``blocks`` are the bins of some rows, column by column, and their residuals, of shape (rows, outputs).
+        """
+        scores = self.scores(tables, blocks)
         left = list(range(len(tables)))
         chosen = []
         for _ in range(min(self.times, len(tables))):
             mechanism = ExponentialMechanism(self.score_range, self.epsilon, len(left))
             chosen.append(tables[left.pop(mechanism.select(scores[left], entropy))])
         return chosen
+
+
+def _sums(table: PairTable, codes: Sequence[Integers], residuals: Array) -> Array:
+    """The residuals in every cell of a table, added up."""
+    cells = table.cells(codes)
+    inside = cells >= 0
+    size = math.prod(table.sizes)
+    return np.array([np.bincount(cells[inside], output[inside], size) for output in residuals.T])
 
 
 def pair_coordinates(tables: Sequence[PairTable]) -> Coordinates:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from discreet._typing import Array
+from discreet.additive.records import BinnedRecords, gram_rounding, root_steps, steps
 from discreet.losses import HuberRegression, Logistic, Loss, Poisson, Softmax
 from discreet.mechanisms.additive import GaussianMechanism
 from discreet.mechanisms.samplers.entropy import Entropy
@@ -23,8 +24,7 @@ from discreet.privacy import events
 from discreet.privacy.accounting.calibration import multiplier, share_event
 from discreet.privacy.guarantee import Neighboring, Sensitivity, sum_sensitivity
 from discreet.problem import Problem
-from discreet.records.arrays import ArrayRecords
-from discreet.records.bounds import UNIT_ROUNDOFF, Bounds, chunked_sum
+from discreet.records.bounds import UNIT_ROUNDOFF, Bounds
 from discreet.solvers.base import PlannedRelease
 from discreet.solvers.gradients.descent import reshaped_cap
 from discreet.solvers.second_order.clipped_gradients import ClippedGradient, ClippedGradientMechanism
@@ -32,7 +32,6 @@ from discreet.solvers.second_order.coordinates import (
     MomentMechanism,
     NoisyMoments,
     Reshaping,
-    mapped,
     moment_mechanism,
     reshaped,
     row_error,
@@ -47,7 +46,8 @@ from discreet.solvers.second_order.posterior import (
 )
 
 Task = Literal["classes", "target", "count"]
-Slopes = Callable[[Array], Array]
+Offset = Callable[[slice], Any]
+Slopes = Callable[[Array, slice], Array]
 Rate = Callable[[Array, float], float]
 
 _LOOKS = 0.05, 0.10  # of the stage's budget, for two looks at the second moment
@@ -95,18 +95,27 @@ class ResidualMechanism(ClippedGradientMechanism):
         )
 
     def release_sums(
-        self, records: ArrayRecords, theta: Array, slopes: Slopes, entropy: Entropy
+        self, records: BinnedRecords, theta: Array, slopes: Slopes, entropy: Entropy
     ) -> ClippedGradient:
-        """The noisy sums at ``theta``, of shape (n_features, n_outputs); ``slopes`` makes residuals of predictions."""
-        raw = np.column_stack([records.raw_predictions(np.ascontiguousarray(one)) for one in theta.T])
-        found = slopes(raw)
-        sizes = np.sqrt(np.square(found).sum(axis=1)) if self.n_outputs > 1 else np.abs(found[:, 0])
-        clipped = found * (self.cap / np.maximum(sizes, self.cap))[:, None]
-        squares = np.square(np.minimum(sizes / self.cap, 1.0))
+        """The noisy sums at ``theta``, of shape (n_features, n_outputs); ``slopes`` makes residuals of predictions.
+
+        Weights and companions of records are whole numbers of small steps, away from what would move a sum further, so
+        that their sums are exact.
+        """
         exchanged = self.neighboring.contributions == 2
-        terms = np.where(records.scales == 0, 0.0, squares if exchanged else 1 - squares)
-        sums = [records.weighted_sum(one) for one in clipped.T]
-        noisy = self.gaussian.release(np.append(sums, self.weight * chunked_sum(terms)), entropy)
+        whole, root = steps(self.n_samples), root_steps(self.n_samples)
+        added = records.vectors @ theta
+        counts, companions = np.zeros((len(records.vectors), self.n_outputs)), 0.0
+        for rows, hot in records.blocks():
+            scales = records.scales[rows]
+            found = slopes((hot @ added) * scales[:, None], rows)
+            sizes = np.sqrt(np.square(found).sum(axis=1)) if self.n_outputs > 1 else np.abs(found[:, 0])
+            clipped = found / np.maximum(sizes, self.cap)[:, None]
+            counts += hot.T @ np.trunc(clipped * (scales * whole)[:, None])
+            squares = np.square(np.ceil(np.minimum(sizes / self.cap, 1.0) * root))
+            companions += np.where(scales == 0, 0.0, squares if exchanged else root**2 - squares).sum()
+        sums = self.cap / whole * (records.vectors.T @ counts)
+        noisy = self.gaussian.release(np.append(sums.T, self.weight * (companions / root**2)), entropy)
         companion = float(noisy[-1]) / (self.weight * self.n_samples)
         gradient = noisy[:-1].reshape(self.n_outputs, self.n_features).T
         stddev = self.gaussian.stddev
@@ -192,7 +201,8 @@ class Stage:
     def look(self, place: int, width: int, norm: float) -> MomentMechanism:
         """The release of the second moment of records of this width and norm."""
         noise = multiplier(self.unit, self.share * _LOOKS[place])
-        return moment_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
+        made = moment_mechanism(self._problem(width), self.neighboring, noise, norm if place else None)
+        return replace(made, rounding=gram_rounding(self.n_samples, width))
 
     def _problem(self, width: int) -> Problem:
         return Problem(self.loss, Bounds(1.0, intercept=False), self.n_samples, width)
@@ -229,19 +239,22 @@ class Stage:
         """The largest norm of residuals that is ever left of one record."""
         return self.loss.lipschitz if self.task == "count" else 1.0
 
-    def run(self, records: ArrayRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None) -> Array:
+    def run(
+        self, records: BinnedRecords, slopes: Slopes, entropy: Entropy, rate: Rate | None = None
+    ) -> Array:
         """Coefficients of the records' coordinates, of shape (width, outputs).
 
         ``rate`` gives the mean slope of residuals that are not clipped, from coefficients and the mean square of their
         predictions; None for 1.
         """
         width = records.n_features
-        noisy = self.look(0, width, 1.0).release(records, entropy)
+        noisy = self.look(0, width, 1.0).release(cast(Any, records), entropy)
         first = self._reshaped(noisy, 1.0)
-        noisy = self.look(1, width, first.norm).release(mapped(records, first.matrix, first.norm), entropy)
+        images = records.images(first.matrix, first.norm)
+        noisy = self.look(1, width, first.norm).release(cast(Any, images), entropy)
         second = self._reshaped(noisy, first.norm)
         shape = first.then(second)
-        shaped = mapped(records, shape.matrix, shape.norm).in_memory()
+        shaped = records.images(shape.matrix, shape.norm)
         curvature = Curvature.from_moments(noisy, second.matrix)
         root = prior_root(shape.matrix, np.full(width, self.prior))
         weight = _CURVATURE_WEIGHT[self.task]
@@ -284,17 +297,26 @@ class Stage:
         return cap, max(_LEAST_SHARE, unclipped_share(cap / scale))
 
 
-def class_slopes(codes: Array, n_outputs: int, offset: Array) -> Slopes:
+def no_offset(rows: slice) -> float:
+    """Predictions that start from 0."""
+    return 0.0
+
+
+def class_slopes(codes: Array, n_outputs: int, offset: Offset) -> Slopes:
     """Probabilities minus labels, of two classes (one output) or more."""
-    truth = codes[:, None] == (np.arange(n_outputs) if n_outputs > 1 else 1)
-    if n_outputs == 1:
-        return lambda raw: np.asarray(expit(raw + offset) - truth)
-    return lambda raw: np.asarray(softmax(raw + offset, axis=1) - truth)
+    known = np.arange(n_outputs) if n_outputs > 1 else 1
+
+    def slopes(raw: Array, rows: slice) -> Array:
+        shifted = raw + offset(rows)
+        found = expit(shifted) if n_outputs == 1 else softmax(shifted, axis=1)
+        return np.asarray(found - (codes[rows, None] == known))
+
+    return slopes
 
 
-def target_slopes(targets: Array, offset: Array) -> Slopes:
+def target_slopes(targets: Array, offset: Offset) -> Slopes:
     """Predictions minus targets."""
-    return lambda raw: raw + offset - targets[:, None]
+    return lambda raw, rows: raw + offset(rows) - targets[rows, None]
 
 
 def count_loss(reach: float) -> Poisson:
@@ -302,7 +324,7 @@ def count_loss(reach: float) -> Poisson:
     return Poisson(prediction_bound=reach, label_bound=math.exp(reach) * (1 + 1e-12))
 
 
-def count_slopes(counts: Array, reach: float, offset: Array) -> Slopes:
+def count_slopes(counts: Array, reach: float, offset: Offset) -> Slopes:
     """Predicted means, kept within their range, minus counts."""
     loss = count_loss(reach)
-    return lambda raw: loss.derivative(counts[:, None], raw + offset)
+    return lambda raw, rows: loss.derivative(counts[rows, None], raw + offset(rows))
