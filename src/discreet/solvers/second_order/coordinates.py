@@ -35,7 +35,7 @@ from discreet.problem import Problem
 from discreet.records.arrays import ArrayRecords
 from discreet.records.base import Records
 from discreet.records.bounds import Bounds, gamma, gradient_rounding, summation_rounding
-from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, one_blas_thread
+from discreet.records.clipped_rows import COMPILED_FROM, COPY_ENTRIES, csr_view, one_blas_thread
 
 MOST_FEATURES = 4000  # larger matrices are expensive, and noise hides them
 _ROWS = 4096  # records per block
@@ -391,7 +391,7 @@ def _images(
             rows = slice(first, first + _ROWS)
             made = images[rows]
             if records.sparse:
-                made[:] = records.matrix[rows] @ scaled[: records.n_columns]
+                made[:] = csr_view(records.matrix, rows) @ scaled[: records.n_columns]
             else:
                 np.matmul(records.dense(rows, copies), scaled[: records.n_columns], out=made)
             if records.bounds.intercept:
